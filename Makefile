@@ -1,0 +1,50 @@
+# `make` lists the targets. A fresh machine needs Python 3.11, make and PyPI; what is installed goes to .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# One stamp for each set of extras in the one environment. `dev` includes `cli`, so it serves the demo as well.
+DEV := $(VENV)/.dev
+CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
+
+.PHONY: help setup demo test lint proto contract bench nightly clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(DEV) ## Install everything for development into .venv
+
+demo: $(CLI) ## Start a service, prepare a model on it and classify handwritten digits
+	@$(BIN)/nnhal demo
+
+test: $(DEV) ## Run the tests
+	$(BIN)/python -m pytest -n 2
+
+lint: $(DEV) ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+proto: $(DEV) ## Make the Python code of the contract again
+	$(BIN)/python -m tools.generate
+
+contract: $(DEV) ## Compare the contract with the last release
+	$(BIN)/python -m tools.contract_check
+
+bench: $(DEV) ## Measure
+	$(BIN)/python -m tools.benchmark.server_kinds --quick
+
+nightly: test bench ## Everything that is too slow for each change
+
+clean: ## Remove the environment, caches and builds
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment is made and filled in one recipe, so that one which was interrupted is simply done again.
+$(VENV)/.%: pyproject.toml
+	@echo "Setting up $(VENV) for '$*' (once; a minute or two)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
