@@ -1,0 +1,34 @@
+"""Matrix products: FULLY_CONNECTED."""
+
+from math import prod
+
+from nnhal.operations.signature import Arguments, signature
+from nnhal.types import OperationType
+
+
+def _sizes_agree(arguments: Arguments) -> str | None:
+    """Looked at only when all three ranks are known; an unknown dimension of the input counts as 0 elements."""
+    input_, weights, bias = (arguments[name].dimensions for name in ("input", "weights", "bias"))
+    if not (input_ and weights and bias):
+        return None
+    if weights[1] and prod(input_) % weights[1]:
+        return f"input has {prod(input_)} elements, not a multiple of the {weights[1]} columns of weights"
+    if weights[0] and bias[0] and weights[0] != bias[0]:
+        return f"weights has {weights[0]} units, bias {bias[0]}"
+    return None
+
+
+signature(
+    OperationType.FULLY_CONNECTED,
+    inputs="input:T weights:T bias:B activation",
+    outputs="output:T",
+    types="""
+        T                           B
+        TENSOR_FLOAT32              TENSOR_FLOAT32
+        TENSOR_FLOAT16              TENSOR_FLOAT16
+        TENSOR_QUANT8_ASYMM         TENSOR_INT32
+        TENSOR_QUANT8_ASYMM_SIGNED  TENSOR_INT32
+    """,
+    ranks={"input": (2, 4), "weights": 2, "bias": 1},
+    checks=[_sizes_agree],
+)

@@ -1,0 +1,413 @@
+"""Conversion between canonical types and the contract's messages, written once for both ends.
+
+It never judges: an impossible number comes out as it went in, an unset union as `UnsetUnion`, and `driver.validation`
+refuses it. Memory is the one thing that a message may only point at: `to_model` and `to_request` ask the caller for the
+pool behind a `Memory` message, `model_message` and `request_message` ask it for the message that stands for a pool.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from nnhal import types as t
+from nnhal.v1 import device_pb2, enums_pb2, types_pb2
+
+ReadMemory: TypeAlias = Callable[[types_pb2.Memory], t.Memory | t.UnsetUnion]
+"""Finds the bytes behind a Memory message."""
+SendMemory: TypeAlias = Callable[[t.Memory], types_pb2.Memory]
+"""Makes the message that stands for a pool, e.g. with its bytes inline."""
+
+_E = TypeVar("_E")
+_T = TypeVar("_T")
+
+
+def inline_memory(pool: t.Memory) -> types_pb2.Memory:
+    """A Memory message that carries the bytes themselves."""
+    return types_pb2.Memory(inline=pool.view.tobytes())
+
+
+def read_inline_memory(message: types_pb2.Memory) -> t.Memory | t.UnsetUnion:
+    """The pool of a Memory message with inline bytes; read-only. Any other alternative is unset here."""
+    if message.WhichOneof("memory") != "inline":
+        return t.UnsetUnion()
+    return t.Memory.of(message.inline)
+
+
+def _enum(_: type[_E], number: int) -> _E:
+    """An open protobuf enum takes any int32; only its type checker's view is narrower."""
+    return number  # type: ignore[return-value]
+
+
+# ---- Model ----------------------------------------------------------------------------------------------
+
+
+def location_message(location: t.DataLocation) -> types_pb2.DataLocation:
+    """DataLocation to message."""
+    return types_pb2.DataLocation(
+        pool_index=location.pool_index, offset=location.offset, length=location.length, padding=location.padding
+    )
+
+
+def to_location(message: types_pb2.DataLocation) -> t.DataLocation:
+    """DataLocation from message."""
+    return t.DataLocation(message.pool_index, message.offset, message.length, message.padding)
+
+
+def _extra_params_message(params: t.ExtraParams) -> types_pb2.OperandExtraParams | None:
+    match params:
+        case t.SymmPerChannelQuantParams():
+            quant = types_pb2.SymmPerChannelQuantParams(scales=params.scales, channel_dim=params.channel_dim)
+            return types_pb2.OperandExtraParams(channel_quant=quant)
+        case t.ExtensionParams():
+            return types_pb2.OperandExtraParams(extension=params.data)
+        case t.UnsetUnion():
+            return types_pb2.OperandExtraParams()
+        case None:
+            return None
+
+
+def _to_extra_params(message: types_pb2.OperandExtraParams) -> t.ExtraParams:
+    match message.WhichOneof("params"):
+        case "channel_quant":
+            quant = message.channel_quant
+            return t.SymmPerChannelQuantParams(tuple(quant.scales), quant.channel_dim)
+        case "extension":
+            return t.ExtensionParams(message.extension)
+        case _:
+            return t.UnsetUnion()
+
+
+def operand_message(operand: t.Operand) -> types_pb2.Operand:
+    """Operand to message."""
+    return types_pb2.Operand(
+        type=_enum(enums_pb2.OperandType.ValueType, operand.type),
+        dimensions=operand.dimensions,
+        scale=operand.scale,
+        zero_point=operand.zero_point,
+        lifetime=_enum(enums_pb2.OperandLifeTime.ValueType, operand.lifetime),
+        location=location_message(operand.location),
+        extra_params=_extra_params_message(operand.extra_params),
+    )
+
+
+def to_operand(message: types_pb2.Operand) -> t.Operand:
+    """Operand from message."""
+    return t.Operand(
+        message.type,
+        tuple(message.dimensions),
+        message.scale,
+        message.zero_point,
+        message.lifetime,
+        to_location(message.location),
+        _to_extra_params(message.extra_params) if message.HasField("extra_params") else None,
+    )
+
+
+def _subgraph_message(subgraph: t.Subgraph) -> types_pb2.Subgraph:
+    return types_pb2.Subgraph(
+        operands=map(operand_message, subgraph.operands),
+        operations=(
+            types_pb2.Operation(
+                type=_enum(enums_pb2.OperationType.ValueType, operation.type),
+                inputs=operation.inputs,
+                outputs=operation.outputs,
+            )
+            for operation in subgraph.operations
+        ),
+        input_indexes=subgraph.input_indexes,
+        output_indexes=subgraph.output_indexes,
+    )
+
+
+def _to_subgraph(message: types_pb2.Subgraph) -> t.Subgraph:
+    return t.Subgraph(
+        tuple(map(to_operand, message.operands)),
+        tuple(t.Operation(o.type, tuple(o.inputs), tuple(o.outputs)) for o in message.operations),
+        tuple(message.input_indexes),
+        tuple(message.output_indexes),
+    )
+
+
+def extension_names_message(names: Iterable[t.ExtensionNameAndPrefix]) -> list[types_pb2.ExtensionNameAndPrefix]:
+    """A table of extension names to messages."""
+    return [types_pb2.ExtensionNameAndPrefix(name=name.name, prefix=name.prefix) for name in names]
+
+
+def to_extension_names(messages: Iterable[types_pb2.ExtensionNameAndPrefix]) -> tuple[t.ExtensionNameAndPrefix, ...]:
+    """A table of extension names from messages."""
+    return tuple(t.ExtensionNameAndPrefix(message.name, message.prefix) for message in messages)
+
+
+def model_message(model: t.Model, send: SendMemory = inline_memory) -> types_pb2.Model:
+    """Model to message; `send` makes the messages of its pools. Names of inputs and outputs do not travel."""
+    return types_pb2.Model(
+        main=_subgraph_message(model.main),
+        referenced=map(_subgraph_message, model.referenced),
+        operand_values=bytes(model.operand_values),
+        pools=[types_pb2.Memory() if isinstance(pool, t.UnsetUnion) else send(pool) for pool in model.pools],
+        relax_computation_float32_to_float16=model.relax_computation_float32_to_float16,
+        extension_name_to_prefix=extension_names_message(model.extension_name_to_prefix),
+    )
+
+
+def to_model(message: types_pb2.Model, read: ReadMemory = read_inline_memory) -> t.Model:
+    """Model from message; `read` finds the bytes of its pools."""
+    return t.Model(
+        _to_subgraph(message.main),
+        tuple(map(_to_subgraph, message.referenced)),
+        message.operand_values,
+        tuple(map(read, message.pools)),
+        message.relax_computation_float32_to_float16,
+        to_extension_names(message.extension_name_to_prefix),
+    )
+
+
+# ---- Request and result ---------------------------------------------------------------------------------
+
+
+def _argument_message(argument: t.RequestArgument) -> types_pb2.RequestArgument:
+    return types_pb2.RequestArgument(
+        has_no_value=argument.has_no_value,
+        location=location_message(argument.location),
+        dimensions=argument.dimensions,
+    )
+
+
+def _to_argument(message: types_pb2.RequestArgument) -> t.RequestArgument:
+    return t.RequestArgument(message.has_no_value, to_location(message.location), tuple(message.dimensions))
+
+
+def _pool_message(pool: t.RequestMemoryPool, send: SendMemory) -> types_pb2.RequestMemoryPool:
+    match pool:
+        case t.Memory():
+            return types_pb2.RequestMemoryPool(pool=send(pool))
+        case t.BufferToken():
+            return types_pb2.RequestMemoryPool(token=pool.token)
+        case t.ReturnedPool():
+            return types_pb2.RequestMemoryPool(returned=types_pb2.ReturnedPool(size=pool.size))
+        case t.UnsetUnion():
+            return types_pb2.RequestMemoryPool()
+
+
+def _to_pool(message: types_pb2.RequestMemoryPool, read: ReadMemory) -> t.RequestMemoryPool:
+    match message.WhichOneof("kind"):
+        case "pool":
+            return read(message.pool)
+        case "token":
+            return t.BufferToken(message.token)
+        case "returned":
+            return t.ReturnedPool(message.returned.size if message.returned.HasField("size") else None)
+        case _:
+            return t.UnsetUnion()
+
+
+def request_message(request: t.Request, send: SendMemory = inline_memory) -> types_pb2.Request:
+    """Request to message; `send` makes the messages of its pools."""
+    return types_pb2.Request(
+        inputs=map(_argument_message, request.inputs),
+        outputs=map(_argument_message, request.outputs),
+        pools=[_pool_message(pool, send) for pool in request.pools],
+    )
+
+
+def to_request(message: types_pb2.Request, read: ReadMemory = read_inline_memory) -> t.Request:
+    """Request from message; `read` finds the bytes of its pools."""
+    return t.Request(
+        tuple(map(_to_argument, message.inputs)),
+        tuple(map(_to_argument, message.outputs)),
+        tuple(_to_pool(pool, read) for pool in message.pools),
+    )
+
+
+def timing_message(timing: t.Timing) -> types_pb2.Timing:
+    """Timing to message."""
+    return types_pb2.Timing(time_on_device_ns=timing.time_on_device_ns, time_in_driver_ns=timing.time_in_driver_ns)
+
+
+def to_timing(message: types_pb2.Timing) -> t.Timing:
+    """Timing from message."""
+    return t.Timing(message.time_on_device_ns, message.time_in_driver_ns)
+
+
+def _returned_message(
+    data: t.Bytes | None, send: Callable[[t.Bytes], types_pb2.ReturnedOutput]
+) -> types_pb2.ReturnedOutput:
+    return types_pb2.ReturnedOutput() if data is None else send(data)
+
+
+def inline_output(data: t.Bytes) -> types_pb2.ReturnedOutput:
+    """A ReturnedOutput that carries the bytes themselves."""
+    return types_pb2.ReturnedOutput(inline=data.tobytes())
+
+
+def result_message(
+    result: t.ExecutionResult, send: Callable[[t.Bytes], types_pb2.ReturnedOutput] = inline_output
+) -> types_pb2.ExecutionResult:
+    """ExecutionResult to message; `send` makes the messages of returned outputs."""
+    return types_pb2.ExecutionResult(
+        output_sufficient_size=result.output_sufficient_size,
+        output_shapes=(
+            types_pb2.OutputShape(dimensions=shape.dimensions, is_sufficient=shape.is_sufficient)
+            for shape in result.output_shapes
+        ),
+        timing=timing_message(result.timing),
+        returned=(_returned_message(data, send) for data in result.returned),
+    )
+
+
+def read_inline_output(message: types_pb2.ReturnedOutput) -> t.Bytes | None:
+    """The bytes of a ReturnedOutput that carries them; None where it does not."""
+    return np.frombuffer(message.inline, np.uint8) if message.WhichOneof("data") == "inline" else None
+
+
+def to_result(
+    message: types_pb2.ExecutionResult,
+    read: Callable[[types_pb2.ReturnedOutput], t.Bytes | None] = read_inline_output,
+) -> t.ExecutionResult:
+    """ExecutionResult from message; `read` finds the bytes of returned outputs."""
+    return t.ExecutionResult(
+        message.output_sufficient_size,
+        tuple(t.OutputShape(tuple(shape.dimensions), shape.is_sufficient) for shape in message.output_shapes),
+        to_timing(message.timing),
+        tuple(map(read, message.returned)),
+    )
+
+
+# ---- Configuration --------------------------------------------------------------------------------------
+
+
+def hints_message(hints: Sequence[t.TokenValuePair]) -> list[types_pb2.TokenValuePair]:
+    """Hints to messages."""
+    return [types_pb2.TokenValuePair(token=hint.token, value=hint.value) for hint in hints]
+
+
+def to_hints(messages: Iterable[types_pb2.TokenValuePair]) -> tuple[t.TokenValuePair, ...]:
+    """Hints from messages."""
+    return tuple(t.TokenValuePair(message.token, message.value) for message in messages)
+
+
+def execution_config_message(config: t.ExecutionConfig) -> types_pb2.ExecutionConfig:
+    """ExecutionConfig to message."""
+    return types_pb2.ExecutionConfig(
+        measure_timing=config.measure_timing,
+        loop_timeout_duration_ns=config.loop_timeout_duration_ns,
+        execution_hints=hints_message(config.execution_hints),
+        extension_name_to_prefix=extension_names_message(config.extension_name_to_prefix),
+    )
+
+
+def to_execution_config(message: types_pb2.ExecutionConfig) -> t.ExecutionConfig:
+    """ExecutionConfig from message."""
+    return t.ExecutionConfig(
+        message.measure_timing,
+        message.loop_timeout_duration_ns if message.HasField("loop_timeout_duration_ns") else t.OMITTED,
+        to_hints(message.execution_hints),
+        to_extension_names(message.extension_name_to_prefix),
+    )
+
+
+# ---- Description of a device ----------------------------------------------------------------------------
+
+
+def _performance_message(info: t.PerformanceInfo) -> types_pb2.PerformanceInfo:
+    return types_pb2.PerformanceInfo(exec_time=info.exec_time, power_usage=info.power_usage)
+
+
+def _to_performance(message: types_pb2.PerformanceInfo) -> t.PerformanceInfo:
+    return t.PerformanceInfo(message.exec_time, message.power_usage)
+
+
+def capabilities_message(capabilities: t.Capabilities) -> types_pb2.Capabilities:
+    """Capabilities to message."""
+    return types_pb2.Capabilities(
+        relaxed_float32_to_float16_performance_scalar=_performance_message(
+            capabilities.relaxed_float32_to_float16_performance_scalar
+        ),
+        relaxed_float32_to_float16_performance_tensor=_performance_message(
+            capabilities.relaxed_float32_to_float16_performance_tensor
+        ),
+        operand_performance=(
+            types_pb2.OperandPerformance(
+                type=_enum(enums_pb2.OperandType.ValueType, entry.type), info=_performance_message(entry.info)
+            )
+            for entry in capabilities.operand_performance
+        ),
+        if_performance=_performance_message(capabilities.if_performance),
+        while_performance=_performance_message(capabilities.while_performance),
+    )
+
+
+def to_capabilities(message: types_pb2.Capabilities) -> t.Capabilities:
+    """Capabilities from message."""
+    return t.Capabilities(
+        _to_performance(message.relaxed_float32_to_float16_performance_scalar),
+        _to_performance(message.relaxed_float32_to_float16_performance_tensor),
+        tuple(t.OperandPerformance(entry.type, _to_performance(entry.info)) for entry in message.operand_performance),
+        _to_performance(message.if_performance),
+        _to_performance(message.while_performance),
+    )
+
+
+def extension_message(extension: t.Extension) -> types_pb2.Extension:
+    """Extension to message."""
+    return types_pb2.Extension(
+        name=extension.name,
+        operand_types=(
+            types_pb2.ExtensionOperandTypeInformation(type=o.type, is_tensor=o.is_tensor, byte_size=o.byte_size)
+            for o in extension.operand_types
+        ),
+    )
+
+
+def to_extension(message: types_pb2.Extension) -> t.Extension:
+    """Extension from message."""
+    return t.Extension(
+        message.name,
+        tuple(t.ExtensionOperandTypeInformation(o.type, o.is_tensor, o.byte_size) for o in message.operand_types),
+    )
+
+
+# ---- Placement ------------------------------------------------------------------------------------------
+
+
+def placement_message(placement: t.Placement) -> types_pb2.Placement:
+    """Placement to message."""
+    return types_pb2.Placement(
+        partitions=(
+            types_pb2.Partition(subgraph=p.subgraph, backend=p.backend, operations=p.operations)
+            for p in placement.partitions
+        ),
+        operations=(
+            types_pb2.OperationPlacement(
+                subgraph=o.subgraph,
+                operation=o.operation,
+                type=_enum(enums_pb2.OperationType.ValueType, o.type),
+                backend=o.backend,
+                refusals=(types_pb2.Refusal(backend=r.backend, reason=r.reason, nearest=r.nearest) for r in o.refusals),
+            )
+            for o in placement.operations
+        ),
+    )
+
+
+def to_placement(message: types_pb2.Placement) -> t.Placement:
+    """Placement from message."""
+    return t.Placement(
+        tuple(t.Partition(p.subgraph, p.backend, tuple(p.operations)) for p in message.partitions),
+        tuple(
+            t.OperationPlacement(
+                o.subgraph,
+                o.operation,
+                o.type,
+                o.backend,
+                tuple(t.Refusal(r.backend, r.reason, r.nearest) for r in o.refusals),
+            )
+            for o in message.operations
+        ),
+    )
+
+
+def to_notified_operands(message: device_pb2.Notify) -> tuple[tuple[t.Operand, ...], tuple[t.Operand, ...]]:
+    """Inputs and outputs of a prepared model, as its notify describes them."""
+    return tuple(map(to_operand, message.inputs)), tuple(map(to_operand, message.outputs))
