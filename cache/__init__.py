@@ -1,0 +1,1 @@
+"""Compilation cache: token-keyed files, integrity, eviction. Standard library only."""

@@ -1,0 +1,1 @@
+"""The device itself: validation, preparation, placement, execution, scheduling, backends. Knows no transport."""

@@ -1,0 +1,125 @@
+"""The Backend interface: the only module that the author of a backend must read.
+
+A backend says, operation by operation, whether it takes it, and compiles the subgraphs that placement gives it. The
+version is (major, minor): a new minor only adds what has a default here, so older backends keep working; a new major
+may break them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from driver.graph import Graph, OperationView, SubgraphView
+from nnhal.types import AnyArray, PerformanceInfo
+
+__all__ = [
+    "API_VERSION",
+    "Backend",
+    "CompileOptions",
+    "CompiledSubgraph",
+    "Graph",
+    "OperationView",
+    "Output",
+    "Run",
+    "SubgraphView",
+    "Support",
+]
+
+API_VERSION = (1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Whether a backend takes an operation. True when there is no reason against it.
+
+    Attributes:
+        reason: why not, in words that the owner of a model can act on.
+        nearest: the nearest signature that the backend would take, or "".
+    """
+
+    reason: str = ""
+    nearest: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How a model will be used. `preference`: an ExecutionPreference."""
+
+    preference: int
+
+
+class Run(Protocol):
+    """One execution, as far as a backend must know it."""
+
+    def check(self) -> None:
+        """To be called between operations.
+
+        Raises:
+            HalError: the deadline has passed, or the execution was cancelled; let it pass through.
+        """
+
+
+class Output(Protocol):
+    """Where one output of a subgraph goes."""
+
+    @property
+    def declared(self) -> tuple[int, ...]:
+        """What is known of the shape; 0 is an unknown dimension, () an unknown rank."""
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        """Delivers the value; called once for each output.
+
+        Args:
+            array: dtype of the operand's type, in its final shape.
+            keep: the array is given away and will not change any more; else what is needed of it is copied.
+        """
+
+
+class CompiledSubgraph(ABC):
+    """A subgraph that is ready to run. Called from several threads at once."""
+
+    @abstractmethod
+    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+        """Runs the subgraph.
+
+        Args:
+            inputs: one array for each of `SubgraphView.inputs`, not to be written; None for an omitted argument.
+            outputs: one for each of `SubgraphView.outputs`.
+            run: the execution that this is part of.
+
+        Raises:
+            HalError: the values make the execution fail.
+        """
+
+
+class Backend(ABC):
+    """A compute backend. Made once for each device; its methods are called from several threads at once."""
+
+    id: ClassVar[str]
+    """Unique among backends."""
+    version: ClassVar[str]
+    """Version of the backend itself; goes into the device's version string."""
+
+    @abstractmethod
+    def supports(self, operation: OperationView) -> Support:
+        """Whether the backend takes an operation. A yes is a promise that it compiles."""
+
+    @abstractmethod
+    def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+        """Makes a subgraph ready to run. Every operation in it was supported.
+
+        Raises:
+            HalError: it cannot be compiled.
+        """
+
+    def capabilities(self) -> Mapping[str, bool]:
+        """Named properties (optional)."""
+        return {}
+
+    def performance(self) -> PerformanceInfo:
+        """Ratio to the CPU, lower is better (optional)."""
+        return PerformanceInfo(1.0, 1.0)

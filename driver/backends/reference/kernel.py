@@ -1,0 +1,66 @@
+"""Registration of kernels, and what they share.
+
+    @kernel(OperationType.RESHAPE)
+    def reshape(call: Call) -> AnyArray:
+        return call.array("input").reshape(...)
+
+A kernel gives its output (or a list of outputs) in the dtype of the declared type. Its arguments have passed the shape
+rule, so it need not check them again. Kernels never write to their inputs.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driver.backends.per_operation import Workload
+from driver.operations.call import Call
+from nnhal.types import DTYPES, AnyArray, FusedActivationFunc
+
+Floats = NDArray[np.float32]
+
+KERNELS: dict[int, Workload] = {}
+"""Every registered kernel, by operation type."""
+
+_MAX = float(np.finfo(np.float32).max)
+_FLOAT_BOUNDS = {
+    FusedActivationFunc.NONE: (-_MAX, _MAX),
+    FusedActivationFunc.RELU: (0.0, _MAX),
+    FusedActivationFunc.RELU1: (-1.0, 1.0),
+    FusedActivationFunc.RELU6: (0.0, 6.0),
+}
+
+
+def kernel(*types: int) -> Callable[[Workload], Workload]:
+    """Registers the kernel of one or more operation types."""
+
+    def register(function: Workload) -> Workload:
+        for type_ in types:
+            assert type_ not in KERNELS, f"operation type {type_} has two kernels"
+            KERNELS[type_] = function
+        return function
+
+    return register
+
+
+def is_quantized(call: Call, name: str) -> bool:
+    """Whether an argument holds 8-bit or 16-bit quantised values."""
+    return call.operand(name).scale != 0 or call.channel_quant(name) is not None
+
+
+def floats(call: Call, name: str) -> Floats:
+    """A float argument, widened to float32."""
+    return call.array(name).astype(np.float32, copy=False)
+
+
+def activated(call: Call, value: Floats) -> AnyArray:
+    """The fused activation, and narrowing to the output's type. `value` is overwritten."""
+    low, high = _FLOAT_BOUNDS[FusedActivationFunc(call.activation())]
+    np.clip(value, np.float32(low), np.float32(high), out=value)
+    return narrowed(call, value)
+
+
+def narrowed(call: Call, value: Floats) -> AnyArray:
+    """A float32 result in the output's type; overflow of half floats gives infinity."""
+    with np.errstate(over="ignore"):
+        return value.astype(DTYPES[call.operand("output").type], copy=False)

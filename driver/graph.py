@@ -1,0 +1,177 @@
+"""A validated model in the form that placement, shape rules and backends read: arguments by name, constants as arrays.
+
+Nothing here is copied: constants are views of the model's memory.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from nnhal.operations import SIGNATURES, Arguments
+from nnhal.types import (
+    DTYPES,
+    AnyArray,
+    Memory,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    Subgraph,
+    byte_size,
+    operation_name,
+)
+
+_BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
+
+
+@dataclass(frozen=True, eq=False)
+class OperationView:
+    """One operation of a graph.
+
+    Attributes:
+        index: its number in the subgraph.
+        arguments: operands by the names of the signature; None for operations without one (extensions, IF, WHILE).
+        positions: operand index behind each argument name.
+    """
+
+    graph: "Graph" = field(repr=False)
+    index: int
+    operation: Operation
+    arguments: Arguments | None
+    positions: Mapping[str, int]
+
+    @property
+    def type(self) -> int:
+        """The operation's type."""
+        return self.operation.type
+
+    @property
+    def name(self) -> str:
+        """How messages call it: "operation 3 of main (CONV_2D)"."""
+        return f"operation {self.index} of {self.graph.name} ({operation_name(self.type)})"
+
+    def operand(self, name: str) -> Operand:
+        """The operand behind an argument."""
+        return self.graph.operands[self.positions[name]]
+
+    def constant(self, name: str) -> AnyArray | None:
+        """The value of an argument that is constant, else None."""
+        return self.graph.constants.get(self.positions.get(name, -1))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One subgraph of a model. `number`: 0 is main, i + 1 is referenced[i]."""
+
+    number: int
+    subgraph: Subgraph
+    constants: Mapping[int, AnyArray]
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return "main" if self.number == 0 else f"referenced subgraph {self.number - 1}"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Its operands."""
+        return self.subgraph.operands
+
+    @cached_property
+    def operations(self) -> tuple[OperationView, ...]:
+        """Its operations, with their arguments by name."""
+        return tuple(self._view(i, operation) for i, operation in enumerate(self.subgraph.operations))
+
+    def _view(self, index: int, operation: Operation) -> OperationView:
+        signature = SIGNATURES.get(operation.type)
+        if signature is None:
+            return OperationView(self, index, operation, None, {})
+        operands = self.subgraph.operands
+        bound = signature.bind([operands[i] for i in operation.inputs], [operands[i] for i in operation.outputs])
+        assert isinstance(bound, Arguments), f"{operation_name(operation.type)} was not validated: {bound}"
+        names = (*bound.inputs, *bound.outputs)
+        positions = dict(zip(names, (*operation.inputs, *operation.outputs), strict=True))
+        return OperationView(self, index, operation, bound, positions)
+
+
+@dataclass(frozen=True, eq=False)
+class SubgraphView:
+    """Operations of one graph that one backend is to run as a unit.
+
+    Attributes:
+        operations: in an order of execution.
+        inputs: operands that come from outside, constants excepted; each is given to `execute`.
+        outputs: operands that are needed outside; `execute` delivers each.
+        relaxed: TENSOR_FLOAT32 may be computed in half precision.
+    """
+
+    graph: Graph
+    operations: tuple[OperationView, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    relaxed: bool = False
+
+
+def graphs(model: Model) -> tuple[Graph, ...]:
+    """The subgraphs of a valid model, main first."""
+    return tuple(
+        Graph(number, subgraph, _constants(model, subgraph)) for number, subgraph in enumerate(model.subgraphs)
+    )
+
+
+def subgraph_view(graph: Graph, indexes: Sequence[int], relaxed: bool) -> SubgraphView:
+    """The operations `indexes` of a graph, with what they need from outside and what is needed from them."""
+    inside = set(indexes)
+    operations = tuple(graph.operations[i] for i in indexes)
+    written = [o for view in operations for o in view.operation.outputs]
+    read = dict.fromkeys(o for view in operations for o in view.operation.inputs)
+    own = set(written)
+    wanted = set(graph.subgraph.output_indexes)
+    for i, operation in enumerate(graph.subgraph.operations):
+        if i not in inside:
+            wanted.update(operation.inputs)
+    inputs = tuple(o for o in read if o not in own and _comes_from_outside(graph.operands[o]))
+    return SubgraphView(graph, operations, inputs, tuple(o for o in written if o in wanted), relaxed)
+
+
+def _comes_from_outside(operand: Operand) -> bool:
+    return operand.lifetime in (
+        OperandLifeTime.SUBGRAPH_INPUT,
+        OperandLifeTime.TEMPORARY_VARIABLE,
+        OperandLifeTime.SUBGRAPH_OUTPUT,
+    )
+
+
+def array_over(operand: Operand, raw: AnyArray, dimensions: Sequence[int]) -> AnyArray:
+    """The bytes `raw` (uint8) as the value of an operand; a copy only for booleans and where memory is unaligned.
+
+    A boolean is any byte that is not 0, which numpy's bool must not be shown.
+    """
+    if operand.type in _BOOLS:
+        return np.not_equal(raw, 0).reshape(dimensions)
+    array: AnyArray = raw.view(DTYPES[operand.type]).reshape(dimensions)
+    return array if array.flags.aligned else array.copy()
+
+
+def _constants(model: Model, subgraph: Subgraph) -> dict[int, AnyArray]:
+    values = np.frombuffer(model.operand_values, np.uint8)
+    constants = {}
+    for index, operand in enumerate(subgraph.operands):
+        if operand.type not in DTYPES:
+            continue
+        if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
+            pool = values
+        elif operand.lifetime == OperandLifeTime.CONSTANT_POOL:
+            memory = model.pools[operand.location.pool_index]
+            assert isinstance(memory, Memory)
+            pool = memory.view
+        else:
+            continue
+        start = operand.location.offset
+        raw = pool[start : start + byte_size(operand.type, operand.dimensions)]
+        constants[index] = array_over(operand, raw, operand.dimensions)
+        constants[index].flags.writeable = False
+    return constants

@@ -1,0 +1,142 @@
+"""Where inputs come from and outputs go: the pools of a request as arrays.
+
+Inputs are views of their pools; outputs are written once, straight into their region.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from driver.graph import array_over
+from nnhal.errors import invalid_argument
+from nnhal.types import (
+    AnyArray,
+    BufferToken,
+    Bytes,
+    Memory,
+    Operand,
+    OutputShape,
+    Request,
+    RequestArgument,
+    RequestMemoryPool,
+    ReturnedPool,
+    byte_size,
+)
+
+
+class RegionOutput:
+    """An output that lies in a region of a pool. `declared`: what is known of its shape; 0 and () are unknown."""
+
+    def __init__(self, declared: tuple[int, ...], region: Bytes) -> None:
+        self.declared = declared
+        self._region = region
+        self._written = 0
+        self.shape = OutputShape(declared)
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        """Copies the value, if it fits (V-RUN-07)."""
+        self.shape = OutputShape(array.shape, array.nbytes <= self._region.size)
+        if self.shape.is_sufficient:
+            self._region[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            self._written = array.nbytes
+
+    @property
+    def data(self) -> Bytes:
+        """The bytes written."""
+        return self._region[: self._written]
+
+
+class GrownOutput:
+    """An output that is as large as it turns out to be."""
+
+    def __init__(self, declared: tuple[int, ...]) -> None:
+        self.declared = declared
+        self.shape = OutputShape(declared)
+        self.data: Bytes = np.empty(0, np.uint8)
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        """Keeps the value, or a copy of it."""
+        self.shape = OutputShape(array.shape)
+        kept = np.ascontiguousarray(array) if keep else np.array(array, order="C")
+        self.data = kept.reshape(-1).view(np.uint8)
+
+
+class OmittedOutput:
+    """An output that the request leaves out."""
+
+    def __init__(self, declared: tuple[int, ...]) -> None:
+        self.declared = declared
+        self.shape = OutputShape(declared)
+        self.data: Bytes = np.empty(0, np.uint8)
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        """Only the shape is kept."""
+        self.shape = OutputShape(array.shape)
+
+
+BoundOutput = RegionOutput | GrownOutput | OmittedOutput
+
+
+def merged_dimensions(operand: Operand, argument: RequestArgument) -> tuple[int, ...]:
+    """The shape that model and request give together; 0 and () where it stays open."""
+    return argument.dimensions or operand.dimensions
+
+
+class BoundRequest:
+    """A valid request, as arrays.
+
+    Attributes:
+        inputs: one array per input, None where it is omitted.
+        outputs: where each output goes.
+    """
+
+    def __init__(self, request: Request, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
+        self._pools = [_open(pool) for pool in request.pools]
+        self._returned = [
+            not argument.has_no_value and isinstance(request.pools[argument.location.pool_index], ReturnedPool)
+            for argument in request.outputs
+        ]
+        self.inputs = [self._input(*pair) for pair in zip(inputs, request.inputs, strict=True)]
+        self.outputs = [self._output(*pair) for pair in zip(outputs, request.outputs, strict=True)]
+
+    def returned(self) -> tuple[Bytes | None, ...]:
+        """What goes back with the result: one entry per output if any lies in a ReturnedPool, else none."""
+        if not any(self._returned):
+            return ()
+        pairs = zip(self._returned, self.outputs, strict=True)
+        return tuple(output.data if returned else None for returned, output in pairs)
+
+    def _input(self, operand: Operand, argument: RequestArgument) -> AnyArray | None:
+        if argument.has_no_value:
+            return None
+        dimensions = merged_dimensions(operand, argument)
+        start = argument.location.offset
+        pool = self._pools[argument.location.pool_index]
+        assert pool is not None, "inputs in a ReturnedPool are refused"
+        array = array_over(operand, pool[start : start + byte_size(operand.type, dimensions)], dimensions)
+        return array
+
+    def _output(self, operand: Operand, argument: RequestArgument) -> BoundOutput:
+        declared = merged_dimensions(operand, argument)
+        if argument.has_no_value:
+            return OmittedOutput(declared)
+        pool = self._pools[argument.location.pool_index]
+        if pool is None:
+            return GrownOutput(declared)
+        start = argument.location.offset
+        return RegionOutput(declared, pool[start : start + argument.location.length])
+
+
+def _open(pool: RequestMemoryPool) -> Bytes | None:
+    """The bytes of a pool; None where outputs are as large as they turn out to be."""
+    match pool:
+        case Memory():
+            return pool.view
+        case ReturnedPool(size=None):
+            return None
+        case ReturnedPool(size=int(size)):
+            return np.empty(size, np.uint8)
+        case BufferToken(token=token):
+            raise invalid_argument(f"token {token} names no live buffer", "V-REQ-02")
+        case _:
+            raise AssertionError("unset unions are refused")

@@ -1,0 +1,62 @@
+"""Shapes of CONV_2D and DEPTHWISE_CONV_2D."""
+
+import numpy as np
+
+from driver.operations.call import Call, Shape
+from driver.operations.geometry import Window, window
+from driver.operations.shape import shape_rule
+from nnhal.types import OperationType
+
+
+def filter_window(call: Call) -> Window:
+    """The window of a convolution: its filter is [.., height, width, ..] in both layouts."""
+    shape = call.shape("filter")
+    call.require(len(shape) == 4, f"filter has rank {len(shape)}; it must be 4")
+    return window(call, shape[1], shape[2])
+
+
+def check_bias(call: Call, weights: str, units: int) -> None:
+    """Holds the length of a bias, and its scale where weights are quantised as one tensor.
+
+    Raises:
+        HalError: GENERAL_FAILURE.
+    """
+    bias = call.shape("bias")
+    call.require(bias == (units,), f"bias has shape {list(bias)}; it must be [{units}]")
+    if call.operand("input").scale == 0 or call.channel_quant(weights) is not None:
+        return
+    product = float(np.float32(call.operand("input").scale) * np.float32(call.operand(weights).scale))
+    scale = call.operand("bias").scale
+    call.require(
+        abs(product - scale) <= 1e-6 * min(product, scale),
+        f"bias has scale {scale:g}; it must be input scale * {weights} scale = {product:g}",
+    )
+
+
+@shape_rule(OperationType.CONV_2D)
+def conv_2d(call: Call) -> list[Shape]:
+    """[batches, out_height, out_width, depth_out]."""
+    space = filter_window(call)
+    depth_out, _, _, depth_in = call.shape("filter")
+    call.require(depth_out > 0, "filter has no output channels")
+    call.require(depth_in == space.channels, f"filter has {depth_in} input channels, input {space.channels}")
+    check_bias(call, "filter", depth_out)
+    call.activation()
+    return [space.output_shape(depth_out)]
+
+
+@shape_rule(OperationType.DEPTHWISE_CONV_2D)
+def depthwise_conv_2d(call: Call) -> list[Shape]:
+    """[batches, out_height, out_width, depth_in * depth_multiplier]."""
+    space = filter_window(call)
+    first, _, _, depth_out = call.shape("filter")
+    multiplier = call.integer("depth_multiplier")
+    call.require(first == 1, f"dimension 0 of filter is {first}; it must be 1")
+    call.require(multiplier >= 1, f"depth_multiplier is {multiplier}; it must be at least 1")
+    call.require(
+        depth_out == space.channels * multiplier,
+        f"filter has {depth_out} channels; it must have {space.channels} * {multiplier}",
+    )
+    check_bias(call, "filter", depth_out)
+    call.activation()
+    return [space.output_shape(depth_out)]

@@ -1,0 +1,88 @@
+"""Sliding windows: padding and output size of convolutions and pooling."""
+
+from dataclasses import dataclass
+
+from driver.operations.call import Call, Shape
+
+SAME = 1
+"""The implicit padding scheme that pads; every other value behaves as VALID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A window that slides along one axis. `size` counts the dilated window's cells, `out` its positions."""
+
+    input: int
+    filter: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @property
+    def size(self) -> int:
+        """Cells that the dilated window spans."""
+        return (self.filter - 1) * self.dilation + 1
+
+    @property
+    def out(self) -> int:
+        """Number of positions."""
+        return (self.input - self.size + self.stride + self.before + self.after) // self.stride
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over an image: batches, height, width, channels as NHWC, whatever the layout of the data."""
+
+    batches: int
+    height: Axis
+    width: Axis
+    channels: int
+    nchw: bool
+
+    def output_shape(self, channels: int) -> Shape:
+        """Shape of the result, in the data's own layout."""
+        if self.nchw:
+            return (self.batches, channels, self.height.out, self.width.out)
+        return (self.batches, self.height.out, self.width.out, channels)
+
+
+def window(call: Call, filter_height: int, filter_width: int) -> Window:
+    """The window of a convolution or pooling operation from its arguments by name.
+
+    Raises:
+        HalError: GENERAL_FAILURE: rank, sizes, strides, dilation or padding break an [execution] constraint.
+    """
+    shape = call.shape("input")
+    call.require(len(shape) == 4, f"input has rank {len(shape)}; it must be 4")
+    nchw = call.flag("layout")
+    batches, height, width, channels = (shape[0], shape[2], shape[3], shape[1]) if nchw else shape
+    call.require(min(height, width, channels) > 0, f"input has an empty image, shape {list(shape)}")
+    rows = _axis(call, height, filter_height, "height", ("padding_top", "padding_bottom"))
+    columns = _axis(call, width, filter_width, "width", ("padding_left", "padding_right"))
+    return Window(batches, rows, columns, channels, nchw)
+
+
+def _axis(call: Call, size: int, filter_: int, direction: str, paddings: tuple[str, str]) -> Axis:
+    stride = call.integer(f"stride_{direction}")
+    dilation = call.integer(f"dilation_{direction}", 1)
+    call.require(filter_ >= 1, f"filter_{direction} is {filter_}; it must be at least 1")
+    call.require(stride >= 1, f"stride_{direction} is {stride}; it must be at least 1")
+    call.require(dilation >= 1, f"dilation_{direction} is {dilation}; it must be at least 1")
+    span = (filter_ - 1) * dilation + 1
+    if "padding_scheme" in call.view.positions:
+        before, after = _implicit(call.integer("padding_scheme"), size, span, stride)
+    else:
+        before, after = (call.integer(name) for name in paddings)
+        for name, padding in zip(paddings, (before, after), strict=True):
+            call.require(0 <= padding < span, f"{name} is {padding}; it must be in 0..{span - 1}")
+    axis = Axis(size, filter_, stride, dilation, before, after)
+    call.require(axis.out >= 1, f"the filter is larger than the padded image along {direction}")
+    return axis
+
+
+def _implicit(scheme: int, size: int, span: int, stride: int) -> tuple[int, int]:
+    if scheme != SAME:
+        return 0, 0
+    need = max(0, (-(-size // stride) - 1) * stride + span - size)
+    return need // 2, need - need // 2

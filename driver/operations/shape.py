@@ -1,0 +1,97 @@
+"""Shape rules: what shape an operation's outputs have, and its `[execution]` constraints (V-RUN-01 to V-RUN-05).
+
+    @shape_rule(OperationType.SOFTMAX)
+    def softmax(call: Call) -> list[Shape]:
+        call.require(call.number("beta") > 0, "beta must be > 0")
+        return [call.shape("input")]
+
+A rule gives one shape per output. `infer` runs it with the checks that all operations share, and merges what it gives
+with the declared shapes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from driver.operations.call import Call, Shape
+from nnhal.types import ErrorStatus, is_tensor
+
+Rule = Callable[[Call], Sequence[Shape]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRule:
+    """A registered rule. `empty`: inputs may have no elements; `failure`: status where a value is missing or empty."""
+
+    rule: Rule
+    empty: bool
+    failure: ErrorStatus
+
+
+SHAPE_RULES: dict[int, ShapeRule] = {}
+"""Every registered rule, by operation type."""
+
+
+def shape_rule(
+    *types: int, empty: bool = True, failure: ErrorStatus = ErrorStatus.GENERAL_FAILURE
+) -> Callable[[Rule], Rule]:
+    """Registers the shape rule of one or more operation types."""
+
+    def register(rule: Rule) -> Rule:
+        for type_ in types:
+            assert type_ not in SHAPE_RULES, f"operation type {type_} has two shape rules"
+            SHAPE_RULES[type_] = ShapeRule(rule, empty, failure)
+        return rule
+
+    return register
+
+
+def infer(call: Call, declared: Sequence[Shape]) -> list[Shape]:
+    """Shapes of the outputs of one run.
+
+    Args:
+        call: the run.
+        declared: what is known of each output beforehand; 0 and () are unknown.
+
+    Raises:
+        HalError: GENERAL_FAILURE (or what the operation's file says): an argument has no value (V-RUN-01) or no
+            elements (V-RUN-02), an [execution] constraint is broken (V-RUN-03), a declared shape is contradicted
+            (V-RUN-04).
+    """
+    rule = SHAPE_RULES[call.view.type]
+    _check_presence(call, rule)
+    computed = rule.rule(call)
+    return [_merged(call, i, known, found) for i, (known, found) in enumerate(zip(declared, computed, strict=True))]
+
+
+def _check_presence(call: Call, rule: ShapeRule) -> None:
+    arguments = call.view.arguments
+    assert arguments is not None
+    for name in arguments.inputs:
+        if not call.has(name):
+            if name not in arguments.optional:
+                raise call.failure(f"{name} has no value", "V-RUN-01", rule.failure)
+        elif not rule.empty and 0 in call.shape(name):
+            raise call.failure(f"{name} has no elements", "V-RUN-02", rule.failure)
+
+
+def _merged(call: Call, output: int, declared: Shape, computed: Shape) -> Shape:
+    operand = call.view.graph.operands[call.view.operation.outputs[output]]
+    if not is_tensor(operand.type) or not declared:
+        return computed
+    if len(declared) != len(computed) or any(d not in (0, c) for d, c in zip(declared, computed, strict=True)):
+        raise call.failure(f"output {output} has shape {list(computed)}, declared {list(declared)}", "V-RUN-04")
+    return computed
+
+
+def same_quantization(call: Call, input_: str = "input", output: str = "output") -> None:
+    """Holds that an output is quantised as an input is (V-RUN-05).
+
+    Raises:
+        HalError: GENERAL_FAILURE naming both.
+    """
+    a, b = call.operand(input_), call.operand(output)
+    if (a.scale, a.zero_point) != (b.scale, b.zero_point):
+        raise call.failure(
+            f"{output} has scale {b.scale:g}, zero point {b.zero_point}; {input_} has {a.scale:g}, {a.zero_point}",
+            "V-RUN-05",
+        )
