@@ -1,0 +1,177 @@
+"""MemoryService: memory that clients fill and read, and use as pools of models and requests."""
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+
+from nnhal.errors import HalError, invalid_argument
+from nnhal.types import PROT_READ, PROT_WRITE, Bytes, ErrorKind, ErrorStatus, Memory, UnsetUnion
+from nnhal.v1 import memory_pb2, memory_pb2_grpc, types_pb2
+from service.rpc import abort, answering, internal
+from service.sessions import Session, Sessions
+
+READ_CHUNK_BYTES = 2**20
+
+
+class MemoryObject:
+    """Bytes of a client. With a digest it becomes read-only once all of them are there and right."""
+
+    def __init__(self, buffer: Bytes, sha256: bytes = b"") -> None:
+        self.buffer = buffer
+        self.sha256 = sha256
+        self.complete = not sha256
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Fills a region.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: it lies outside, or the memory is read-only.
+        """
+        if self.sha256 and self.complete:
+            raise invalid_argument("this memory is complete and read-only")
+        if offset < 0 or offset + len(data) > self.buffer.size:
+            raise invalid_argument(f"bytes {offset}..{offset + len(data)} lie outside a memory of {self.buffer.size}")
+        self.buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+    def seal(self, written: int) -> None:
+        """Checks the digest after an upload.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: bytes are missing or wrong.
+        """
+        if self.complete:
+            return
+        if written != self.buffer.size:
+            raise invalid_argument(f"{written} bytes were uploaded into a memory of {self.buffer.size}")
+        if hashlib.sha256(self.buffer.data).digest() != self.sha256:
+            raise invalid_argument("the bytes uploaded do not have the digest that was announced")
+        self.complete = True
+
+    def window(self, offset: int, length: int | None, prot: int) -> Memory:
+        """A pool over part of it; nothing is copied.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the upload has not been completed.
+        """
+        if not self.complete:
+            raise invalid_argument("the memory is not complete: upload its bytes first")
+        return Memory(self.buffer, offset, length, prot & PROT_READ if self.sha256 else prot)
+
+
+class Digests:
+    """Complete memories by (identity, SHA-256), as long as anything holds them."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakValueDictionary[tuple[str, bytes], MemoryObject] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def find(self, identity: str, sha256: bytes, size: int) -> MemoryObject | None:
+        """A memory with these bytes."""
+        with self._lock:
+            found = self._known.get((identity, sha256))
+        return found if found is not None and found.buffer.size == size else None
+
+    def add(self, identity: str, memory: MemoryObject) -> None:
+        """Remembers a complete memory."""
+        with self._lock:
+            self._known[(identity, memory.sha256)] = memory
+
+
+def read_memory(session: Session, message: types_pb2.Memory, max_inline: int) -> Memory | UnsetUnion:
+    """The pool behind a Memory message.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: unknown handle, memory not complete; RESOURCE_EXHAUSTED_PERSISTENT: too many inline
+            bytes.
+    """
+    match message.WhichOneof("memory"):
+        case "inline":
+            if len(message.inline) > max_inline:
+                raise HalError(
+                    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
+                    f"{len(message.inline)} inline bytes; at most {max_inline}: use a Memory object",
+                    kind=ErrorKind.LIMIT,
+                    limit="max_inline_bytes",
+                )
+            return Memory.of(message.inline)
+        case "mapped":
+            mapped = message.mapped
+            length = mapped.length if mapped.HasField("length") else None
+            prot = mapped.prot if mapped.HasField("prot") else PROT_READ | PROT_WRITE
+            return session.get(mapped.memory, MemoryObject).window(mapped.offset, length, prot)
+        case _:
+            return UnsetUnion()
+
+
+class MemoryServicer(memory_pb2_grpc.MemoryServiceServicer):
+    """The RPCs."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._digests = Digests()
+
+    @answering
+    def Create(
+        self, request: memory_pb2.CreateMemoryRequest, context: grpc.ServicerContext
+    ) -> memory_pb2.CreateMemoryResponse:
+        """Makes a Memory object, or finds the bytes by their digest."""
+        session = self._sessions.get(request.session)
+        if request.size <= 0:
+            raise invalid_argument(f"size is {request.size}; it must be > 0")
+        if len(request.sha256) not in (0, 32):
+            raise invalid_argument(f"sha256 has {len(request.sha256)} bytes; it must have 32 or none")
+        memory = self._digests.find(session.identity, request.sha256, request.size) if request.sha256 else None
+        if memory is None:
+            memory = _allocated(request.size, request.sha256)
+        return memory_pb2.CreateMemoryResponse(
+            memory=session.add(memory), complete=memory.complete and bool(request.sha256)
+        )
+
+    @answering
+    def Upload(
+        self, requests: Iterator[memory_pb2.UploadRequest], context: grpc.ServicerContext
+    ) -> memory_pb2.UploadResponse:
+        """Writes chunks, then checks the digest."""
+        first = next(requests, None)
+        if first is None:
+            raise invalid_argument("the upload is empty")
+        session = self._sessions.get(first.session)
+        memory = session.get(first.memory, MemoryObject)
+        memory.write(first.offset, first.data)
+        written = len(first.data)
+        for chunk in requests:
+            memory.write(chunk.offset, chunk.data)
+            written += len(chunk.data)
+        memory.seal(written)
+        if memory.sha256:
+            self._digests.add(session.identity, memory)
+        return memory_pb2.UploadResponse(written=written)
+
+    def Read(self, request: memory_pb2.ReadRequest, context: grpc.ServicerContext) -> Iterator[memory_pb2.ReadResponse]:
+        """Gives a window in chunks."""
+        try:
+            window = self._window(request)
+        except HalError as error:
+            abort(context, error)
+        except Exception as error:
+            abort(context, internal(error))
+        for start in range(0, window.size, READ_CHUNK_BYTES):
+            yield memory_pb2.ReadResponse(data=window[start : start + READ_CHUNK_BYTES].tobytes())
+
+    def _window(self, request: memory_pb2.ReadRequest) -> Bytes:
+        buffer = self._sessions.get(request.session).get(request.memory, MemoryObject).buffer
+        length = request.length if request.HasField("length") else buffer.size - request.offset
+        if request.offset < 0 or length < 0 or request.offset + length > buffer.size:
+            raise invalid_argument(f"{length} bytes from {request.offset} lie outside a memory of {buffer.size}")
+        return buffer[request.offset : request.offset + length]
+
+
+def _allocated(size: int, sha256: bytes) -> MemoryObject:
+    try:
+        return MemoryObject(np.zeros(size, np.uint8), sha256)
+    except (MemoryError, ValueError):  # numpy refuses impossible sizes with a ValueError
+        raise HalError(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, f"no memory for {size} bytes") from None

@@ -1,0 +1,132 @@
+"""How calls end: every failure becomes a gRPC error with the nearest code, and an ErrorDetail in the trailer.
+
+The table stands in the contract, error.proto. Also here: deadlines of calls, and the answer of what is not offered.
+"""
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+
+from driver.deadline import now_ns
+from nnhal.errors import HalError, general_failure
+from nnhal.types import OMITTED, ErrorKind, ErrorStatus
+from nnhal.v1 import error_pb2
+
+_log = logging.getLogger("nnhal.service")
+
+DETAILS_KEY = "grpc-status-details-bin"
+
+CODES = {
+    ErrorStatus.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorStatus.DEVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    ErrorStatus.MISSED_DEADLINE_TRANSIENT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    ErrorStatus.MISSED_DEADLINE_PERSISTENT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorStatus.GENERAL_FAILURE: grpc.StatusCode.INTERNAL,
+}
+KIND_CODES = {
+    ErrorKind.SESSION_LOST: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorKind.UNKNOWN_HANDLE: grpc.StatusCode.NOT_FOUND,
+    ErrorKind.UNIMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+}
+
+_INT64_MAX = 2**63 - 1
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def error_detail(error: HalError) -> error_pb2.ErrorDetail:
+    """An error as the contract's message."""
+    return error_pb2.ErrorDetail(
+        status=int(error.status),  # type: ignore[arg-type]
+        reason=error.reason,
+        rule=error.rule,
+        kind=int(error.kind),  # type: ignore[arg-type]
+        limit=error.limit,
+    )
+
+
+def fail(context: grpc.ServicerContext, error: HalError) -> grpc.StatusCode:
+    """Gives a call its error, and returns the code; whoever called this ends the call."""
+    code = KIND_CODES.get(ErrorKind(error.kind)) or CODES[error.status]
+    packed = AnyMessage()
+    packed.Pack(error_detail(error))
+    status = error_pb2.RpcStatus(code=code.value[0], message=error.reason, details=[packed])
+    context.set_code(code)
+    context.set_details(str(error))
+    context.set_trailing_metadata(((DETAILS_KEY, status.SerializeToString()),))
+    return code
+
+
+def abort(context: grpc.ServicerContext, error: HalError) -> NoReturn:
+    """Ends a call with its error."""
+    context.abort(fail(context, error), str(error))
+
+
+def internal(error: Exception) -> HalError:
+    """What a client is told when this software has a defect."""
+    _log.error("internal error", exc_info=error)
+    return general_failure(f"the service failed: {type(error).__name__}: {error}")
+
+
+def answering(method: Method) -> Method:
+    """Decorates an RPC method: errors that it raises become the call's error."""
+
+    @functools.wraps(method)
+    def call(self: object, request: Any, context: grpc.ServicerContext, *rest: Any) -> Any:
+        try:
+            return method(self, request, context, *rest)
+        except HalError as raised:
+            error = raised
+        except Exception as raised:
+            error = internal(raised)
+        abort(context, error)
+
+    return call  # type: ignore[return-value]
+
+
+def absolute_deadline(relative_ns: int | None, context: grpc.ServicerContext) -> int:
+    """The earlier of a wire deadline and the call's own gRPC deadline, as an instant of CLOCK_BOOTTIME.
+
+    Numbers below -1 are passed on for the driver to refuse.
+    """
+    wire = OMITTED if relative_ns is None else relative_ns
+    if wire < OMITTED:
+        return wire
+    remaining = context.time_remaining()
+    limits = [wire] if wire != OMITTED else []
+    if remaining is not None and remaining < _INT64_MAX / 1e9:
+        limits.append(int(max(remaining, 0.0) * 1e9))
+    return min(now_ns() + min(limits), _INT64_MAX) if limits else OMITTED
+
+
+def complete(servicer: Callable[..., T]) -> Callable[..., T]:
+    """A servicer class whose missing methods answer UNIMPLEMENTED with a reason."""
+    assert isinstance(servicer, type)
+    name = servicer.__name__.removesuffix("Servicer")
+    missing = {
+        method: _unimplemented(f"{name}.{method}")
+        for base in servicer.__mro__[:-1]
+        for method in vars(base)
+        if not method.startswith("_") and not _is_offered(servicer, method)
+    }
+    return type(servicer.__name__, (servicer,), missing)
+
+
+def _is_offered(servicer: type, method: str) -> bool:
+    """Whether a method is more than what protoc generates."""
+    return not getattr(servicer, method).__module__.endswith("_pb2_grpc")
+
+
+def _unimplemented(name: str) -> Callable[..., NoReturn]:
+    def call(self: object, request: object, context: grpc.ServicerContext) -> NoReturn:
+        reason = f"{name} is not offered by this release"
+        abort(context, HalError(ErrorStatus.GENERAL_FAILURE, reason, kind=ErrorKind.UNIMPLEMENTED))
+
+    return call

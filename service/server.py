@@ -1,0 +1,175 @@
+"""A service: the gRPC server, the device behind it, and their start and stop."""
+
+import ipaddress
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from driver.backends import registry
+from driver.device import Device
+from nnhal.v1 import (
+    buffer_pb2,
+    buffer_pb2_grpc,
+    burst_pb2,
+    burst_pb2_grpc,
+    cache_pb2,
+    cache_pb2_grpc,
+    device_pb2,
+    device_pb2_grpc,
+    execution_pb2,
+    execution_pb2_grpc,
+    fence_pb2,
+    fence_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+from service.device import DeviceServicer
+from service.log import event
+from service.memory import MemoryServicer
+from service.prepared_model import PreparedModelServicer
+from service.rpc import complete
+from service.session import SessionServicer
+from service.sessions import Sessions
+from service.settings import Settings
+
+_SERVICES = [
+    module.DESCRIPTOR.services_by_name[name].full_name
+    for module, name in (
+        (buffer_pb2, "Buffer"),
+        (burst_pb2, "Burst"),
+        (cache_pb2, "Cache"),
+        (device_pb2, "Device"),
+        (execution_pb2, "Execution"),
+        (fence_pb2, "Fence"),
+        (memory_pb2, "MemoryService"),
+        (prepared_model_pb2, "PreparedModel"),
+        (session_pb2, "Session"),
+    )
+]
+
+
+class Server:
+    """One service. `start` it, then `stop` it; or use it as a context manager.
+
+    Raises:
+        ValueError: an address is malformed, open to other machines without `insecure`, or taken; a backend is unknown.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        for address in settings.listen:
+            if not settings.insecure and not is_local(address):
+                raise ValueError(f"{address} can be reached from other machines; without TLS that needs --insecure")
+        self._settings = settings
+        self._device = Device(settings.device, registry.create(settings.backends))
+        self._sessions = Sessions(settings.session_grace_s)
+        self._executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="nnhal-call")
+        self._health = health.HealthServicer(experimental_non_blocking=True)
+        self._server = grpc.server(self._executor, options=_options(settings))
+        self._register()
+        self.addresses: tuple[str, ...] = ()
+
+    def _register(self) -> None:
+        server, sessions, settings = self._server, self._sessions, self._settings
+        device_pb2_grpc.add_DeviceServicer_to_server(
+            complete(DeviceServicer)(self._device, sessions, self._executor, settings), server
+        )
+        session_pb2_grpc.add_SessionServicer_to_server(SessionServicer(sessions, self._executor, settings), server)
+        memory_pb2_grpc.add_MemoryServiceServicer_to_server(MemoryServicer(sessions), server)
+        prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
+            complete(PreparedModelServicer)(sessions, settings), server
+        )
+        execution_pb2_grpc.add_ExecutionServicer_to_server(complete(execution_pb2_grpc.ExecutionServicer)(), server)
+        burst_pb2_grpc.add_BurstServicer_to_server(complete(burst_pb2_grpc.BurstServicer)(), server)
+        buffer_pb2_grpc.add_BufferServicer_to_server(complete(buffer_pb2_grpc.BufferServicer)(), server)
+        fence_pb2_grpc.add_FenceServicer_to_server(complete(fence_pb2_grpc.FenceServicer)(), server)
+        cache_pb2_grpc.add_CacheServicer_to_server(complete(cache_pb2_grpc.CacheServicer)(), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection([*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+
+    def start(self) -> None:
+        """Listens. `addresses` then holds the addresses with their real ports."""
+        bound = []
+        for address in self._settings.listen:
+            port = _bind(self._server, address)
+            bound.append(address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}")
+        self.addresses = tuple(bound)
+        self._server.start()
+        for name in ("", *_SERVICES):
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        event("serving", addresses=",".join(self.addresses), device=self._device.get_version_string())
+
+    def stop(self) -> None:
+        """Ends gracefully: no new calls, running ones have their grace, then every session and thread is ended."""
+        event("stopping", sessions=self._sessions.count())
+        self._health.enter_graceful_shutdown()
+        # the streams of sessions would hold the server until the grace is over: end them first
+        self._sessions.close()
+        self._server.stop(self._settings.stop_grace_s).wait()
+        self._device.close()
+        self._executor.shutdown()
+        event("stopped")
+
+    def __enter__(self) -> "Server":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def serve_until_signalled(server: Server) -> None:
+    """Starts a server and stops it at SIGINT or SIGTERM."""
+    signalled = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signalled.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    with server:
+        signalled.wait()
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach an address: a Unix socket, or loopback."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bind(server: grpc.Server, address: str) -> int:
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ValueError(f"cannot listen on {address}: {error}") from None
+    if port == 0:
+        raise ValueError(f"cannot listen on {address}")
+    return port
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    ping = int(settings.keepalive_s * 1e3)
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", ping),
+        ("grpc.keepalive_timeout_ms", ping),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+    ]

@@ -1,0 +1,78 @@
+"""Session: opening, closing, releasing. The keep-alive stream holds no thread."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+import grpc
+
+from nnhal.v1 import session_pb2, session_pb2_grpc
+from service.log import event
+from service.rpc import answering
+from service.sessions import ANONYMOUS, Session, Sessions
+from service.settings import Settings
+
+SERVICE_VERSION = "0.1.0"
+
+Send = Callable[[session_pb2.SessionEvent | None], None]
+
+
+class SessionServicer(session_pb2_grpc.SessionServicer):
+    """The RPCs."""
+
+    def __init__(self, sessions: Sessions, executor: Executor, settings: Settings) -> None:
+        self._sessions = sessions
+        self._executor = executor
+        self._settings = settings
+
+    @answering
+    def Open(  # type: ignore[override]
+        self, request: session_pb2.OpenRequest, context: grpc.ServicerContext, send: Send
+    ) -> None:
+        """Opens a session, or takes one up again; the stream stays open until one side ends it."""
+        if request.session:
+            session = self._sessions.attach(request.session)
+        else:
+            session = self._sessions.open(ANONYMOUS)
+            event("session-opened", session=session.name, client=request.client_name, peer=context.peer())
+        if not context.add_callback(lambda: self._sessions.detach(session)):
+            self._sessions.detach(session)
+            return
+        send(session_pb2.SessionEvent(opened=self._opened(session)))
+        session.when_ended(lambda why: self._finish(send, why))
+
+    # grpc calls such a handler with a function that sends, and keeps no thread for the stream
+    Open.experimental_non_blocking = True  # type: ignore[attr-defined]
+
+    def _finish(self, send: Send, why: str) -> None:
+        """Ends the stream; sending waits for the client, so not on this thread."""
+
+        def work() -> None:
+            send(session_pb2.SessionEvent(closing=session_pb2.SessionClosing(reason=why)))
+            send(None)
+
+        self._executor.submit(work)
+
+    def _opened(self, session: Session) -> session_pb2.SessionOpened:
+        return session_pb2.SessionOpened(
+            session=session.token,
+            grace_ns=int(self._settings.session_grace_s * 1e9),
+            service_version=SERVICE_VERSION,
+            limits={
+                "max_message_bytes": self._settings.max_message_bytes,
+                "max_inline_bytes": self._settings.max_inline_bytes,
+            },
+        )
+
+    @answering
+    def Close(self, request: session_pb2.CloseRequest, context: grpc.ServicerContext) -> session_pb2.CloseResponse:
+        """Ends a session at once."""
+        self._sessions.end(self._sessions.get(request.session), "closed by the client")
+        return session_pb2.CloseResponse()
+
+    @answering
+    def Release(
+        self, request: session_pb2.ReleaseRequest, context: grpc.ServicerContext
+    ) -> session_pb2.ReleaseResponse:
+        """Drops handles."""
+        self._sessions.get(request.session).release(request.handles)
+        return session_pb2.ReleaseResponse()

@@ -1,0 +1,195 @@
+"""Sessions and the objects they own, by unguessable handles.
+
+A session lives while its keep-alive stream does, and for a grace time after it; then everything that it owns is let go.
+Handles are looked up in the session's own table alone, so those of other sessions cannot be told from those that never
+were.
+"""
+
+import heapq
+import itertools
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from nnhal.errors import HalError, SessionLostError
+from nnhal.types import ErrorKind, ErrorStatus
+from service.log import event
+
+HANDLE_BYTES = 16
+
+ANONYMOUS = "anonymous"
+"""The identity of clients that are not told apart."""
+
+T = TypeVar("T")
+
+
+class Session:
+    """One client's objects.
+
+    Attributes:
+        token: what the client presents with every call; secret.
+        name: what logs call the session.
+        identity: whose session it is.
+    """
+
+    def __init__(self, name: str, identity: str) -> None:
+        self.token = secrets.token_bytes(HANDLE_BYTES)
+        self.name = name
+        self.identity = identity
+        self.attachments = 0
+        self.expires_at = 0.0
+        self.closed = False
+        self._objects: dict[bytes, object] = {}
+        self._listeners: list[Callable[[str], None]] = []
+        self._lock = threading.Lock()
+
+    def add(self, thing: object) -> bytes:
+        """Takes an object over; gives its handle.
+
+        Raises:
+            HalError: SESSION_LOST: the session has ended meanwhile.
+        """
+        handle = secrets.token_bytes(HANDLE_BYTES)
+        with self._lock:
+            if self.closed:
+                raise session_lost()
+            self._objects[handle] = thing
+        return handle
+
+    def get(self, handle: bytes, kind: type[T]) -> T:
+        """The object behind a handle.
+
+        Raises:
+            HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE; the same whatever is wrong with the handle.
+        """
+        thing = self._objects.get(handle)
+        if not isinstance(thing, kind):
+            raise HalError(
+                ErrorStatus.INVALID_ARGUMENT, "no such object in this session", kind=ErrorKind.UNKNOWN_HANDLE
+            )
+        return thing
+
+    def release(self, handles: Iterable[bytes]) -> None:
+        """Lets objects go; unknown handles are passed over."""
+        with self._lock:
+            for handle in handles:
+                self._objects.pop(handle, None)
+
+    def when_ended(self, listener: Callable[[str], None]) -> None:
+        """Calls a function with the reason when the session ends. It must not block."""
+        with self._lock:
+            self._listeners.append(listener)
+
+    def close(self, why: str) -> None:
+        """Lets everything go and tells the listeners; a second call does nothing."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            event("session-ended", session=self.name, why=why, objects=len(self._objects))
+            self._objects.clear()
+            listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener(why)
+
+
+def session_lost() -> HalError:
+    """The error of a session that has ended or never was."""
+    return SessionLostError(
+        ErrorStatus.DEVICE_UNAVAILABLE,
+        "the session has ended; open a new one and prepare again",
+        kind=ErrorKind.SESSION_LOST,
+    )
+
+
+class Sessions:
+    """All sessions of a service, and the one thread that ends those whose grace time is over."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.grace_s = grace_s
+        self._sessions: dict[bytes, Session] = {}
+        self._numbers = itertools.count(1)
+        self._entries = itertools.count()
+        self._expiring: list[tuple[float, int, Session]] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._expire, name="nnhal-sessions", daemon=True)
+        self._thread.start()
+
+    def open(self, identity: str) -> Session:
+        """Makes a session that is attached to one stream."""
+        with self._changed:
+            if self._closed:
+                raise HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the service is stopping")
+            session = Session(f"s{next(self._numbers)}", identity)
+            session.attachments = 1
+            self._sessions[session.token] = session
+        return session
+
+    def get(self, token: bytes) -> Session:
+        """The session behind a token.
+
+        Raises:
+            SessionLostError: there is none.
+        """
+        session = self._sessions.get(token)
+        if session is None:
+            raise session_lost()
+        return session
+
+    def attach(self, token: bytes) -> Session:
+        """Takes a session up again with another stream."""
+        with self._changed:
+            session = self.get(token)
+            session.attachments += 1
+        return session
+
+    def detach(self, session: Session) -> None:
+        """A stream has ended; the last one starts the grace time."""
+        with self._changed:
+            session.attachments -= 1
+            if session.attachments == 0 and not session.closed:
+                session.expires_at = time.monotonic() + self.grace_s
+                heapq.heappush(self._expiring, (session.expires_at, next(self._entries), session))
+                self._changed.notify()
+
+    def end(self, session: Session, why: str) -> None:
+        """Ends a session at once."""
+        with self._changed:
+            self._sessions.pop(session.token, None)
+        session.close(why)
+
+    def count(self) -> int:
+        """How many sessions there are."""
+        return len(self._sessions)
+
+    def close(self) -> None:
+        """Ends every session and the thread."""
+        with self._changed:
+            self._closed = True
+            left = list(self._sessions.values())
+            self._changed.notify()
+        for session in left:
+            self.end(session, "the service stops")
+        self._thread.join()
+
+    def _expire(self) -> None:
+        while (session := self._next_expired()) is not None:
+            self.end(session, "its connection is gone")
+
+    def _next_expired(self) -> Session | None:
+        """Waits for a session whose grace time is over; None when the service stops."""
+        with self._changed:
+            while not self._closed:
+                if not self._expiring:
+                    self._changed.wait()
+                elif (wait := self._expiring[0][0] - time.monotonic()) > 0:
+                    self._changed.wait(wait)
+                else:
+                    at, _, session = heapq.heappop(self._expiring)
+                    # an older entry of a session that was taken up again meanwhile says nothing
+                    if session.attachments == 0 and not session.closed and session.expires_at == at:
+                        return session
+        return None
