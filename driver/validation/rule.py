@@ -3,7 +3,7 @@
     OPERAND = Rules[Operand]()
 
     @OPERAND.forbid("V-OPERAND-03")
-    def scalar_with_dimensions(operand: Operand) -> str | None:
+    def _scalar_with_dimensions(operand: Operand) -> str | None:
         return "has dimensions" if operand.type in SCALAR_TYPES and operand.dimensions else None
 
 `check` applies the rules in the order of their registration; the first that complains ends it with INVALID_ARGUMENT,

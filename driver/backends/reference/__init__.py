@@ -1,5 +1,7 @@
 """CpuRef: plain numpy, the oracle. Kernels stand in one module per family, named as in `driver.operations`."""
 
-from driver.backends.reference.backend import CpuRef
+import importlib
+import pkgutil
 
-__all__ = ["CpuRef"]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,9 +1,5 @@
 """The backend CpuRef itself: it takes every operation that has a kernel."""
 
-import importlib
-import pkgutil
-
-import driver.backends.reference
 from driver.backends.api import OperationView, Support
 from driver.backends.per_operation import PerOperationBackend, Workload
 from driver.backends.reference.kernel import KERNELS
@@ -28,8 +24,3 @@ class CpuRef(PerOperationBackend):
     def workload(self, operation: OperationView) -> Workload:
         """The kernel of the operation's type."""
         return KERNELS[operation.type]
-
-
-for _module in pkgutil.iter_modules(driver.backends.reference.__path__):
-    if _module.name != "backend":
-        importlib.import_module(f"driver.backends.reference.{_module.name}")

@@ -1,0 +1,127 @@
+"""Requests, on their own and against their model (V-REQ, V-REQARG, V-REQMODEL).
+
+What needs the device's state is judged elsewhere: whether a token names a live buffer (V-REQ-02) and how buffers are
+used (V-TOKEN). Overlap with constants of the model is not detected (the last third of V-REQARG-07).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from driver.validation import wire
+from driver.validation.argument import FITTING, NUMBERS, OMITTED, PLACED, ArgumentIn, ArgumentOf
+from driver.validation.pool import check_pools, pool_size
+from driver.validation.rule import Rules
+from nnhal.types import Memory, Operand, Request, RequestArgument, type_name
+
+_NAMES = {False: "input", True: "output"}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOf:
+    """A request, and the operands of its model's inputs and outputs."""
+
+    request: Request
+    inputs: Sequence[Operand]
+    outputs: Sequence[Operand]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Bytes `start` to `end` of a memory, as an argument uses them."""
+
+    memory: tuple[str, int]
+    start: int
+    end: int
+    is_output: bool
+    name: str
+
+
+ALONE = Rules[Request]()
+AGAINST_MODEL = Rules[RequestOf]()
+
+
+def validate_request(
+    request: Request, inputs: Sequence[Operand], outputs: Sequence[Operand], *, fenced: bool = False
+) -> None:
+    """Judges a request.
+
+    Args:
+        request: what is to be executed.
+        inputs: operands behind the main subgraph's input indexes.
+        outputs: operands behind its output indexes.
+        fenced: a fenced execution, whose outputs have no shapes to report.
+
+    Raises:
+        HalError: INVALID_ARGUMENT, with the first rule broken, or "" for a rule of the contract that the HAL lacks.
+    """
+    arguments = _arguments(request)
+    for index, pool in enumerate(request.pools):
+        wire.POOL.check(pool, partial("request pool {}".format, index))
+    for is_output, index, argument in arguments:
+        NUMBERS.check(argument, partial(_place, is_output, index))
+    check_pools(request.pools, "request pool")
+    for is_output, index, argument in arguments:
+        place = partial(_place, is_output, index)
+        OMITTED.check(argument, place)
+        if not argument.has_no_value:
+            PLACED.check(ArgumentIn(argument, request.pools, is_output, fenced), place)
+    ALONE.check(request, lambda: "the request")
+    AGAINST_MODEL.check(RequestOf(request, inputs, outputs), lambda: "the request")
+    for is_output, index, argument in arguments:
+        if not argument.has_no_value:
+            operand = (outputs if is_output else inputs)[index]
+            FITTING.check(ArgumentOf(argument, operand, is_output, fenced), partial(_place, is_output, index, operand))
+
+
+def _arguments(request: Request) -> list[tuple[bool, int, RequestArgument]]:
+    """Every argument, inputs first: whether it is an output, its number, itself."""
+    inputs = [(False, index, argument) for index, argument in enumerate(request.inputs)]
+    return inputs + [(True, index, argument) for index, argument in enumerate(request.outputs)]
+
+
+def _place(is_output: bool, index: int, operand: Operand | None = None) -> str:
+    type_ = "" if operand is None else f" ({type_name(operand.type)})"
+    return f"{_NAMES[is_output]} {index} of the request{type_}"
+
+
+@ALONE.forbid("V-REQARG-07")
+def _overlapping_output(request: Request) -> str | None:
+    furthest: Region | None = None
+    furthest_output: Region | None = None
+    for region in sorted(_regions(request), key=lambda region: (region.memory, region.start)):
+        before = furthest if region.is_output else furthest_output
+        if before and before.memory == region.memory and before.end > region.start:
+            return f"has {before.name} and {region.name} on the same bytes of a pool"
+        furthest = _further(furthest, region)
+        if region.is_output:
+            furthest_output = _further(furthest_output, region)
+    return None
+
+
+@AGAINST_MODEL.forbid("V-REQMODEL-01")
+def _another_number_of_arguments(subject: RequestOf) -> str | None:
+    for name, given, wanted in (
+        ("inputs", subject.request.inputs, subject.inputs),
+        ("outputs", subject.request.outputs, subject.outputs),
+    ):
+        if len(given) != len(wanted):
+            return f"has {len(given)} {name}, but the model has {len(wanted)}"
+    return None
+
+
+def _regions(request: Request) -> Iterator[Region]:
+    """The arguments in pools of a known size; outputs of the others have a place of their own."""
+    for is_output, index, argument in _arguments(request):
+        location = argument.location
+        if argument.has_no_value or pool_size(request.pools[location.pool_index]) == 0:
+            continue
+        pool = request.pools[location.pool_index]
+        # Two pools may be windows on one buffer; equal returned pools are still two.
+        memory = ("buffer", id(pool.buffer)) if isinstance(pool, Memory) else ("returned", location.pool_index)
+        start = location.offset + (pool.offset if isinstance(pool, Memory) else 0)
+        yield Region(memory, start, start + location.length, is_output, f"{_NAMES[is_output]} {index}")
+
+
+def _further(one: Region | None, other: Region) -> Region:
+    return one if one and one.memory == other.memory and one.end > other.end else other

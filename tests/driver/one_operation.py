@@ -1,0 +1,127 @@
+"""Runs models of one operation on a device in this process: what tests of kernels and shape rules need."""
+
+import queue
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from driver.backends import registry
+from driver.device import Device, Outcome
+from nnhal.types import (
+    DTYPES,
+    AnyArray,
+    DataLocation,
+    ExecutionResult,
+    Memory,
+    Model,
+    Operand,
+    OperandLifeTime,
+    Operation,
+    Request,
+    RequestArgument,
+    ReturnedPool,
+    Subgraph,
+    SymmPerChannelQuantParams,
+    is_fully_specified,
+)
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
+
+
+def tensor(
+    type_: T, shape: Sequence[int] = (), scale: float = 0.0, zero_point: int = 0, channels: Sequence[float] = ()
+) -> Operand:
+    """An operand; `channels` are scales along dimension 0, for per-channel types."""
+    params = SymmPerChannelQuantParams(tuple(float(np.float32(s)) for s in channels)) if channels else None
+    return Operand(type_, tuple(shape), float(np.float32(scale)), zero_point, extra_params=params)
+
+
+Value = tuple[Operand, object]
+"""An argument: its operand, and its value or None for an omitted one."""
+
+
+def int32(value: int) -> Value:
+    """An INT32 scalar."""
+    return Operand(T.INT32), value
+
+
+def float32(value: float) -> Value:
+    """A FLOAT32 scalar."""
+    return Operand(T.FLOAT32), value
+
+
+def boolean(value: bool) -> Value:
+    """A BOOL scalar."""
+    return Operand(T.BOOL), value
+
+
+@cache
+def device(backend: str = "CpuRef") -> Device:
+    """The device that tests share."""
+    return Device("test", registry.create([backend]))
+
+
+def model_of(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand], *, constants: bool = True) -> Model:
+    """A model of one operation. Scalars are constants; tensors too unless `constants` is False; None is NO_VALUE."""
+    data = bytearray()
+    operands = []
+    for operand, value in inputs:
+        if value is None:
+            operands.append(replace(operand, lifetime=OperandLifeTime.NO_VALUE))
+        elif constants or operand.type in (T.INT32, T.FLOAT32, T.FLOAT16, T.BOOL):
+            raw = np.asarray(value, DTYPES[operand.type]).tobytes()
+            location = DataLocation(0, len(data), len(raw))
+            operands.append(replace(operand, lifetime=OperandLifeTime.CONSTANT_COPY, location=location))
+            data += raw
+        else:
+            operands.append(replace(operand, lifetime=OperandLifeTime.SUBGRAPH_INPUT))
+    operands += [replace(operand, lifetime=OperandLifeTime.SUBGRAPH_OUTPUT) for operand in outputs]
+    count = len(inputs)
+    operation = Operation(type_, tuple(range(count)), tuple(range(count, len(operands))))
+    given = tuple(i for i, operand in enumerate(operands) if operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT)
+    return Model(Subgraph(tuple(operands), (operation,), given, operation.outputs), operand_values=bytes(data))
+
+
+def prepare(model: Model, on: Device | None = None) -> Outcome:
+    """Prepares a model and waits for the callback."""
+    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    (on or device()).prepare_model(model, outcomes.put)
+    return outcomes.get(timeout=60)
+
+
+def execute(outcome: Outcome, arrays: Sequence[AnyArray | None]) -> tuple[ExecutionResult, list[AnyArray]]:
+    """Executes a prepared model with outputs as large as needed."""
+    prepared = outcome.prepared_model
+    assert prepared is not None, outcome.reason
+    pools: list[Memory | ReturnedPool] = []
+    arguments = []
+    for operand, array in zip(prepared.inputs, arrays, strict=True):
+        if array is None:
+            arguments.append(RequestArgument(has_no_value=True))
+            continue
+        dimensions = () if is_fully_specified(operand.type, operand.dimensions) else array.shape
+        arguments.append(RequestArgument(False, DataLocation(len(pools), 0, array.nbytes), dimensions))
+        pools.append(Memory.of(np.ascontiguousarray(array)))
+    results = (RequestArgument(False, DataLocation(len(pools))),) * len(prepared.outputs)
+    result = prepared.execute_synchronously(Request(tuple(arguments), results, (*pools, ReturnedPool())))
+    made = []
+    for operand, data, shape in zip(prepared.outputs, result.returned, result.output_shapes, strict=True):
+        assert data is not None
+        made.append(data.view(DTYPES[operand.type]).reshape(shape.dimensions))
+    return result, made
+
+
+def run(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand], *, constants: bool = False) -> list[AnyArray]:
+    """Runs one operation, its tensors as model inputs (or as constants), and gives its outputs.
+
+    Raises:
+        HalError: preparation or execution failed.
+    """
+    outcome = prepare(model_of(type_, inputs, outputs, constants=constants))
+    arrays = []
+    if not constants:
+        scalars = (T.INT32, T.FLOAT32, T.FLOAT16, T.BOOL)
+        arrays = [np.asarray(v, DTYPES[o.type]) for o, v in inputs if v is not None and o.type not in scalars]
+    return execute(outcome, arrays)[1]

@@ -1,0 +1,98 @@
+"""LiteRT's plain reference kernels, as an independent implementation to compare with: models of one operator."""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnhal.types import AnyArray, Operand, SymmPerChannelQuantParams
+from nnhal.types import OperandType as T
+
+_TYPES = {
+    T.TENSOR_FLOAT32: "FLOAT32",
+    T.TENSOR_FLOAT16: "FLOAT16",
+    T.TENSOR_INT32: "INT32",
+    T.TENSOR_BOOL8: "BOOL",
+    T.TENSOR_QUANT8_ASYMM: "UINT8",
+    T.TENSOR_QUANT8_ASYMM_SIGNED: "INT8",
+    T.TENSOR_QUANT8_SYMM_PER_CHANNEL: "INT8",
+    T.TENSOR_QUANT16_SYMM: "INT16",
+}
+
+
+def schema() -> ModuleType:
+    """The schema's object API; the test is skipped where LiteRT is not installed."""
+    module: ModuleType = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="LiteRT is not installed")
+    return module
+
+
+def litert(
+    operator: str, options: Any, inputs: Sequence[tuple[Operand, AnyArray]], outputs: Sequence[Operand]
+) -> list[AnyArray]:
+    """Runs one TFLite operator on LiteRT's reference kernels.
+
+    Args:
+        operator: name in BuiltinOperator.
+        options: an options table of the object API, e.g. Conv2DOptionsT, or None.
+        inputs: operands with their values. All but the first are constants of the model, as most kernels expect.
+        outputs: operands of the outputs.
+    """
+    interpreter_module = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    interpreter = interpreter_module.Interpreter(
+        model_content=flatbuffer(operator, options, inputs, outputs),
+        experimental_op_resolver_type=interpreter_module.OpResolverType.BUILTIN_REF,
+    )
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], np.asarray(inputs[0][1]))
+    interpreter.invoke()
+    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+
+def flatbuffer(
+    operator: str, options: Any, inputs: Sequence[tuple[Operand, AnyArray]], outputs: Sequence[Operand]
+) -> bytes:
+    """A .tflite model of one operator; its first input is the model's."""
+    import flatbuffers
+
+    s = schema()
+    code = getattr(s.BuiltinOperator, operator)
+    model, graph, kind = s.ModelT(), s.SubGraphT(), s.OperatorCodeT()
+    kind.builtinCode, kind.deprecatedBuiltinCode, kind.version = code, min(code, 127), 1
+    model.version, model.operatorCodes, model.buffers, model.subgraphs = 3, [kind], [s.BufferT()], [graph]
+    graph.tensors = []
+    for i, (operand, value) in enumerate([*inputs, *((output, None) for output in outputs)]):
+        buffer = s.BufferT()
+        if 0 < i < len(inputs):
+            buffer.data = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
+        model.buffers.append(buffer)
+        graph.tensors.append(_tensor(s, operand, i + 1))
+    call = s.OperatorT()
+    call.inputs, call.outputs = list(range(len(inputs))), list(range(len(inputs), len(graph.tensors)))
+    if options is not None:
+        call.builtinOptions = options
+        call.builtinOptionsType = getattr(s.BuiltinOptions, type(options).__name__.removesuffix("T"))
+    graph.operators, graph.inputs, graph.outputs = [call], [0], call.outputs
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def _tensor(s: ModuleType, operand: Operand, buffer: int) -> Any:
+    made = s.TensorT()
+    made.shape, made.buffer, made.type = (
+        list(operand.dimensions),
+        buffer,
+        getattr(s.TensorType, _TYPES[T(operand.type)]),
+    )
+    params = operand.extra_params
+    if isinstance(params, SymmPerChannelQuantParams):
+        made.quantization = s.QuantizationParametersT()
+        made.quantization.scale = list(params.scales)
+        made.quantization.zeroPoint = [0] * len(params.scales)
+        made.quantization.quantizedDimension = params.channel_dim
+    elif operand.scale:
+        made.quantization = s.QuantizationParametersT()
+        made.quantization.scale, made.quantization.zeroPoint = [operand.scale], [operand.zero_point]
+    return made
