@@ -10,10 +10,11 @@ from nnhal.errors import HalError, invalid_argument
 from nnhal.types import HAL_HASH, HAL_VERSION, Model, PrepareModelConfig
 from nnhal.v1 import device_pb2, device_pb2_grpc, types_pb2
 from service.memory import read_memory
-from service.preparation import PreparationStream, Send
+from service.preparation import PreparationStream
 from service.rpc import absolute_deadline, answering, internal
 from service.sessions import Session, Sessions
 from service.settings import Settings
+from service.stream import ResponseStream, Send
 
 PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareModelWithConfigRequest
 
@@ -118,7 +119,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
 
     @answering
     def PrepareModel(  # type: ignore[override]
-        self, request: device_pb2.PrepareModelRequest, context: grpc.ServicerContext, send: Send
+        self,
+        request: device_pb2.PrepareModelRequest,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         """Launches a preparation."""
         deadline = request.deadline_ns if request.HasField("deadline_ns") else None
@@ -127,7 +131,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
 
     @answering
     def PrepareModelWithConfig(  # type: ignore[override]
-        self, request: device_pb2.PrepareModelWithConfigRequest, context: grpc.ServicerContext, send: Send
+        self,
+        request: device_pb2.PrepareModelWithConfigRequest,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         """The same, with hints."""
         message = request.config
@@ -146,10 +153,14 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
     PrepareModelWithConfig.experimental_non_blocking = True  # type: ignore[attr-defined]
 
     def _prepare(
-        self, request: PrepareRequest, config: PrepareModelConfig, context: grpc.ServicerContext, send: Send
+        self,
+        request: PrepareRequest,
+        config: PrepareModelConfig,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         session = self._sessions.get(request.session)
-        stream = PreparationStream(session, context, send, self._executor)
+        stream = PreparationStream(session, ResponseStream(context, send), self._executor)
         try:
             device = self._device(request.device)
             cancellation = device.prepare_model(self._model(session, request.model), stream.notify, config)

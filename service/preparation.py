@@ -5,30 +5,26 @@ It holds no thread while the work goes on.
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Executor
-
-import grpc
 
 from driver.device import Outcome
 from nnhal import wire
-from nnhal.errors import HalError
+from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2
 from service.log import event
-from service.rpc import fail
 from service.sessions import Session
+from service.stream import ResponseStream
 
-Send = Callable[[device_pb2.PrepareModelEvent | None], None]
+Stream = ResponseStream[device_pb2.PrepareModelEvent]
 
 
 class PreparationStream:
     """One stream. The device's callback may come at any time, from any thread; what it brings waits for `launched`."""
 
-    def __init__(self, session: Session, context: grpc.ServicerContext, send: Send, executor: Executor) -> None:
+    def __init__(self, session: Session, stream: Stream, executor: Executor) -> None:
         self._session = session
-        self._context = context
-        self._send = send
+        self._stream = stream
         self._executor = executor
         self._started = time.perf_counter()
         self._lock = threading.Lock()
@@ -45,7 +41,7 @@ class PreparationStream:
 
     def launched(self) -> None:
         """The launch was OK."""
-        self._send(device_pb2.PrepareModelEvent(launched=device_pb2.Launched()))
+        self._stream.send(device_pb2.PrepareModelEvent(launched=device_pb2.Launched()))
         with self._lock:
             self._launched = True
             outcome = self._outcome
@@ -54,34 +50,48 @@ class PreparationStream:
 
     def refused(self, error: HalError) -> None:
         """The launch failed: the callback's notify comes first, then the error."""
-        self._send(device_pb2.PrepareModelEvent(notify=self._message(self._outcome or Outcome.of(error))))
-        fail(self._context, error)
-        self._send(None)
+        outcome = self._outcome or Outcome.of(error)
+        self._stream.send(device_pb2.PrepareModelEvent(notify=self._message(outcome)))
+        self._log(outcome)
+        self._stream.end(error)
 
     def _finish(self, outcome: Outcome) -> None:
-        self._send(device_pb2.PrepareModelEvent(notify=self._message(outcome)))
-        self._send(None)
+        """Notifies, unless the client has gone; a model that it did not get is let go."""
+        handle = self._handle(outcome) if self._stream.active else b""
+        if handle or outcome.prepared_model is None:
+            delivered = self._stream.send(device_pb2.PrepareModelEvent(notify=self._message(outcome, handle)))
+            if not delivered:
+                self._session.release([handle])
+        self._log(outcome, handle)
+        self._stream.end()
 
-    def _message(self, outcome: Outcome) -> device_pb2.Notify:
-        message = device_pb2.Notify(
+    def _handle(self, outcome: Outcome) -> bytes:
+        """A handle for the prepared model; empty where there is none, or where the session has ended."""
+        if outcome.prepared_model is None:
+            return b""
+        try:
+            return self._session.add(outcome.prepared_model)
+        except SessionLostError:
+            return b""
+
+    def _message(self, outcome: Outcome, handle: bytes = b"") -> device_pb2.Notify:
+        prepared = outcome.prepared_model
+        return device_pb2.Notify(
             status=int(outcome.status),  # type: ignore[arg-type]
+            prepared_model=handle,
             reason=outcome.reason,
             rule=outcome.rule,
             placement=wire.placement_message(outcome.placement),
+            inputs=map(wire.operand_message, prepared.inputs) if prepared else (),
+            outputs=map(wire.operand_message, prepared.outputs) if prepared else (),
         )
-        if outcome.prepared_model is not None:
-            try:
-                message.prepared_model = self._session.add(outcome.prepared_model)
-            except HalError as lost:
-                return device_pb2.Notify(status=int(lost.status), reason=lost.reason)  # type: ignore[arg-type]
-            message.inputs.extend(map(wire.operand_message, outcome.prepared_model.inputs))
-            message.outputs.extend(map(wire.operand_message, outcome.prepared_model.outputs))
+
+    def _log(self, outcome: Outcome, handle: bytes = b"") -> None:
         event(
             "prepared",
             session=self._session.name,
+            model=self._session.label(handle) or "-",
             status=ErrorStatus(outcome.status).name,
-            model=message.prepared_model[:4].hex(),
             ms=(time.perf_counter() - self._started) * 1e3,
-            reason=outcome.reason,
+            reason=outcome.reason or "-",
         )
-        return message

@@ -1,6 +1,5 @@
 """Session: opening, closing, releasing. The keep-alive stream holds no thread."""
 
-from collections.abc import Callable
 from concurrent.futures import Executor
 
 import grpc
@@ -10,10 +9,9 @@ from service.log import event
 from service.rpc import answering
 from service.sessions import ANONYMOUS, Session, Sessions
 from service.settings import Settings
+from service.stream import ResponseStream, Send
 
 SERVICE_VERSION = "0.1.0"
-
-Send = Callable[[session_pb2.SessionEvent | None], None]
 
 
 class SessionServicer(session_pb2_grpc.SessionServicer):
@@ -26,7 +24,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
 
     @answering
     def Open(  # type: ignore[override]
-        self, request: session_pb2.OpenRequest, context: grpc.ServicerContext, send: Send
+        self, request: session_pb2.OpenRequest, context: grpc.ServicerContext, send: Send[session_pb2.SessionEvent]
     ) -> None:
         """Opens a session, or takes one up again; the stream stays open until one side ends it."""
         if request.session:
@@ -37,18 +35,19 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         if not context.add_callback(lambda: self._sessions.detach(session)):
             self._sessions.detach(session)
             return
-        send(session_pb2.SessionEvent(opened=self._opened(session)))
-        session.when_ended(lambda why: self._finish(send, why))
+        stream: ResponseStream[session_pb2.SessionEvent] = ResponseStream(context, send)
+        stream.send(session_pb2.SessionEvent(opened=self._opened(session)))
+        session.when_ended(lambda why: self._finish(stream, why))
 
     # grpc calls such a handler with a function that sends, and keeps no thread for the stream
     Open.experimental_non_blocking = True  # type: ignore[attr-defined]
 
-    def _finish(self, send: Send, why: str) -> None:
+    def _finish(self, stream: ResponseStream[session_pb2.SessionEvent], why: str) -> None:
         """Ends the stream; sending waits for the client, so not on this thread."""
 
         def work() -> None:
-            send(session_pb2.SessionEvent(closing=session_pb2.SessionClosing(reason=why)))
-            send(None)
+            stream.send(session_pb2.SessionEvent(closing=session_pb2.SessionClosing(reason=why)))
+            stream.end()
 
         self._executor.submit(work)
 

@@ -41,7 +41,8 @@ class Session:
         self.attachments = 0
         self.expires_at = 0.0
         self.closed = False
-        self._objects: dict[bytes, object] = {}
+        self._objects: dict[bytes, tuple[str, object]] = {}
+        self._numbers = itertools.count(1)
         self._listeners: list[Callable[[str], None]] = []
         self._lock = threading.Lock()
 
@@ -55,8 +56,12 @@ class Session:
         with self._lock:
             if self.closed:
                 raise session_lost()
-            self._objects[handle] = thing
+            self._objects[handle] = (f"{self.name}.{next(self._numbers)}", thing)
         return handle
+
+    def label(self, handle: bytes) -> str:
+        """What logs call an object: handles are secret."""
+        return self._objects.get(handle, ("", None))[0]
 
     def get(self, handle: bytes, kind: type[T]) -> T:
         """The object behind a handle.
@@ -64,7 +69,7 @@ class Session:
         Raises:
             HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE; the same whatever is wrong with the handle.
         """
-        thing = self._objects.get(handle)
+        thing = self._objects.get(handle, ("", None))[1]
         if not isinstance(thing, kind):
             raise HalError(
                 ErrorStatus.INVALID_ARGUMENT, "no such object in this session", kind=ErrorKind.UNKNOWN_HANDLE
