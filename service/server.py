@@ -3,6 +3,7 @@
 import ipaddress
 import signal
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
@@ -126,8 +127,8 @@ class Server:
         self.stop()
 
 
-def serve_until_signalled(server: Server) -> None:
-    """Starts a server and stops it at SIGINT or SIGTERM."""
+def serve_until_signalled(server: Server, ready: Callable[[Sequence[str]], None]) -> None:
+    """Starts a server, tells `ready` its addresses, and stops it at SIGINT or SIGTERM."""
     signalled = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -136,6 +137,7 @@ def serve_until_signalled(server: Server) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     with server:
+        ready(server.addresses)
         signalled.wait()
 
 

@@ -44,6 +44,7 @@ class Session:
         self._objects: dict[bytes, tuple[str, object]] = {}
         self._numbers = itertools.count(1)
         self._listeners: list[Callable[[str], None]] = []
+        self._why = ""
         self._lock = threading.Lock()
 
     def add(self, thing: object) -> bytes:
@@ -83,16 +84,19 @@ class Session:
                 self._objects.pop(handle, None)
 
     def when_ended(self, listener: Callable[[str], None]) -> None:
-        """Calls a function with the reason when the session ends. It must not block."""
+        """Calls a function with the reason when the session ends, or now if it has. It must not block."""
         with self._lock:
-            self._listeners.append(listener)
+            if not self.closed:
+                self._listeners.append(listener)
+                return
+        listener(self._why)
 
     def close(self, why: str) -> None:
         """Lets everything go and tells the listeners; a second call does nothing."""
         with self._lock:
             if self.closed:
                 return
-            self.closed = True
+            self.closed, self._why = True, why
             event("session-ended", session=self.name, why=why, objects=len(self._objects))
             self._objects.clear()
             listeners, self._listeners = self._listeners, []

@@ -23,11 +23,11 @@ class Service:
         return text in self.log.read_text()
 
 
-def start(folder: Path, *options: str) -> Service:
-    """Starts `nnhal serve` on a free port and waits until it listens."""
+def start(folder: Path, *options: str, **settings: str) -> Service:
+    """Starts `nnhal serve` on a free port and waits until it listens. `settings` become environment variables."""
     log = folder / "service.log"
     command = [sys.executable, "-P", "-m", "tools.cli", "serve", "--listen", "127.0.0.1:0", *options]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1", **settings}
     with log.open("w") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
     assert process.stdout is not None

@@ -1,0 +1,1 @@
+"""Generated code of the contract, proto/nnhal/v1; made by `make proto`."""

@@ -1,0 +1,271 @@
+"""The device's methods, in process."""
+
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from driver.backends.api import Backend, CompiledSubgraph, CompileOptions, OperationView, SubgraphView, Support
+from driver.backends.reference.backend import CpuRef
+from driver.deadline import now_ns
+from driver.device import Device, Outcome
+from nnhal.errors import HalError
+from nnhal.types import (
+    DataLocation,
+    DeviceType,
+    ErrorStatus,
+    Memory,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    PrepareModelConfig,
+    Request,
+    RequestArgument,
+    ReturnedPool,
+    Subgraph,
+)
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
+from tests.driver.one_operation import device, execute, int32, model_of, prepare, run, tensor
+
+X = tensor(T.TENSOR_FLOAT32, (2,))
+ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
+A = np.array([1, 2], np.float32)
+
+
+def chain(*types: int) -> Model:
+    """x -> op(x, x) -> op(., x) -> ...: as many ADD-like operations as there are types."""
+    operands = [
+        Operand(T.TENSOR_FLOAT32, (2,), lifetime=OperandLifeTime.SUBGRAPH_INPUT),
+        Operand(T.INT32, lifetime=OperandLifeTime.CONSTANT_COPY, location=DataLocation(0, 0, 4)),
+    ]
+    operations = []
+    for i, type_ in enumerate(types):
+        last = i == len(types) - 1
+        lifetime = OperandLifeTime.SUBGRAPH_OUTPUT if last else OperandLifeTime.TEMPORARY_VARIABLE
+        operands.append(Operand(T.TENSOR_FLOAT32, (2,), lifetime=lifetime))
+        operations.append(Operation(type_, (i + 1 if i else 0, 0, 1), (len(operands) - 1,)))
+    return Model(Subgraph(tuple(operands), tuple(operations), (0,), (len(operands) - 1,)), operand_values=bytes(4))
+
+
+class Partial(CpuRef):
+    """Takes only the first two operations."""
+
+    id = "Partial"
+
+    def supports(self, operation: OperationView) -> Support:
+        return Support() if operation.index < 2 else Support("only the first two", "ADD")
+
+
+class Broken(Backend):
+    """Promises everything and compiles nothing."""
+
+    id: ClassVar[str] = "Broken"
+    version: ClassVar[str] = "1"
+
+    def supports(self, operation: OperationView) -> Support:
+        return Support()
+
+    def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+        raise RuntimeError("out of luck")
+
+
+@pytest.fixture
+def mixed() -> Iterator[Device]:
+    made = Device("mixed", [Partial(), CpuRef()])
+    yield made
+    made.close()
+
+
+def test_description() -> None:
+    it = device()
+    assert it.get_type() == DeviceType.CPU
+    assert "CpuRef/" in it.get_version_string()
+    capabilities = it.get_capabilities()
+    types = [entry.type for entry in capabilities.operand_performance]
+    assert types == sorted(set(types))
+    assert OperandType.SUBGRAPH not in types
+    assert all(entry.info.exec_time > 0 and entry.info.power_usage > 0 for entry in capabilities.operand_performance)
+
+
+def test_supported_operations_of_an_invalid_model() -> None:
+    with pytest.raises(HalError) as caught:
+        device().get_supported_operations(Model(Subgraph((), (), (), ())))
+    assert (caught.value.status, caught.value.rule) == (ErrorStatus.INVALID_ARGUMENT, "V-SUBGRAPH-01")
+
+
+def test_operations_go_to_the_first_backend_that_takes_them(mixed: Device) -> None:
+    outcome = prepare(chain(Op.ADD, Op.ADD, Op.ADD, Op.ADD), mixed)
+    assert [(p.backend, p.operations) for p in outcome.placement.partitions] == [
+        ("Partial", (0, 1)),
+        ("CpuRef", (2, 3)),
+    ]
+    third = outcome.placement.operations[2]
+    assert (third.backend, third.refusals[0].backend, third.refusals[0].reason) == (
+        "CpuRef",
+        "Partial",
+        "only the first two",
+    )
+    np.testing.assert_array_equal(execute(outcome, [A])[1][0], 5 * A)
+
+
+def test_an_operation_that_nobody_takes_is_a_callback_error() -> None:
+    outcome = prepare(chain(Op.ADD, 0x10001))
+    assert (outcome.status, outcome.prepared_model) == (ErrorStatus.GENERAL_FAILURE, None)
+    assert "operation 1 of main" in outcome.reason
+    supported, _ = device().get_supported_operations(chain(Op.ADD, 0x10001))
+    assert supported == [True, False]
+
+
+def test_a_backend_that_breaks_is_a_callback_error(caplog: pytest.LogCaptureFixture) -> None:
+    it = Device("broken", [Broken()])
+    outcome = prepare(ADD, it)
+    it.close()
+    assert outcome.status == ErrorStatus.GENERAL_FAILURE
+    assert "RuntimeError: out of luck" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("config", "rule"),
+    [
+        (PrepareModelConfig(preference=3), "V-PREP-01"),
+        (PrepareModelConfig(priority=-1), "V-PREP-02"),
+        (PrepareModelConfig(deadline_ns=-2), "V-PREP-03"),
+    ],
+)
+def test_bad_arguments_are_told_twice(config: PrepareModelConfig, rule: str) -> None:
+    outcomes: list[Outcome] = []
+    with pytest.raises(HalError) as caught:
+        device().prepare_model(ADD, outcomes.append, config)
+    assert caught.value.rule == rule
+    assert [(o.status, o.rule) for o in outcomes] == [(ErrorStatus.INVALID_ARGUMENT, rule)]
+
+
+def test_a_passed_deadline_is_a_callback_error_and_the_launch_is_good() -> None:
+    outcomes: list[Outcome] = []
+    called = threading.Event()
+    device().prepare_model(ADD, lambda o: (outcomes.append(o), called.set()), PrepareModelConfig(deadline_ns=0))  # type: ignore[func-returns-value, arg-type]
+    assert called.wait(5)
+    assert [o.status for o in outcomes] == [ErrorStatus.MISSED_DEADLINE_PERSISTENT]
+
+
+def test_execution_deadlines() -> None:
+    prepared = prepare(ADD).prepared_model
+    assert prepared is not None
+    request = request_of([A, A])
+    with pytest.raises(HalError) as caught:
+        prepared.execute_synchronously(request, deadline_ns=now_ns() - 1)
+    assert caught.value.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
+    assert prepared.execute_synchronously(request, deadline_ns=2**63 - 1).output_sufficient_size
+
+
+def request_of(arrays: list[np.ndarray[tuple[int], np.dtype[np.float32]]], pool: object = None) -> Request:
+    """Inputs in pools of their own; the output in the last pool."""
+    pools = [Memory.of(array) for array in arrays]
+    arguments = tuple(RequestArgument(False, DataLocation(i, 0, a.nbytes)) for i, a in enumerate(arrays))
+    return Request(arguments, (RequestArgument(False, DataLocation(len(pools))),), (*pools, pool or ReturnedPool()))  # type: ignore[arg-type]
+
+
+def test_outputs_are_written_where_the_request_says_and_nowhere_else() -> None:
+    prepared = prepare(ADD).prepared_model
+    assert prepared is not None
+    buffer = np.full(32, 0xAB, np.uint8)
+    request = request_of([A, A])
+    output = RequestArgument(False, DataLocation(2, 8, 8, padding=8))
+    result = prepared.execute_synchronously(Request(request.inputs, (output,), (*request.pools[:2], Memory(buffer))))
+    assert result.returned == ()
+    np.testing.assert_array_equal(buffer[8:16].view(np.float32), 2 * A)
+    assert set(buffer[:8]) == set(buffer[16:]) == {0xAB}
+
+
+def test_a_region_that_is_too_small_is_a_result() -> None:
+    unknown = tensor(T.TENSOR_FLOAT32, (0,))
+    prepared = prepare(model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [unknown], constants=False)).prepared_model
+    assert prepared is not None
+    request = request_of([A, A])
+    for size, sufficient in ((7, False), (8, True), (12, True)):
+        output = RequestArgument(False, DataLocation(2, 0, size))
+        result = prepared.execute_synchronously(
+            Request(request.inputs, (output,), (*request.pools[:2], ReturnedPool(16)))
+        )
+        assert result.output_sufficient_size == sufficient
+        assert [(shape.dimensions, shape.is_sufficient) for shape in result.output_shapes] == [((2,), sufficient)]
+        if sufficient:
+            assert result.returned[0] is not None
+            np.testing.assert_array_equal(result.returned[0].view(np.float32), 2 * A)
+        else:
+            assert result.returned == ()
+
+
+def test_timing_only_when_asked_for() -> None:
+    prepared = prepare(ADD).prepared_model
+    assert prepared is not None
+    from nnhal.types import ExecutionConfig
+
+    plain = prepared.execute_synchronously(request_of([A, A])).timing
+    measured = prepared.execute_synchronously(request_of([A, A]), ExecutionConfig(measure_timing=True)).timing
+    assert (plain.time_on_device_ns, plain.time_in_driver_ns) == (-1, -1)
+    assert 0 < measured.time_on_device_ns <= measured.time_in_driver_ns
+
+
+def test_a_required_argument_without_value_fails_the_run() -> None:
+    with pytest.raises(HalError, match="input1 has no value") as caught:
+        run(Op.ADD, [(X, A), (X, None), int32(0)], [X])
+    assert (caught.value.status, caught.value.rule) == (ErrorStatus.GENERAL_FAILURE, "V-RUN-01")
+
+
+def test_an_omitted_output_fails_the_run() -> None:
+    prepared = prepare(ADD).prepared_model
+    assert prepared is not None
+    request = request_of([A, A])
+    with pytest.raises(HalError) as caught:
+        prepared.execute_synchronously(Request(request.inputs, (RequestArgument(True),), request.pools))
+    assert (caught.value.status, caught.value.rule) == (ErrorStatus.GENERAL_FAILURE, "V-RUN-01")
+
+
+def test_a_declared_shape_that_is_contradicted_fails_the_run() -> None:
+    with pytest.raises(HalError) as caught:
+        run(Op.ADD, [(X, A), (X, A), int32(0)], [tensor(T.TENSOR_FLOAT32, (3,))])
+    assert (caught.value.status, caught.value.rule) == (ErrorStatus.GENERAL_FAILURE, "V-RUN-04")
+
+
+def test_unknown_input_shapes_come_from_the_request() -> None:
+    unknown = tensor(T.TENSOR_FLOAT32, (0,))
+    for n in (1, 5, 3):
+        data = np.arange(n, dtype=np.float32)
+        out = run(Op.ADD, [(unknown, data), (unknown, data), int32(0)], [unknown])
+        np.testing.assert_array_equal(out[0], 2 * data)
+
+
+def test_a_token_of_no_buffer_is_refused() -> None:
+    from nnhal.types import BufferToken
+
+    prepared = prepare(ADD).prepared_model
+    assert prepared is not None
+    with pytest.raises(HalError) as caught:
+        prepared.execute_synchronously(request_of([A, A], BufferToken(100)))
+    assert (caught.value.status, caught.value.rule) == (ErrorStatus.INVALID_ARGUMENT, "V-REQ-02")
+
+
+def test_many_threads_prepare_and_execute_at_once() -> None:
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for n in range(10):
+                data = np.full(2, seed * 10 + n, np.float32)
+                out = execute(prepare(chain(Op.ADD, Op.ADD)), [data])[1][0]
+                np.testing.assert_array_equal(out, 3 * data)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

@@ -1,0 +1,188 @@
+"""Builds small .tflite files for the tests, and shows what became of them in a line per operation."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from nnhal.types import (
+    DTYPES,
+    AnyArray,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    is_tensor,
+    operation_name,
+)
+
+schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
+flatbuffers = pytest.importorskip("flatbuffers")
+
+
+@dataclass
+class Tensor:
+    """A tensor of a file. `data` makes it a constant; `more` sets further fields of the schema's TensorT."""
+
+    shape: tuple[int, ...]
+    type: str = "FLOAT32"
+    data: npt.ArrayLike | None = None
+    scale: tuple[float, ...] = ()
+    zero_point: tuple[int, ...] = ()
+    dimension: int = 0
+    name: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def quant(shape: tuple[int, ...], scale: float = 0.5, zero_point: int = 3, type_: str = "UINT8") -> Tensor:
+    """An 8-bit tensor that is no constant."""
+    return Tensor(shape, type_, scale=(scale,), zero_point=(zero_point,))
+
+
+def ints(*values: int, type_: str = "INT32") -> Tensor:
+    """A constant of rank 1."""
+    return Tensor((len(values),), type_, values)
+
+
+def options(kind: str, **values: Any) -> Any:
+    """An options table: `options("Pool2D", strideW=2)`."""
+    made = getattr(schema, f"{kind}OptionsT")()
+    for name, value in values.items():
+        assert hasattr(made, name), name
+        setattr(made, name, value)
+    return made
+
+
+@dataclass
+class Op:
+    """An operator of a file; None among `inputs` is an optional one that is left out."""
+
+    name: str
+    inputs: list[Tensor | None]
+    outputs: list[Tensor]
+    options: Any = None
+    custom: str | None = None
+
+
+def build(*operators: Op, inputs: list[Tensor] | None = None, outputs: list[Tensor] | None = None, **more: Any) -> bytes:
+    """A file with these operators.
+
+    `inputs` and `outputs`, unless given: what no operator writes and has no data; what the last one writes. `more`
+    sets fields of the schema's ModelT.
+    """
+    tensors: list[Tensor] = []
+    for op in operators:
+        tensors += [t for t in (*op.inputs, *op.outputs) if t is not None and not any(t is known for known in tensors)]
+    written = [t for op in operators for t in op.outputs]
+    if inputs is None:
+        inputs = [t for t in tensors if t.data is None and not any(t is w for w in written) and not t.more]
+    model = schema.ModelT()
+    model.version = 3
+    model.buffers = [schema.BufferT()]
+    graph = schema.SubGraphT()
+    graph.tensors = [_tensor(tensor, model.buffers) for tensor in tensors]
+    graph.inputs, graph.outputs = _indexes(inputs, tensors), _indexes(outputs or operators[-1].outputs, tensors)
+    graph.operators = [_operator(op, i, tensors) for i, op in enumerate(operators)]
+    model.operatorCodes = [_code(op) for op in operators]
+    model.subgraphs = [graph]
+    for name, value in more.items():
+        setattr(model, name, value)
+    return pack(model)
+
+
+def pack(model: Any) -> bytes:
+    """The bytes of a ModelT."""
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
+    made = schema.TensorT()
+    made.shape, made.type, made.name = list(tensor.shape), getattr(schema.TensorType, tensor.type), tensor.name
+    if tensor.scale:
+        made.quantization = schema.QuantizationParametersT()
+        made.quantization.scale, made.quantization.zeroPoint = list(tensor.scale), list(tensor.zero_point)
+        made.quantization.quantizedDimension = tensor.dimension
+    if tensor.data is not None:
+        made.buffer = len(buffers)
+        buffers.append(schema.BufferT())
+        dtype = np.dtype({"FLOAT32": "f4", "FLOAT16": "f2", "BOOL": "?"}.get(tensor.type, tensor.type.lower()))
+        buffers[-1].data = np.ascontiguousarray(tensor.data, dtype).reshape(-1).view(np.uint8)
+    for name, value in tensor.more.items():
+        assert hasattr(made, name), name
+        setattr(made, name, value)
+    return made
+
+
+def _operator(op: Op, index: int, tensors: list[Tensor]) -> Any:
+    made = schema.OperatorT()
+    made.opcodeIndex = index
+    made.inputs, made.outputs = _indexes(op.inputs, tensors), _indexes(op.outputs, tensors)
+    if op.options is not None:
+        made.builtinOptionsType = getattr(schema.BuiltinOptions, type(op.options).__name__[:-1])
+        made.builtinOptions = op.options
+    return made
+
+
+def _code(op: Op) -> Any:
+    made = schema.OperatorCodeT()
+    made.builtinCode = getattr(schema.BuiltinOperator, op.name)
+    made.deprecatedBuiltinCode = min(made.builtinCode, 127)
+    made.customCode = op.custom
+    return made
+
+
+def _indexes(some: list[Tensor] | list[Tensor | None], tensors: list[Tensor]) -> list[int]:
+    return [-1 if t is None else next(i for i, known in enumerate(tensors) if known is t) for t in some]
+
+
+# ---- Looking at models ----------------------------------------------------------------------------------
+
+
+def value_of(model: Model, operand: Operand) -> AnyArray:
+    """The value of a constant."""
+    place = operand.location
+    if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
+        data = np.frombuffer(model.operand_values, np.uint8)
+    else:
+        pool = model.pools[place.pool_index]
+        data = getattr(pool, "view")  # noqa: B009
+    assert operand.lifetime in (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_POOL)
+    raw = data[place.offset : place.offset + place.length]
+    return np.frombuffer(raw.tobytes(), DTYPES[operand.type]).reshape(operand.dimensions)
+
+
+def arguments(model: Model, operation: int = 0) -> list[Operand]:
+    """Operands of the inputs of an operation, then of its outputs."""
+    made = model.main.operations[operation]
+    return [model.main.operands[i] for i in (*made.inputs, *made.outputs)]
+
+
+def listing(model: Model) -> list[str]:
+    """A line per operation: `MAX_POOL_2D in0 1 2 2 3 3 0 -> out0`. Constants of INT32 and scalars by their values."""
+    return [
+        " ".join(
+            [operation_name(op.type), *(_word(model, i) for i in op.inputs), "->", *(_word(model, i) for i in op.outputs)]
+        )
+        for op in model.main.operations
+    ]
+
+
+def _word(model: Model, index: int) -> str:
+    operand = model.main.operands[index]
+    match operand.lifetime:
+        case OperandLifeTime.SUBGRAPH_INPUT:
+            return f"in{model.main.input_indexes.index(index)}"
+        case OperandLifeTime.SUBGRAPH_OUTPUT:
+            return f"out{model.main.output_indexes.index(index)}"
+        case OperandLifeTime.TEMPORARY_VARIABLE:
+            return f"tmp{index}"
+        case OperandLifeTime.NO_VALUE:
+            return "none"
+    value = value_of(model, operand)
+    if not is_tensor(operand.type):
+        return str(value.item())
+    return str(value.tolist()).replace(" ", "") if operand.type == OperandType.TENSOR_INT32 else "const"
