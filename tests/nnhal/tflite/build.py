@@ -66,7 +66,9 @@ class Op:
     custom: str | None = None
 
 
-def build(*operators: Op, inputs: list[Tensor] | None = None, outputs: list[Tensor] | None = None, **more: Any) -> bytes:
+def build(
+    *operators: Op, inputs: list[Tensor] | None = None, outputs: list[Tensor] | None = None, **more: Any
+) -> bytes:
     """A file with these operators.
 
     `inputs` and `outputs`, unless given: what no operator writes and has no data; what the last one writes. `more`
@@ -165,7 +167,12 @@ def listing(model: Model) -> list[str]:
     """A line per operation: `MAX_POOL_2D in0 1 2 2 3 3 0 -> out0`. Constants of INT32 and scalars by their values."""
     return [
         " ".join(
-            [operation_name(op.type), *(_word(model, i) for i in op.inputs), "->", *(_word(model, i) for i in op.outputs)]
+            [
+                operation_name(op.type),
+                *(_word(model, i) for i in op.inputs),
+                "->",
+                *(_word(model, i) for i in op.outputs),
+            ]
         )
         for op in model.main.operations
     ]
