@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from driver import placement as placing
 from driver.backends.api import Backend, CompileOptions
 from driver.cancellation import Cancellation
+from driver.compilation import Compiler
 from driver.deadline import Deadline
-from driver.execution import Plan, Step
-from driver.graph import graphs, subgraph_view
+from driver.graph import graphs
 from driver.prepared_model import PreparedModel
 from driver.scheduler import Scheduler
 from driver.validation.model import validate_model
@@ -153,24 +153,24 @@ class Device:
     def _compile(
         self, model: Model, config: PrepareModelConfig, deadline: Deadline, cancellation: Cancellation
     ) -> PreparedModel:
+        cancellation.check()
         parts = graphs(model)
         placement = placing.place(parts, self.backends)
         if missing := placing.unplaced(placement):
             raise general_failure(placing.explain_refusal(missing[0]))
-        options = CompileOptions(config.preference)
-        steps = []
-        for partition in placement.partitions:
+
+        def check() -> None:
             deadline.check("the preparation")
             cancellation.check()
-            graph = parts[partition.subgraph]
-            view = subgraph_view(graph, partition.operations, model.relax_computation_float32_to_float16)
-            steps.append(Step(view, self._by_id[partition.backend].compile(view, options)))
+
+        relaxed = model.relax_computation_float32_to_float16
+        compiler = Compiler(self._by_id, CompileOptions(config.preference), relaxed, check)
         main = parts[0]
         return PreparedModel(
             tuple(main.operands[i] for i in main.subgraph.input_indexes),
             tuple(main.operands[i] for i in main.subgraph.output_indexes),
             placement,
             config.priority,
-            Plan(main, tuple(step for step in steps if step.view.graph is main)),
+            compiler.compile(parts, placement),
             self._scheduler.gate,
         )

@@ -53,6 +53,16 @@ class OperationView:
         """How messages call it: "operation 3 of main (CONV_2D)"."""
         return f"operation {self.index} of {self.graph.name} ({operation_name(self.type)})"
 
+    @property
+    def callees(self) -> list[int]:
+        """Numbers of the subgraphs that it runs, in the order of its inputs."""
+        operands = self.graph.operands
+        return [
+            operands[i].location.offset + 1
+            for i in self.operation.inputs
+            if operands[i].lifetime == OperandLifeTime.SUBGRAPH
+        ]
+
     def operand(self, name: str) -> Operand:
         """The operand behind an argument."""
         return self.graph.operands[self.positions[name]]
@@ -120,6 +130,30 @@ def graphs(model: Model) -> tuple[Graph, ...]:
     return tuple(
         Graph(number, subgraph, _constants(model, subgraph)) for number, subgraph in enumerate(model.subgraphs)
     )
+
+
+def callees(graph: Graph) -> list[int]:
+    """Numbers of the subgraphs that a graph's operations run."""
+    return [number for view in graph.operations for number in view.callees]
+
+
+def callees_first(parts: Sequence[Graph]) -> list[Graph]:
+    """The graphs that main reaches, each after all that it runs itself; main is the last.
+
+    Not recursive: a client may nest as deep as a message is long.
+    """
+    order: list[Graph] = []
+    seen: set[int] = set()
+    stack: list[tuple[int, bool]] = [(0, False)]
+    while stack:
+        number, done = stack.pop()
+        if done:
+            order.append(parts[number])
+        elif number not in seen:
+            seen.add(number)
+            stack.append((number, True))
+            stack += [(callee, False) for callee in callees(parts[number])]
+    return order
 
 
 def subgraph_view(graph: Graph, indexes: Sequence[int], relaxed: bool) -> SubgraphView:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from driver.cancellation import Cancellation
 from driver.deadline import Deadline
-from driver.execution import Plan, Progress, execute
+from driver.execution import execute
 from driver.memory import BoundRequest
+from driver.plan import Plan, Progress
 from driver.scheduler import Gate
 from driver.validation.preparation import validate_execution_arguments, validate_hints
 from driver.validation.request import validate_request
-from nnhal.types import OMITTED, ExecutionConfig, ExecutionResult, Operand, Placement, Request
+from nnhal.types import DEFAULT_LOOP_TIMEOUT_NS, OMITTED, ExecutionConfig, ExecutionResult, Operand, Placement, Request
 
 _DEFAULT_CONFIG = ExecutionConfig()
 
@@ -54,9 +55,11 @@ class PreparedModel:
         validate_execution_arguments(deadline_ns, config.loop_timeout_duration_ns)
         validate_hints(config.execution_hints, config.extension_name_to_prefix)
         validate_request(request, self.inputs, self.outputs)
+        timeout = config.loop_timeout_duration_ns
+        loop_timeout = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
         deadline = Deadline(deadline_ns)
         deadline.check_on_arrival("the execution")
         with self.gate.pass_(self.priority, deadline):
             bound = BoundRequest(request, self.inputs, self.outputs)
-            progress = Progress(deadline, cancellation or Cancellation())
+            progress = Progress(deadline, cancellation or Cancellation(), loop_timeout)
             return execute(self.plan, bound, progress, config.measure_timing, started_ns)

@@ -91,7 +91,7 @@ class _Sequence(CompiledSubgraph):
         for position, output in wanted.items():
             array = values[position]
             assert array is not None
-            output.write(array)
+            output.write(array, keep=True)
 
 
 def _last_uses(subgraph: SubgraphView) -> list[list[int]]:

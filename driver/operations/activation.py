@@ -1,13 +1,20 @@
-"""Shapes of activations: SOFTMAX."""
+"""Shapes of activations: RELU, RELU1, RELU6, LOGISTIC, TANH, ELU, HARD_SWISH, PRELU, SOFTMAX, LOG_SOFTMAX."""
+
+import numpy as np
 
 from driver.operations.call import Call, Shape
-from driver.operations.shape import shape_rule
+from driver.operations.shape import broadcast, fixed_quantization, limit_rank, same_quantization, shape_rule
 from nnhal.types import OperandType, OperationType
 
-_SOFTMAX_OUTPUT = {
-    OperandType.TENSOR_QUANT8_ASYMM: (1 / 256, 0),
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: (1 / 256, -128),
+_OUTPUT_QUANTIZATION = {
+    (OperationType.LOGISTIC, OperandType.TENSOR_QUANT8_ASYMM): (1 / 256, 0),
+    (OperationType.LOGISTIC, OperandType.TENSOR_QUANT8_ASYMM_SIGNED): (1 / 256, -128),
+    (OperationType.TANH, OperandType.TENSOR_QUANT8_ASYMM): (1 / 128, 128),
+    (OperationType.TANH, OperandType.TENSOR_QUANT8_ASYMM_SIGNED): (1 / 128, 0),
+    (OperationType.SOFTMAX, OperandType.TENSOR_QUANT8_ASYMM): (1 / 256, 0),
+    (OperationType.SOFTMAX, OperandType.TENSOR_QUANT8_ASYMM_SIGNED): (1 / 256, -128),
 }
+"""Scale and zero point that an operation gives its quantised output."""
 
 
 def axis_of(call: Call, rank: int, default: int = -1) -> int:
@@ -21,17 +28,79 @@ def axis_of(call: Call, rank: int, default: int = -1) -> int:
     return axis % rank
 
 
+def swish_multiplier(call: Call) -> float:
+    """From 128ths of the input's scale to the output's scale, in float32, for HARD_SWISH.
+
+    Raises:
+        HalError: GENERAL_FAILURE: it is not below 1.
+    """
+    with np.errstate(over="ignore"):
+        multiplier = float(np.float32(call.operand("input").scale / 128) / np.float32(call.operand("output").scale))
+    call.require(multiplier < 1, f"input scale / 128 / output scale is {multiplier:g}; it must be below 1")
+    return multiplier
+
+
+def _check_output(call: Call) -> None:
+    """Holds scale and zero point of a quantised output."""
+    key = (OperationType(call.view.type), OperandType(call.operand("output").type))
+    if key in _OUTPUT_QUANTIZATION:
+        fixed_quantization(call, "output", *_OUTPUT_QUANTIZATION[key])
+
+
+@shape_rule(OperationType.RELU, OperationType.RELU1, OperationType.RELU6)
+def relu(call: Call) -> list[Shape]:
+    """As the input."""
+    limit_rank(call, "input")
+    same_quantization(call)
+    return [call.shape("input")]
+
+
+@shape_rule(OperationType.LOGISTIC, OperationType.TANH)
+def logistic(call: Call) -> list[Shape]:
+    """As the input."""
+    limit_rank(call, "input")
+    _check_output(call)
+    scale = call.operand("input").scale
+    call.require(scale == 0 or scale > 2**-27, f"input has scale {scale:g}; it must be greater than 2^-27")
+    return [call.shape("input")]
+
+
+@shape_rule(OperationType.ELU, empty=False)
+def elu(call: Call) -> list[Shape]:
+    """As the input."""
+    return [call.shape("input")]
+
+
+@shape_rule(OperationType.HARD_SWISH)
+def hard_swish(call: Call) -> list[Shape]:
+    """As the input."""
+    if call.operand("input").scale:
+        swish_multiplier(call)
+    return [call.shape("input")]
+
+
+@shape_rule(OperationType.PRELU, empty=False)
+def prelu(call: Call) -> list[Shape]:
+    """The common shape of both inputs."""
+    return [broadcast(call, "input", "alpha")]
+
+
 @shape_rule(OperationType.SOFTMAX)
 def softmax(call: Call) -> list[Shape]:
     """As the input."""
-    shape, input_, output = call.shape("input"), call.operand("input"), call.operand("output")
+    shape, scale = call.shape("input"), call.operand("input").scale
     beta = call.number("beta")
-    call.require(1 <= len(shape) <= 4, f"input has rank {len(shape)}; it must be 1 to 4")
+    limit_rank(call, "input")
     call.require(beta > 0, f"beta is {beta:g}; it must be > 0")
     axis_of(call, len(shape))
-    if output.type in _SOFTMAX_OUTPUT:
-        scale, zero_point = _SOFTMAX_OUTPUT[OperandType(output.type)]
-        if (output.scale, output.zero_point) != (scale, zero_point):
-            raise call.failure(f"output must have scale 1/256 and zero point {zero_point}", "V-RUN-05")
-        call.require(beta * input_.scale * 2**26 > 1, "beta * input scale is too small")
+    _check_output(call)
+    call.require(scale == 0 or beta * scale * 2**26 > 1, "beta * input scale is too small")
+    return [shape]
+
+
+@shape_rule(OperationType.LOG_SOFTMAX, empty=False)
+def log_softmax(call: Call) -> list[Shape]:
+    """As the logits."""
+    shape = call.shape("logits")
+    axis_of(call, len(shape))
     return [shape]

@@ -60,6 +60,24 @@ class Call:
         """The value of a BOOL scalar; False when it was left out."""
         return name in self.view.positions and bool(self.array(name))
 
+    def vector(self, name: str, length: int | None = None) -> list[int]:
+        """The values of a TENSOR_INT32 of rank 1.
+
+        Raises:
+            HalError: GENERAL_FAILURE: it has another rank, or not `length` elements.
+        """
+        shape = self.shape(name)
+        self.require(len(shape) == 1, f"{name} has rank {len(shape)}; it must be 1")
+        self.require(length in (None, shape[0]), f"{name} has {shape[0]} elements; it must have {length}")
+        return [int(value) for value in self.array(name)]
+
+    def repeated(self, name: str) -> list[str]:
+        """The names of a repeated argument (`name:T+`), in order."""
+        arguments = self.view.arguments
+        assert arguments is not None
+        names = (*arguments.inputs, *arguments.outputs)
+        return [each for each in names if each.startswith(name) and each.removeprefix(name).isdigit()]
+
     def activation(self) -> int:
         """The fused activation argument.
 

@@ -1,11 +1,11 @@
-"""Shapes of CONV_2D and DEPTHWISE_CONV_2D."""
+"""Shapes of CONV_2D, DEPTHWISE_CONV_2D and GROUPED_CONV_2D."""
 
 import numpy as np
 
 from driver.operations.call import Call, Shape
-from driver.operations.geometry import Window, window
+from driver.operations.geometry import Window, in_layout, window
 from driver.operations.shape import shape_rule
-from nnhal.types import OperationType
+from nnhal.types import ErrorStatus, OperationType
 
 
 def filter_window(call: Call) -> Window:
@@ -42,7 +42,7 @@ def conv_2d(call: Call) -> list[Shape]:
     call.require(depth_in == space.channels, f"filter has {depth_in} input channels, input {space.channels}")
     check_bias(call, "filter", depth_out)
     call.activation()
-    return [space.output_shape(depth_out)]
+    return [in_layout(call, space.output_shape(depth_out))]
 
 
 @shape_rule(OperationType.DEPTHWISE_CONV_2D)
@@ -59,4 +59,21 @@ def depthwise_conv_2d(call: Call) -> list[Shape]:
     )
     check_bias(call, "filter", depth_out)
     call.activation()
-    return [space.output_shape(depth_out)]
+    return [in_layout(call, space.output_shape(depth_out))]
+
+
+@shape_rule(OperationType.GROUPED_CONV_2D, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+def grouped_conv_2d(call: Call) -> list[Shape]:
+    """[batches, out_height, out_width, depth_out]."""
+    space = filter_window(call)
+    depth_out, _, _, depth_group = call.shape("filter")
+    groups = call.integer("num_groups")
+    call.require(groups >= 1, f"num_groups is {groups}; it must be at least 1")
+    call.require(depth_out % groups == 0, f"filter has {depth_out} output channels, not a multiple of {groups} groups")
+    call.require(
+        depth_group * groups == space.channels,
+        f"filter has {depth_group} input channels for each of {groups} groups, input {space.channels}",
+    )
+    check_bias(call, "filter", depth_out)
+    call.activation()
+    return [in_layout(call, space.output_shape(depth_out))]

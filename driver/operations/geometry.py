@@ -1,4 +1,4 @@
-"""Sliding windows: padding and output size of convolutions and pooling."""
+"""Images and windows that slide over them: layout, padding and output size."""
 
 from dataclasses import dataclass
 
@@ -32,19 +32,35 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window over an image: batches, height, width, channels as NHWC, whatever the layout of the data."""
+    """A window over an image of so many batches and channels."""
 
     batches: int
     height: Axis
     width: Axis
     channels: int
-    nchw: bool
 
     def output_shape(self, channels: int) -> Shape:
-        """Shape of the result, in the data's own layout."""
-        if self.nchw:
-            return (self.batches, channels, self.height.out, self.width.out)
+        """Shape of the result as (batches, height, width, channels)."""
         return (self.batches, self.height.out, self.width.out, channels)
+
+
+def image_shape(call: Call) -> Shape:
+    """Shape of the input, of either layout, as (batches, height, width, channels).
+
+    Raises:
+        HalError: GENERAL_FAILURE: the rank is not 4, or a dimension other than batches is 0.
+    """
+    shape = call.shape("input")
+    call.require(len(shape) == 4, f"input has rank {len(shape)}; it must be 4")
+    batches, height, width, channels = (shape[0], shape[2], shape[3], shape[1]) if call.flag("layout") else shape
+    call.require(min(height, width, channels) > 0, f"input has an empty image, shape {list(shape)}")
+    return batches, height, width, channels
+
+
+def in_layout(call: Call, shape: Shape) -> Shape:
+    """A shape (batches, height, width, channels) in the layout of the data."""
+    batches, height, width, channels = shape
+    return (batches, channels, height, width) if call.flag("layout") else shape
 
 
 def window(call: Call, filter_height: int, filter_width: int) -> Window:
@@ -53,14 +69,10 @@ def window(call: Call, filter_height: int, filter_width: int) -> Window:
     Raises:
         HalError: GENERAL_FAILURE: rank, sizes, strides, dilation or padding break an [execution] constraint.
     """
-    shape = call.shape("input")
-    call.require(len(shape) == 4, f"input has rank {len(shape)}; it must be 4")
-    nchw = call.flag("layout")
-    batches, height, width, channels = (shape[0], shape[2], shape[3], shape[1]) if nchw else shape
-    call.require(min(height, width, channels) > 0, f"input has an empty image, shape {list(shape)}")
+    batches, height, width, channels = image_shape(call)
     rows = _axis(call, height, filter_height, "height", ("padding_top", "padding_bottom"))
     columns = _axis(call, width, filter_width, "width", ("padding_left", "padding_right"))
-    return Window(batches, rows, columns, channels, nchw)
+    return Window(batches, rows, columns, channels)
 
 
 def _axis(call: Call, size: int, filter_: int, direction: str, paddings: tuple[str, str]) -> Axis:

@@ -1,7 +1,7 @@
-"""Shapes of AVERAGE_POOL_2D."""
+"""Shapes of AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
 
 from driver.operations.call import Call, Shape
-from driver.operations.geometry import Window, window
+from driver.operations.geometry import Window, in_layout, window
 from driver.operations.shape import same_quantization, shape_rule
 from nnhal.types import OperationType
 
@@ -11,12 +11,10 @@ def pool_window(call: Call) -> Window:
     return window(call, call.integer("filter_height"), call.integer("filter_width"))
 
 
-@shape_rule(OperationType.AVERAGE_POOL_2D)
-def average_pool_2d(call: Call) -> list[Shape]:
+@shape_rule(OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D, OperationType.L2_POOL_2D)
+def pool_2d(call: Call) -> list[Shape]:
     """[batches, out_height, out_width, depth]."""
     space = pool_window(call)
-    for axis, direction in ((space.height, "height"), (space.width, "width")):
-        call.require(axis.before < axis.filter and axis.after < axis.filter, f"padding exceeds filter_{direction}")
     call.activation()
     same_quantization(call)
-    return [space.output_shape(space.channels)]
+    return [in_layout(call, space.output_shape(space.channels))]

@@ -1,8 +1,8 @@
-"""Shapes of QUANTIZE and DEQUANTIZE."""
+"""Shapes of QUANTIZE, DEQUANTIZE and CAST."""
 
 from driver.operations.call import Call, Shape
-from driver.operations.shape import shape_rule
-from nnhal.types import OperationType
+from driver.operations.shape import limit_rank, shape_rule
+from nnhal.types import ErrorStatus, OperationType
 
 
 @shape_rule(OperationType.QUANTIZE)
@@ -14,6 +14,11 @@ def quantize(call: Call) -> list[Shape]:
 @shape_rule(OperationType.DEQUANTIZE)
 def dequantize(call: Call) -> list[Shape]:
     """As the input."""
-    rank = len(call.shape("input"))
-    call.require(rank <= 4, f"input has rank {rank}; it must be at most 4")
+    limit_rank(call, "input")
+    return [call.shape("input")]
+
+
+@shape_rule(OperationType.CAST, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+def cast(call: Call) -> list[Shape]:
+    """As the input."""
     return [call.shape("input")]

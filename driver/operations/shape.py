@@ -11,9 +11,10 @@ with the declared shapes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from driver.operations.call import Call, Shape
-from nnhal.types import ErrorStatus, is_tensor
+from nnhal.types import ErrorStatus, byte_size, is_tensor
 
 Rule = Callable[[Call], Sequence[Shape]]
 
@@ -55,7 +56,7 @@ def infer(call: Call, declared: Sequence[Shape]) -> list[Shape]:
     Raises:
         HalError: GENERAL_FAILURE (or what the operation's file says): an argument has no value (V-RUN-01) or no
             elements (V-RUN-02), an [execution] constraint is broken (V-RUN-03), a declared shape is contradicted
-            (V-RUN-04).
+            (V-RUN-04), an output is too large (V-RUN-06).
     """
     rule = SHAPE_RULES[call.view.type]
     _check_presence(call, rule)
@@ -76,6 +77,8 @@ def _check_presence(call: Call, rule: ShapeRule) -> None:
 
 def _merged(call: Call, output: int, declared: Shape, computed: Shape) -> Shape:
     operand = call.view.graph.operands[call.view.operation.outputs[output]]
+    if byte_size(operand.type, computed) >= 2**32:
+        raise call.failure(f"output {output} has shape {list(computed)}: its size does not fit 32 bits", "V-RUN-06")
     if not is_tensor(operand.type) or not declared:
         return computed
     if len(declared) != len(computed) or any(d not in (0, c) for d, c in zip(declared, computed, strict=True)):
@@ -95,3 +98,52 @@ def same_quantization(call: Call, input_: str = "input", output: str = "output")
             f"{output} has scale {b.scale:g}, zero point {b.zero_point}; {input_} has {a.scale:g}, {a.zero_point}",
             "V-RUN-05",
         )
+
+
+def fixed_quantization(call: Call, output: str, scale: float, zero_point: int) -> None:
+    """Holds that an output is quantised as its operation says (V-RUN-05).
+
+    Raises:
+        HalError: GENERAL_FAILURE.
+    """
+    found = call.operand(output)
+    if (found.scale, found.zero_point) != (scale, zero_point):
+        raise call.failure(
+            f"{output} has scale {found.scale:g}, zero point {found.zero_point}; it must have {scale:g}, {zero_point}",
+            "V-RUN-05",
+        )
+
+
+def broadcast(call: Call, a: str, b: str) -> Shape:
+    """The common shape of two arguments, aligned at the last dimension; 0 goes with 0 and 1.
+
+    Raises:
+        HalError: GENERAL_FAILURE: they do not go together.
+    """
+    left, right = call.shape(a), call.shape(b)
+    out = []
+    for x, y in zip_longest(reversed(left), reversed(right), fillvalue=1):
+        call.require(x == y or 1 in (x, y), f"{a} {list(left)} and {b} {list(right)} cannot be broadcast")
+        out.append(y if x == 1 else x)
+    return tuple(reversed(out))
+
+
+def limit_rank(call: Call, *names: str) -> None:
+    """Holds that arguments have rank 4 or less.
+
+    Raises:
+        HalError: GENERAL_FAILURE naming the argument.
+    """
+    for name in names:
+        rank = len(call.shape(name))
+        call.require(rank <= 4, f"{name} has rank {rank}; it must be at most 4")
+
+
+def fixed_shape(call: Call, name: str, shape: Shape) -> None:
+    """Holds the shape of an argument.
+
+    Raises:
+        HalError: GENERAL_FAILURE naming the argument.
+    """
+    found = call.shape(name)
+    call.require(found == shape, f"{name} has shape {list(found)}; it must be {list(shape)}")

@@ -3,7 +3,7 @@
 Not judged: whether all referenced subgraphs are used (V-MODEL-05) and all bytes of values and pools (V-MODEL-06).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from driver.validation.extension import check_extension_names
 from driver.validation.pool import check_pools
@@ -45,19 +45,20 @@ def _callees_first(model: Model) -> list[int]:
                 stack.pop()
                 continue
             under_way.add(caller)
-            for callee in _callees(model, caller):
-                if callee >= len(model.referenced):
-                    reason = f"referenced subgraph {caller} refers to subgraph {callee} of {len(model.referenced)}"
-                    raise invalid_argument(reason, "V-MODEL-03")
-                if callee in under_way:
-                    reason = f"referenced subgraph {caller} refers to {callee}, which leads back to {caller}"
-                    raise invalid_argument(reason, "V-MODEL-03")
-                if callee not in done:
-                    stack.append(callee)
+            stack += [callee for callee in _callees(model, caller, under_way) if callee not in done]
     return list(done)
 
 
-def _callees(model: Model, caller: int) -> Iterator[int]:
+def _callees(model: Model, caller: int, under_way: Set[int]) -> Iterator[int]:
+    """What a subgraph refers to. `under_way`: itself and those that led to it."""
     for operand in model.referenced[caller].operands:
-        if operand.lifetime == OperandLifeTime.SUBGRAPH:
-            yield operand.location.offset
+        if operand.lifetime != OperandLifeTime.SUBGRAPH:
+            continue
+        callee = operand.location.offset
+        if callee >= len(model.referenced):
+            reason = f"referenced subgraph {caller} refers to subgraph {callee} of {len(model.referenced)}"
+            raise invalid_argument(reason, "V-MODEL-03")
+        if callee in under_way:
+            reason = f"referenced subgraph {caller} refers to {callee}, which leads back to it"
+            raise invalid_argument(reason, "V-MODEL-03")
+        yield callee

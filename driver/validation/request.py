@@ -7,6 +7,7 @@ used (V-TOKEN). Overlap with constants of the model is not detected (the last th
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from driver.validation import wire
 from driver.validation.argument import FITTING, NUMBERS, OMITTED, PLACED, ArgumentIn, ArgumentOf
@@ -26,15 +27,19 @@ class RequestOf:
     outputs: Sequence[Operand]
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Bytes `start` to `end` of a memory, as an argument uses them."""
+class Region(NamedTuple):
+    """Bytes `start` to `end` of a memory, as an argument uses them. Sorts by memory, then by start."""
 
-    memory: tuple[str, int]
+    memory: tuple[bool, int]
     start: int
     end: int
     is_output: bool
-    name: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        """What a person calls the argument."""
+        return f"{_NAMES[self.is_output]} {self.number}"
 
 
 ALONE = Rules[Request]()
@@ -89,7 +94,7 @@ def _place(is_output: bool, index: int, operand: Operand | None = None) -> str:
 def _overlapping_output(request: Request) -> str | None:
     furthest: Region | None = None
     furthest_output: Region | None = None
-    for region in sorted(_regions(request), key=lambda region: (region.memory, region.start)):
+    for region in sorted(_regions(request)):
         before = furthest if region.is_output else furthest_output
         if before and before.memory == region.memory and before.end > region.start:
             return f"has {before.name} and {region.name} on the same bytes of a pool"
@@ -118,9 +123,11 @@ def _regions(request: Request) -> Iterator[Region]:
             continue
         pool = request.pools[location.pool_index]
         # Two pools may be windows on one buffer; equal returned pools are still two.
-        memory = ("buffer", id(pool.buffer)) if isinstance(pool, Memory) else ("returned", location.pool_index)
-        start = location.offset + (pool.offset if isinstance(pool, Memory) else 0)
-        yield Region(memory, start, start + location.length, is_output, f"{_NAMES[is_output]} {index}")
+        if isinstance(pool, Memory):
+            memory, start = (True, id(pool.buffer)), pool.offset + location.offset
+        else:
+            memory, start = (False, location.pool_index), location.offset
+        yield Region(memory, start, start + location.length, is_output, index)
 
 
 def _further(one: Region | None, other: Region) -> Region:

@@ -8,7 +8,11 @@ from functools import cache
 import numpy as np
 
 from driver.backends import registry
+from driver.backends.reference.kernel import KERNELS
 from driver.device import Device, Outcome
+from driver.graph import graphs
+from driver.operations import infer
+from driver.operations.call import Call
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -55,6 +59,16 @@ def float32(value: float) -> Value:
 def boolean(value: bool) -> Value:
     """A BOOL scalar."""
     return Operand(T.BOOL), value
+
+
+def float_tensor(values: object) -> Value:
+    """A TENSOR_FLOAT32 with its shape."""
+    return tensor(T.TENSOR_FLOAT32, np.shape(np.asarray(values))), values
+
+
+def int_tensor(values: object) -> Value:
+    """A TENSOR_INT32 with its shape."""
+    return tensor(T.TENSOR_INT32, np.shape(np.asarray(values))), values
 
 
 @cache
@@ -125,3 +139,30 @@ def run(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand], *, const
         scalars = (T.INT32, T.FLOAT32, T.FLOAT16, T.BOOL)
         arrays = [np.asarray(v, DTYPES[o.type]) for o, v in inputs if v is not None and o.type not in scalars]
     return execute(outcome, arrays)[1]
+
+
+def run_kernel(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand]) -> list[AnyArray]:
+    """Infers shapes and runs CpuRef's kernel, without a device: tensors may be empty, which no request allows.
+
+    Raises:
+        HalError: an [execution] constraint is broken.
+    """
+    view = graphs(model_of(type_, inputs, outputs, constants=False))[0].operations[0]
+    values = [None if value is None else np.asarray(value, DTYPES[operand.type]) for operand, value in inputs]
+    call = Call(view, [*values, *(None for _ in outputs)], {})
+    shapes = infer(call, [operand.dimensions for operand in outputs])
+    made = KERNELS[type_](call)
+    arrays = [made] if isinstance(made, np.ndarray) else list(made)
+    assert [array.shape for array in arrays] == shapes
+    return arrays
+
+
+def sample(rng: np.random.Generator, operand: Operand) -> AnyArray:
+    """Random values of an operand: normal floats, all stored values of 8 bits, integers in -100..100."""
+    dtype = DTYPES[operand.type]
+    if dtype.kind == "f":
+        return rng.standard_normal(operand.dimensions).astype(dtype)
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype.str).min, np.iinfo(dtype.str).max)
+    if dtype.itemsize > 1:
+        low, high = -100, 100
+    return rng.integers(low, high, operand.dimensions, endpoint=True).astype(dtype)

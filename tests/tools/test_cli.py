@@ -1,6 +1,5 @@
 """The command line: what it says when it is misused, and real services, models and images behind it."""
 
-import io
 import json
 import os
 import re
@@ -13,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner, Result
 
 from nnhal.types import HAL_HASH, AnyArray, Model, Operand, OperandLifeTime, OperandType, Subgraph
 from tools.cli import app, child, inputs, results
+from tools.cli.console import make_console
 from tools.cli.errors import CommandError
 from tools.demo.train_digits import DEMO_FOLDER
 
@@ -43,9 +42,10 @@ def fails(result: Result, code: int, *words: str) -> None:
 
 def rendered(table: Table) -> list[list[str]]:
     """The cells of each row of a table, the heading first."""
-    console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(table)
-    rows = [re.split("[│┃]", line)[1:-1] for line in console.export_text().splitlines()]
+    console = make_console()
+    with console.capture() as capture:
+        console.print(table)
+    rows = [re.split("[│┃]", line)[1:-1] for line in capture.get().splitlines()]
     return [[cell.strip() for cell in row] for row in rows if row]
 
 

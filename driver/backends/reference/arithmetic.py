@@ -1,38 +1,109 @@
-"""Kernels of arithmetic with broadcasting: ADD."""
+"""Kernels of arithmetic with broadcasting: ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW."""
 
 import numpy as np
 
 from driver.backends.reference.fixed_point import Integers, activation_bounds, encode, rescale
-from driver.backends.reference.kernel import activated, floats, is_quantized, kernel
+from driver.backends.reference.kernel import activated, floats, is_quantized, kernel, narrowed
+from driver.backends.reference.quantization import requantized
+from driver.operations.arithmetic import SUM_SHIFT, product_multiplier, sum_multiplier
 from driver.operations.call import Call
 from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
 
-_SHIFT = 20
-"""Bits by which quantised addends are scaled up."""
-
 
 @kernel(OperationType.ADD)
+@np.errstate(over="ignore", invalid="ignore")
 def add(call: Call) -> AnyArray:
     """input0 + input1."""
-    if call.operand("input0").type == OperandType.TENSOR_INT32:
-        return call.array("input0") + call.array("input1")
     if is_quantized(call, "input0"):
-        return _quantized_sum(call)
+        return _quantized_sum(call, 1)
+    if _is_integer(call):
+        return call.array("input0") + call.array("input1")
     return activated(call, floats(call, "input0") + floats(call, "input1"))
 
 
-def _quantized_sum(call: Call) -> AnyArray:
-    """Both addends on a common scale with 20 more bits, added, and scaled to the output."""
-    first, second, output = (call.operand(name) for name in ("input0", "input1", "output"))
-    twice = 2 * max(first.scale, second.scale)
-    total = _scaled(call, "input0", twice) + _scaled(call, "input1", twice)
-    mantissa, exponent = encode(twice / float(np.float32(2**_SHIFT) * np.float32(output.scale)))
-    call.require(exponent <= 0, "output scale is too small for the input scales")
+@kernel(OperationType.SUB)
+@np.errstate(over="ignore", invalid="ignore")
+def sub(call: Call) -> AnyArray:
+    """input0 - input1."""
+    if is_quantized(call, "input0"):
+        return _quantized_sum(call, -1)
+    if _is_integer(call):
+        return call.array("input0") - call.array("input1")
+    return activated(call, floats(call, "input0") - floats(call, "input1"))
+
+
+@kernel(OperationType.MUL)
+@np.errstate(over="ignore", invalid="ignore")
+def mul(call: Call) -> AnyArray:
+    """input0 * input1."""
+    if is_quantized(call, "input0"):
+        return _stored(call, _centred(call, "input0") * _centred(call, "input1"), product_multiplier(call))
+    if _is_integer(call):
+        return call.array("input0") * call.array("input1")
+    return activated(call, floats(call, "input0") * floats(call, "input1"))
+
+
+@kernel(OperationType.DIV)
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def div(call: Call) -> AnyArray:
+    """dividend / divisor. Integers are rounded down; by 0 they give 0."""
+    if _is_integer(call):
+        return call.array("dividend") // call.array("divisor")
+    return activated(call, floats(call, "dividend") / floats(call, "divisor"))
+
+
+@kernel(OperationType.MAXIMUM)
+@np.errstate(invalid="ignore")
+def maximum(call: Call) -> AnyArray:
+    """The larger value; input0 where either is NaN."""
+    a, b = _on_output_scale(call, "input0"), _on_output_scale(call, "input1")
+    return np.where(a < b, b, a)
+
+
+@kernel(OperationType.MINIMUM)
+@np.errstate(invalid="ignore")
+def minimum(call: Call) -> AnyArray:
+    """The smaller value; input0 where either is NaN."""
+    a, b = _on_output_scale(call, "input0"), _on_output_scale(call, "input1")
+    return np.where(b < a, b, a)
+
+
+@kernel(OperationType.POW)
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def pow_(call: Call) -> AnyArray:
+    """base ^ exponent."""
+    return narrowed(call, floats(call, "base") ** floats(call, "exponent"))
+
+
+def _is_integer(call: Call) -> bool:
+    return call.operand("output").type == OperandType.TENSOR_INT32
+
+
+def _on_output_scale(call: Call, name: str) -> AnyArray:
+    return requantized(call, name) if is_quantized(call, name) else call.array(name)
+
+
+def _centred(call: Call, name: str) -> Integers:
+    """Stored values less their zero point."""
+    return call.array(name).astype(np.int64) - call.operand(name).zero_point
+
+
+def _quantized_sum(call: Call, sign: int) -> AnyArray:
+    """Both addends on a common scale with 20 more bits, added, and scaled to the output.
+
+    `sign` goes with the multiplier of the second addend, not with its value: that decides ties.
+    """
+    first, second = call.operand("input0").scale, call.operand("input1").scale
+    twice = 2 * max(first, second)
+    mantissa, exponent = encode(second / twice)
+    total = rescale(_centred(call, "input0") << SUM_SHIFT, *encode(first / twice))
+    total = total + rescale(_centred(call, "input1") << SUM_SHIFT, sign * mantissa, exponent)
+    return _stored(call, total, sum_multiplier(call))
+
+
+def _stored(call: Call, value: Integers, multiplier: float) -> AnyArray:
+    """A value times a multiplier, as stored values of the output."""
+    output = call.operand("output")
     low, high = activation_bounds(output, call.activation())
-    stored = rescale(total, mantissa, exponent) + output.zero_point
+    stored = rescale(value, *encode(multiplier)) + output.zero_point
     return np.clip(stored, low, high).astype(DTYPES[output.type])
-
-
-def _scaled(call: Call, name: str, twice: float) -> Integers:
-    operand = call.operand(name)
-    return rescale((call.array(name).astype(np.int64) - operand.zero_point) << _SHIFT, *encode(operand.scale / twice))

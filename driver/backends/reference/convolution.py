@@ -1,4 +1,4 @@
-"""Kernels of CONV_2D and DEPTHWISE_CONV_2D.
+"""Kernels of CONV_2D, DEPTHWISE_CONV_2D and GROUPED_CONV_2D.
 
 A convolution is a matrix product over the image's patches. Integer ones go through a floating-point product too, which
 is exact as long as no sum of products can leave the integers that the type holds: float32 up to 2^24, float64 up to
@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from driver.backends.reference.fixed_point import Integers, activation_bounds, encode, rescale
-from driver.backends.reference.kernel import activated, floats, is_quantized, kernel
+from driver.backends.reference.kernel import activated, floats, is_quantized, kernel, laid_out, nhwc
 from driver.operations.call import Call
 from driver.operations.convolution import filter_window
 from driver.operations.geometry import Window
@@ -61,7 +61,7 @@ def exact_dtype(weights: AnyArray, axes: tuple[int, ...]) -> type[np.float32] | 
 
 def centred_filter(call: Call) -> Callable[[], Reals]:
     """Makes the filter less its zero point, as floats; along which axes it is summed depends on the operation."""
-    axes = (1, 2, 3) if call.view.type == OperationType.CONV_2D else (0, 1, 2)
+    axes = (0, 1, 2) if call.view.type == OperationType.DEPTHWISE_CONV_2D else (1, 2, 3)
 
     def make() -> Reals:
         weights = call.array("filter").astype(np.int32) - call.operand("filter").zero_point
@@ -97,22 +97,11 @@ def patches(image: AnyArray, space: Window) -> AnyArray:
     return taken.transpose(0, 1, 2, 4, 5, 3).reshape(-1, cells)
 
 
-def nhwc(array: AnyArray, space: Window) -> AnyArray:
-    """Data of either layout as NHWC."""
-    return array.transpose(0, 2, 3, 1) if space.nchw else array
-
-
-def laid_out(array: AnyArray, space: Window) -> AnyArray:
-    """An NHWC result in the layout of the data."""
-    return np.ascontiguousarray(array.transpose(0, 3, 1, 2)) if space.nchw else array
-
-
 @kernel(OperationType.CONV_2D)
 def conv_2d(call: Call) -> AnyArray:
     """Patches times the filter as a matrix."""
     space = filter_window(call)
-    image = nhwc(call.array("input"), space)
-    shape = (space.batches, space.height.out, space.width.out, call.shape("filter")[0])
+    image = nhwc(call)
     if is_quantized(call, "input"):
         matrix = call.once("matrix", lambda: _matrix(centred_filter(call)()), "filter")
         zero_point = call.operand("input").zero_point
@@ -122,7 +111,7 @@ def conv_2d(call: Call) -> AnyArray:
         matrix = call.once("matrix", lambda: _matrix(floats(call, "filter")), "filter")
         sums = patches(padded(image.astype(np.float32, copy=False), space, 0), space) @ matrix
         out = activated(call, sums + floats(call, "bias"))
-    return laid_out(out.reshape(shape), space)
+    return laid_out(call, out.reshape(space.output_shape(matrix.shape[-1])))
 
 
 def _matrix(filter_: Reals) -> Reals:
@@ -134,7 +123,7 @@ def _matrix(filter_: Reals) -> Reals:
 def depthwise_conv_2d(call: Call) -> AnyArray:
     """A sum over the filter's cells of the shifted image."""
     space = filter_window(call)
-    image = nhwc(call.array("input"), space)
+    image = nhwc(call)
     multiplier = call.integer("depth_multiplier")
     if is_quantized(call, "input"):
         weights = call.once("weights", centred_filter(call), "filter")
@@ -144,7 +133,7 @@ def depthwise_conv_2d(call: Call) -> AnyArray:
         weights = floats(call, "filter")
         sums = _depthwise(image.astype(np.float32, copy=False), weights, space, multiplier)
         out = activated(call, sums + floats(call, "bias"))
-    return laid_out(out, space)
+    return laid_out(call, out)
 
 
 def _depthwise(image: Reals, weights: Reals, space: Window, multiplier: int) -> Reals:
@@ -165,3 +154,34 @@ def _depthwise(image: Reals, weights: Reals, space: Window, multiplier: int) -> 
             ]
             out += shifted * weights[0, i, j]
     return out
+
+
+@kernel(OperationType.GROUPED_CONV_2D)
+def grouped_conv_2d(call: Call) -> AnyArray:
+    """For each group of channels its patches times its filters as a matrix."""
+    space = filter_window(call)
+    image = nhwc(call)
+    groups = call.integer("num_groups")
+    if is_quantized(call, "input"):
+        matrices = call.once("matrices", lambda: _matrices(centred_filter(call)(), groups), "filter", "num_groups")
+        centred = image.astype(matrices.dtype) - matrices.dtype.type(call.operand("input").zero_point)
+        out = requantized(call, _grouped(centred, matrices, space), "filter")
+    else:
+        matrices = _matrices(floats(call, "filter"), groups)
+        sums = _grouped(image.astype(np.float32, copy=False), matrices, space)
+        out = activated(call, sums + floats(call, "bias"))
+    return laid_out(call, out.reshape(space.output_shape(out.shape[-1])))
+
+
+def _matrices(filter_: Reals, groups: int) -> Reals:
+    """[depth_out, rows, columns, depth_group] as [groups, cells, depth_out / groups]."""
+    return filter_.reshape(groups, filter_.shape[0] // groups, -1).transpose(0, 2, 1)
+
+
+def _grouped(image: Reals, matrices: Reals, space: Window) -> Reals:
+    """Sums of products: [positions, depth_out]."""
+    groups, cells, _ = matrices.shape
+    rows = patches(padded(image, space, 0), space)
+    split = rows.reshape(len(rows), -1, groups, space.channels // groups).transpose(2, 0, 1, 3)
+    sums: Reals = split.reshape(groups, len(rows), cells) @ matrices
+    return sums.transpose(1, 0, 2).reshape(len(rows), -1)

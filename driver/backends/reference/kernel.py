@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from driver.backends.per_operation import Workload
 from driver.operations.call import Call
-from nnhal.types import DTYPES, AnyArray, FusedActivationFunc
+from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, OperandType
 
 Floats = NDArray[np.float32]
 
@@ -23,12 +23,13 @@ KERNELS: dict[int, Workload] = {}
 """Every registered kernel, by operation type."""
 
 _MAX = float(np.finfo(np.float32).max)
-_FLOAT_BOUNDS = {
+FLOAT_BOUNDS = {
     FusedActivationFunc.NONE: (-_MAX, _MAX),
     FusedActivationFunc.RELU: (0.0, _MAX),
     FusedActivationFunc.RELU1: (-1.0, 1.0),
     FusedActivationFunc.RELU6: (0.0, 6.0),
 }
+"""Smallest and largest value after an activation."""
 
 
 def kernel(*types: int) -> Callable[[Workload], Workload]:
@@ -44,8 +45,20 @@ def kernel(*types: int) -> Callable[[Workload], Workload]:
 
 
 def is_quantized(call: Call, name: str) -> bool:
-    """Whether an argument holds 8-bit or 16-bit quantised values."""
-    return call.operand(name).scale != 0 or call.channel_quant(name) is not None
+    """Whether an argument holds 8-bit or 16-bit quantised values. A scale of TENSOR_INT32 means nothing."""
+    operand = call.operand(name)
+    return operand.type != OperandType.TENSOR_INT32 and (operand.scale != 0 or call.channel_quant(name) is not None)
+
+
+def nhwc(call: Call) -> AnyArray:
+    """The input image as [batches, height, width, channels], whatever its layout."""
+    image = call.array("input")
+    return image.transpose(0, 2, 3, 1) if call.flag("layout") else image
+
+
+def laid_out(call: Call, image: AnyArray) -> AnyArray:
+    """A result [batches, height, width, channels] in the layout of the data."""
+    return np.ascontiguousarray(image.transpose(0, 3, 1, 2)) if call.flag("layout") else image
 
 
 def floats(call: Call, name: str) -> Floats:
@@ -55,12 +68,23 @@ def floats(call: Call, name: str) -> Floats:
 
 def activated(call: Call, value: Floats) -> AnyArray:
     """The fused activation, and narrowing to the output's type. `value` is overwritten."""
-    low, high = _FLOAT_BOUNDS[FusedActivationFunc(call.activation())]
+    low, high = FLOAT_BOUNDS[FusedActivationFunc(call.activation())]
     np.clip(value, np.float32(low), np.float32(high), out=value)
     return narrowed(call, value)
 
 
-def narrowed(call: Call, value: Floats) -> AnyArray:
-    """A float32 result in the output's type; overflow of half floats gives infinity."""
+def narrowed(call: Call, value: Floats, like: str = "output") -> AnyArray:
+    """A float32 result in the type of `like`; overflow of half floats gives infinity."""
     with np.errstate(over="ignore"):
-        return value.astype(DTYPES[call.operand("output").type], copy=False)
+        return value.astype(DTYPES[call.operand(like).type], copy=False)
+
+
+def tabulated(call: Call, name: str, function: Callable[[AnyArray], AnyArray]) -> AnyArray:
+    """`function` of each stored 8-bit value of an argument, worked out once for all 256 values.
+
+    It may depend on nothing but the value and the operands' quantisation.
+    """
+    stored = call.array(name)
+    table = call.once(f"table of {name}", lambda: function(np.arange(256, dtype=np.uint8).view(stored.dtype)))
+    taken: AnyArray = table[stored.view(np.uint8)]
+    return taken

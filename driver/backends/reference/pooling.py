@@ -1,10 +1,10 @@
-"""Kernels of AVERAGE_POOL_2D."""
+"""Kernels of AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
 
 import numpy as np
 
-from driver.backends.reference.convolution import laid_out, nhwc, padded
-from driver.backends.reference.fixed_point import Integers, activation_bounds
-from driver.backends.reference.kernel import Floats, activated, is_quantized, kernel
+from driver.backends.reference.convolution import padded
+from driver.backends.reference.fixed_point import RANGES, Integers, activation_bounds
+from driver.backends.reference.kernel import Floats, activated, is_quantized, kernel, laid_out, nhwc
 from driver.operations.call import Call
 from driver.operations.geometry import Axis, Window
 from driver.operations.pooling import pool_window
@@ -15,18 +15,43 @@ from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
 def average_pool_2d(call: Call) -> AnyArray:
     """The mean of the cells under the window that lie inside the image."""
     space = pool_window(call)
-    image = nhwc(call.array("input"), space)
+    image = nhwc(call)
     if is_quantized(call, "input"):
-        return laid_out(_quantized_mean(call, image, space), space)
-    sums = _window_sums(padded(image.astype(np.float32, copy=False), space, 0), space)
-    mean: Floats = sums / _counts(space).astype(np.float32)
-    return laid_out(activated(call, mean), space)
+        return laid_out(call, _quantized_mean(call, image, space))
+    return laid_out(call, activated(call, _mean(image.astype(np.float32, copy=False), space)))
+
+
+@kernel(OperationType.L2_POOL_2D)
+def l2_pool_2d(call: Call) -> AnyArray:
+    """The root of the mean square of the cells under the window that lie inside the image."""
+    with np.errstate(over="ignore"):
+        squares = np.square(nhwc(call), dtype=np.float32)
+    return laid_out(call, activated(call, np.sqrt(_mean(squares, pool_window(call)))))
+
+
+@kernel(OperationType.MAX_POOL_2D)
+def max_pool_2d(call: Call) -> AnyArray:
+    """The largest of the cells under the window that lie inside the image."""
+    space = pool_window(call)
+    image = nhwc(call)
+    if not is_quantized(call, "input"):
+        largest = _folded(padded(image.astype(np.float32, copy=False), space, -np.inf), space, np.maximum)
+        return laid_out(call, activated(call, largest))
+    output = call.operand("output")
+    largest = _folded(padded(image, space, RANGES[OperandType(output.type)][0]), space, np.maximum)
+    return laid_out(call, np.clip(largest, *activation_bounds(output, call.activation()), out=largest))
+
+
+def _mean(image: Floats, space: Window) -> Floats:
+    sums = _folded(padded(image, space, 0), space, np.add)
+    mean: Floats = (sums / _counts(space)).astype(np.float32, copy=False)
+    return mean
 
 
 def _quantized_mean(call: Call, image: AnyArray, space: Window) -> AnyArray:
     """Sums of stored values by their number, halves up (unsigned) or away from zero (signed)."""
     output = call.operand("output")
-    sums: Integers = _window_sums(padded(image.astype(np.int64), space, 0), space)
+    sums: Integers = _folded(padded(image.astype(np.int64), space, 0), space, np.add)
     counts = _counts(space)
     if output.type == OperandType.TENSOR_QUANT8_ASYMM:
         mean: Integers = (sums + counts // 2) // counts
@@ -36,18 +61,19 @@ def _quantized_mean(call: Call, image: AnyArray, space: Window) -> AnyArray:
     return np.clip(mean, low, high).astype(DTYPES[output.type])
 
 
-def _window_sums(image: AnyArray, space: Window) -> AnyArray:
-    """Sums over the cells of each window, rows first."""
+def _folded(image: AnyArray, space: Window, combine: np.ufunc) -> AnyArray:
+    """The cells of each window combined, rows first, as a new array."""
     rows, columns = space.height, space.width
-    out = np.zeros((image.shape[0], rows.out, columns.out, image.shape[3]), image.dtype)
-    for i in range(rows.filter):
-        for j in range(columns.filter):
-            out += image[
-                :,
-                i : i + (rows.out - 1) * rows.stride + 1 : rows.stride,
-                j : j + (columns.out - 1) * columns.stride + 1 : columns.stride,
-            ]
+    out = image[:, _starts(rows, 0), _starts(columns, 0)].copy()
+    for cell in range(1, rows.filter * columns.filter):
+        i, j = divmod(cell, columns.filter)
+        combine(out, image[:, _starts(rows, i), _starts(columns, j)], out=out)
     return out
+
+
+def _starts(axis: Axis, cell: int) -> slice:
+    """Where one cell of the window lies, for all positions of the window."""
+    return slice(cell, cell + (axis.out - 1) * axis.stride + 1, axis.stride)
 
 
 def _counts(space: Window) -> Integers:

@@ -1,5 +1,6 @@
 """Builds small .tflite files for the tests, and shows what became of them in a line per operation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from nnhal.types import (
     DTYPES,
     AnyArray,
+    Memory,
     Model,
     Operand,
     OperandLifeTime,
@@ -60,14 +62,14 @@ class Op:
     """An operator of a file; None among `inputs` is an optional one that is left out."""
 
     name: str
-    inputs: list[Tensor | None]
-    outputs: list[Tensor]
+    inputs: Sequence[Tensor | None]
+    outputs: Sequence[Tensor]
     options: Any = None
     custom: str | None = None
 
 
 def build(
-    *operators: Op, inputs: list[Tensor] | None = None, outputs: list[Tensor] | None = None, **more: Any
+    *operators: Op, inputs: Sequence[Tensor] | None = None, outputs: Sequence[Tensor] | None = None, **more: Any
 ) -> bytes:
     """A file with these operators.
 
@@ -75,11 +77,13 @@ def build(
     sets fields of the schema's ModelT.
     """
     tensors: list[Tensor] = []
-    for op in operators:
-        tensors += [t for t in (*op.inputs, *op.outputs) if t is not None and not any(t is known for known in tensors)]
+    for t in (*(t for op in operators for t in (*op.inputs, *op.outputs)), *(inputs or ()), *(outputs or ())):
+        if t is not None and not any(t is known for known in tensors):
+            tensors.append(t)
     written = [t for op in operators for t in op.outputs]
     if inputs is None:
-        inputs = [t for t in tensors if t.data is None and not any(t is w for w in written) and not t.more]
+        read = [t for op in operators for t in op.inputs if t is not None and t.data is None and not t.more]
+        inputs = [t for t in tensors if any(t is r for r in read) and not any(t is w for w in written)]
     model = schema.ModelT()
     model.version = 3
     model.buffers = [schema.BufferT()]
@@ -92,6 +96,11 @@ def build(
     for name, value in more.items():
         setattr(model, name, value)
     return pack(model)
+
+
+def unpacked(data: bytes) -> Any:
+    """The ModelT of a file, to change it."""
+    return schema.ModelT.InitFromPackedBuf(bytearray(data), 0)
 
 
 def pack(model: Any) -> bytes:
@@ -137,7 +146,7 @@ def _code(op: Op) -> Any:
     return made
 
 
-def _indexes(some: list[Tensor] | list[Tensor | None], tensors: list[Tensor]) -> list[int]:
+def _indexes(some: Sequence[Tensor | None], tensors: list[Tensor]) -> list[int]:
     return [-1 if t is None else next(i for i, known in enumerate(tensors) if known is t) for t in some]
 
 
@@ -151,7 +160,8 @@ def value_of(model: Model, operand: Operand) -> AnyArray:
         data = np.frombuffer(model.operand_values, np.uint8)
     else:
         pool = model.pools[place.pool_index]
-        data = getattr(pool, "view")  # noqa: B009
+        assert isinstance(pool, Memory)
+        data = pool.view
     assert operand.lifetime in (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_POOL)
     raw = data[place.offset : place.offset + place.length]
     return np.frombuffer(raw.tobytes(), DTYPES[operand.type]).reshape(operand.dimensions)

@@ -1,5 +1,6 @@
 """Each operator of TFLite becomes the operation of NNAPI with its arguments in their places."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ UNARY = [
     ("TANH", "TANH"),
 ]
 
-Case = tuple[str, list[Tensor | None], list[Tensor], Any, str]
+Case = tuple[str, Sequence[Tensor | None], Sequence[Tensor], Any, str]
 
 CASES: list[Case] = [
     *((name, [f(2, 3)], [f(2, 3)], None, f"{ours} in0 -> out0") for name, ours in UNARY),
@@ -322,4 +323,4 @@ def test_scalars_have_the_types_of_the_documentation() -> None:
         OperandType.FLOAT16,
         OperandType.TENSOR_FLOAT16,
     ]
-    assert types("FILL", [ints(2), scalar(0.5, "FLOAT32")], [f(2)])[1] == OperandType.FLOAT32
+    assert types("FILL", [of("INT32", 1), scalar(0.5, "FLOAT32")], [f(2)])[1] == OperandType.FLOAT32

@@ -1,0 +1,339 @@
+"""What cannot be imported is refused with the file, the operator and the reason; damaged files always so."""
+
+import random
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnhal import tflite
+from nnhal.tflite import TfliteError
+from nnhal.types import Model
+from tests.nnhal.tflite.build import Op, Tensor, build, ints, options, pack, quant, schema, unpacked
+
+TANH = schema.ActivationFunctionType.TANH
+F = Tensor
+
+
+def conv(image: Tensor, filter_: Tensor, *bias: Tensor, result: Tensor | None = None, **more: Any) -> Op:
+    table = options("Conv2D", **{"padding": schema.Padding.VALID, "strideW": 1, "strideH": 1, **more})
+    return Op("CONV_2D", [image, filter_, *bias], [result or F((1, 2, 2, filter_.shape[0]))], table)
+
+
+def weights(*shape: int, type_: str = "FLOAT32", **more: Any) -> Tensor:
+    return Tensor(shape, type_, np.ones(shape), **more)
+
+
+IMAGE = (1, 2, 2, 3)
+
+OPERATORS: list[tuple[Op, str]] = [
+    (
+        Op(
+            "FULLY_CONNECTED",
+            [F((2, 3)), weights(4, 3)],
+            [F((2, 4))],
+            options("FullyConnected", fusedActivationFunction=TANH),
+        ),
+        "fused activation TANH has no NNAPI counterpart",
+    ),
+    (Op("COS", [F((2,))], [F((2,))]), "has no NNAPI counterpart known here"),
+    (Op("IF", [F((1,), "BOOL"), F((2,))], [F((2,))]), "refers to another subgraph; only the main one is imported"),
+    (
+        Op("FULLY_CONNECTED", [F((2, 3)), weights(4, 3)], [F((2, 4))], options("FullyConnected", weightsFormat=1)),
+        "shuffled weights have no NNAPI counterpart",
+    ),
+    (Op("CONV_2D", [F(IMAGE), weights(2, 1, 1, 3)], [F((1, 2, 2, 2))]), "has no option Padding"),
+    (
+        Op("CONV_2D", [F(IMAGE), weights(2, 1, 1, 3)], [F((1, 2, 2, 2))], options("Reshape")),
+        "has no option Padding",
+    ),
+    (Op("ADD", [F((2,))], [F((2,))]), "lacks input 1"),
+    (Op("ADD", [F((2,)), None], [F((2,))]), "lacks input 1"),
+    (
+        Op("ADD", [F((2,), "INT32"), F((2,), "INT32")], [F((2,), "INT32")], options("Add", fusedActivationFunction=1)),
+        "fused activation on integers has no NNAPI counterpart",
+    ),
+    (Op("DIV", [F((2,), "INT32"), F((2,), "INT32")], [F((2,), "INT32")]), "division of integers rounds otherwise"),
+    (Op("ADD", [F((1, 1, 1, 1, 2)), F((2,))], [F((1, 1, 1, 1, 2))]), "NNAPI's ADD does not fit: input0 has rank 5"),
+    (Op("BATCH_MATMUL", [F((2, 3, 4)), F((1, 4, 5))], [F((2, 3, 5))]), "differ in the batch dimensions"),
+    # Quantisation
+    (
+        Op("SOFTMAX", [quant((2, 3))], [quant((2, 3), 0.5, 0)], options("Softmax", beta=1.0)),
+        "NNAPI's SOFTMAX does not fit: output 0 (TENSOR_QUANT8_ASYMM) has scale 0.5 and zero point 0; "
+        "it must have 0.00390625 and 0",
+    ),
+    (
+        Op("SOFTMAX", [quant((2, 3))], [quant((2, 3), 1 / 256, -127, "INT8")], options("Softmax", beta=1.0)),
+        "output 0 (output) is TENSOR_QUANT8_ASYMM_SIGNED, not TENSOR_QUANT8_ASYMM",
+    ),
+    (Op("LOGISTIC", [quant((2,))], [quant((2,), 1 / 256, 1)]), "it must have 0.00390625 and 0"),
+    (Op("TANH", [quant((2,), type_="INT8")], [quant((2,), 1 / 128, 1, "INT8")]), "it must have 0.0078125 and 0"),
+    (Op("RESHAPE", [quant((2,)), ints(1, 2)], [quant((1, 2), 0.25)]), "it must have 0.5 and 3"),
+    (
+        Op("SPLIT", [ints(0), quant((2,))], [quant((1,)), quant((1,), 0.25)], options("Split", numSplits=2)),
+        "output 1 (TENSOR_QUANT8_ASYMM) has scale 0.25",
+    ),
+    (
+        conv(F(IMAGE), weights(2, 1, 1, 3, type_="INT8", scale=(0.5,), zero_point=(0,))),
+        "NNAPI's CONV_2D does not fit: input 1 (filter) is TENSOR_QUANT8_ASYMM_SIGNED, not TENSOR_FLOAT32",
+    ),
+    (
+        conv(
+            quant(IMAGE, type_="INT8"),
+            weights(2, 1, 1, 3, type_="INT8", scale=(0.5,), zero_point=(0,)),
+            F((2,), "INT32"),
+            result=quant((1, 2, 2, 2), type_="INT8"),
+        ),
+        "is a quantised bias that is not a constant",
+    ),
+    (
+        conv(F(IMAGE), weights(2, 1, 1, 3, type_="INT8", scale=(0.5, 0.5), zero_point=(0, 1))),
+        "is quantised per channel, but is not int8 with zero points 0",
+    ),
+    (
+        conv(F(IMAGE), weights(2, 1, 1, 3, type_="UINT8", scale=(0.5, 0.5), zero_point=(0, 0))),
+        "is quantised per channel, but is not int8 with zero points 0",
+    ),
+    (
+        conv(F(IMAGE), weights(2, 1, 1, 3, type_="INT8", scale=(0.5, 0.5), zero_point=(0, 0), dimension=3)),
+        "has 2 scales along dimension 3 of [2, 1, 1, 3]",
+    ),
+    (Op("QUANTIZE", [F((2,))], [quant((2,), 0.0)]), "has a scale that is not positive"),
+    (Op("QUANTIZE", [F((2,))], [quant((2,), float("nan"))]), "has a scale that is not positive"),
+    (
+        Op("QUANTIZE", [F((2,))], [quant((2,), 0.5, 256)]),
+        "has zero point 256; TENSOR_QUANT8_ASYMM has 0 to 255",
+    ),
+    (Op("QUANTIZE", [F((2,))], [quant((2,), 0.5, 1, "INT16")]), "TENSOR_QUANT16_SYMM has 0 to 0"),
+    # Tensors
+    (Op("ADD", [F((2,)), F((2,), more={"isVariable": True})], [F((2,))]), "is a variable, which keeps its value"),
+    (Op("ADD", [F((2,)), F((2,), data=[1, 2], more={"isVariable": True})], [F((2,))]), "is a variable"),
+    (
+        Op("ADD", [F((2,)), F((2,), data=[1, 2], more={"sparsity": schema.SparsityParametersT()})], [F((2,))]),
+        "is stored sparsely",
+    ),
+    (Op("EXP", [F((2,))], [F((2,), "FLOAT64")]), "is FLOAT64, a type that NNAPI lacks"),
+    (Op("EXP", [F((2,))], [F((2, 0))]), "has shape [2, 0]; NNAPI has no empty tensors"),
+    (Op("EXP", [F((2,))], [F((2, -1))]), "has shape [2, -1]"),
+    (Op("ADD", [F((2,)), F((3,), data=[1, 2])], [F((2,))]), "has 8 bytes for float32 of shape [3]"),
+    (Op("ADD", [F((1,), "INT64"), ints(2**31, type_="INT64")], [F((1,), "INT64")]), "values that INT32 cannot hold"),
+    (Op("ADD", [F((1,), "INT64"), ints(-(2**31) - 1, type_="INT64")], [F((1,), "INT64")]), "INT32 cannot hold"),
+    # Operators
+    (conv(F(IMAGE), weights(2, 1, 1, 2)), "2 of 3 channels in the filter"),
+    (conv(F((1, 2, 2, 4)), weights(2, 1, 1, 2), dilationWFactor=2), "dilated groups, have no counterpart"),
+    (conv(F((2, 2, 3)), weights(2, 1, 1, 3)), "has shape [2, 2, 3]; rank 4 is wanted"),
+    (conv(F(IMAGE), weights(2, 1, 1, 3), padding=2), "padding 2 is neither SAME nor VALID"),
+    (
+        Op(
+            "DEPTHWISE_CONV_2D",
+            [F(IMAGE), weights(1, 1, 1, 4)],
+            [F((1, 2, 2, 4))],
+            options("DepthwiseConv2D", padding=0, strideW=1, strideH=1),
+        ),
+        "4 channels are not a multiple of the input's 3",
+    ),
+    (
+        Op("CONCATENATION", [F((2,)), F((2,))], [F((4,))], options("Concatenation", fusedActivationFunction=1)),
+        "fused activation RELU: NNAPI's operation has none",
+    ),
+    (
+        Op("CONCATENATION", [F((2,))], [F((2,))], options("Concatenation", axis=1)),
+        "axis 1 is not in a tensor of rank 1",
+    ),
+    (Op("CONCATENATION", [F((2,))], [F((2,))], options("Concatenation", axis=-2)), "axis -2 is not in"),
+    (Op("ARG_MAX", [F((2, 3)), F((1,), "INT32")], [F((2,), "INT32")]), "is not a constant"),
+    (Op("ARG_MAX", [F((2, 3)), ints(0, 1)], [F((2,), "INT32")]), "has 2 elements; one is wanted"),
+    (Op("TOPK_V2", [F((2,)), ints(2**40, type_="INT64")], [F((2,))]), "1099511627776 does not fit NNAPI's INT32"),
+    (Op("RESIZE_BILINEAR", [F((1, 2, 2, 1)), ints(4)], [F((1, 4, 4, 1))]), "the size has shape [1], not [2]"),
+    (Op("GATHER", [F((2, 3)), F((1,), "INT32")], [F((1, 3))], options("Gather", batchDims=1)), "batch dimensions have"),
+    (Op("GATHER", [F((2, 3)), F((), "INT32")], [F((3,))], options("Gather")), "has rank 0; NNAPI has no such tensors"),
+    (Op("PACK", [F(()), F(())], [F((2,))], options("Pack")), "has rank 0"),
+    (Op("EXPAND_DIMS", [F(()), ints(0)], [F((1,))]), "has rank 0"),
+    (Op("SELECT_V2", [F((1,), "BOOL"), F((2,)), F((2,))], [F((2,))]), "shapes [1], [2], [2] differ"),
+    *(
+        (
+            Op("STRIDED_SLICE", [F((4,)), ints(1), ints(3), ints(2)], [F((1,))], options("StridedSlice", **{name: 1})),
+            f"option {name[0].upper()}{name[1:]} has no NNAPI counterpart",
+        )
+        for name in ("ellipsisMask", "newAxisMask", "offset")
+    ),
+    (Op("REVERSE_V2", [F((2, 3)), ints(0, 1)], [F((2, 3))]), "2 axes; NNAPI reverses along one"),
+    (
+        Op("BATCH_TO_SPACE_ND", [F((4, 1, 1, 1)), ints(2, 2), F((2, 2), "INT32", [0, 1, 0, 0])], [F((1, 2, 1, 1))]),
+        "crops have no NNAPI counterpart",
+    ),
+]
+
+
+@pytest.mark.parametrize("op, reason", OPERATORS, ids=[f"{i}-{op.name}" for i, (op, _) in enumerate(OPERATORS)])
+def test_operator_is_refused(op: Op, reason: str) -> None:
+    with pytest.raises(TfliteError) as caught:
+        tflite.parse(build(op), "kws.tflite")
+    assert str(caught.value).startswith(f"kws.tflite: operator 0 ({op.name}): ")
+    assert reason in str(caught.value)
+
+
+def test_message_names_file_operator_and_custom_code(tmp_path: Path) -> None:
+    middle = F((2,))
+    path = tmp_path / "ssd.tflite"
+    path.write_bytes(build(Op("EXP", [F((2,))], [middle]), Op("CUSTOM", [middle], [F((2,))], custom="Detect")))
+    with pytest.raises(TfliteError) as caught:
+        tflite.load(path)
+    assert str(caught.value) == "ssd.tflite: operator 1 (CUSTOM Detect): has no NNAPI counterpart known here"
+
+
+# ---- Graphs ---------------------------------------------------------------------------------------------
+
+
+def same_tensor_in_and_out() -> bytes:
+    a, b = F((2,), name="a"), F((2,))
+    return build(Op("EXP", [a], [b]), inputs=[a], outputs=[b, a])
+
+
+def constant_output() -> bytes:
+    a, b, c = F((2,)), F((2,)), F((2,), data=[1, 2], name="c")
+    return build(Op("ADD", [a, c], [b]), inputs=[a], outputs=[b, c])
+
+
+def output_that_nothing_writes() -> bytes:
+    return build(Op("EXP", [F((2,))], [F((2,))]), outputs=[F((2,), name="c")])
+
+
+def wrong_order() -> bytes:
+    a, b, c = F((2,)), F((2,), name="b"), F((2,))
+    return build(Op("EXP", [b], [c]), Op("EXP", [a], [b]), inputs=[a], outputs=[c])
+
+
+def written_twice() -> bytes:
+    a, b = F((2,)), F((2,), name="b")
+    return build(Op("EXP", [a], [b]), Op("LOG", [a], [b]))
+
+
+def written_constant() -> bytes:
+    a, b = F((2,)), F((2,), data=[1, 2], name="b")
+    return build(Op("EXP", [a], [b]), Op("ADD", [a, b], [F((2,))]))
+
+
+def edited(change: Callable[[Any], None]) -> Callable[[], bytes]:
+    def make() -> bytes:
+        model = unpacked(build(Op("EXP", [F((2,))], [F((2,))])))
+        change(model)
+        return pack(model)
+
+    return make
+
+
+def _set(path: str, value: object) -> Callable[[], bytes]:
+    """`subgraphs.0.inputs` and the like."""
+
+    def change(model: Any) -> None:
+        *way, last = path.split(".")
+        for step in way:
+            model = model[int(step)] if step.isdigit() else getattr(model, step)
+        setattr(model, last, value)
+
+    return edited(change)
+
+
+@pytest.mark.parametrize(
+    "make, reason",
+    [
+        (same_tensor_in_and_out, "tensor 0 ('a') is both an input and an output; NNAPI needs an operation between"),
+        (constant_output, "tensor 1 ('c') is an output but a constant"),
+        (output_that_nothing_writes, "tensor 2 ('c') has no value here: no operator before writes it"),
+        (wrong_order, "operator 0 (EXP): tensor 0 ('b') has no value here: no operator before writes it"),
+        (written_twice, "operator 1 (LOG): tensor 1 ('b') is written, but has a value already"),
+        (written_constant, "operator 0 (EXP): tensor 1 ('b') is written, but has a value already"),
+        (_set("subgraphs.0.operators", []), "has no operators"),
+        (_set("subgraphs.0.inputs", []), "has no inputs"),
+        (_set("subgraphs.0.outputs", []), "has no outputs"),
+        (_set("subgraphs.0.inputs", [0, 0]), "has a tensor twice among its inputs"),
+        (_set("subgraphs.0.outputs", [1, 1]), "has a tensor twice among its outputs"),
+        (_set("subgraphs.0.outputs", [2]), "refers to tensor 2 of 2"),
+        (_set("subgraphs.0.inputs", [-1]), "refers to tensor -1 of 2"),
+        (_set("subgraphs.0.operators.0.inputs", [-2]), "refers to tensor -2 of 2"),
+        (_set("subgraphs.0.operators.0.opcodeIndex", 1), "is damaged or cut off"),
+        (_set("subgraphs.0.tensors.0.buffer", 9), "is damaged or cut off"),
+        (_set("subgraphs", []), "has no subgraph"),
+        (_set("version", 2), "has version 2 of the schema, not 3"),
+    ],
+)
+def test_graph_is_refused(make: Callable[[], bytes], reason: str) -> None:
+    with pytest.raises(TfliteError, match=re.escape(reason)) as caught:
+        tflite.parse(make(), "kws.tflite")
+    assert str(caught.value).startswith("kws.tflite: ")
+
+
+# ---- Damaged files --------------------------------------------------------------------------------------
+
+
+def small_model() -> bytes:
+    filter_ = Tensor((40, 1, 1, 3), "INT8", np.ones(120), (0.5,) * 40, (0,) * 40)
+    image, middle = quant((1, 2, 2, 3), type_="INT8"), quant((1, 2, 2, 40), type_="INT8")
+    first = conv(image, filter_, Tensor((40,), "INT32", np.arange(40)), result=middle)
+    return build(first, Op("RESHAPE", [middle, ints(4, 40)], [quant((4, 40), type_="INT8")]))
+
+
+@pytest.mark.parametrize("data", [b"", b"TFL3", b"\x04\0\0\0TFL2" + bytes(100), b"PK\x03\x04" + bytes(100)])
+def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.tflite").write_bytes(data)
+    with pytest.raises(TfliteError, match=r"x\.tflite: is not a \.tflite file"):
+        tflite.load(tmp_path / "x.tflite")
+
+
+def test_missing_file() -> None:
+    with pytest.raises(FileNotFoundError):
+        tflite.load("/nowhere/kws.tflite")
+
+
+def test_cut_files_are_refused() -> None:
+    """At every length: the error has what flatbuffers raised as its cause, or is one of the import's own."""
+    data = small_model()
+    tflite.parse(data)
+    for length in range(len(data) - 1):
+        _imports_or_refuses(data[:length])
+    with pytest.raises(TfliteError, match=r"is damaged or cut off|is cut off") as caught:
+        tflite.parse(data[: len(data) // 2])
+    assert isinstance(caught.value.__cause__, TfliteError)
+
+
+def test_cause_is_chained() -> None:
+    with pytest.raises(TfliteError) as caught:
+        tflite.parse(b"\xff\xff\0\0TFL3" + bytes(20))
+    assert caught.value.__cause__ is not None
+    assert isinstance(caught.value.__cause__.__cause__, struct.error)
+
+
+def test_files_with_a_changed_byte_are_imported_or_refused() -> None:
+    """Nothing but TfliteError comes out, whatever the bytes are."""
+    generator = random.Random(1)
+    data = small_model()
+    for _ in range(3000):
+        changed = bytearray(data)
+        for _ in range(generator.choice([1, 1, 8])):
+            changed[generator.randrange(len(data))] = generator.choice([0, 1, 127, 128, 255, generator.randrange(256)])
+        _imports_or_refuses(bytes(changed))
+
+
+def _imports_or_refuses(data: bytes) -> Model | None:
+    try:
+        return tflite.parse(data)
+    except TfliteError as error:
+        assert str(error).startswith("model: ")
+        return None
+
+
+# ---- The package ----------------------------------------------------------------------------------------
+
+
+def test_import_loads_neither_grpc_nor_litert() -> None:
+    unwanted = ("grpc", "ai_edge_litert", "google.protobuf")
+    code = f"import sys, nnhal.tflite; print([m for m in {unwanted} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
