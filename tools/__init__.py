@@ -1,0 +1,1 @@
+"""What stands on the contract: the command line, the demo, measurements, and the tools that build the project."""

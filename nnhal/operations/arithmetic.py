@@ -1,19 +1,67 @@
-"""Arithmetic of two tensors with broadcasting: ADD."""
+"""Arithmetic of two tensors with broadcasting: ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW."""
 
-from nnhal.operations.signature import signature
-from nnhal.types import OperationType
+import numpy as np
+
+from nnhal.operations.signature import Arguments, signature
+from nnhal.types import OperandType, OperationType
+
+_ALL = """
+    T
+    TENSOR_FLOAT32
+    TENSOR_FLOAT16
+    TENSOR_INT32
+    TENSOR_QUANT8_ASYMM
+    TENSOR_QUANT8_ASYMM_SIGNED
+"""
+_QUANTIZED = (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)
+_RANKS = {"input0": (1, 4), "input1": (1, 4)}
+
+
+def _output_scale(arguments: Arguments) -> str | None:
+    """A quantised product needs output scale > scale0 * scale1, in float32."""
+    first, second, output = (arguments[name].scale for name in ("input0", "input1", "output"))
+    with np.errstate(over="ignore"):
+        product = float(np.float32(first * second))
+    if arguments["output"].type in _QUANTIZED and not output > product:
+        return f"output has scale {output:g}; it must be greater than scale0 * scale1 = {product:g}"
+    return None
+
+
+for _type in (OperationType.ADD, OperationType.SUB):
+    signature(_type, inputs="input0:T input1:T activation", outputs="output:T", types=_ALL, ranks=_RANKS)
 
 signature(
-    OperationType.ADD,
+    OperationType.MUL,
     inputs="input0:T input1:T activation",
+    outputs="output:T",
+    types=_ALL,
+    ranks=_RANKS,
+    checks=[_output_scale],
+)
+
+signature(
+    OperationType.DIV,
+    inputs="dividend:T divisor:T activation",
     outputs="output:T",
     types="""
         T
         TENSOR_FLOAT32
         TENSOR_FLOAT16
         TENSOR_INT32
-        TENSOR_QUANT8_ASYMM
-        TENSOR_QUANT8_ASYMM_SIGNED
     """,
-    ranks={"input0": (1, 4), "input1": (1, 4)},
+    ranks={"dividend": (1, 4), "divisor": (1, 4)},
+)
+
+for _type in (OperationType.MAXIMUM, OperationType.MINIMUM):
+    signature(_type, inputs="input0:T input1:T", outputs="output:T", types=_ALL)
+
+signature(
+    OperationType.POW,
+    inputs="base:T exponent:T",
+    outputs="output:T",
+    types="""
+        T
+        TENSOR_FLOAT32
+        TENSOR_FLOAT16
+    """,
 )

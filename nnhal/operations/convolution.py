@@ -1,11 +1,11 @@
-"""Convolutions: CONV_2D, DEPTHWISE_CONV_2D."""
+"""Convolutions: CONV_2D, DEPTHWISE_CONV_2D, GROUPED_CONV_2D."""
 
 from collections.abc import Callable
 
 from nnhal.operations.signature import Arguments, signature
 from nnhal.types import OperationType, SymmPerChannelQuantParams
 
-_TYPES = """
+CONVOLUTION_TYPES = """
     T                           F                               B
     TENSOR_FLOAT32              TENSOR_FLOAT32                  TENSOR_FLOAT32
     TENSOR_FLOAT16              TENSOR_FLOAT16                  TENSOR_FLOAT16
@@ -14,12 +14,12 @@ _TYPES = """
     TENSOR_QUANT8_ASYMM_SIGNED  TENSOR_QUANT8_ASYMM_SIGNED      TENSOR_INT32
     TENSOR_QUANT8_ASYMM_SIGNED  TENSOR_QUANT8_SYMM_PER_CHANNEL  TENSOR_INT32
 """
-_EXPLICIT = "padding_left padding_right padding_top padding_bottom"
-_STRIDES = "stride_width stride_height"
+PADDING = "padding_left padding_right padding_top padding_bottom"
+STRIDES = "stride_width stride_height"
 _OPTIONS = "[layout:BOOL] [dilation_width dilation_height]"
 
 
-def _filter_channels(dimension: int) -> Callable[[Arguments], str | None]:
+def filter_channels(dimension: int) -> Callable[[Arguments], str | None]:
     """A per-channel filter is quantised along its output channels."""
 
     def check(arguments: Arguments) -> str | None:
@@ -34,22 +34,35 @@ def _filter_channels(dimension: int) -> Callable[[Arguments], str | None]:
 signature(
     OperationType.CONV_2D,
     inputs={
-        "explicit padding": f"input:T filter:F bias:B {_EXPLICIT} {_STRIDES} activation {_OPTIONS}",
-        "implicit padding": f"input:T filter:F bias:B padding_scheme {_STRIDES} activation {_OPTIONS}",
+        "explicit padding": f"input:T filter:F bias:B {PADDING} {STRIDES} activation {_OPTIONS}",
+        "implicit padding": f"input:T filter:F bias:B padding_scheme {STRIDES} activation {_OPTIONS}",
     },
     outputs="output:T",
-    types=_TYPES,
+    types=CONVOLUTION_TYPES,
     ranks={"input": 4, "filter": 4},
-    checks=[_filter_channels(0)],
+    checks=[filter_channels(0)],
 )
 
 signature(
     OperationType.DEPTHWISE_CONV_2D,
     inputs={
-        "explicit padding": f"input:T filter:F bias:B {_EXPLICIT} {_STRIDES} depth_multiplier activation {_OPTIONS}",
-        "implicit padding": f"input:T filter:F bias:B padding_scheme {_STRIDES} depth_multiplier activation {_OPTIONS}",
+        "explicit padding": f"input:T filter:F bias:B {PADDING} {STRIDES} depth_multiplier activation {_OPTIONS}",
+        "implicit padding": f"input:T filter:F bias:B padding_scheme {STRIDES} depth_multiplier activation {_OPTIONS}",
     },
     outputs="output:T",
-    types=_TYPES,
-    checks=[_filter_channels(3)],
+    types=CONVOLUTION_TYPES,
+    checks=[filter_channels(3)],
+)
+
+_GROUPS = f"{STRIDES} num_groups activation layout:BOOL"
+
+signature(
+    OperationType.GROUPED_CONV_2D,
+    inputs={
+        "explicit padding": f"input:T filter:F bias:B {PADDING} {_GROUPS}",
+        "implicit padding": f"input:T filter:F bias:B padding_scheme {_GROUPS}",
+    },
+    outputs="output:T",
+    types=CONVOLUTION_TYPES,
+    checks=[filter_channels(0)],
 )

@@ -1,7 +1,16 @@
-"""Between real and quantised values: QUANTIZE, DEQUANTIZE."""
+"""From one element type to another: QUANTIZE, DEQUANTIZE, CAST."""
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import Arguments, signature
 from nnhal.types import OperationType
+
+
+def _same_dimensions(arguments: Arguments) -> str | None:
+    """Looked at only when both ranks and all dimensions of the output are known."""
+    input_, output = arguments["input"].dimensions, arguments["output"].dimensions
+    if input_ and output and 0 not in output and input_ != output:
+        return f"input has dimensions {list(input_)}, output {list(output)}; they must be the same"
+    return None
+
 
 signature(
     OperationType.QUANTIZE,
@@ -23,4 +32,22 @@ signature(
         TENSOR_QUANT8_SYMM|TENSOR_QUANT8_SYMM_PER_CHANNEL  TENSOR_FLOAT32|TENSOR_FLOAT16
     """,
     ranks={"input": (1, 4)},
+)
+
+_NUMBERS = "TENSOR_FLOAT16|TENSOR_FLOAT32|TENSOR_INT32|TENSOR_QUANT8_ASYMM"
+
+signature(
+    OperationType.CAST,
+    inputs="input:A",
+    outputs="output:B",
+    types=f"""
+        A                           B
+        {_NUMBERS}                  {_NUMBERS}
+        TENSOR_BOOL8                TENSOR_BOOL8
+        TENSOR_QUANT16_ASYMM        TENSOR_QUANT16_ASYMM
+        TENSOR_QUANT16_SYMM         TENSOR_QUANT16_SYMM
+        TENSOR_QUANT8_ASYMM_SIGNED  TENSOR_QUANT8_ASYMM_SIGNED
+        TENSOR_QUANT8_SYMM          TENSOR_QUANT8_SYMM
+    """,
+    checks=[_same_dimensions],
 )

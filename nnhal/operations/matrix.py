@@ -1,4 +1,4 @@
-"""Matrix products: FULLY_CONNECTED."""
+"""Matrix products: FULLY_CONNECTED, BATCH_MATMUL."""
 
 from math import prod
 
@@ -31,4 +31,17 @@ signature(
     """,
     ranks={"input": (2, 4), "weights": 2, "bias": 1},
     checks=[_sizes_agree],
+)
+
+signature(
+    OperationType.BATCH_MATMUL,
+    inputs="x:T y:T adj_x:BOOL adj_y:BOOL",
+    outputs="output:T",
+    types="""
+        T
+        TENSOR_FLOAT32
+        TENSOR_FLOAT16
+        TENSOR_QUANT8_ASYMM_SIGNED
+        TENSOR_INT32
+    """,
 )

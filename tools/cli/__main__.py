@@ -1,0 +1,5 @@
+"""`python -m tools.cli` is `nnhal`."""
+
+from tools.cli import main
+
+main()

@@ -1,0 +1,103 @@
+"""Inputs of a model: from an image, from .npy files, or random ones."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nnhal.types import DTYPES, AnyArray, Bytes, Model, Operand, OperandType, type_name
+from tools.cli.errors import CommandError
+
+SEED = 0
+
+PIXELS: dict[int, Callable[[Bytes], AnyArray]] = {
+    OperandType.TENSOR_QUANT8_ASYMM: lambda pixels: pixels,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: lambda pixels: (pixels.astype(np.int16) - 128).astype(np.int8),
+    OperandType.TENSOR_FLOAT32: lambda pixels: (pixels / 255).astype(np.float32),
+}
+"""How pixels 0..255 become elements of an input, by its operand type."""
+
+MODES = {1: "L", 3: "RGB"}
+"""Pillow's image mode by the number of channels."""
+
+
+def input_operands(model: Model) -> list[Operand]:
+    """The operands of the model's inputs, in order."""
+    return [model.main.operands[i] for i in model.main.input_indexes]
+
+
+def read_image(path: Path, operands: Sequence[Operand]) -> AnyArray:
+    """An image as the one input of a model.
+
+    Args:
+        operands: of the model's inputs.
+
+    Returns:
+        the image, resized with bilinear filtering to the input's [1,H,W,C], in its dtype.
+
+    Raises:
+        CommandError: the model takes no image, or the file holds none.
+    """
+    if len(operands) != 1 or not _takes_image(operands[0]):
+        takes = ", ".join(f"{type_name(o.type)} {list(o.dimensions)}" for o in operands)
+        raise CommandError(f"--image needs a model with one input [1,H,W,1] or [1,H,W,3]; this one takes {takes}")
+    _, height, width, channels = operands[0].dimensions
+    pixels = _read_pixels(path, width, height, MODES[channels])
+    return PIXELS[operands[0].type](pixels.reshape(1, height, width, channels))
+
+
+def _takes_image(operand: Operand) -> bool:
+    match operand.dimensions:
+        case (1, height, width, channels):
+            return height > 0 and width > 0 and channels in MODES and operand.type in PIXELS
+    return False
+
+
+def _read_pixels(path: Path, width: int, height: int, mode: str) -> Bytes:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            resized = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+    except UnidentifiedImageError:
+        raise CommandError(f"{path} holds no image that can be read") from None
+    # a broken file ends in one of these, depending on the format
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise CommandError(f"cannot read the image {path}: {reason(error)}") from error
+    return np.asarray(resized, np.uint8)
+
+
+def read_array(path: Path) -> AnyArray:
+    """The array of a .npy file.
+
+    Raises:
+        CommandError: there is none.
+    """
+    try:
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise CommandError(f"cannot read {path} as .npy: {reason(error)}") from error
+
+
+def random_inputs(operands: Sequence[Operand]) -> list[AnyArray]:
+    """Random inputs, the same on every run: floats in 0..1, 8 bits over their whole range, other integers 0 or 1.
+
+    An unknown dimension is taken as 1.
+    """
+    generator = np.random.default_rng(SEED)
+    return [_random(generator, DTYPES[o.type], tuple(d or 1 for d in o.dimensions)) for o in operands]
+
+
+def _random(generator: np.random.Generator, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> AnyArray:
+    if dtype.kind == "f":
+        return np.asarray(generator.random(shape)).astype(dtype)
+    if dtype.itemsize == 1 and dtype.kind in "iu":
+        lowest = 0 if dtype.kind == "u" else -128
+        return np.asarray(generator.integers(lowest, lowest + 256, shape)).astype(dtype)
+    return np.asarray(generator.integers(0, 2, shape)).astype(dtype)
+
+
+def reason(error: BaseException) -> str:
+    """What an exception says, without the path that the message around it names."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,93 @@
+"""`nnhal serve`: runs a service in this process. The only command that imports `service`."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from tools.cli.errors import CommandError, reporting_errors
+
+
+class LogLevel(StrEnum):
+    """What is logged: this and everything more severe."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+@reporting_errors()
+def serve(
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDR", help="HOST:PORT (port 0: a free one) or unix:PATH. May be repeated."),
+    ] = None,
+    backends: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Backends in order of preference, with commas between them.")
+    ] = None,
+    insecure: Annotated[
+        bool | None, typer.Option("--insecure", help="Allow addresses that other machines can reach, without TLS.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the device.")] = None,
+    log_level: Annotated[
+        LogLevel, typer.Option(case_sensitive=False, help="What is logged to stderr.")
+    ] = LogLevel.INFO,
+) -> None:
+    """Run a service until SIGINT or SIGTERM.
+
+    Prints `listening on ADDR` for each address as soon as it takes calls. What no option says comes from NNHAL_LISTEN,
+    NNHAL_BACKENDS (JSON lists), NNHAL_INSECURE and NNHAL_DEVICE; else it is 127.0.0.1:50051, CpuRef and nnhal.
+    """
+    from service import log
+    from service.server import Server, serve_until_signalled
+
+    log.configure(log_level)
+    options = {
+        "listen": listen,
+        "backends": backends.split(",") if backends is not None else None,
+        "insecure": insecure,
+        "device": device,
+    }
+    settings = _settings({name: value for name, value in options.items() if value is not None})
+    try:
+        serve_until_signalled(Server(settings), _announce)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def _settings(given: dict[str, Any]) -> Any:
+    """Settings of the environment, overridden by options.
+
+    Raises:
+        CommandError: a value is wrong; names the environment variable.
+    """
+    from pydantic import ValidationError
+    from pydantic_settings import SettingsError
+
+    from service.settings import Settings
+
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        faults = (f"NNHAL_{'_'.join(map(str, e['loc'][:1])).upper()}: {e['msg']}" for e in error.errors())
+        raise CommandError("; ".join(faults)) from error
+    except SettingsError as error:
+        raise CommandError(f"{error} (lists are written as JSON)") from error
+    for address in settings.listen:
+        _check_address(address)
+    return settings
+
+
+def _check_address(address: str) -> None:
+    if address.startswith("unix:") and address != "unix:":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise CommandError(f"{address!r} is no address: HOST:PORT or unix:PATH is wanted")
+
+
+def _announce(addresses: Sequence[str]) -> None:
+    for address in addresses:
+        typer.echo(f"listening on {address}")

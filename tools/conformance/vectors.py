@@ -1,0 +1,203 @@
+"""Test vectors: AOSP's models with inputs and expected outputs, as gzip'd JSON lines.
+
+`read` gives the cases of a folder; `Case.model` makes the contract's message of one (checklist 3.2).
+"""
+
+import base64
+import fnmatch
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnhal.types import DTYPES, AnyArray, OperandLifeTime, OperandType
+from nnhal.v1 import enums_pb2, types_pb2
+
+CONSTANT_ALIGNMENT = 4
+"""AOSP's harness starts each constant at a multiple of this."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An output that a case expects. `array`: in the dtype of the operand's type; empty where a dimension is 0."""
+
+    type: int
+    array: AnyArray
+    ignored: bool
+    atol: float
+    rtol: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One vector. `data`: the JSON object; see the vectors' own description for its keys."""
+
+    data: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """AOSP's name of the test, unique over all files."""
+        return str(self.data["name"])
+
+    @property
+    def spec(self) -> str:
+        """The file's path without its ending."""
+        return str(self.data["spec"])
+
+    @property
+    def expect_failure(self) -> bool:
+        """Whether building, preparing or executing the model must fail."""
+        return bool(self.data["expect_failure"])
+
+    @cached_property
+    def operations(self) -> tuple[str, ...]:
+        """Names of all operations, main's first."""
+        return tuple(o["type"] for graph in self._graphs for o in graph["operations"])
+
+    @property
+    def main_operations(self) -> tuple[str, ...]:
+        """Names of the operations of main."""
+        return tuple(o["type"] for o in self.data["model"]["main"]["operations"])
+
+    @property
+    def is_endless_loop(self) -> bool:
+        """A WHILE that never ends: it must be prepared, and ended by the loop timeout."""
+        return self.expect_failure and self.main_operations[0] == "WHILE"
+
+    @property
+    def multinomial_tolerance(self) -> float | None:
+        """How far class frequencies may be from their probabilities, for random outputs."""
+        return self.data.get("multinomial_tolerance")
+
+    @property
+    def _graphs(self) -> list[dict[str, Any]]:
+        return [self.data["model"]["main"], *self.data["model"]["referenced"]]
+
+    def _main_operands(self, key: str) -> list[dict[str, Any]]:
+        main = self.data["model"]["main"]
+        return [main["operands"][i] for i in main[key]]
+
+    @cached_property
+    def inputs(self) -> list[AnyArray | None]:
+        """One array for each input of main; None for an omitted one."""
+        pairs = zip(self._main_operands("inputs"), self.data["inputs"], strict=True)
+        return [None if value is None else _array(operand, value) for operand, value in pairs]
+
+    @cached_property
+    def outputs(self) -> list[Expected]:
+        """One for each output of main."""
+        pairs = zip(self._main_operands("outputs"), self.data["outputs"], strict=True)
+        return [
+            Expected(_type(operand), _array(operand, value), value["ignored"], value["atol"], value["rtol"])
+            for operand, value in pairs
+        ]
+
+    def model(self, *, unspecified_outputs: bool = False) -> types_pb2.Model:
+        """The model. `unspecified_outputs`: all dimensions of main's outputs are 0, their rank stays."""
+        writer = _ModelWriter()
+        main, *referenced = [writer.subgraph(graph) for graph in self._graphs]
+        model = types_pb2.Model(
+            main=main,
+            referenced=referenced,
+            relax_computation_float32_to_float16=self.data["relaxed"],
+            operand_values=bytes(writer.values),
+        )
+        if writer.pool:
+            model.pools.add(inline=bytes(writer.pool))
+        if unspecified_outputs:
+            for i in model.main.output_indexes:
+                operand = model.main.operands[i]
+                operand.dimensions[:] = [0] * len(operand.dimensions)
+        return model
+
+
+class _ModelWriter:
+    """Collects constants while subgraphs are written: copies in `values`, references in `pool`."""
+
+    def __init__(self) -> None:
+        self.values = bytearray()
+        self.pool = bytearray()
+
+    def subgraph(self, graph: dict[str, Any]) -> types_pb2.Subgraph:
+        message = types_pb2.Subgraph(
+            operands=map(self._operand, graph["operands"]),
+            input_indexes=graph["inputs"],
+            output_indexes=graph["outputs"],
+        )
+        for operation in graph["operations"]:
+            type_ = enums_pb2.OperationType.Value(f"OPERATION_TYPE_{operation['type']}")
+            message.operations.add(type=type_, inputs=operation["inputs"], outputs=operation["outputs"])
+        return message
+
+    def _operand(self, operand: dict[str, Any]) -> types_pb2.Operand:
+        lifetime = operand["lifetime"]
+        message = types_pb2.Operand(
+            type=enums_pb2.OperandType.Value(f"OPERAND_TYPE_{operand['type']}"),
+            dimensions=operand["dimensions"],
+            scale=operand["scale"],
+            zero_point=operand["zero_point"],
+            lifetime=int(OperandLifeTime[lifetime.replace("CONSTANT_REFERENCE", "CONSTANT_POOL")]),  # type: ignore[arg-type]
+        )
+        if lifetime == "CONSTANT_COPY":
+            self._place(message, self.values, operand)
+        elif lifetime == "CONSTANT_REFERENCE":
+            self._place(message, self.pool, operand)
+        elif lifetime == "SUBGRAPH":
+            message.location.offset = operand["subgraph"]
+        if quant := operand.get("channel_quant"):
+            message.extra_params.channel_quant.scales.extend(quant["scales"])
+            message.extra_params.channel_quant.channel_dim = quant["channel_dim"]
+        return message
+
+    def _place(self, message: types_pb2.Operand, store: bytearray, operand: dict[str, Any]) -> None:
+        data = base64.b64decode(operand["data"])
+        store += bytes(-len(store) % CONSTANT_ALIGNMENT)
+        message.location.offset, message.location.length = len(store), len(data)
+        store += data
+
+
+def _type(operand: dict[str, Any]) -> int:
+    return int(OperandType[operand["type"]])
+
+
+def _array(operand: dict[str, Any], value: dict[str, Any]) -> AnyArray:
+    data = np.frombuffer(base64.b64decode(value["data"]), DTYPES[_type(operand)])
+    return data.reshape(value["dimensions"])
+
+
+def files(folder: Path) -> list[Path]:
+    """The vector files below a folder, in order.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    found = sorted(folder.rglob("*.jsonl.gz"))
+    if not found:
+        raise FileNotFoundError(f"no vectors (*.jsonl.gz) below {folder}")
+    return found
+
+
+def read(folder: Path, select: Sequence[str] = (), exclude: Sequence[str] = ()) -> Iterator[Case]:
+    """The cases of a folder.
+
+    Args:
+        select: glob patterns on "SPEC/NAME" or NAME; none selects all.
+        exclude: patterns of what is left out.
+    """
+    for path in files(folder):
+        with gzip.open(path, "rt", encoding="ascii") as lines:
+            for line in lines:
+                case = Case(json.loads(line))
+                if (not select or matches(case, select)) and not matches(case, exclude):
+                    yield case
+
+
+def matches(case: Case, patterns: Sequence[str]) -> bool:
+    """Whether any pattern fits a case."""
+    names = (case.name, case.spec, f"{case.spec}/{case.name}")
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
