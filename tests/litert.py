@@ -1,6 +1,7 @@
 """LiteRT's plain reference kernels, as an independent implementation to compare with: models of one operator."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -17,9 +18,21 @@ _TYPES = {
     T.TENSOR_BOOL8: "BOOL",
     T.TENSOR_QUANT8_ASYMM: "UINT8",
     T.TENSOR_QUANT8_ASYMM_SIGNED: "INT8",
+    T.TENSOR_QUANT8_SYMM: "INT8",
     T.TENSOR_QUANT8_SYMM_PER_CHANNEL: "INT8",
     T.TENSOR_QUANT16_SYMM: "INT16",
 }
+
+
+@dataclass(frozen=True)
+class State:
+    """The value of an input that TFLite keeps from run to run: a variable tensor, set before the run."""
+
+    value: AnyArray
+
+
+Input = tuple[Operand, AnyArray | State] | None
+"""An input and its value; None for one that is omitted."""
 
 
 def schema() -> ModuleType:
@@ -29,48 +42,69 @@ def schema() -> ModuleType:
 
 
 def litert(
-    operator: str, options: Any, inputs: Sequence[tuple[Operand, AnyArray]], outputs: Sequence[Operand]
+    operator: str,
+    options: Any,
+    inputs: Sequence[Input],
+    outputs: Sequence[Operand],
+    intermediates: Sequence[Operand] = (),
 ) -> list[AnyArray]:
     """Runs one TFLite operator on LiteRT's reference kernels.
 
     Args:
-        operator: name in BuiltinOperator.
-        options: an options table of the object API, e.g. Conv2DOptionsT, or None.
-        inputs: operands with their values. All but the first are constants of the model, as most kernels expect.
+        operator: name in BuiltinOperator, or the name of a custom operator.
+        options: an options table of the object API, e.g. Conv2DOptionsT, or None; bytes for a custom operator.
+        inputs: operands with their values. All but the first and states are constants of the model, as most kernels
+            expect.
         outputs: operands of the outputs.
+        intermediates: operands that only say how values inside the operator are quantised.
     """
     interpreter_module = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
     interpreter = interpreter_module.Interpreter(
-        model_content=flatbuffer(operator, options, inputs, outputs),
+        model_content=flatbuffer(operator, options, inputs, outputs, intermediates),
         experimental_op_resolver_type=interpreter_module.OpResolverType.BUILTIN_REF,
     )
     interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], np.asarray(inputs[0][1]))
+    for i, each in enumerate(inputs):
+        if each is not None and (i == 0 or isinstance(each[1], State)):
+            interpreter.set_tensor(i, np.asarray(each[1].value if isinstance(each[1], State) else each[1]))
     interpreter.invoke()
     return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
 
 
 def flatbuffer(
-    operator: str, options: Any, inputs: Sequence[tuple[Operand, AnyArray]], outputs: Sequence[Operand]
+    operator: str,
+    options: Any,
+    inputs: Sequence[Input],
+    outputs: Sequence[Operand],
+    intermediates: Sequence[Operand] = (),
 ) -> bytes:
     """A .tflite model of one operator; its first input is the model's."""
     import flatbuffers
 
     s = schema()
-    code = getattr(s.BuiltinOperator, operator)
+    custom = isinstance(options, bytes)
+    code = s.BuiltinOperator.CUSTOM if custom else getattr(s.BuiltinOperator, operator)
     model, graph, kind = s.ModelT(), s.SubGraphT(), s.OperatorCodeT()
     kind.builtinCode, kind.deprecatedBuiltinCode, kind.version = code, min(code, 127), 1
+    kind.customCode = operator if custom else None
     model.version, model.operatorCodes, model.buffers, model.subgraphs = 3, [kind], [s.BufferT()], [graph]
     graph.tensors = []
-    for i, (operand, value) in enumerate([*inputs, *((output, None) for output in outputs)]):
+    omitted = Operand(T.TENSOR_FLOAT32, (1,))
+    for i, each in enumerate([*inputs, *((output, None) for output in (*outputs, *intermediates))]):
+        operand, value = each or (omitted, None)
         buffer = s.BufferT()
-        if 0 < i < len(inputs):
+        if i > 0 and value is not None and not isinstance(value, State):
             buffer.data = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
         model.buffers.append(buffer)
         graph.tensors.append(_tensor(s, operand, i + 1))
+        graph.tensors[-1].isVariable = isinstance(value, State)
     call = s.OperatorT()
-    call.inputs, call.outputs = list(range(len(inputs))), list(range(len(inputs), len(graph.tensors)))
-    if options is not None:
+    call.inputs = [-1 if each is None else i for i, each in enumerate(inputs)]
+    call.outputs = list(range(len(inputs), len(inputs) + len(outputs)))
+    call.intermediates = list(range(len(inputs) + len(outputs), len(graph.tensors)))
+    if custom:
+        call.customOptions = np.frombuffer(options, np.uint8)
+    elif options is not None:
         call.builtinOptions = options
         call.builtinOptionsType = getattr(s.BuiltinOptions, type(options).__name__.removesuffix("T"))
     graph.operators, graph.inputs, graph.outputs = [call], [0], call.outputs

@@ -20,13 +20,14 @@ class Call:
         memo: what earlier runs of the same operation derived from constants.
     """
 
-    __slots__ = ("_memo", "_values", "reads_values", "view")
+    __slots__ = ("_memo", "_shared", "_values", "reads_values", "view")
 
     def __init__(self, view: OperationView, values: Sequence[AnyArray | None], memo: dict[str, object]) -> None:
         self.view = view
         self.reads_values = False
         self._values = values
         self._memo = memo
+        self._shared: dict[str, object] = {}
 
     def has(self, name: str) -> bool:
         """Whether an argument is given and has a value."""
@@ -104,6 +105,12 @@ class Call:
         if key not in self._memo:
             self._memo[key] = make()
         return cast(T, self._memo[key])
+
+    def shared(self, key: str, make: Callable[[], T]) -> T:
+        """`make()`, worked out once in this run: for what the shape rule and the kernel both need."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return cast(T, self._shared[key])
 
     def require(self, condition: bool, complaint: str) -> None:
         """Holds an `[execution]` constraint of the operation (V-RUN-03).

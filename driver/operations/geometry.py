@@ -44,16 +44,16 @@ class Window:
         return (self.batches, self.height.out, self.width.out, channels)
 
 
-def image_shape(call: Call) -> Shape:
+def image_shape(call: Call, name: str = "input") -> Shape:
     """Shape of the input, of either layout, as (batches, height, width, channels).
 
     Raises:
         HalError: GENERAL_FAILURE: the rank is not 4, or a dimension other than batches is 0.
     """
-    shape = call.shape("input")
-    call.require(len(shape) == 4, f"input has rank {len(shape)}; it must be 4")
+    shape = call.shape(name)
+    call.require(len(shape) == 4, f"{name} has rank {len(shape)}; it must be 4")
     batches, height, width, channels = (shape[0], shape[2], shape[3], shape[1]) if call.flag("layout") else shape
-    call.require(min(height, width, channels) > 0, f"input has an empty image, shape {list(shape)}")
+    call.require(min(height, width, channels) > 0, f"{name} has an empty image, shape {list(shape)}")
     return batches, height, width, channels
 
 

@@ -33,6 +33,8 @@ def quantized_lstm(call: Call) -> list[Shape]:
     cell = lstm_cell(call, "", *matrix_shape(call, "input"))
     exponent = state_exponent(call, "cell_state_in")
     call.require(exponent in _STATE_EXPONENTS, f"cell_state_in has scale 2^{exponent}; it must be in 2^-15..2^-9")
+    for name in ("cell_clip", "proj_clip"):
+        call.require(not call.has(name) or call.number(name) >= 0, f"{name} must be >= 0")
     for name in (*(f"{gate}_intermediate_scale" for gate in cell.gates), "hidden_state_scale"):
         call.require(call.number(name) > 0, f"{name} is {call.number(name):g}; it must be > 0")
     output_state, cell_state = cell.states

@@ -51,10 +51,8 @@ def spread(call: Call) -> tuple[SpreadAxis, SpreadAxis]:
 
 def _wanted(call: Call) -> tuple[int, int]:
     """Height and width out of `output_shape`."""
-    shape = call.shape("output_shape")
-    call.require(shape == (4,), f"output_shape has shape {list(shape)}; it must be [4]")
-    values = [int(value) for value in call.array("output_shape")]
-    return (values[2], values[3]) if call.flag("layout") else (values[1], values[2])
+    _, second, third, fourth = call.vector("output_shape", 4)
+    return (third, fourth) if call.flag("layout") else (second, third)
 
 
 def _axis(call: Call, direction: str, size: int, filter_: int, wanted: int) -> SpreadAxis:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from driver.validation import wire
 from driver.validation.argument import FITTING, NUMBERS, OMITTED, PLACED, ArgumentIn, ArgumentOf
-from driver.validation.pool import check_pools, pool_size
+from driver.validation.pool import check_pools
 from driver.validation.rule import Rules
 from nnhal.types import Memory, Operand, Request, RequestArgument, type_name
 
@@ -116,10 +116,10 @@ def _another_number_of_arguments(subject: RequestOf) -> str | None:
 
 
 def _regions(request: Request) -> Iterator[Region]:
-    """The arguments in pools of a known size; outputs of the others have a place of their own."""
+    """The regions that are not empty: omitted arguments have none, and in pools of no known size each has its own."""
     for is_output, index, argument in _arguments(request):
         location = argument.location
-        if argument.has_no_value or pool_size(request.pools[location.pool_index]) == 0:
+        if location.length == 0:
             continue
         pool = request.pools[location.pool_index]
         # Two pools may be windows on one buffer; equal returned pools are still two.

@@ -31,6 +31,19 @@ def dequantized(stored: AnyArray, operand: Operand) -> Floats:
     return (stored.astype(np.int32) - operand.zero_point).astype(np.float32) * np.float32(operand.scale)
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def to_output(call: Call, name: str, real: Floats) -> AnyArray:
+    """float32 results as an output holds them: narrowed, or round(real / scale + zero point), ties away from zero."""
+    output = call.operand(name)
+    dtype = DTYPES[output.type]
+    if output.scale == 0:
+        return narrowed(call, real, name)
+    limits = np.iinfo(dtype.str)
+    exact = (real / np.float32(output.scale) + np.float32(output.zero_point)).astype(np.float64)
+    rounded = np.trunc(exact + np.copysign(0.5, exact))
+    return np.fmax(np.fmin(rounded, limits.max), limits.min).astype(dtype)
+
+
 def requantized(call: Call, name: str) -> AnyArray:
     """An 8-bit argument on the output's scale: its float32 value, quantised in double, ties away from zero."""
     operand, output = call.operand(name), call.operand("output")

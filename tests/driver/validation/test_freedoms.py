@@ -36,6 +36,7 @@ from tests.driver.validation.models import (
     with_location,
     with_operand,
     with_operation,
+    with_subgraph,
 )
 
 _ENDS = (tensor(INPUT), tensor(OUTPUT))
@@ -63,6 +64,17 @@ def _output_read_later() -> Model:
 def _unread_temporary() -> Model:
     addition = Operation(OperationType.ADD, (0, 1, 2), (6,))
     return edited(adding(ADDITION, tensor(TEMPORARY)), operations=(*ADDITION.main.operations, addition))
+
+
+def _giving_all_values() -> Model:
+    operand, body = tensor(OUTPUT), passing(*[tensor(INPUT)] * 3, *[tensor(OUTPUT)] * 3)
+    model = with_subgraph(edited(adding(LOOP, operand, operand), output_indexes=(5, 6, 7)), 2, body)
+    return with_operation(model, 0, outputs=(5, 6, 7))
+
+
+def _branches_without_inputs() -> Model:
+    model = with_operation(BRANCH, 0, inputs=(0, 1, 2))
+    return replace(model, referenced=(passing(tensor(OUTPUT)),) * 2)
 
 
 def _nested() -> Model:
@@ -101,11 +113,16 @@ FREEDOMS = {
     ),
     "extension operation over anything": with_operation(ADDITION, 1, type=0x7FFFFFFF, inputs=(2, 2, 2, 2)),
     "prefix that no table has": with_operand(with_operation(ADDITION, 1, type=EXTENSION), 5, type=EXTENSION),
-    "highest prefix": replace(ADDITION, extension_name_to_prefix=(ExtensionNameAndPrefix("a.b_9", 32767),)),
+    "lowest and highest prefix": replace(
+        ADDITION, extension_name_to_prefix=(ExtensionNameAndPrefix("a.b_9", 32767), ExtensionNameAndPrefix(".", 0))
+    ),
     "referenced but never used": replace(ADDITION, referenced=(passing(*_ENDS),)),
     "both branches the same": with_location(BRANCH, 2, offset=0),
     "nested references": replace(_nested(), operand_values=b"\1"),
     "loop with fewer outputs than values": with_operation(LOOP, 0, outputs=(5,)),
+    "loop that gives all its values": _giving_all_values(),
+    "branches without inputs": _branches_without_inputs(),
+    "shape known to the branch only": with_operand(BRANCH, 3, dimensions=(0, 3)),
     "relaxed": replace(ADDITION, relax_computation_float32_to_float16=True),
     "scalar round a loop": _scalar_round_a_loop(),
 }

@@ -46,6 +46,9 @@ _ZERO_POINTS = {
     EXTENSION: (-1, 1),
 }
 
+_LARGEST = (65535, 65537, 641, 6700417)
+"""Elements that fill the address space to the last byte."""
+
 
 def _channels(dimensions: tuple[int, ...], scales: tuple[float, ...], channel_dim: int = 0) -> ModelCase:
     params = SymmPerChannelQuantParams(scales, channel_dim)
@@ -75,6 +78,7 @@ TYPE_CASES = [
     _case("V-OPERAND-04", "is a constant with dimension 1 unknown", _constant(POOL, (4, 0), 0, 0, 0)),
     _case("V-OPERAND-04", "of more than 18446744073709551615 bytes", _constant(COPY, (2**31 - 1,) * 3, 0, 0, 4)),
     _case("V-OPERAND-04", "of more than", _constant(COPY, (2**31, 2**31), 0, 0, 0)),
+    _case("V-OPERAND-20", "must be 18446744073709551615", _constant(COPY, _LARGEST, 0, 0, 4, type_=T.TENSOR_BOOL8)),
     _case("V-OPERAND-04", "of more than", _constant(COPY, (2**31 - 1,) * 1_000_000, 0, 0, 4)),
 ]
 

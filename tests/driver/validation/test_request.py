@@ -223,6 +223,7 @@ _RETURNED = ReturnedPool(24)
 FREEDOMS = {
     "as it is": BASE,
     "omitted": _input(0, _NONE, _output(0, _NONE)),
+    "everything omitted, and no pools": Request((_NONE,) * 3, (_NONE,) * 2, ()),
     "inputs that overlap": _input(1, _argument(0, 8, 4)),
     "same input twice": _input(1, _argument(0, 0, 4)),
     "unknown output shape given": _output(1, _argument(1, 24, 40, 2, 5)),
@@ -258,3 +259,4 @@ def test_fenced_with_outputs_fully_specified_by_model_or_request() -> None:
 def test_lengths_of_extension_types_are_not_compared() -> None:
     operand = Operand(EXTENSION, (3,), lifetime=INPUT)
     validate_request(Request((_argument(0, 0, 5),), (), (_GIVEN,)), (operand,), ())
+    validate_request(Request((_argument(0, 0, 5, 3),), (), (_GIVEN,)), (operand,), ())

@@ -164,21 +164,15 @@ def test_bias_shared_by_two_operators_has_a_scale_for_each() -> None:
 # ---- Constants ------------------------------------------------------------------------------------------
 
 
-def joined(*tensors: Tensor) -> Model:
-    """A model that concatenates an input and these constants."""
-    length = 4 + sum(tensor.shape[0] for tensor in tensors)
-    operator = Op("CONCATENATION", [Tensor((4,)), *tensors], [Tensor((length,))], options("Concatenation", axis=0))
-    return imported(build(operator))
-
-
 def test_constants_of_up_to_128_bytes_are_copied_and_larger_ones_lie_in_the_file() -> None:
-    small, large = Tensor((32,), data=np.arange(32)), Tensor((33,), data=np.arange(33))
-    model = joined(small, large)
+    small, large = (Tensor((size,), "UINT8", np.arange(size), (0.5,), (3,)) for size in (128, 129))
+    inputs = [quant((4,)), small, large]
+    model = imported(build(Op("CONCATENATION", inputs, [quant((261,))], options("Concatenation", axis=0))))
     first, second = arguments(model)[1:3]
     assert (first.lifetime, first.location.length) == (OperandLifeTime.CONSTANT_COPY, 128)
-    assert (second.lifetime, second.location.length) == (OperandLifeTime.CONSTANT_POOL, 132)
-    assert value_of(model, first).tolist() == list(range(32))
-    assert value_of(model, second).tolist() == list(range(33))
+    assert (second.lifetime, second.location.length) == (OperandLifeTime.CONSTANT_POOL, 129)
+    assert value_of(model, first).tolist() == list(range(128))
+    assert value_of(model, second).tolist() == list(range(129))
     assert len(model.pools) == 1
 
 
@@ -206,7 +200,7 @@ def test_the_pool_is_the_file_and_nothing_is_copied(tmp_path: Path) -> None:
 
 
 def test_no_pool_without_large_constants() -> None:
-    assert joined(Tensor((3,), data=[1, 2, 3])).pools == ()
+    assert imported(build(Op("ADD", [Tensor((3,)), Tensor((3,), data=[1, 2, 3])], [Tensor((3,))]))).pools == ()
 
 
 def test_copied_constants_are_aligned_to_4_bytes() -> None:
@@ -314,5 +308,8 @@ def test_constants_behind_the_flatbuffer() -> None:
     model = unpacked(data)
     model.buffers[1].data, model.buffers[1].offset, model.buffers[1].size = None, 7, 160
     model.buffers[1].offset = len(pack(model))
-    imported_model = tflite.parse(pack(model) + values.tobytes())
-    assert value_of(imported_model, arguments(imported_model)[1]).tolist() == [values.tolist()]
+    whole = pack(model) + values.tobytes()
+    made = imported(whole)
+    assert value_of(made, arguments(made)[1]).tolist() == [values.tolist()]
+    with pytest.raises(tflite.TfliteError, match=f"is cut off: buffer 1 ends at byte {len(whole)} of {len(whole) - 1}"):
+        tflite.parse(whole[:-1])

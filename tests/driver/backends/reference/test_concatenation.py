@@ -31,11 +31,12 @@ def test_concatenation_brings_inputs_to_the_outputs_scale(type_: T, shift: int) 
         (tensor(type_, (4,), 0.5, 10 + shift), first),
         (tensor(type_, (2,), 1.0, 3 + shift), second),
         (tensor(type_, (1,), 4.0, 100 + shift), [200 + shift]),
+        (tensor(type_, (1,), 1.0, 5 + shift), [9 + shift]),
         int32(0),
     ]
     (out,) = run(Op.CONCATENATION, inputs, [tensor(type_, (), 1.0, 3 + shift)])
-    # (12 - 10) / 2 + 3; 1.5 rounds to 2; -0.5 to -1; 122.5 to 123; then as they are; (200 - 100) * 4 + 3 is too much
-    np.testing.assert_array_equal(out, np.array([4, 5, 2, 126, 0, 77, 255]) + shift)
+    # (12 - 10) / 2 + 3; 1.5 rounds to 2; -0.5 to -1; 122.5 to 123; two as they are; 100 * 4 + 3 is too much; 9 - 5 + 3
+    np.testing.assert_array_equal(out, np.array([4, 5, 2, 126, 0, 77, 255, 7]) + shift)
 
 
 @pytest.mark.filterwarnings("error")

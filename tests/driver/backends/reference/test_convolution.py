@@ -1,4 +1,4 @@
-"""CONV_2D and DEPTHWISE_CONV_2D on CpuRef: cases worked out by hand, and against LiteRT."""
+"""CONV_2D, DEPTHWISE_CONV_2D, GROUPED_CONV_2D on CpuRef: cases worked out by hand, and against LiteRT."""
 
 from dataclasses import replace
 
@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhal.errors import HalError
+from nnhal.types import ErrorStatus, SymmPerChannelQuantParams
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal.types import SymmPerChannelQuantParams
-from tests.driver.one_operation import Value, boolean, int32, run, tensor
+from tests.driver.one_operation import Value, boolean, int32, run, run_kernel, sample, tensor
 from tests.litert import litert, schema
 
 SAME, VALID = 1, 2
 NONE, RELU, RELU1, RELU6 = range(4)
+F32 = T.TENSOR_FLOAT32
 
 
 def conv(image: Value, kernel: Value, bias: Value, *rest: Value) -> list[Value]:
@@ -84,6 +85,58 @@ def test_depthwise_with_multiplier_by_hand() -> None:
     np.testing.assert_array_equal(out[0].ravel(), [1 + 15, 2 + 18, 6 + 28, 8 + 32 + 100])
 
 
+def test_grouped_by_hand() -> None:
+    image = tensor(F32, (1, 1, 2, 4)), [[[[1, 2, 3, 4], [5, 6, 7, 8]]]]
+    # one column, 2 groups of 2 channels, 1 filter each
+    kernel = tensor(F32, (2, 1, 1, 2)), [[[[1, 10]]], [[[100, 1000]]]]
+    rest = [int32(VALID), int32(1), int32(1), int32(2), int32(NONE)]
+    bias = tensor(F32, (2,)), [0.5, 0]
+    out = run(Op.GROUPED_CONV_2D, [image, kernel, bias, *rest, boolean(False)], [tensor(F32)])[0]
+    np.testing.assert_array_equal(out, [[[[21.5, 4300], [65.5, 8700]]]])
+    turned = tensor(F32, (1, 4, 1, 2)), [[[[1, 5]], [[2, 6]], [[3, 7]], [[4, 8]]]]
+    out = run(Op.GROUPED_CONV_2D, [turned, kernel, bias, *rest, boolean(True)], [tensor(F32)])[0]
+    np.testing.assert_array_equal(out, [[[[21.5, 65.5]], [[4300, 8700]]]])
+
+
+def test_one_group_is_a_plain_convolution() -> None:
+    rng = np.random.default_rng(0)
+    operands = tensor(F32, (2, 5, 4, 3)), tensor(F32, (6, 3, 2, 3)), tensor(F32, (6,))
+    inputs: list[Value] = [(operand, sample(rng, operand)) for operand in operands]
+    padding = [int32(1), int32(0), int32(2), int32(1), int32(1), int32(2)]
+    plain = run(Op.CONV_2D, [*inputs, *padding, int32(RELU1)], [tensor(F32)])[0]
+    grouped = run(Op.GROUPED_CONV_2D, [*inputs, *padding, int32(1), int32(RELU1), boolean(False)], [tensor(F32)])[0]
+    np.testing.assert_allclose(grouped, plain, rtol=1e-6, atol=1e-6)
+
+
+def zeros(*shape: int) -> Value:
+    return tensor(F32, shape), np.zeros(shape)
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "groups", "complaint"),
+    [
+        (zeros(1, 2, 2, 4), zeros(2, 1, 1, 2), 0, "num_groups is 0"),
+        (zeros(1, 2, 2, 4), zeros(3, 1, 1, 2), 2, "3 output channels, not a multiple of 2"),
+        (zeros(1, 2, 2, 6), zeros(2, 1, 1, 2), 2, "2 input channels for each of 2 groups, input 6"),
+        (zeros(1, 2, 2, 4), zeros(2, 1, 3, 2), 2, "larger than the padded image along width"),
+        (zeros(1, 2, 4), zeros(2, 1, 1, 2), 2, "input has rank 3"),
+    ],
+)
+def test_grouped_refuses(image: Value, kernel: Value, groups: int, complaint: str) -> None:
+    bias = zeros(kernel[0].dimensions[0])
+    rest = [int32(VALID), int32(1), int32(1), int32(groups), int32(NONE), boolean(False)]
+    with pytest.raises(HalError, match=complaint):
+        run(Op.GROUPED_CONV_2D, [image, kernel, bias, *rest], [tensor(F32)])
+
+
+def test_no_batches() -> None:
+    inputs = [zeros(0, 2, 2, 2), zeros(2, 1, 2, 2), zeros(2), int32(VALID), int32(1), int32(1)]
+    assert run_kernel(Op.CONV_2D, [*inputs, int32(NONE)], [tensor(F32)])[0].shape == (0, 2, 1, 2)
+    with pytest.raises(HalError, match="input has no elements") as caught:
+        run_kernel(Op.GROUPED_CONV_2D, [*inputs, int32(1), int32(NONE), boolean(False)], [tensor(F32)])
+    assert caught.value.status == ErrorStatus.INVALID_ARGUMENT
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_int8_per_channel_agrees_with_litert(data: st.DataObject) -> None:
@@ -127,3 +180,44 @@ def test_int8_per_channel_agrees_with_litert(data: st.DataObject) -> None:
         options.depthMultiplier = depth_out // depth_in
     theirs = litert(type_.name, options, arguments, [output])
     np.testing.assert_array_equal(ours[0], theirs[0])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    groups=st.integers(1, 3),
+    sizes=st.tuples(*[st.integers(1, 3)] * 5),
+    scheme=st.sampled_from([SAME, VALID]),
+    quantized=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_grouped_agrees_with_litert(
+    groups: int, sizes: tuple[int, ...], scheme: int, quantized: bool, seed: int
+) -> None:
+    """Both by their own kind: int8 per channel exactly, floats nearly."""
+    rng = np.random.default_rng(seed)
+    rows, columns, depth_group, each, stride = sizes
+    depth_out = groups * each
+    image = tensor(F32, (1, 5, 4, groups * depth_group))
+    kernel = tensor(F32, (depth_out, rows, columns, depth_group))
+    bias, output = tensor(F32, (depth_out,)), tensor(F32)
+    if quantized:
+        image = tensor(T.TENSOR_QUANT8_ASYMM_SIGNED, image.dimensions, 0.05, int(rng.integers(-128, 128)))
+        scales = rng.uniform(0.001, 0.02, depth_out)
+        kernel = tensor(T.TENSOR_QUANT8_SYMM_PER_CHANNEL, kernel.dimensions, channels=list(scales))
+        bias, output = tensor(T.TENSOR_INT32, (depth_out,)), tensor(T.TENSOR_QUANT8_ASYMM_SIGNED, (), 0.1, 3)
+    arguments = [(operand, sample(rng, operand)) for operand in (image, kernel, bias)]
+    if quantized:
+        arguments[1] = kernel, np.maximum(arguments[1][1], -127)
+    rest = [int32(scheme), int32(stride), int32(stride), int32(groups), int32(RELU), boolean(False)]
+    ours = run(Op.GROUPED_CONV_2D, [*arguments, *rest], [output])[0]
+
+    s = schema()
+    options = s.Conv2DOptionsT()
+    options.padding = s.Padding.SAME if scheme == SAME else s.Padding.VALID
+    options.strideW = options.strideH = stride
+    options.fusedActivationFunction = 1
+    theirs = litert("CONV_2D", options, arguments, [replace(output, dimensions=ours.shape)])[0]
+    if quantized:
+        np.testing.assert_array_equal(ours, theirs)
+    else:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)

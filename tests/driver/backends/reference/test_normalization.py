@@ -50,7 +50,7 @@ def test_quantised_l2_by_hand(type_: T, output: Operand) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 5000), st.integers(0, 2**32 - 1))
+@given(st.integers(1, 200_000), st.integers(0, 2**32 - 1))
 def test_quantised_l2_is_the_float_one_within_a_step(length: int, seed: int) -> None:
     operand = tensor(T.TENSOR_QUANT8_ASYMM_SIGNED, (length, 2), 0.3, 10)
     value = sample(np.random.default_rng(seed), operand)
@@ -137,15 +137,12 @@ def test_l2_agrees_with_litert(shape: list[int], quantized: bool, seed: int) -> 
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.tuples(*[st.integers(1, 6)] * 4), st.integers(0, 8), st.sampled_from([0.5, 1, 0.3]), st.integers(0, 2**32 - 1)
-)
-def test_local_response_agrees_with_litert(shape: tuple[int, ...], radius: int, beta: float, seed: int) -> None:
-    operand = tensor(F32, shape)
-    value = sample(np.random.default_rng(seed), operand)
-    inputs = [(operand, value), int32(radius), float32(1.5), float32(0.25), float32(beta)]
-    ours = run(Op.LOCAL_RESPONSE_NORMALIZATION, inputs, [tensor(F32)])[0]
-    options = schema().LocalResponseNormalizationOptionsT()
-    options.radius, options.bias, options.alpha, options.beta = radius, 1.5, 0.25, beta
-    theirs = litert("LOCAL_RESPONSE_NORMALIZATION", options, [(operand, value)], [operand])[0]
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+@given(st.integers(1, 9), st.integers(0, 10), st.sampled_from([0.5, 1, 0.3]), st.integers(0, 2**32 - 1))
+def test_local_response_is_the_sum_term_by_term(size: int, radius: int, beta: float, seed: int) -> None:
+    """Not against LiteRT: the window of its reference kernel ends one short."""
+    x = sample(np.random.default_rng(seed), tensor(F32, (size,)))
+    sums = [sum(float(x[c]) ** 2 for c in range(size) if abs(c - d) <= radius) for d in range(size)]
+    expected = [value * (1.5 + 0.25 * total) ** -beta for value, total in zip(x, sums, strict=True)]
+    inputs = [row(*x), int32(radius), float32(1.5), float32(0.25), float32(beta)]
+    out = run(Op.LOCAL_RESPONSE_NORMALIZATION, inputs, [tensor(F32)])[0]
+    np.testing.assert_allclose(out, expected, rtol=1e-5)

@@ -1,0 +1,90 @@
+"""Shapes of ROI_ALIGN, ROI_POOLING and HEATMAP_MAX_KEYPOINT."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driver.operations.boxes import EIGHTH, Reals, check_coordinates, check_order, check_rows
+from driver.operations.call import Call, Shape
+from driver.operations.geometry import image_shape, in_layout
+from driver.operations.shape import fixed_quantization, fixed_shape, same_quantization, shape_rule
+from nnhal.types import OperandType, OperationType
+
+
+def boxes(call: Call, name: str) -> Reals:
+    """Boxes [boxes, 4] in float16 or float32; quantised ones in float32."""
+    stored = call.array(name)
+    return stored if stored.dtype.kind == "f" else stored.astype(np.float32) * np.float32(EIGHTH)
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def regions(call: Call) -> Reals:
+    """The boxes in cells of the feature map, worked out in their own type: [boxes, 4]."""
+    image = boxes(call, "rois")
+    inverse = 1 / np.array([call.number("width_ratio"), call.number("height_ratio")] * 2, image.dtype)
+    return image * inverse
+
+
+def sampling(call: Call, cells: Reals) -> tuple[Reals, NDArray[np.int64]]:
+    """For each region of ROI_ALIGN, horizontally and vertically: the size of an output cell, and samples in it."""
+    sizes = np.maximum(cells[:, 2:] - cells[:, :2], 1)
+    steps = sizes / np.array([call.integer("output_width"), call.integer("output_height")], sizes.dtype)
+    ratios = np.array([call.integer("width_sampling_ratio"), call.integer("height_sampling_ratio")])
+    return steps, np.where(ratios > 0, ratios, np.ceil(steps).astype(np.int64))
+
+
+def multiplier(call: Call, samples: int) -> float:
+    """input scale / 255 / output scale / samples, in float32."""
+    scale = np.float32(call.operand("input").scale) * np.float32(1 / 255)
+    return float(scale / np.float32(call.operand("output").scale) / np.float32(samples))
+
+
+def _check_regions(call: Call) -> Shape:
+    """The shape of the output; holds what ROI_ALIGN and ROI_POOLING ask of their boxes."""
+    batches, height, width, channels = image_shape(call)
+    call.require(batches > 0, "input has no batches")
+    count = call.shape("rois")[:1]
+    fixed_shape(call, "rois", (*count, 4))
+    fixed_shape(call, "batch_index", count)
+    check_coordinates(call, "rois")
+    for name in ("output_height", "output_width", "height_ratio", "width_ratio"):
+        call.require(call.number(name) > 0, f"{name} is {call.number(name):g}; it must be > 0")
+    index, image, cells = call.array("batch_index"), boxes(call, "rois"), regions(call)
+    check_rows(call, "batch_index", (index >= 0) & (index < batches), f"it must be in 0..{batches - 1}")
+    check_rows(call, "rois", image >= 0, "no coordinate may be negative")
+    check_order(call, "rois", image)
+    inside = cells <= np.array([width, height] * 2)
+    check_rows(call, "rois", inside, f"it leaves the feature map of {width} x {height}")
+    return (*count, call.integer("output_height"), call.integer("output_width"), channels)
+
+
+@shape_rule(OperationType.ROI_ALIGN)
+def roi_align(call: Call) -> list[Shape]:
+    """[num_rois, output_height, output_width, depth]."""
+    shape = _check_regions(call)
+    for name in ("height_sampling_ratio", "width_sampling_ratio"):
+        call.require(call.integer(name) >= 0, f"{name} is {call.integer(name)}; it must be >= 0")
+    if call.operand("input").scale != 0:
+        for count in np.unique(sampling(call, regions(call))[1].prod(axis=1)):
+            scale = multiplier(call, int(count))
+            call.require(scale < 1, f"input scale / 255 / output scale / samples is {scale:g}; it must be below 1")
+    return [in_layout(call, shape)]
+
+
+@shape_rule(OperationType.ROI_POOLING, empty=False)
+def roi_pooling(call: Call) -> list[Shape]:
+    """[num_rois, output_height, output_width, depth]."""
+    same_quantization(call)
+    return [in_layout(call, _check_regions(call))]
+
+
+@shape_rule(OperationType.HEATMAP_MAX_KEYPOINT, empty=False)
+def heatmap_max_keypoint(call: Call) -> list[Shape]:
+    """[num_boxes, num_keypoints] and [num_boxes, num_keypoints, 2]."""
+    count, height, width, keypoints = image_shape(call, "heatmap")
+    call.require(height == width >= 2, f"heatmap is {height} x {width}; it must be square and 2 x 2 or more")
+    fixed_shape(call, "boxes", (count, 4))
+    check_coordinates(call, "boxes")
+    check_order(call, "boxes", boxes(call, "boxes"))
+    if call.operand("keypoint").type == OperandType.TENSOR_QUANT16_ASYMM:
+        fixed_quantization(call, "keypoint", EIGHTH, 0)
+    return [(count, keypoints), (count, keypoints, 2)]

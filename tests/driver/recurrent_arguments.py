@@ -1,0 +1,47 @@
+"""Arguments for tests of recurrent layers: floats, omitted ones, half floats, and the same for LiteRT."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from nnhal.types import Operand
+from nnhal.types import OperandType as T
+from tests.driver.one_operation import Value, tensor
+from tests.litert import Input, State
+
+sizes = st.integers(1, 5)
+generators = st.integers(0, 2**32 - 1).map(np.random.default_rng)
+
+
+def real(values: object) -> Value:
+    array = np.asarray(values, np.float32)
+    return tensor(T.TENSOR_FLOAT32, array.shape), array
+
+
+def drawn(rng: np.random.Generator, *shape: int) -> Value:
+    return real(rng.uniform(-1, 1, shape))
+
+
+def omitted(rank: int) -> Value:
+    return tensor(T.TENSOR_FLOAT32, (0,) * rank), None
+
+
+def floats(*shapes: Sequence[int]) -> list[Operand]:
+    return [tensor(T.TENSOR_FLOAT32, shape) for shape in shapes]
+
+
+def as_half(values: Sequence[Value]) -> list[Value]:
+    """The same arguments with half floats in place of floats."""
+    types = {T.TENSOR_FLOAT32: T.TENSOR_FLOAT16, T.FLOAT32: T.FLOAT16}
+    return [(replace(o, type=types.get(T(o.type), o.type)), value) for o, value in values]
+
+
+def for_litert(values: Sequence[Value], states: Sequence[int]) -> list[Input]:
+    """Arguments for LiteRT: those at `states` are variable tensors."""
+    out: list[Input] = []
+    for i, (operand, value) in enumerate(values):
+        array = np.asarray(value, np.float32)
+        out.append(None if value is None else (operand, State(array) if i in states else array))
+    return out
