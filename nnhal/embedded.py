@@ -1,7 +1,7 @@
 """The embedded device: a service in a child process, on a private Unix socket, that ends with its parent.
 
 The child is started with `python -P`, so that a folder of the user's that is called `service` or `driver` is not found
-in place of ours. It watches its parent and ends when that does, also when that is killed, and removes its socket's folder.
+in place of ours. It ends when its parent does, also when that is killed, and then removes the folder of its socket.
 """
 
 import contextlib

@@ -1,6 +1,8 @@
 """A service: the gRPC server, the device behind it, and their start and stop."""
 
 import ipaddress
+import os
+import select
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -127,18 +129,38 @@ class Server:
         self.stop()
 
 
-def serve_until_signalled(server: Server, ready: Callable[[Sequence[str]], None]) -> None:
-    """Starts a server, tells `ready` its addresses, and stops it at SIGINT or SIGTERM."""
-    signalled = threading.Event()
+def serve_until_told(server: Server, ready: Callable[[Sequence[str]], None], parent: int | None = None) -> None:
+    """Starts a server, tells `ready` its addresses, and stops it at SIGINT or SIGTERM.
+
+    Args:
+        parent: a process with whose end the server stops too.
+    """
+    told = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        signalled.set()
+        told.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    if parent is not None:
+        threading.Thread(target=_watch, args=(parent, told), name="nnhal-parent", daemon=True).start()
     with server:
         ready(server.addresses)
-        signalled.wait()
+        told.wait()
+
+
+def _watch(process: int, ended: threading.Event) -> None:
+    """Waits for the end of a process. A pidfd cannot miss it, and no child of the process can keep it open."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        ended.set()
+        return
+    try:
+        select.select([descriptor], [], [])
+    finally:
+        os.close(descriptor)
+    ended.set()
 
 
 def is_local(address: str) -> bool:

@@ -42,18 +42,15 @@ def stale(committed: Path, fresh: Path, names: list[Path]) -> list[Path]:
     """Generated modules that are missing, differ, or have no source any more."""
     present = {path.relative_to(committed) for path in (committed / "nnhal/v1").glob("*_pb2*")}
     changed = {
-        name
-        for name in names
-        if name in present and (committed / name).read_bytes() != (fresh / name).read_bytes()
+        name for name in names if name in present and (committed / name).read_bytes() != (fresh / name).read_bytes()
     }
     return sorted(changed | (present ^ set(names)))
 
 
 def main() -> None:
+    """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; fail when the committed code is stale"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when the committed code is stale")
     if not parser.parse_args().check:
         print(f"{len(generate(ROOT))} modules written")
         return

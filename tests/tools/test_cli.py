@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from PIL import Image
 from rich.table import Table
 from typer.testing import CliRunner, Result
 
+from nnhal.client import Outputs, PreparedModel
 from nnhal.types import HAL_HASH, AnyArray, Model, Operand, OperandLifeTime, OperandType, Subgraph
 from tools.cli import app, child, inputs, results
 from tools.cli.console import make_console
@@ -56,6 +57,16 @@ def target() -> Iterator[str]:
         yield service.address
 
 
+@pytest.fixture
+def serves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that listens after all fails the test; it would never end."""
+
+    def announce(addresses: Sequence[str]) -> None:
+        raise AssertionError(f"listens on {addresses}")
+
+    monkeypatch.setattr("tools.cli.serve._announce", announce)
+
+
 # ---- Without a service ------------------------------------------------------------------------------------
 
 
@@ -68,6 +79,7 @@ def test_help_names_every_command_and_loads_nothing_heavy() -> None:
         assert invoke(command, "--help").exit_code == 0
 
 
+@pytest.mark.usefixtures("serves_nobody")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -231,9 +243,15 @@ def test_the_best_classes_are_dequantised_and_named() -> None:
     ]
 
 
-def test_values_that_are_no_probabilities_are_called_scores() -> None:
-    rows = rendered(results.best_classes(np.array([[1.5, -2.0]]), Operand(OperandType.TENSOR_FLOAT32, (1, 2)), []))
-    assert rows == [["class", "score"], ["0", "1.5"], ["1", "-2"]]
+@pytest.mark.parametrize("values", [[1.5, 0.0], [0.5, -2.0]])
+def test_values_that_are_no_probabilities_are_called_scores(values: list[float]) -> None:
+    rows = rendered(results.best_classes(np.array([values]), Operand(OperandType.TENSOR_FLOAT32, (1, 2)), []))
+    assert rows == [["class", "score"], ["0", f"{values[0]:g}"], ["1", f"{values[1]:g}"]]
+
+
+def test_of_equals_the_first_class_comes_first() -> None:
+    rows = rendered(results.best_classes(np.zeros((1, 100)), Operand(OperandType.TENSOR_FLOAT32, (1, 100)), []))
+    assert [row[0] for row in rows[1:]] == ["0", "1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize(
@@ -353,7 +371,19 @@ def test_run_reports_what_the_device_says(target: str, tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", np.zeros((1, 9, 8, 1), np.float32))
     result = invoke("run", DIGITS, "--target", target, "--input", tmp_path / "in.npy")
     fails(result, 1, "INVALID_ARGUMENT", "[1, 9, 8, 1]")
-    fails(invoke("run", DIGITS, "--target", target, "--deadline", 0), 1, "MISSED_DEADLINE_PERSISTENT")
+    fails(invoke("run", DIGITS, "--target", target, "--deadline", 0), 1, "MISSED_DEADLINE_PERSISTENT", "preparation")
+
+
+def test_run_gives_each_execution_the_deadline(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute, deadlines = PreparedModel.execute, []
+
+    def recorded(self: PreparedModel, arrays: list[AnyArray], *, deadline: float | None) -> Outputs:
+        deadlines.append(deadline)
+        return execute(self, arrays, deadline=deadline)
+
+    monkeypatch.setattr(PreparedModel, "execute", recorded)
+    assert invoke("run", DIGITS, "--target", target, "--deadline", 90, "--repeat", 2).exit_code == 0
+    assert deadlines == [90, 90]
 
 
 @pytest.mark.skipif(not MODELS.is_dir(), reason="the folder ../shared/models is absent")
@@ -386,6 +416,7 @@ def test_the_demo_measures_its_accuracy(demonstrated: subprocess.CompletedProces
 
 def test_the_demo_draws_digits_with_answers(demonstrated: subprocess.CompletedProcess[str]) -> None:
     lines = demonstrated.stdout.splitlines()
+    assert lines[0].startswith("A service")
     assert all(len(line) < 80 for line in lines if not line.startswith("A service"))
     answers = next(re.findall(r"answer (\d)", line) for line in lines if "answer" in line)
     labels = next(re.findall(r"label (\d)", line) for line in lines if "label" in line)

@@ -1,7 +1,9 @@
 """`nnhal serve`: runs a service in this process. The only command that imports `service`."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import StrEnum
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +33,12 @@ def serve(
         bool | None, typer.Option("--insecure", help="Allow addresses that other machines can reach, without TLS.")
     ] = None,
     device: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the device.")] = None,
+    embedded: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PID", hidden=True, help="Listen on a private Unix socket alone, and end with that process."
+        ),
+    ] = None,
     log_level: Annotated[
         LogLevel, typer.Option(case_sensitive=False, help="What is logged to stderr.")
     ] = LogLevel.INFO,
@@ -41,7 +49,7 @@ def serve(
     NNHAL_BACKENDS (JSON lists), NNHAL_INSECURE and NNHAL_DEVICE; else it is 127.0.0.1:50051, CpuRef and nnhal.
     """
     from service import log
-    from service.server import Server, serve_until_signalled
+    from service.server import Server, serve_until_told
 
     log.configure(log_level)
     options = {
@@ -50,11 +58,19 @@ def serve(
         "insecure": insecure,
         "device": device,
     }
-    settings = _settings({name: value for name, value in options.items() if value is not None})
-    try:
-        serve_until_signalled(Server(settings), _announce)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
+    with _private_folder() if embedded is not None else nullcontext() as folder:
+        if folder is not None:
+            options["listen"] = [f"unix:{folder}/socket"]
+        settings = _settings({name: value for name, value in options.items() if value is not None})
+        try:
+            serve_until_told(Server(settings), _announce, embedded)
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+
+
+def _private_folder() -> TemporaryDirectory[str]:
+    """A folder that only this user can enter."""
+    return TemporaryDirectory(prefix="nnhal-")
 
 
 def _settings(given: dict[str, Any]) -> Any:

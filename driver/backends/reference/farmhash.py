@@ -38,7 +38,7 @@ def fingerprint64(data: Bytes) -> Words:
     """Fingerprints.
 
     Args:
-        data: the strings, uint8 [count, length] with length > 0.
+        data: the strings, uint8 [count, length] with length >= 4.
 
     Returns:
         uint64 [count].
@@ -75,11 +75,7 @@ def _up_to_16(strings: _Strings) -> Words:
         factor = _factor(strings)
         first, last = strings.word(0) + _K2, strings.word(-8)
         return _mixed(_rotated(last, 37) * factor + first, (_rotated(first, 25) + last) * factor, factor)
-    if strings.length >= 4:
-        return _mixed(length + (strings.word(0, 4) << np.uint64(3)), strings.word(-4, 4), _factor(strings))
-    first, middle, last = (strings.word(i, 1) for i in (0, strings.length // 2, -1))
-    y, z = first + (middle << np.uint64(8)), length + (last << np.uint64(2))
-    return _folded(y * _K2 ^ z * _K0) * _K2
+    return _mixed(length + (strings.word(0, 4) << np.uint64(3)), strings.word(-4, 4), _factor(strings))
 
 
 def _ends(strings: _Strings, first: np.uint64) -> Pair:

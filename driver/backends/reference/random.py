@@ -28,7 +28,7 @@ def random_multinomial(call: Call) -> AnyArray:
     seeds = [int(seed) for seed in call.array("seeds")]
     if not any(seeds):
         seeds = [secrets.randbits(64), secrets.randbits(64)]
-    draws = _uniform(seeds[0], seeds[1], batches * samples).reshape(batches, samples)
+    draws = uniform(seeds[0], seeds[1], batches * samples).reshape(batches, samples)
     sums = np.cumsum(_odds(floats(call, "logits")), axis=1)
     rows = zip(sums, draws * sums[:, -1:], strict=True)
     return np.array([np.searchsorted(row, targets, side="right") for row, targets in rows], np.int32)
@@ -42,14 +42,14 @@ def _odds(logits: Floats) -> Doubles:
     return odds
 
 
-def _uniform(key: int, stream: int, count: int) -> Doubles:
+def uniform(key: int, stream: int, count: int) -> Doubles:
     """`count` numbers in [0, 1) with 52 bits each, from the blocks 0, 1, .. of a stream, two from each."""
-    words = np.stack(_philox(key, stream, np.arange((count + 1) // 2, dtype=np.uint64)), axis=1).reshape(-1, 2)
+    words = np.stack(philox(key, stream, np.arange((count + 1) // 2, dtype=np.uint64)), axis=1).reshape(-1, 2)
     mantissas = ((words[:, 0] & np.uint64(0xFFFFF)) << _HALF) | words[:, 1]
     return (mantissas[:count] | np.uint64(0x3FF << 52)).view(np.float64) - 1.0
 
 
-def _philox(key: int, stream: int, blocks: Words) -> list[Words]:
+def philox(key: int, stream: int, blocks: Words) -> list[Words]:
     """Philox 4x32 with 10 rounds: for each block number four words of 32 bits."""
     high = np.full_like(blocks, stream % 2**64)
     c0, c1, c2, c3 = blocks & _LOW, blocks >> _HALF, high & _LOW, high >> _HALF

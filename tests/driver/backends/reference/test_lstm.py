@@ -35,7 +35,7 @@ STATE = 0.5
 def by_hand(
     changes: dict[int, Value], activation: int = TANH, clips: tuple[float, float] = (0, 0)
 ) -> tuple[float, ...]:
-    """h and C of one step of the cell above with some arguments changed; all optional ones are omitted but the gate's."""
+    """h and C of one step of the cell above, with some arguments changed."""
     arguments = [omitted(1)] * 27
     for i, value in WEIGHTS.items():
         arguments[i] = real([[value]])

@@ -81,13 +81,13 @@ def test_local_response_along_an_axis_is_transposed() -> None:
 
 
 def test_instance_normalization_by_hand() -> None:
-    # channel 0: 1, 3 (mean 2, variance 1); channel 1: 0, 4 (mean 2, variance 4)
-    image = tensor(F32, (1, 2, 1, 2)), [[[[1, 0]], [[3, 4]]]]
+    # channel 0: 1, 3 (mean 2, variance 1); channel 1: 8, 12 (mean 10, variance 4)
+    image = tensor(F32, (1, 2, 1, 2)), [[[[1, 8]], [[3, 12]]]]
     inputs = [image, float32(2), float32(10), float32(3), boolean(False)]
     out = run(Op.INSTANCE_NORMALIZATION, inputs, [tensor(F32)])[0]
     a, b = 2 / sqrt(1 + 3), 4 / sqrt(4 + 3)
     np.testing.assert_allclose(out.ravel(), [10 - a, 10 - b, 10 + a, 10 + b], rtol=1e-6)
-    turned = tensor(F32, (1, 2, 2, 1)), [[[[1], [3]], [[0], [4]]]]
+    turned = tensor(F32, (1, 2, 2, 1)), [[[[1], [3]], [[8], [12]]]]
     out = run(Op.INSTANCE_NORMALIZATION, [turned, *inputs[1:4], boolean(True)], [tensor(F32)])[0]
     np.testing.assert_allclose(out.ravel(), [10 - a, 10 + a, 10 - b, 10 + b], rtol=1e-6)
 

@@ -64,9 +64,10 @@ def test_implicit_padding_by_hand() -> None:
 
 def test_rows_and_columns_keep_their_sides() -> None:
     image, kernel = floats((1, 1, 1, 1), 1), floats((1, 2, 3, 1), 1, 2, 3, 4, 5, 6)
-    rest = [*padding(1, 0, 0, 1), int32(1), int32(1), int32(NONE), NHWC]
-    out = run(Op.TRANSPOSE_CONV_2D, [image, kernel, floats((1,), 0), *rest], [tensor(F32)])[0]
-    assert out.reshape(1, 2).tolist() == [[2, 3]]
+    for sides, expected in ((padding(1, 0, 0, 1), [2, 3]), (padding(0, 1, 1, 0), [4, 5])):
+        rest = [*sides, int32(1), int32(1), int32(NONE), NHWC]
+        out = run(Op.TRANSPOSE_CONV_2D, [image, kernel, floats((1,), 0), *rest], [tensor(F32)])[0]
+        assert out.reshape(-1).tolist() == expected
 
 
 def test_nchw_is_nhwc_transposed() -> None:

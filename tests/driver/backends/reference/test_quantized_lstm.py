@@ -1,0 +1,302 @@
+"""QUANTIZED_LSTM and QUANTIZED_16BIT_LSTM on CpuRef: against the same cell in floats, and against LiteRT."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnhal.errors import HalError
+from nnhal.types import AnyArray, Operand
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
+from tests.driver.one_operation import Value, float32, int32, run, tensor
+from tests.driver.recurrent_arguments import floats, generators, real, sizes
+from tests.litert import Input, State, litert, schema
+
+# ---- QUANTIZED_LSTM -------------------------------------------------------------------------------------
+
+BATCHES, INPUTS, UNITS = 2, 3, 4
+STATE_SCALE = 2.0**-11
+INTERMEDIATE = 2.0**-12
+"""Scale of the gates before their activation, which reads them with 12 fraction bits where there is no norm."""
+NORM_SCALE = 2.0**-15
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a cell has. `output`: output size, where there is a projection."""
+
+    input_gate: bool
+    norm: bool
+    peephole: bool = False
+    output: int | None = None
+
+
+def stored(rng: np.random.Generator, type_: T, shape: Sequence[int], scale: float, zero_point: int = 0) -> Value:
+    """A tensor of stored values; biases are small enough to leave the gates in range."""
+    low, high = {
+        T.TENSOR_QUANT8_ASYMM_SIGNED: (-128, 128),
+        T.TENSOR_QUANT8_SYMM: (-127, 128),
+        T.TENSOR_QUANT16_SYMM: (-8000, 8000),
+        T.TENSOR_INT32: (-3000, 3000),
+        T.TENSOR_QUANT8_ASYMM: (0, 256),
+    }[type_]
+    return tensor(type_, shape, scale, zero_point), rng.integers(low, high, shape)
+
+
+def absent(value: Value) -> Value:
+    return replace(value[0], dimensions=(0,) * len(value[0].dimensions)), None
+
+
+def quantized_cell(rng: np.random.Generator, parts: Parts) -> list[Value]:
+    """The arguments of QUANTIZED_LSTM."""
+    output = parts.output or UNITS
+    scales = (1 / 64, 1 / 128, 1 / 60)  # input, weights, output
+
+    def one(given_: bool, type_: T, shape: Sequence[int], scale: float) -> Value:
+        value = stored(rng, type_, shape, scale)
+        return value if given_ else absent(value)
+
+    gates = [parts.input_gate, True, True, True]
+    matrix, row = T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT16_SYMM
+    bias_scale = NORM_SCALE / 1024 if parts.norm else scales[0] * scales[1]
+    return [
+        stored(rng, T.TENSOR_QUANT8_ASYMM_SIGNED, (BATCHES, INPUTS), scales[0], 5),
+        *(one(gate, matrix, (UNITS, INPUTS), scales[1]) for gate in gates),
+        *(one(gate, matrix, (UNITS, output), scales[1]) for gate in gates),
+        *(one(parts.peephole and (gate or i > 0), row, (UNITS,), 2.0**-13) for i, gate in enumerate(gates[:3])),
+        *(one(gate, T.TENSOR_INT32, (UNITS,), bias_scale) for gate in gates),
+        one(parts.output is not None, matrix, (output, UNITS), 1 / 128),
+        one(parts.output is not None, T.TENSOR_INT32, (output,), 1 / 128**2),
+        stored(rng, T.TENSOR_QUANT8_ASYMM_SIGNED, (BATCHES, output), scales[2], -3 if parts.output else 0),
+        stored(rng, row, (BATCHES, UNITS), STATE_SCALE),
+        *(one(parts.norm and gate, row, (UNITS,), NORM_SCALE) for gate in gates),
+        float32(0),
+        float32(0),
+        *[float32(INTERMEDIATE)] * 4,
+        int32(0),
+        float32(1 / 128 if parts.output else scales[2]),
+    ]
+
+
+def outputs_of(arguments: Sequence[Value]) -> list[Operand]:
+    return [arguments[18][0], arguments[19][0], arguments[18][0]]
+
+
+def as_floats(arguments: Sequence[Value]) -> list[Value]:
+    """The arguments of LSTM with the same real values."""
+    out: list[Value] = []
+    for operand, value in arguments[:24]:
+        if value is None:
+            out.append((tensor(T.TENSOR_FLOAT32, operand.dimensions), None))
+        else:
+            out.append(real((np.asarray(value, np.float64) - operand.zero_point) * operand.scale))
+    return [*out[:20], int32(4), arguments[24], arguments[25], *out[20:]]
+
+
+CELLS = [
+    Parts(input_gate=True, norm=False),
+    Parts(input_gate=False, norm=False),
+    Parts(input_gate=True, norm=False, peephole=True),
+    Parts(input_gate=False, norm=False, peephole=True, output=3),
+    Parts(input_gate=True, norm=True),
+    Parts(input_gate=True, norm=True, peephole=True, output=6),
+    Parts(input_gate=False, norm=True, output=3),
+]
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.parametrize("parts", CELLS)
+def test_agrees_with_the_cell_in_floats(parts: Parts, clipped: bool) -> None:
+    arguments = quantized_cell(np.random.default_rng(0), parts)
+    if clipped:
+        arguments[24:26] = float32(0.5), float32(0.25)
+    copied, state, out = run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))
+    _, hidden, real_state, _ = run(Op.LSTM, as_floats(arguments), floats((), (), (), ()))
+    np.testing.assert_array_equal(copied, out)
+    operand = arguments[18][0]
+    # a gate is off by a few of its steps of 2^-12
+    np.testing.assert_allclose(state * STATE_SCALE, real_state, atol=6e-3)
+    if clipped:
+        assert np.abs(state).max() == 0.5 / STATE_SCALE
+    if clipped and parts.output:
+        # the limit is 0.25 / scale of the projection weights, on stored values, which the file has instead of real ones
+        assert np.abs(out.astype(int)).max() <= 0.25 * 128
+    else:
+        np.testing.assert_allclose((out.astype(int) - operand.zero_point) * operand.scale, hidden, atol=2.5e-2)
+
+
+def test_hidden_zero_point_is_subtracted_and_taken_back_by_the_projection() -> None:
+    arguments = quantized_cell(np.random.default_rng(1), Parts(input_gate=True, norm=False, output=3))
+    plain = run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))[2]
+    arguments[30] = int32(256 + 7)  # only the low byte counts
+    np.testing.assert_array_equal(run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))[2], plain)
+    straight = quantized_cell(np.random.default_rng(1), Parts(input_gate=True, norm=False))
+    plain = run(Op.QUANTIZED_LSTM, straight, outputs_of(straight))[2]
+    straight[30] = int32(7)
+    np.testing.assert_array_equal(run(Op.QUANTIZED_LSTM, straight, outputs_of(straight))[2], plain - 7)
+
+
+def test_omitted_clips_are_none() -> None:
+    arguments = quantized_cell(np.random.default_rng(2), Parts(input_gate=True, norm=True, output=3))
+    plain = run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))
+    arguments[24:26] = (Operand(T.FLOAT32), None), (Operand(T.FLOAT32), None)
+    for one, other in zip(run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments)), plain, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def symm16(shape: Sequence[int], scale: float) -> Value:
+    return tensor(T.TENSOR_QUANT16_SYMM, shape, scale), np.ones(shape)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({19: symm16((BATCHES, UNITS), 0.0005)}, "cell_state_in has scale 0.0005; it must be a power of two"),
+        ({19: symm16((BATCHES, UNITS), 2**-8)}, r"cell_state_in has scale 2\^-8; it must be in 2\^-15\.\.2\^-9"),
+        ({19: symm16((BATCHES, UNITS), 2**-16)}, r"cell_state_in has scale 2\^-16"),
+        ({19: symm16((BATCHES, 3), 2**-11)}, r"cell_state_in has shape \[2, 3\]; it must be \[2, 4\]"),
+        ({20: symm16((3,), 2**-15)}, r"input_layer_norm_weights has shape \[3\]"),
+        ({22: (tensor(T.TENSOR_QUANT16_SYMM, (0,), 1), None)}, "cannot be given without cell_layer_norm_weights"),
+        ({24: float32(-1)}, "cell_clip must be >= 0"),
+        ({27: float32(0)}, "forget_intermediate_scale is 0; it must be > 0"),
+        ({28: float32(1e-40)}, r"scales give a multiplier of .*; it must be below 2\^31"),
+        ({31: float32(0)}, "hidden_state_scale is 0; it must be > 0"),
+    ],
+)
+def test_broken_constraint_fails_the_run(changes: dict[int, Value], complaint: str) -> None:
+    arguments = quantized_cell(np.random.default_rng(0), Parts(input_gate=True, norm=True, output=3))
+    outputs = [replace(output, dimensions=()) for output in outputs_of(arguments)]
+    with pytest.raises(HalError, match=complaint):
+        run(Op.QUANTIZED_LSTM, [changes.get(i, value) for i, value in enumerate(arguments)], outputs)
+
+
+@settings(max_examples=25, deadline=None)
+@given(generators, st.booleans(), st.booleans(), st.sampled_from([None, 3, 6]))
+def test_agrees_with_litert(rng: np.random.Generator, input_gate: bool, norm: bool, output: int | None) -> None:
+    arguments = quantized_cell(rng, Parts(input_gate, norm, output=output))
+    ours = run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))[2]
+    inputs = [quantized_input(value, i in {18, 19}) for i, value in enumerate(arguments[:24])]
+    options = schema().LSTMOptionsT()
+    options.fusedActivationFunction, options.cellClip, options.projClip = 4, 0.0, 0.0
+    gate, hidden = tensor(T.TENSOR_QUANT16_SYMM, (1,), INTERMEDIATE), T.TENSOR_QUANT8_ASYMM_SIGNED
+    intermediates = [*[gate] * 4, tensor(hidden, (1,), float(np.asarray(arguments[31][1])))]
+    theirs = litert("LSTM", options, inputs, [arguments[18][0]], intermediates)[0]
+    np.testing.assert_array_equal(ours, theirs)
+
+
+DTYPES = {
+    T.TENSOR_QUANT8_ASYMM: np.uint8,
+    T.TENSOR_QUANT8_ASYMM_SIGNED: np.int8,
+    T.TENSOR_QUANT8_SYMM: np.int8,
+    T.TENSOR_QUANT16_SYMM: np.int16,
+    T.TENSOR_INT32: np.int32,
+}
+
+
+def quantized_input(value: Value, is_state: bool = False) -> Input:
+    operand, stored_ = value
+    if stored_ is None:
+        return None
+    array = np.asarray(stored_, DTYPES[T(operand.type)])
+    return (operand, State(array) if is_state else array)
+
+
+# ---- QUANTIZED_16BIT_LSTM -------------------------------------------------------------------------------
+
+
+def cell_16bit(rng: np.random.Generator, batches: int, inputs: int, units: int) -> list[Value]:
+    """The arguments of QUANTIZED_16BIT_LSTM."""
+    scale, zero_point = 1 / 50, int(rng.integers(0, 256))
+    byte = T.TENSOR_QUANT8_ASYMM
+    return [
+        stored(rng, byte, (batches, inputs), 1 / 128, 128),
+        *(stored(rng, byte, (units, inputs), scale, zero_point) for _ in range(4)),
+        *(stored(rng, byte, (units, units), scale, zero_point) for _ in range(4)),
+        *(stored(rng, T.TENSOR_INT32, (units,), float(np.float32(scale)) / 128) for _ in range(4)),
+        stored(rng, T.TENSOR_QUANT16_SYMM, (batches, units), 2**-11),
+        stored(rng, byte, (batches, units), 1 / 128, 128),
+    ]
+
+
+def run_16bit(arguments: Sequence[Value]) -> list[AnyArray]:
+    return run(Op.QUANTIZED_16BIT_LSTM, arguments, [arguments[13][0], arguments[14][0]])
+
+
+def test_16bit_cell_by_hand() -> None:
+    # All weights are 0 (their zero point) and biases too: each gate is 1/2, the fresh value 0, so half the state stays.
+    byte, shape = T.TENSOR_QUANT8_ASYMM, (1, 1)
+    weights: Value = (tensor(byte, shape, 0.5, 3), [[3]])
+    bias: Value = (tensor(T.TENSOR_INT32, (1,), 0.5 / 128), [0])
+    state: Value = (tensor(T.TENSOR_QUANT16_SYMM, shape, 2**-11), [[4096]])  # 2.0
+    one: Value = (tensor(byte, shape, 1 / 128, 128), [[255]])
+    made, out = run_16bit([one, *[weights] * 8, *[bias] * 4, state, one])
+    assert made.item() == 2048  # 1.0
+    # 1/2 * tanh(1) = 0.3808, in steps of 1/128: 48.7
+    assert out.item() == 128 + 49
+
+
+@pytest.mark.parametrize(
+    ("position", "operand", "complaint"),
+    [
+        (0, tensor(T.TENSOR_QUANT8_ASYMM, (2, 3), 1 / 64, 128), "input has scale 0.015625, zero point 128; it must"),
+        (
+            14,
+            tensor(T.TENSOR_QUANT8_ASYMM, (2, 4), 1 / 128, 0),
+            "prev_output has scale 0.0078125, zero point 0; it must",
+        ),
+        (3, tensor(T.TENSOR_QUANT8_ASYMM, (4, 3), 1 / 50, 255), "input_to_cell_weights has scale 0.02, zero point 255"),
+        (11, tensor(T.TENSOR_INT32, (4,), 1), "cell_bias has scale 1"),
+        (13, tensor(T.TENSOR_QUANT16_SYMM, (2, 4), 2**-10), r"prev_cell_state has scale 2\^-10; it must be 2\^-11"),
+        (13, tensor(T.TENSOR_QUANT16_SYMM, (2, 3), 2**-11), "prev_cell_state has shape"),
+        (7, tensor(T.TENSOR_QUANT8_ASYMM, (4, 3), 1 / 50, 7), r"recurrent_to_cell_weights has shape \[4, 3\]"),
+        (9, tensor(T.TENSOR_INT32, (3,), 1 / 6400), r"input_gate_bias has shape \[3\]"),
+    ],
+)
+def test_broken_constraint_fails_the_16bit_run(position: int, operand: Operand, complaint: str) -> None:
+    arguments = cell_16bit(np.random.default_rng(0), 2, 3, 4)
+    outputs = [replace(arguments[i][0], dimensions=()) for i in (13, 14)]
+    run(Op.QUANTIZED_16BIT_LSTM, arguments, outputs)
+    arguments[position] = (operand, np.ones(operand.dimensions))
+    with pytest.raises(HalError, match=complaint):
+        run(Op.QUANTIZED_16BIT_LSTM, arguments, outputs)
+
+
+@settings(max_examples=25, deadline=None)
+@given(generators, sizes, sizes, sizes)
+def test_16bit_agrees_with_litert(rng: np.random.Generator, batches: int, inputs: int, units: int) -> None:
+    arguments = cell_16bit(rng, batches, inputs, units)
+    state, out = run_16bit(arguments)
+    # TFLite's gates are input, cell, forget, output, in one matrix; CpuRef's docstring says why recurrent comes first
+    rows = [np.concatenate([arguments[4 + g][1], arguments[g][1]], axis=1) for g in (1, 3, 2, 4)]
+    biases = np.concatenate([np.asarray(arguments[8 + g][1]) for g in (1, 3, 2, 4)])
+    weights, bias = arguments[1][0], arguments[9][0]
+    theirs = litert(
+        "LSTM",
+        _basic(),
+        [
+            quantized_input(arguments[0]),
+            quantized_input(arguments[14], True),
+            quantized_input((replace(weights, dimensions=(4 * units, inputs + units)), np.concatenate(rows))),
+            quantized_input((replace(bias, dimensions=(4 * units,)), biases)),
+            quantized_input(arguments[13], True),
+        ],
+        [
+            arguments[14][0],
+            arguments[13][0],
+            tensor(T.TENSOR_QUANT8_ASYMM, (batches, inputs + units), 1 / 128, 128),
+            tensor(T.TENSOR_QUANT16_SYMM, (batches, 4 * units), 2**-12),
+        ],
+    )
+    np.testing.assert_array_equal(out, theirs[0])
+    np.testing.assert_array_equal(state, theirs[1])
+
+
+def _basic() -> object:
+    options = schema().LSTMOptionsT()
+    options.kernelType, options.fusedActivationFunction = schema().LSTMKernelType.BASIC, 4
+    options.cellClip = options.projClip = 0.0
+    return options
