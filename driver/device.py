@@ -12,7 +12,7 @@ from driver.compilation import Compiler
 from driver.deadline import Deadline
 from driver.graph import graphs
 from driver.prepared_model import PreparedModel
-from driver.scheduler import Scheduler
+from driver.scheduler import Queues, Scheduler
 from driver.validation.model import validate_model
 from driver.validation.preparation import validate_hints, validate_preparation
 from nnhal.errors import HalError, general_failure
@@ -58,16 +58,17 @@ Callback = Callable[[Outcome], None]
 """IPreparedModelCallback.notify: called exactly once for each preparation, from any thread."""
 
 _DEFAULT_CONFIG = PrepareModelConfig()
+_QUEUES = Queues(preparations=256, executions=1024)
 
 
 class Device:
     """One device: an ordered list of backends and the threads that serve it. Thread safe. Close it when done."""
 
-    def __init__(self, name: str, backends: Sequence[Backend]) -> None:
+    def __init__(self, name: str, backends: Sequence[Backend], queues: Queues = _QUEUES) -> None:
         self.name = name
         self.backends = tuple(backends)
         self._by_id = {backend.id: backend for backend in self.backends}
-        self._scheduler = Scheduler(os.cpu_count() or 1, _PREPARING_THREADS)
+        self._scheduler = Scheduler(os.cpu_count() or 1, _PREPARING_THREADS, queues)
 
     def close(self) -> None:
         """Finishes the preparations that are queued and ends the device's threads."""

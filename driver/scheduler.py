@@ -10,10 +10,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from driver.deadline import Deadline
-from nnhal.errors import general_failure, missed_deadline
-from nnhal.types import OMITTED
+from nnhal.errors import HalError, general_failure, missed_deadline
+from nnhal.types import OMITTED, ErrorKind, ErrorStatus
 
 _log = logging.getLogger(__name__)
 
@@ -25,11 +26,25 @@ def _key(priority: int, deadline: Deadline, number: int) -> Key:
     return (-priority, deadline.at_ns if deadline.at_ns != OMITTED else 2**63, number)
 
 
-class Gate:
-    """Lets at most `width` executions run at once."""
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """How many may wait for their turn."""
 
-    def __init__(self, width: int) -> None:
+    preparations: int
+    executions: int
+
+
+def _full(limit: str, length: int) -> HalError:
+    reason = f"{length} wait for their turn already (limit {limit})"
+    return HalError(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, reason, kind=ErrorKind.LIMIT, limit=limit)
+
+
+class Gate:
+    """Lets at most `width` executions run at once, and at most `queue` wait."""
+
+    def __init__(self, width: int, queue: int) -> None:
         self._free = width
+        self._queue = queue
         self._lock = threading.Lock()
         self._waiting: list[tuple[Key, threading.Event]] = []
         self._numbers = itertools.count()
@@ -39,7 +54,8 @@ class Gate:
         """Waits for a turn and holds it.
 
         Raises:
-            HalError: MISSED_DEADLINE_TRANSIENT: the turn did not come in time.
+            HalError: MISSED_DEADLINE_TRANSIENT: the turn did not come in time; RESOURCE_EXHAUSTED_TRANSIENT: too many
+                wait already.
         """
         self._enter(priority, deadline)
         try:
@@ -52,6 +68,8 @@ class Gate:
             if self._free > 0:
                 self._free -= 1
                 return
+            if len(self._waiting) >= self._queue:
+                raise _full("queued_executions", self._queue)
             turn = threading.Event()
             entry = (_key(priority, deadline, next(self._numbers)), turn)
             heapq.heappush(self._waiting, entry)
@@ -78,8 +96,9 @@ class Gate:
 class Scheduler:
     """Owns the threads of one device. Use as a context manager, or call `close`."""
 
-    def __init__(self, executions: int, preparations: int) -> None:
-        self.gate = Gate(executions)
+    def __init__(self, executions: int, preparations: int, queues: Queues) -> None:
+        self.gate = Gate(executions, queues.executions)
+        self._queue = queues.preparations
         self._jobs: list[tuple[Key, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()
@@ -94,11 +113,13 @@ class Scheduler:
         """Queues a job for the preparing threads. A job answers for its own errors.
 
         Raises:
-            HalError: GENERAL_FAILURE: the device is shutting down.
+            HalError: GENERAL_FAILURE: the device is shutting down; RESOURCE_EXHAUSTED_TRANSIENT: too many wait already.
         """
         with self._changed:
             if self._closed:
                 raise general_failure("the device is shutting down")
+            if len(self._jobs) >= self._queue:
+                raise _full("queued_preparations", self._queue)
             heapq.heappush(self._jobs, (_key(priority, deadline, next(self._numbers)), job))
             self._changed.notify()
 

@@ -1,19 +1,22 @@
 """Device: IDevice over the contract."""
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import grpc
 
+from driver.deadline import now_ns
 from driver.device import Device
 from nnhal import wire
 from nnhal.errors import HalError, invalid_argument
-from nnhal.types import HAL_HASH, HAL_VERSION, Model, PrepareModelConfig
+from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, Model, PrepareModelConfig
 from nnhal.v1 import device_pb2, device_pb2_grpc, types_pb2
+from service.limits import Limits
 from service.memory import read_memory
 from service.preparation import PreparationStream
 from service.rpc import absolute_deadline, answering, internal
 from service.sessions import Session, Sessions
-from service.settings import Settings
 from service.stream import ResponseStream, Send
 
 PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareModelWithConfigRequest
@@ -22,11 +25,11 @@ PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareModelWithCon
 class DeviceServicer(device_pb2_grpc.DeviceServicer):
     """The RPCs."""
 
-    def __init__(self, device: Device, sessions: Sessions, executor: Executor, settings: Settings) -> None:
-        self._devices = {device.name: device, "": device}
+    def __init__(self, devices: Sequence[Device], sessions: Sessions, executor: Executor, limits: Limits) -> None:
+        self._devices = {device.name: device for device in devices} | {"": devices[0]}
         self._sessions = sessions
         self._executor = executor
-        self._settings = settings
+        self._limits = limits
 
     def _device(self, name: str) -> Device:
         if name not in self._devices:
@@ -115,7 +118,8 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         )
 
     def _model(self, session: Session, message: types_pb2.Model) -> Model:
-        return wire.to_model(message, lambda pool: read_memory(session, pool, self._settings.max_inline_bytes))
+        self._limits.hold_model(message)
+        return wire.to_model(message, lambda pool: read_memory(session, pool))
 
     @answering
     def PrepareModel(  # type: ignore[override]
@@ -160,7 +164,11 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         session = self._sessions.get(request.session)
-        stream = PreparationStream(session, ResponseStream(context, send), self._executor)
+        longest = now_ns() + self._limits["preparation_seconds"] * 10**9
+        limited = config.deadline_ns == OMITTED or config.deadline_ns > longest
+        if limited:
+            config = replace(config, deadline_ns=longest)
+        stream = PreparationStream(session, ResponseStream(context, send), self._executor, limited=limited)
         try:
             device = self._device(request.device)
             cancellation = device.prepare_model(self._model(session, request.model), stream.notify, config)

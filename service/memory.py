@@ -9,8 +9,9 @@ import grpc
 import numpy as np
 
 from nnhal.errors import HalError, invalid_argument
-from nnhal.types import PROT_READ, PROT_WRITE, Bytes, ErrorKind, ErrorStatus, Memory, UnsetUnion
+from nnhal.types import PROT_READ, PROT_WRITE, Bytes, ErrorStatus, Memory, UnsetUnion
 from nnhal.v1 import memory_pb2, memory_pb2_grpc, types_pb2
+from service.limits import Limits, MemoryQuota
 from service.rpc import abort, answering, internal
 from service.sessions import Session, Sessions
 
@@ -81,22 +82,14 @@ class Digests:
             self._known[(identity, memory.sha256)] = memory
 
 
-def read_memory(session: Session, message: types_pb2.Memory, max_inline: int) -> Memory | UnsetUnion:
+def read_memory(session: Session, message: types_pb2.Memory) -> Memory | UnsetUnion:
     """The pool behind a Memory message.
 
     Raises:
-        HalError: INVALID_ARGUMENT: unknown handle, memory not complete; RESOURCE_EXHAUSTED_PERSISTENT: too many inline
-            bytes.
+        HalError: INVALID_ARGUMENT: unknown handle, memory not complete.
     """
     match message.WhichOneof("memory"):
         case "inline":
-            if len(message.inline) > max_inline:
-                raise HalError(
-                    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
-                    f"{len(message.inline)} inline bytes; at most {max_inline}: use a Memory object",
-                    kind=ErrorKind.LIMIT,
-                    limit="max_inline_bytes",
-                )
             return Memory.of(message.inline)
         case "mapped":
             mapped = message.mapped
@@ -110,8 +103,10 @@ def read_memory(session: Session, message: types_pb2.Memory, max_inline: int) ->
 class MemoryServicer(memory_pb2_grpc.MemoryServiceServicer):
     """The RPCs."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, limits: Limits, quota: MemoryQuota) -> None:
         self._sessions = sessions
+        self._limits = limits
+        self._quota = quota
         self._digests = Digests()
 
     @answering
@@ -122,11 +117,13 @@ class MemoryServicer(memory_pb2_grpc.MemoryServiceServicer):
         session = self._sessions.get(request.session)
         if request.size <= 0:
             raise invalid_argument(f"size is {request.size}; it must be > 0")
+        self._limits.hold("pool_bytes", request.size, "the memory would have")
         if len(request.sha256) not in (0, 32):
             raise invalid_argument(f"sha256 has {len(request.sha256)} bytes; it must have 32 or none")
         memory = self._digests.find(session.identity, request.sha256, request.size) if request.sha256 else None
         if memory is None:
-            memory = _allocated(request.size, request.sha256)
+            memory = MemoryObject(_allocated(request.size), request.sha256)
+            self._quota.charge(session.identity, memory.buffer)
         return memory_pb2.CreateMemoryResponse(
             memory=session.add(memory), complete=memory.complete and bool(request.sha256)
         )
@@ -170,8 +167,8 @@ class MemoryServicer(memory_pb2_grpc.MemoryServiceServicer):
         return buffer[request.offset : request.offset + length]
 
 
-def _allocated(size: int, sha256: bytes) -> MemoryObject:
+def _allocated(size: int) -> Bytes:
     try:
-        return MemoryObject(np.zeros(size, np.uint8), sha256)
+        return np.zeros(size, np.uint8)
     except (MemoryError, ValueError):  # numpy refuses impossible sizes with a ValueError
         raise HalError(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, f"no memory for {size} bytes") from None

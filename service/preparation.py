@@ -6,10 +6,11 @@ It holds no thread while the work goes on.
 import threading
 import time
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from driver.device import Outcome
 from nnhal import wire
-from nnhal.errors import HalError, SessionLostError
+from nnhal.errors import HalError
 from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2
 from service.log import event
@@ -18,14 +19,21 @@ from service.stream import ResponseStream
 
 Stream = ResponseStream[device_pb2.PrepareModelEvent]
 
+_MISSED = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
+
 
 class PreparationStream:
-    """One stream. The device's callback may come at any time, from any thread; what it brings waits for `launched`."""
+    """One stream. The device's callback may come at any time, from any thread; what it brings waits for `launched`.
 
-    def __init__(self, session: Session, stream: Stream, executor: Executor) -> None:
+    Args:
+        limited: the deadline is the service's limit, not the client's wish.
+    """
+
+    def __init__(self, session: Session, stream: Stream, executor: Executor, *, limited: bool) -> None:
         self._session = session
         self._stream = stream
         self._executor = executor
+        self._limited = limited
         self._started = time.perf_counter()
         self._lock = threading.Lock()
         self._launched = False
@@ -33,6 +41,8 @@ class PreparationStream:
 
     def notify(self, outcome: Outcome) -> None:
         """The device's callback. Never blocks its caller on the client."""
+        if self._limited and outcome.status in _MISSED:
+            outcome = replace(outcome, reason=f"{outcome.reason} (limit preparation_seconds)")
         with self._lock:
             self._outcome = outcome
             ready = self._launched
@@ -57,7 +67,12 @@ class PreparationStream:
 
     def _finish(self, outcome: Outcome) -> None:
         """Notifies, unless the client has gone; a model that it did not get is let go."""
-        handle = self._handle(outcome) if self._stream.active else b""
+        handle = b""
+        if self._stream.active:
+            try:
+                handle = self._handle(outcome)
+            except HalError as error:
+                outcome = Outcome.of(error)
         if handle or outcome.prepared_model is None:
             delivered = self._stream.send(device_pb2.PrepareModelEvent(notify=self._message(outcome, handle)))
             if not delivered:
@@ -66,13 +81,14 @@ class PreparationStream:
         self._stream.end()
 
     def _handle(self, outcome: Outcome) -> bytes:
-        """A handle for the prepared model; empty where there is none, or where the session has ended."""
+        """A handle for the prepared model; empty where there is none.
+
+        Raises:
+            HalError: the session has ended, or has all the models that it may have.
+        """
         if outcome.prepared_model is None:
             return b""
-        try:
-            return self._session.add(outcome.prepared_model)
-        except SessionLostError:
-            return b""
+        return self._session.add(outcome.prepared_model, "prepared_models")
 
     def _message(self, outcome: Outcome, handle: bytes = b"") -> device_pb2.Notify:
         prepared = outcome.prepared_model

@@ -6,6 +6,7 @@ The table stands in the contract, error.proto. Also here: deadlines of calls, an
 import functools
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -85,7 +86,8 @@ def answering(method: Method) -> Method:
         except HalError as raised:
             error = raised
         except Exception as raised:
-            error = internal(raised)
+            # reading from a stream whose client has gone raises, and nobody is there to be told
+            error = internal(raised) if context.is_active() else general_failure("the client has gone")
         abort(context, error)
 
     return call  # type: ignore[return-value]
@@ -117,6 +119,24 @@ def complete(servicer: Callable[..., T]) -> Callable[..., T]:
         if not method.startswith("_") and not _is_offered(servicer, method)
     }
     return type(servicer.__name__, (servicer,), missing)
+
+
+class _OnPool:
+    """A handler that grpc runs on a thread pool of its own."""
+
+    def __init__(self, method: Callable[..., Any], pool: ThreadPoolExecutor) -> None:
+        self.experimental_thread_pool = pool
+        self._method = method
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._method(*arguments)
+
+
+def on_pool(servicer: T, pool: ThreadPoolExecutor, *methods: str) -> T:
+    """Moves methods that wait for their client to another pool, so that slow clients cannot take all threads."""
+    for method in methods:
+        setattr(servicer, method, _OnPool(getattr(servicer, method), pool))
+    return servicer
 
 
 def _is_offered(servicer: type, method: str) -> bool:

@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from driver.backends import registry
 from driver.device import Device
+from driver.scheduler import Queues
 from nnhal.v1 import (
     buffer_pb2,
     buffer_pb2_grpc,
@@ -36,10 +37,11 @@ from nnhal.v1 import (
     session_pb2_grpc,
 )
 from service.device import DeviceServicer
+from service.limits import Limits, MemoryQuota
 from service.log import event
 from service.memory import MemoryServicer
 from service.prepared_model import PreparedModelServicer
-from service.rpc import complete
+from service.rpc import complete, on_pool
 from service.session import SessionServicer
 from service.sessions import Sessions
 from service.settings import Settings
@@ -72,23 +74,29 @@ class Server:
             if not settings.insecure and not is_local(address):
                 raise ValueError(f"{address} can be reached from other machines; without TLS that needs --insecure")
         self._settings = settings
-        self._device = Device(settings.device, registry.create(settings.backends))
-        self._sessions = Sessions(settings.session_grace_s)
+        self._limits = Limits(settings.limits)
+        queues = Queues(self._limits["queued_preparations"], self._limits["queued_executions"])
+        self._devices = [Device(name, registry.create(settings.backends), queues) for name in settings.devices]
+        self._sessions = Sessions(settings.session_grace_s, self._limits)
         self._executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="nnhal-call")
+        self._transfers = ThreadPoolExecutor(settings.transfers, thread_name_prefix="nnhal-transfer")
         self._health = health.HealthServicer(experimental_non_blocking=True)
-        self._server = grpc.server(self._executor, options=_options(settings))
+        self._server = grpc.server(self._executor, options=_options(settings, self._limits))
         self._register()
         self.addresses: tuple[str, ...] = ()
 
     def _register(self) -> None:
-        server, sessions, settings = self._server, self._sessions, self._settings
+        server, sessions, limits, executor = self._server, self._sessions, self._limits, self._executor
+        quota = MemoryQuota(limits)
         device_pb2_grpc.add_DeviceServicer_to_server(
-            complete(DeviceServicer)(self._device, sessions, self._executor, settings), server
+            complete(DeviceServicer)(self._devices, sessions, executor, limits), server
         )
-        session_pb2_grpc.add_SessionServicer_to_server(SessionServicer(sessions, self._executor, settings), server)
-        memory_pb2_grpc.add_MemoryServiceServicer_to_server(MemoryServicer(sessions), server)
+        session_pb2_grpc.add_SessionServicer_to_server(SessionServicer(sessions, executor, limits), server)
+        memory_pb2_grpc.add_MemoryServiceServicer_to_server(
+            on_pool(MemoryServicer(sessions, limits, quota), self._transfers, "Upload", "Read"), server
+        )
         prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
-            complete(PreparedModelServicer)(sessions, settings), server
+            complete(PreparedModelServicer)(sessions, limits, quota), server
         )
         execution_pb2_grpc.add_ExecutionServicer_to_server(complete(execution_pb2_grpc.ExecutionServicer)(), server)
         burst_pb2_grpc.add_BurstServicer_to_server(complete(burst_pb2_grpc.BurstServicer)(), server)
@@ -108,7 +116,12 @@ class Server:
         self._server.start()
         for name in ("", *_SERVICES):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        event("serving", addresses=",".join(self.addresses), device=self._device.get_version_string())
+        event(
+            "serving",
+            addresses=",".join(self.addresses),
+            devices=",".join(self._settings.devices),
+            version=self._devices[0].get_version_string(),
+        )
 
     def stop(self) -> None:
         """Ends gracefully: no new calls, running ones have their grace, then every session and thread is ended."""
@@ -117,8 +130,10 @@ class Server:
         # the streams of sessions would hold the server until the grace is over: end them first
         self._sessions.close()
         self._server.stop(self._settings.stop_grace_s).wait()
-        self._device.close()
+        for device in self._devices:
+            device.close()
         self._executor.shutdown()
+        self._transfers.shutdown()
         event("stopped")
 
     def __enter__(self) -> "Server":
@@ -186,11 +201,11 @@ def _bind(server: grpc.Server, address: str) -> int:
     return port
 
 
-def _options(settings: Settings) -> list[tuple[str, int]]:
+def _options(settings: Settings, limits: Limits) -> list[tuple[str, int]]:
     ping = int(settings.keepalive_s * 1e3)
     return [
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.max_receive_message_length", limits["message_bytes"]),
+        ("grpc.max_send_message_length", limits["message_bytes"]),
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_time_ms", ping),
         ("grpc.keepalive_timeout_ms", ping),

@@ -5,10 +5,10 @@ from concurrent.futures import Executor
 import grpc
 
 from nnhal.v1 import session_pb2, session_pb2_grpc
+from service.limits import Limits
 from service.log import event
 from service.rpc import answering
 from service.sessions import ANONYMOUS, Session, Sessions
-from service.settings import Settings
 from service.stream import ResponseStream, Send
 
 SERVICE_VERSION = "0.1.0"
@@ -17,10 +17,10 @@ SERVICE_VERSION = "0.1.0"
 class SessionServicer(session_pb2_grpc.SessionServicer):
     """The RPCs."""
 
-    def __init__(self, sessions: Sessions, executor: Executor, settings: Settings) -> None:
+    def __init__(self, sessions: Sessions, executor: Executor, limits: Limits) -> None:
         self._sessions = sessions
         self._executor = executor
-        self._settings = settings
+        self._limits = limits
 
     @answering
     def Open(  # type: ignore[override]
@@ -54,12 +54,9 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
     def _opened(self, session: Session) -> session_pb2.SessionOpened:
         return session_pb2.SessionOpened(
             session=session.token,
-            grace_ns=int(self._settings.session_grace_s * 1e9),
+            grace_ns=int(self._sessions.grace_s * 1e9),
             service_version=SERVICE_VERSION,
-            limits={
-                "max_message_bytes": self._settings.max_message_bytes,
-                "max_inline_bytes": self._settings.max_inline_bytes,
-            },
+            limits=self._limits,
         )
 
     @answering

@@ -10,11 +10,14 @@ import itertools
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorKind, ErrorStatus
+from service.limits import Limits
 from service.log import event
 
 HANDLE_BYTES = 16
@@ -23,6 +26,13 @@ ANONYMOUS = "anonymous"
 """The identity of clients that are not told apart."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    label: str
+    thing: object
+    limit: str
 
 
 class Session:
@@ -34,35 +44,45 @@ class Session:
         identity: whose session it is.
     """
 
-    def __init__(self, name: str, identity: str) -> None:
+    def __init__(self, name: str, identity: str, limits: Limits | None = None) -> None:
         self.token = secrets.token_bytes(HANDLE_BYTES)
         self.name = name
         self.identity = identity
+        self._limits = limits or Limits()
         self.attachments = 0
         self.expires_at = 0.0
         self.closed = False
-        self._objects: dict[bytes, tuple[str, object]] = {}
+        self._objects: dict[bytes, _Entry] = {}
+        self._counts: Counter[str] = Counter()
         self._numbers = itertools.count(1)
         self._listeners: list[Callable[[str], None]] = []
         self._why = ""
         self._lock = threading.Lock()
 
-    def add(self, thing: object) -> bytes:
+    def add(self, thing: object, limit: str = "") -> bytes:
         """Takes an object over; gives its handle.
 
+        Args:
+            limit: name of the limit on objects of this kind, if there is one besides `objects`.
+
         Raises:
-            HalError: SESSION_LOST: the session has ended meanwhile.
+            HalError: SESSION_LOST: the session has ended meanwhile; a limit of the session.
         """
         handle = secrets.token_bytes(HANDLE_BYTES)
         with self._lock:
             if self.closed:
                 raise session_lost()
-            self._objects[handle] = (f"{self.name}.{next(self._numbers)}", thing)
+            self._limits.hold("objects", len(self._objects) + 1, "the session would have")
+            if limit:
+                self._limits.hold(limit, self._counts[limit] + 1, "the session would have")
+                self._counts[limit] += 1
+            self._objects[handle] = _Entry(f"{self.name}.{next(self._numbers)}", thing, limit)
         return handle
 
     def label(self, handle: bytes) -> str:
         """What logs call an object: handles are secret."""
-        return self._objects.get(handle, ("", None))[0]
+        entry = self._objects.get(handle)
+        return entry.label if entry else ""
 
     def get(self, handle: bytes, kind: type[T]) -> T:
         """The object behind a handle.
@@ -70,18 +90,19 @@ class Session:
         Raises:
             HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE; the same whatever is wrong with the handle.
         """
-        thing = self._objects.get(handle, ("", None))[1]
-        if not isinstance(thing, kind):
+        entry = self._objects.get(handle)
+        if entry is None or not isinstance(entry.thing, kind):
             raise HalError(
                 ErrorStatus.INVALID_ARGUMENT, "no such object in this session", kind=ErrorKind.UNKNOWN_HANDLE
             )
-        return thing
+        return entry.thing
 
     def release(self, handles: Iterable[bytes]) -> None:
         """Lets objects go; unknown handles are passed over."""
         with self._lock:
             for handle in handles:
-                self._objects.pop(handle, None)
+                if entry := self._objects.pop(handle, None):
+                    self._counts[entry.limit] -= 1
 
     def when_ended(self, listener: Callable[[str], None]) -> None:
         """Calls a function with the reason when the session ends, or now if it has. It must not block."""
@@ -116,8 +137,9 @@ def session_lost() -> HalError:
 class Sessions:
     """All sessions of a service, and the one thread that ends those whose grace time is over."""
 
-    def __init__(self, grace_s: float) -> None:
+    def __init__(self, grace_s: float, limits: Limits | None = None) -> None:
         self.grace_s = grace_s
+        self._limits = limits or Limits()
         self._sessions: dict[bytes, Session] = {}
         self._numbers = itertools.count(1)
         self._entries = itertools.count()
@@ -132,7 +154,8 @@ class Sessions:
         with self._changed:
             if self._closed:
                 raise HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the service is stopping")
-            session = Session(f"s{next(self._numbers)}", identity)
+            self._limits.hold("sessions", len(self._sessions) + 1, "the service would have")
+            session = Session(f"s{next(self._numbers)}", identity, self._limits)
             session.attachments = 1
             self._sessions[session.token] = session
         return session

@@ -57,6 +57,9 @@ def litert(
             expect.
         outputs: operands of the outputs.
         intermediates: operands that only say how values inside the operator are quantised.
+
+    Returns:
+        The outputs, then the states after the run.
     """
     interpreter_module = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
     interpreter = interpreter_module.Interpreter(
@@ -64,11 +67,13 @@ def litert(
         experimental_op_resolver_type=interpreter_module.OpResolverType.BUILTIN_REF,
     )
     interpreter.allocate_tensors()
-    for i, each in enumerate(inputs):
-        if each is not None and (i == 0 or isinstance(each[1], State)):
-            interpreter.set_tensor(i, np.asarray(each[1].value if isinstance(each[1], State) else each[1]))
+    states = {i: each[1].value for i, each in enumerate(inputs) if each is not None and isinstance(each[1], State)}
+    assert inputs[0] is not None, "the first input is the model's"
+    for i, value in {0: inputs[0][1], **states}.items():
+        interpreter.set_tensor(i, np.asarray(value))
     interpreter.invoke()
-    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+    outputs_at = [detail["index"] for detail in interpreter.get_output_details()]
+    return [interpreter.get_tensor(i) for i in (*outputs_at, *states)]
 
 
 def flatbuffer(

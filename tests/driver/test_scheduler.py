@@ -6,9 +6,11 @@ import time
 import pytest
 
 from driver.deadline import NO_DEADLINE, Deadline, now_ns
-from driver.scheduler import Gate, Scheduler
+from driver.scheduler import Gate, Queues, Scheduler
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus, Priority
+
+QUEUES = Queues(preparations=10, executions=10)
 
 
 def waiting(gate: Gate, count: int) -> None:
@@ -20,7 +22,7 @@ def waiting(gate: Gate, count: int) -> None:
 
 
 def test_turns_come_by_priority_then_deadline_then_arrival() -> None:
-    gate = Gate(1)
+    gate = Gate(1, 100)
     soon, later = Deadline(now_ns() + 10**11), Deadline(now_ns() + 10**12)
     callers = [
         (Priority.LOW, NO_DEADLINE, "low"),
@@ -55,7 +57,7 @@ def test_turns_come_by_priority_then_deadline_then_arrival() -> None:
 
 
 def test_never_more_at_once_than_the_gate_is_wide() -> None:
-    gate = Gate(2)
+    gate = Gate(2, 100)
     inside, most = 0, 0
     lock = threading.Lock()
 
@@ -79,7 +81,7 @@ def test_never_more_at_once_than_the_gate_is_wide() -> None:
 
 
 def test_a_caller_whose_deadline_passes_gives_up_and_harms_nobody() -> None:
-    gate = Gate(1)
+    gate = Gate(1, 100)
     with gate.pass_(Priority.MEDIUM, NO_DEADLINE):
         with pytest.raises(HalError) as caught, gate.pass_(Priority.HIGH, Deadline(now_ns() + 20_000_000)):
             pytest.fail("the gate was taken")
@@ -90,7 +92,7 @@ def test_a_caller_whose_deadline_passes_gives_up_and_harms_nobody() -> None:
 
 
 def test_an_error_inside_frees_the_turn() -> None:
-    gate = Gate(1)
+    gate = Gate(1, 100)
     with pytest.raises(RuntimeError), gate.pass_(Priority.MEDIUM, NO_DEADLINE):
         raise RuntimeError
     with gate.pass_(Priority.MEDIUM, Deadline(now_ns() + 10**9)):
@@ -100,7 +102,7 @@ def test_an_error_inside_frees_the_turn() -> None:
 def test_jobs_run_by_priority() -> None:
     order: list[int] = []
     busy, go = threading.Event(), threading.Event()
-    with Scheduler(executions=1, preparations=1) as scheduler:
+    with Scheduler(executions=1, preparations=1, queues=QUEUES) as scheduler:
 
         def block() -> None:
             busy.set()
@@ -120,7 +122,7 @@ def test_a_job_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixtu
     def fail() -> None:
         raise RuntimeError("broken job")
 
-    with Scheduler(executions=1, preparations=1) as scheduler:
+    with Scheduler(executions=1, preparations=1, queues=QUEUES) as scheduler:
         scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, fail)
         scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, done.set)
         assert done.wait(5)
@@ -129,7 +131,7 @@ def test_a_job_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixtu
 
 def test_closing_ends_the_threads_and_refuses_more() -> None:
     before = threading.active_count()
-    scheduler = Scheduler(executions=1, preparations=3)
+    scheduler = Scheduler(executions=1, preparations=3, queues=QUEUES)
     assert threading.active_count() == before + 3
     scheduler.close()
     assert threading.active_count() == before

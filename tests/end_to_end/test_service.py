@@ -152,11 +152,11 @@ def test_uploads_are_checked_and_found_again(service: Service) -> None:
 def test_too_many_inline_bytes_name_the_limit(service: Service) -> None:
     with raw_session(service.target) as raw:
         model = chain(1)
-        model.pools.add(inline=bytes(raw.opened.limits["max_inline_bytes"] + 1))
+        model.pools.add(inline=bytes(raw.opened.limits["inline_bytes"] + 1))
         events = []
         with pytest.raises(grpc.RpcError) as caught:
             events.extend(raw.device.PrepareModel(prepare_request(raw, model)))
-        assert (detail(caught.value).kind, detail(caught.value).limit) == (ErrorKind.LIMIT, "max_inline_bytes")
+        assert (detail(caught.value).kind, detail(caught.value).limit) == (ErrorKind.LIMIT, "inline_bytes")
 
 
 def test_what_is_not_offered_says_so(service: Service) -> None:

@@ -250,8 +250,10 @@ def test_values_that_are_no_probabilities_are_called_scores(values: list[float])
 
 
 def test_of_equals_the_first_class_comes_first() -> None:
-    rows = rendered(results.best_classes(np.zeros((1, 100)), Operand(OperandType.TENSOR_FLOAT32, (1, 100)), []))
-    assert [row[0] for row in rows[1:]] == ["0", "1", "2", "3", "4"]
+    rows = rendered(
+        results.best_classes(np.arange(100)[np.newaxis] % 2, Operand(OperandType.TENSOR_INT32, (1, 100)), [])
+    )
+    assert [row[0] for row in rows[1:]] == ["1", "3", "5", "7", "9"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,13 @@ def serve(
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Allow addresses that other machines can reach, without TLS.")
     ] = None,
-    device: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the device.")] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Name of a device. May be repeated; the first is the default."),
+    ] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a limit of docs/limits.md. May be repeated.")
+    ] = None,
     embedded: Annotated[
         int | None,
         typer.Option(
@@ -46,7 +52,8 @@ def serve(
     """Run a service until SIGINT or SIGTERM.
 
     Prints `listening on ADDR` for each address as soon as it takes calls. What no option says comes from NNHAL_LISTEN,
-    NNHAL_BACKENDS (JSON lists), NNHAL_INSECURE and NNHAL_DEVICE; else it is 127.0.0.1:50051, CpuRef and nnhal.
+    NNHAL_BACKENDS, NNHAL_DEVICES (JSON lists), NNHAL_LIMITS (a JSON object) and NNHAL_INSECURE; else it is
+    127.0.0.1:50051, CpuRef, nnhal and the defaults of docs/limits.md.
     """
     from service import log
     from service.server import Server, serve_until_told
@@ -56,7 +63,8 @@ def serve(
         "listen": listen,
         "backends": backends.split(",") if backends is not None else None,
         "insecure": insecure,
-        "device": device,
+        "devices": device,
+        "limits": limit and dict(map(_limit, limit)),
     }
     with _private_folder() if embedded is not None else nullcontext() as folder:
         if folder is not None:
@@ -66,6 +74,13 @@ def serve(
             serve_until_told(Server(settings), _announce, embedded)
         except ValueError as error:
             raise CommandError(str(error)) from error
+
+
+def _limit(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not value.isdecimal():
+        raise CommandError(f"{text!r} is no limit: NAME=VALUE is wanted")
+    return name, int(value)
 
 
 def _private_folder() -> TemporaryDirectory[str]:

@@ -96,7 +96,7 @@ def _quantized_hard_swish(call: Call, stored: AnyArray) -> AnyArray:
     share_mantissa, share_exponent = encode(float(np.float32(operand.scale / 128) / np.float32(3 / 32768)))
     share = fine
     if share_exponent > 0:
-        share = saturated(share << (share_exponent - 1), 16)
+        share = saturated(share << min(share_exponent - 1, 16), 16)
     share = product(share, _narrow(share_mantissa), 16)
     if share_exponent > 0:
         share = saturated(share << 1, 16)
@@ -124,9 +124,14 @@ def _quantized_prelu(call: Call) -> AnyArray:
     input_, alpha, output = (call.operand(name) for name in ("input", "alpha", "output"))
     x = call.array("input").astype(np.int64) - input_.zero_point
     slope = call.array("alpha").astype(np.int64) - alpha.zero_point
-    positive = rescale(x, *encode(float(np.float32(input_.scale) / np.float32(output.scale))))
-    negative = rescale(x * slope, *encode(float(np.float32(input_.scale * alpha.scale)) / output.scale))
+    positive = rescale(x, *_capped(float(np.float32(input_.scale) / np.float32(output.scale))))
+    negative = rescale(x * slope, *_capped(float(np.float32(input_.scale * alpha.scale)) / output.scale))
     return _stored(np.where(x >= 0, positive, negative) + output.zero_point, output)
+
+
+def _capped(multiplier: float) -> tuple[int, int]:
+    """A multiplier encoded; from 2^14 on it brings any value but 0 out of range, and more would not fit int64."""
+    return encode(min(multiplier, 2.0**14))
 
 
 def _stored(value: Integers, output: Operand) -> AnyArray:

@@ -65,7 +65,9 @@ def activation_bounds(operand: Operand, activation: int) -> tuple[int, int]:
     low, high = RANGES[OperandType(operand.type)]
 
     def stored(real: float) -> int:
-        return operand.zero_point + round_half_away(float(np.float32(real) / np.float32(operand.scale)))
+        with np.errstate(over="ignore"):
+            steps = float(np.float32(real) / np.float32(operand.scale))
+        return operand.zero_point + round_half_away(min(max(steps, -(2.0**31)), 2.0**31))
 
     lower, upper = _ACTIVATION_LIMITS[activation]
     return (low if lower is None else max(low, stored(lower)), high if upper is None else min(high, stored(upper)))

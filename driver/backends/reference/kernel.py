@@ -5,7 +5,8 @@
         return call.array("input").reshape(...)
 
 A kernel gives its output (or a list of outputs) in the dtype of the declared type. Its arguments have passed the shape
-rule, so it need not check them again. Kernels never write to their inputs.
+rule, so it need not check them again. Kernels never write to their inputs. Infinities and NaN are results like others:
+numpy does not warn of them while a kernel runs.
 """
 
 from collections.abc import Callable
@@ -36,9 +37,10 @@ def kernel(*types: int) -> Callable[[Workload], Workload]:
     """Registers the kernel of one or more operation types."""
 
     def register(function: Workload) -> Workload:
+        quiet = np.errstate(all="ignore")(function)
         for type_ in types:
             assert type_ not in KERNELS, f"operation type {type_} has two kernels"
-            KERNELS[type_] = function
+            KERNELS[type_] = quiet
         return function
 
     return register

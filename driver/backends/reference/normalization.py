@@ -18,10 +18,9 @@ def l2_normalization(call: Call) -> AnyArray:
     if is_quantized(call, "input"):
         return _quantized_l2(call, axis)
     x = floats(call, "input")
-    with np.errstate(over="ignore", invalid="ignore"):
-        norm: Floats = np.sqrt(np.square(x).sum(axis=axis, keepdims=True))
-        np.maximum(norm, np.float32(1e-6), out=norm)
-        return narrowed(call, x / norm)
+    norm: Floats = np.sqrt(np.square(x).sum(axis=axis, keepdims=True))
+    np.maximum(norm, np.float32(1e-6), out=norm)
+    return narrowed(call, x / norm)
 
 
 def _quantized_l2(call: Call, axis: int) -> AnyArray:
@@ -65,10 +64,9 @@ def local_response_normalization(call: Call) -> AnyArray:
     radius = min(call.integer("radius"), x.shape[axis])
     bias, alpha, beta = (np.float32(call.number(name)) for name in ("bias", "alpha", "beta"))
     margins = [(radius, radius) if i == axis else (0, 0) for i in range(x.ndim)]
-    with np.errstate(all="ignore"):
-        squares = np.pad(np.square(x), margins)
-        sums: Floats = sliding_window_view(squares, 2 * radius + 1, axis=axis).sum(axis=-1)
-        return narrowed(call, x * np.power(bias + alpha * sums, -beta))
+    squares = np.pad(np.square(x), margins)
+    sums: Floats = sliding_window_view(squares, 2 * radius + 1, axis=axis).sum(axis=-1)
+    return narrowed(call, x * np.power(bias + alpha * sums, -beta))
 
 
 @kernel(OperationType.INSTANCE_NORMALIZATION)
@@ -76,8 +74,7 @@ def instance_normalization(call: Call) -> AnyArray:
     """(x - mean) * gamma / sqrt(variance + epsilon) + beta over the positions of each channel."""
     image = nhwc(call).astype(np.float32, copy=False)
     gamma, beta, epsilon = (np.float32(call.number(name)) for name in ("gamma", "beta", "epsilon"))
-    with np.errstate(all="ignore"):
-        centred = image - image.mean(axis=(1, 2), keepdims=True)
-        variance: Floats = np.square(centred).mean(axis=(1, 2), keepdims=True)
-        out: Floats = centred * gamma / np.sqrt(variance + epsilon) + beta
+    centred = image - image.mean(axis=(1, 2), keepdims=True)
+    variance: Floats = np.square(centred).mean(axis=(1, 2), keepdims=True)
+    out: Floats = centred * gamma / np.sqrt(variance + epsilon) + beta
     return laid_out(call, narrowed(call, out))

@@ -24,8 +24,7 @@ def average_pool_2d(call: Call) -> AnyArray:
 @kernel(OperationType.L2_POOL_2D)
 def l2_pool_2d(call: Call) -> AnyArray:
     """The root of the mean square of the cells under the window that lie inside the image."""
-    with np.errstate(over="ignore"):
-        squares = np.square(nhwc(call), dtype=np.float32)
+    squares = np.square(nhwc(call), dtype=np.float32)
     return laid_out(call, activated(call, np.sqrt(_mean(squares, pool_window(call)))))
 
 

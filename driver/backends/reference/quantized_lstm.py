@@ -124,10 +124,10 @@ def _normalized(value: Integers) -> Integers:
     total = value.sum(axis=-1, keepdims=True)
     mean = np.sign(total) * ((np.abs(total) << _NORM_BITS) // units)
     variance = (value**2).sum(axis=-1, keepdims=True) * (2**20 // units) - mean**2
-    return rescale((value << _NORM_BITS) - mean, *_inverse_root(variance >> 20))
+    return rescale((value << _NORM_BITS) - mean, *inverse_root(variance >> 20))
 
 
-def _inverse_root(a: Integers) -> tuple[Integers, Integers]:
+def inverse_root(a: Integers) -> tuple[Integers, Integers]:
     """1 / sqrt(a) of int32 values as mantissas and exponents for `rescale`; 1 or less gives 1."""
     large = a >= 2**29
     scaled = np.where(large, a >> 2, np.maximum(a, 2))

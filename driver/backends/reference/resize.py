@@ -55,8 +55,7 @@ def resize_bilinear(call: Call) -> AnyArray:
         half = 1 << (2 * _BITS - 1)
         rounded = np.sign(total) * ((np.abs(total) + half) >> (2 * _BITS))
         return laid_out(call, rounded.astype(DTYPES[type_]))
-    with np.errstate(over="ignore", invalid="ignore"):
-        out = _blended(image.astype(np.float32, copy=False), _samples(rows), _samples(columns), 1)
+    out = _blended(image.astype(np.float32, copy=False), _samples(rows), _samples(columns), 1)
     if type_ == OperandType.TENSOR_QUANT8_ASYMM:
         return laid_out(call, (out + np.float32(0.5)).astype(DTYPES[type_]))
     return laid_out(call, narrowed(call, out))

@@ -121,7 +121,7 @@ def test_hard_swish_of_floats() -> None:
 
 
 @QUANT8
-@pytest.mark.parametrize("scale", [0.01, 3 / 256, 0.1, 1])
+@pytest.mark.parametrize("scale", [0.001, 0.005, 3 / 256, 0.1, 1])
 def test_stored_hard_swish_is_near_the_real_one(type_: T, shift: int, scale: float) -> None:
     stored = np.arange(256) + shift
     real = (stored - 90 - shift) * scale
@@ -130,10 +130,24 @@ def test_stored_hard_swish_is_near_the_real_one(type_: T, shift: int, scale: flo
     assert np.abs(made - wanted).max() <= 1
 
 
+def test_extreme_scales_saturate() -> None:
+    values = [1, 3, 200]  # below zero, zero, above
+    for type_ in (Op.RELU, Op.RELU1, Op.RELU6):
+        assert one(type_, of(U8, values, 1e-40, 3), scale=1e-40, zero_point=3) == [
+            3 if type_ != Op.RELU1 else 1,
+            3,
+            200,
+        ]
+    for scale in (1e3, 1e8, 1e30):
+        assert one(Op.HARD_SWISH, of(U8, values, scale, 3), scale=scale, zero_point=3) == [3, 3, 200]
+        slope = of(U8, [4], scale, 3)
+        assert one(Op.PRELU, of(U8, values, scale, 3), slope, scale=1e-40, zero_point=3) == [0, 3, 255]
+
+
 def test_prelu_of_floats() -> None:
     x, alpha = of(F32, [[2, -2], [NAN, -0.0]]), of(F32, [0.5, 3])
     np.testing.assert_array_equal(one(Op.PRELU, x, alpha), [[2, -6], [NAN, -0.0]])
-    assert np.signbit(one(Op.PRELU, x, alpha)[1][1])
+    assert one(Op.PRELU, of(F32, [0, -0.0]), of(F32, [INF])) == [0, 0]
     assert one(Op.PRELU, of(F16, [-60000, 3]), of(F16, [2, 2])) == [-INF, 3]
     assert one(Op.PRELU, of(F32, [-1]), of(F32, [[1], [2]])) == [[-1], [-2]]
 

@@ -351,14 +351,15 @@ def test_sequence_agrees_with_litert(data: st.DataObject, rng: np.random.Generat
     time_major = data.draw(st.booleans())
     shape = (3, size[0]) if time_major else (size[0], 3)
     weights = [drawn(rng, *shape, size[1]), *cell(rng, parts_, size), *states(rng, size)]
-    norm, outputs = norms(rng, parts_, size[2]), floats((*shape, size[3]))
+    norm, outputs = norms(rng, parts_, size[2]), floats((*shape, size[3]), (), ())
     rest = scalars(activation, cell_clip, proj_clip)
     ours = run(Op.UNIDIRECTIONAL_SEQUENCE_LSTM, [*weights, *rest, boolean(time_major), *norm], outputs)
     options = schema().UnidirectionalSequenceLSTMOptionsT()
     options.timeMajor, options.fusedActivationFunction = time_major, activation
     options.cellClip, options.projClip = cell_clip, proj_clip
-    theirs = litert("UNIDIRECTIONAL_SEQUENCE_LSTM", options, for_litert([*weights, *norm], [18, 19]), outputs)
-    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5, atol=2e-5)
+    theirs = litert("UNIDIRECTIONAL_SEQUENCE_LSTM", options, for_litert([*weights, *norm], [18, 19]), outputs[:1])
+    for our, their in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(our, their, rtol=1e-5, atol=2e-5)
 
 
 @settings(max_examples=20, deadline=None)
@@ -370,7 +371,7 @@ def test_bidirectional_agrees_with_litert(
     values = bidirectional(rng, parts_, (3, size), aux)
     shape = (3, size[0], size[3])
     outputs = floats((*shape[:2], 2 * shape[2])) if merge else floats(shape, shape)
-    ours = run_bidirectional(values, outputs, merge=merge)
+    ours = run_bidirectional(values, outputs + floats((), (), (), ()), merge=merge)
     options = schema().BidirectionalSequenceLSTMOptionsT()
     options.timeMajor, options.mergeOutputs, options.fusedActivationFunction = True, merge, TANH
     options.cellClip = options.projClip = 0.0

@@ -48,9 +48,10 @@ def test_quantised_fully_connected_by_hand() -> None:
     assert run(Op.FULLY_CONNECTED, [*inputs, int32(RELU1)], [output])[0].tolist() == [[110]]
 
 
-def test_results_are_rounded_twice() -> None:
-    # 2 * 0.749 = 1.498; the multiplier 0.749 is Q / 2^31 * 2^0, ...
-    raise NotImplementedError
+def test_8_bit_results_are_rounded_twice() -> None:
+    # 7 and 6 of scale 1/16: half of them is 3.5 and 3, rounded 4 and 3; an eighth of that is 0.5 and 0.375
+    inputs = [value([[7], [6]], INT8, 0.25), value([[1]], INT8, 0.25), value([0], T.TENSOR_INT32, 0.0625)]
+    assert run(Op.FULLY_CONNECTED, [*inputs, int32(NONE)], [tensor(INT8, (), 1)])[0].tolist() == [[1], [0]]
 
 
 def test_product_by_hand() -> None:
@@ -176,5 +177,5 @@ def test_fully_connected_agrees_with_litert(size: tuple[int, ...], element: T, r
     options = schema().FullyConnectedOptionsT()
     options.fusedActivationFunction = int(relu)
     theirs = litert("FULLY_CONNECTED", options, inputs, [output])[0]
-    # LiteRT rounds once where the HAL's reference rounds twice: 37.4988 becomes 37.5 first, and then 38
+    # LiteRT rounds once where this rounds twice
     np.testing.assert_allclose(ours.astype(np.float64), theirs, rtol=1e-5, atol=1e-5 if element == F32 else 1)

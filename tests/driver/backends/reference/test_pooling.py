@@ -73,10 +73,12 @@ def test_activations() -> None:
         assert pooled(type_, row(0, 15, 99, type_=UINT8), int32(VALID), *window(1, 1, RELU6)) == [10, 15, 22]
 
 
+@pytest.mark.filterwarnings("error")
 def test_floats_beyond_the_largest_are_clamped() -> None:
     largest = float(np.finfo(np.float32).max)
     assert pooled(Op.MAX_POOL_2D, row(np.inf, -np.inf), int32(VALID), *window(1)) == [largest, -largest]
     assert pooled(Op.L2_POOL_2D, row(1e30), int32(VALID), *window(1)) == [largest]
+    assert pooled(Op.AVERAGE_POOL_2D, row(largest, largest), int32(VALID), *window(2)) == [largest]
 
 
 def test_half_floats_are_rounded_once() -> None:

@@ -96,6 +96,7 @@ def test_broken_constraints() -> None:
     invalid = ErrorStatus.INVALID_ARGUMENT
     fails(Op.CAST, of(F32, [1, 2]), tensor(I32, (2, 1)), invalid, r"input has dimensions \[2\], output \[2, 1\]")
     fails(Op.CAST, (tensor(F32, (0,)), [1, 2]), tensor(I32, (2,)), invalid, r"input has dimensions \[0\]")
+    assert run(Op.CAST, [of(F32, [1, 2])], [tensor(I32, (0,))])[0].tolist() == [1, 2]
     fails(Op.CAST, of(U8, [1], 1), tensor(I8, (), 1), invalid, "TENSOR_QUANT8_ASYMM_SIGNED")
     fails(Op.CAST, of(F32, [1]), tensor(BOOL), invalid, "TENSOR_BOOL8")
 

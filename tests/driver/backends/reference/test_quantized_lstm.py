@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driver.backends.reference.fixed_point import rescale
+from driver.backends.reference.quantized_lstm import inverse_root
 from nnhal.errors import HalError
 from nnhal.types import AnyArray, Operand
 from nnhal.types import OperandType as T
@@ -108,25 +110,37 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.parametrize("cell_clip", [0, 0.5])
 @pytest.mark.parametrize("parts", CELLS)
-def test_agrees_with_the_cell_in_floats(parts: Parts, clipped: bool) -> None:
+def test_agrees_with_the_cell_in_floats(parts: Parts, cell_clip: float) -> None:
     arguments = quantized_cell(np.random.default_rng(0), parts)
-    if clipped:
-        arguments[24:26] = float32(0.5), float32(0.25)
+    arguments[24] = float32(cell_clip)
     copied, state, out = run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))
     _, hidden, real_state, _ = run(Op.LSTM, as_floats(arguments), floats((), (), (), ()))
     np.testing.assert_array_equal(copied, out)
-    operand = arguments[18][0]
     # a gate is off by a few of its steps of 2^-12
     np.testing.assert_allclose(state * STATE_SCALE, real_state, atol=6e-3)
-    if clipped:
-        assert np.abs(state).max() == 0.5 / STATE_SCALE
-    if clipped and parts.output:
-        # the limit is 0.25 / scale of the projection weights, on stored values, which the file has instead of real ones
-        assert np.abs(out.astype(int)).max() <= 0.25 * 128
-    else:
-        np.testing.assert_allclose((out.astype(int) - operand.zero_point) * operand.scale, hidden, atol=2.5e-2)
+    if cell_clip:
+        assert np.abs(state).max() == cell_clip / STATE_SCALE
+    operand = arguments[18][0]
+    np.testing.assert_allclose((out.astype(int) - operand.zero_point) * operand.scale, hidden, atol=2.5e-2)
+
+
+def test_projection_is_clipped_in_steps_of_its_weights() -> None:
+    arguments = quantized_cell(np.random.default_rng(0), Parts(input_gate=True, norm=True, output=3))
+    plain = run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))[2]
+    arguments[25] = float32(0.0625)
+    clipped = run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))[2]
+    assert plain.min() < -8
+    assert plain.max() > 8
+    np.testing.assert_array_equal(clipped, np.clip(plain, -8, 8))  # 0.0625 * 128
+
+
+def test_inverse_root_of_every_magnitude() -> None:
+    a = np.unique((2.0 ** np.arange(1, 31, 0.25)).astype(np.int64))
+    made = rescale(np.full_like(a, 2**24), *inverse_root(a))
+    np.testing.assert_allclose(made, 2**24 / np.sqrt(a), rtol=2e-6, atol=0.51)
+    assert rescale(np.full(3, 2**24), *inverse_root(np.array([-5, 0, 1]))).tolist() == [2**24] * 3
 
 
 def test_hidden_zero_point_is_subtracted_and_taken_back_by_the_projection() -> None:
@@ -178,14 +192,15 @@ def test_broken_constraint_fails_the_run(changes: dict[int, Value], complaint: s
 @given(generators, st.booleans(), st.booleans(), st.sampled_from([None, 3, 6]))
 def test_agrees_with_litert(rng: np.random.Generator, input_gate: bool, norm: bool, output: int | None) -> None:
     arguments = quantized_cell(rng, Parts(input_gate, norm, output=output))
-    ours = run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))[2]
+    _, state, out = run(Op.QUANTIZED_LSTM, arguments, outputs_of(arguments))
     inputs = [quantized_input(value, i in {18, 19}) for i, value in enumerate(arguments[:24])]
     options = schema().LSTMOptionsT()
     options.fusedActivationFunction, options.cellClip, options.projClip = 4, 0.0, 0.0
     gate, hidden = tensor(T.TENSOR_QUANT16_SYMM, (1,), INTERMEDIATE), T.TENSOR_QUANT8_ASYMM_SIGNED
     intermediates = [*[gate] * 4, tensor(hidden, (1,), float(np.asarray(arguments[31][1])))]
-    theirs = litert("LSTM", options, inputs, [arguments[18][0]], intermediates)[0]
-    np.testing.assert_array_equal(ours, theirs)
+    theirs, _, their_state = litert("LSTM", options, inputs, [arguments[18][0]], intermediates)
+    np.testing.assert_array_equal(out, theirs)
+    np.testing.assert_array_equal(state, their_state)
 
 
 DTYPES = {

@@ -167,7 +167,7 @@ def of_litert(values: Sequence[Value], kind: int) -> AnyArray:
 
 # row lengths in bytes, after 4 bytes of seed: each way that the fingerprint has, and its borders
 @settings(max_examples=40, deadline=None)
-@given(generators, st.sampled_from([0, 1, 3, 4, 12, 13, 28, 29, 60, 61, 124, 125, 188, 189, 1000]), st.booleans())
+@given(generators, st.sampled_from([1, 3, 4, 5, 12, 13, 28, 29, 60, 61, 124, 125, 188, 189, 1000]), st.booleans())
 def test_projection_agrees_with_litert(rng: np.random.Generator, length: int, dense: bool) -> None:
     hash_ = real(rng.normal(size=(4, 6)))
     rows: Value = (tensor(T.TENSOR_QUANT8_ASYMM, (5, length), 1), rng.integers(0, 256, (5, length), np.uint8))

@@ -216,12 +216,13 @@ def test_sequence_agrees_with_litert(
         drawn(rng, units),
         drawn(rng, batches, units),
     ]
-    outputs = floats((*shape, units))
+    outputs = floats((*shape, units), (batches, units))
     ours = run(Op.UNIDIRECTIONAL_SEQUENCE_RNN, [*values, int32(activation), int32(time_major)], outputs)
     options = schema().SequenceRNNOptionsT()
     options.timeMajor, options.fusedActivationFunction = time_major, TFLITE_ACTIVATIONS[activation]
-    theirs = litert("UNIDIRECTIONAL_SEQUENCE_RNN", options, for_litert(values, [4]), outputs)
-    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5, atol=1e-5)
+    theirs = litert("UNIDIRECTIONAL_SEQUENCE_RNN", options, for_litert(values, [4]), outputs[:1])
+    for our, their in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(our, their, rtol=1e-5, atol=1e-5)
 
 
 @settings(max_examples=20, deadline=None)
@@ -235,7 +236,7 @@ def test_bidirectional_agrees_with_litert(
         values[9:] = [omitted(3), omitted(2), omitted(2)]
     shape = (steps, batches, units)
     outputs = floats((steps, batches, 2 * units)) if merge else floats(shape, shape)
-    ours = run_bidirectional(values, outputs, merge=merge)
+    ours = run_bidirectional(values, outputs + floats((), ()), merge=merge)
     options = schema().BidirectionalSequenceRNNOptionsT()
     options.timeMajor, options.mergeOutputs, options.fusedActivationFunction = True, merge, TANH
     theirs = litert("BIDIRECTIONAL_SEQUENCE_RNN", options, for_litert(values, [4, 8]), outputs)

@@ -12,7 +12,7 @@ from nnhal.errors import HalError
 from nnhal.types import AnyArray, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from tests.driver.one_operation import Value, boolean, float32, int32, run, tensor
+from tests.driver.one_operation import Value, boolean, float32, int32, run, run_kernel, tensor
 
 FLOAT, QUANT8 = T.TENSOR_FLOAT32, T.TENSOR_QUANT8_ASYMM
 
@@ -62,16 +62,14 @@ def test_roi_align_takes_as_many_samples_as_cells_are_long() -> None:
 
 def test_roi_align_rounds_quantised_weights() -> None:
     image = value(QUANT8, np.full((1, 2, 2, 1), 60), 1, 10)
-    out = run(
-        Op.ROI_ALIGN, regions(image, [[0, 0, 8, 8]], sampling=(1, 1)), [tensor(QUANT8, (1, 1, 1, 1), 0.25, 3)]
-    )
+    out = run(Op.ROI_ALIGN, regions(image, [[0, 0, 8, 8]], sampling=(1, 1)), [tensor(QUANT8, (1, 1, 1, 1), 0.25, 3)])
     # one sample at (0.5, 0.5): four times round(0.25 * 255) = 64; 4 * 64 * 50 / 255 / 0.25 = 200.8
     assert out[0].item() == 3 + 201
 
 
 def test_roi_align_of_no_boxes() -> None:
     arguments = regions(TWO_BY_TWO, np.zeros((0, 4)), [], size=(3, 2), sampling=(0, 0))
-    assert run(Op.ROI_ALIGN, arguments, [tensor(FLOAT)])[0].shape == (0, 3, 2, 1)
+    assert run_kernel(Op.ROI_ALIGN, arguments, [tensor(FLOAT)])[0].shape == (0, 3, 2, 1)
 
 
 def test_half_coordinates_are_worked_out_in_half() -> None:
@@ -104,7 +102,7 @@ def test_roi_pooling_outside_is_zero(image: Value, empty: int) -> None:
 
 def test_roi_pooling_keeps_nan_in_the_first_place_alone() -> None:
     nan = np.nan
-    image = value(FLOAT, [[[[nan], [9], [1], [nan]]]])
+    image = value(FLOAT, np.array([[[[nan], [9], [1], [nan]]]]))
     out = run(Op.ROI_POOLING, regions(image, [[0, 0, 3, 0]], size=(1, 2)), [unknown(image)])
     np.testing.assert_array_equal(out[0].ravel(), [nan, 1])
 
@@ -112,7 +110,7 @@ def test_roi_pooling_keeps_nan_in_the_first_place_alone() -> None:
 def heatmap(maps: AnyArray, boxes: ArrayLike, type_: T = FLOAT) -> list[AnyArray]:
     """Runs HEATMAP_MAX_KEYPOINT on maps [boxes, keypoints, size, size]."""
     arguments = [value(type_, maps), value(type_, boxes), boolean(True)]
-    return run(Op.HEATMAP_MAX_KEYPOINT, arguments, [tensor(type_), tensor(type_)])
+    return run_kernel(Op.HEATMAP_MAX_KEYPOINT, arguments, [tensor(type_), tensor(type_)])
 
 
 def test_keypoint_is_refined_on_a_parabola() -> None:
@@ -138,15 +136,11 @@ def test_heatmap_skips_nan_and_mirrors_its_edges() -> None:
 
 
 def test_step_of_a_keypoint_is_limited() -> None:
-    # slope 1/2 to the right and hardly a curvature: the maximum would be far away
-    maps = np.array([[[[-2, -1, -2], [-1.01, 0, 0], [-2, -1, -2]]]])
-    _, keypoint = heatmap(maps, [[0, 0, 3, 3]])
-    b0, a00 = -(0 - -1.01) / 2, -1.01
-    assert keypoint[0, 0, 0] == pytest.approx(1 + b0 / a00 + 0.5)
-    maps[0, 0, 1, 2] = -1e-3
-    maps[0, 0, 1, 0] = -1e-3 - 1e-4
-    _, keypoint = heatmap(maps * [[100, 1000, 100]], [[0, 0, 3, 3]])
-    assert np.all(np.abs(keypoint - 1.5) <= 1.5 + 1e-6)
+    maps = np.array([[[[-0.1, -1.2, -4.5], [-2.2, 0, -0.2], [-4.5, -1.2, -0.1]]]])
+    score, keypoint = heatmap(maps, [[0, 0, 3, 3]])
+    # b = (-1, 0), A = -2.4 2.2 / 2.2 -2.4, det 0.92: d = (2.4, 2.2) / 0.92, shortened to (1.5, 1.375)
+    np.testing.assert_allclose(keypoint, [[[1.5 + 1.5, 1.5 + 1.375]]], rtol=1e-5)
+    assert score.item() == pytest.approx(1.5 + (-3.6 + 3.025) * 1.5 / 2, rel=1e-5)
 
 
 def test_tolerance_depends_on_the_type() -> None:
@@ -191,7 +185,7 @@ WRONG = [
 def test_wrong_regions_fail_the_run(arguments: list[Value], complaint: str) -> None:
     type_ = Op.ROI_ALIGN if len(arguments) == 10 else Op.ROI_POOLING
     with pytest.raises(HalError, match=complaint):
-        run(type_, arguments, [tensor(FLOAT)])
+        run_kernel(type_, arguments, [tensor(FLOAT)])
 
 
 def test_quantised_regions_have_eighths_and_a_small_multiplier() -> None:
