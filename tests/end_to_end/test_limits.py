@@ -110,12 +110,8 @@ def test_requests(small: Service) -> None:
 
 
 def test_sessions(small: Service) -> None:
-    with raw_session(small.target), raw_session(small.target), raw_session(small.target):
-        with grpc.insecure_channel(small.target) as channel:
-            from nnhal.v1 import session_pb2_grpc
-
-            stub = session_pb2_grpc.SessionStub(channel)
-            named(refusal(lambda: list(stub.Open(session_pb2.OpenRequest()))), "sessions")
+    with raw_session(small.target) as raw, raw_session(small.target), raw_session(small.target):
+        named(refusal(lambda: list(raw.sessions.Open(session_pb2.OpenRequest()))), "sessions")
 
 
 def test_queues(tmp_path: Path) -> None:

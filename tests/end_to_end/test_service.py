@@ -153,7 +153,7 @@ def test_too_many_inline_bytes_name_the_limit(service: Service) -> None:
     with raw_session(service.target) as raw:
         model = chain(1)
         model.pools.add(inline=bytes(raw.opened.limits["inline_bytes"] + 1))
-        events = []
+        events: list[object] = []
         with pytest.raises(grpc.RpcError) as caught:
             events.extend(raw.device.PrepareModel(prepare_request(raw, model)))
         assert (detail(caught.value).kind, detail(caught.value).limit) == (ErrorKind.LIMIT, "inline_bytes")
