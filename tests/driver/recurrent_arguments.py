@@ -1,4 +1,4 @@
-"""Arguments for tests of recurrent layers: floats, omitted ones, half floats, and the same for LiteRT."""
+"""Arguments for tests of recurrent layers: floats, half floats, stored values, and the same for LiteRT."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from nnhal.types import Operand
+from nnhal.types import DTYPES, Operand
 from nnhal.types import OperandType as T
 from tests.driver.one_operation import Value, tensor
 from tests.litert import Input, State
@@ -45,3 +45,23 @@ def for_litert(values: Sequence[Value], states: Sequence[int]) -> list[Input]:
         array = np.asarray(value, np.float32)
         out.append(None if value is None else (operand, State(array) if i in states else array))
     return out
+
+
+def stored(rng: np.random.Generator, type_: T, shape: Sequence[int], scale: float, zero_point: int = 0) -> Value:
+    """A tensor of stored values; biases are small enough to leave the gates in range."""
+    low, high = {
+        T.TENSOR_QUANT8_ASYMM_SIGNED: (-128, 128),
+        T.TENSOR_QUANT8_SYMM: (-127, 128),
+        T.TENSOR_QUANT16_SYMM: (-8000, 8000),
+        T.TENSOR_INT32: (-3000, 3000),
+        T.TENSOR_QUANT8_ASYMM: (0, 256),
+    }[type_]
+    return tensor(type_, shape, scale, zero_point), rng.integers(low, high, shape)
+
+
+def quantized_input(value: Value, is_state: bool = False) -> Input:
+    operand, stored_ = value
+    if stored_ is None:
+        return None
+    array = np.asarray(stored_, DTYPES[T(operand.type)])
+    return (operand, State(array) if is_state else array)

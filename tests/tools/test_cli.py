@@ -295,7 +295,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_serve_says_where_it_listens_and_ends_at_a_signal(number: int, tmp_path: Path) -> None:
     addresses = ["--listen", "127.0.0.1:0", "--listen", f"unix:{tmp_path}/s"]
-    environment = {**os.environ, "NNHAL_DEVICE": "other", "NNHAL_LISTEN": '["0.0.0.0:0"]'}
+    environment = {**os.environ, "NNHAL_DEVICES": '["other"]', "NNHAL_LISTEN": '["0.0.0.0:0"]'}
     command = [*PROGRAM, "serve", *addresses, "--log-level", "error"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

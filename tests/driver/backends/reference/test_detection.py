@@ -164,6 +164,14 @@ def test_scores_at_the_threshold_take_no_part() -> None:
     np.testing.assert_array_equal(out[0], [0.75])
 
 
+def test_gaps_are_filled_from_the_end() -> None:
+    # the second and third go: of the equal ones, the last takes the first gap
+    scores = [[0, 0.9], [0, 0.8], [0, 0.7], [0, 0.5], [0, 0.5]]
+    boxes = [ROW, ROW, ROW, FAR, [80, 80, 90, 90]]
+    out = suppressed(scores, two_classes(*boxes), [0] * 5, limits(-1, HARD, keep=0.1))
+    np.testing.assert_array_equal(out[1], [ROW, boxes[4], FAR])
+
+
 def test_each_image_has_its_own_limit_and_order() -> None:
     scores = [[0, 0.5, 0.6], [0, 0.9, 0.2], [0, 0.1, 0.3]]
     out = suppressed(scores, [ROW * 3, FAR * 3, ROW * 3], [7, 7, 2], limits(2, HARD))
@@ -184,6 +192,8 @@ def test_quantised_boxes_are_copied() -> None:
     outputs = [tensor(QUANT8, (), 0.01, 100), tensor(QUANT16, (), 0.125), tensor(INT), tensor(INT)]
     scores, boxes, classes, batches = run(Op.BOX_WITH_NMS_LIMIT, arguments, outputs)
     assert (scores.tolist(), boxes.tolist(), classes.tolist(), batches.tolist()) == ([200], [ROW], [1], [3])
+    with pytest.raises(HalError, match=r"scores_out has scale 0\.02"):
+        run(Op.BOX_WITH_NMS_LIMIT, arguments, [tensor(QUANT8, (), 0.02, 100), *outputs[1:]])
 
 
 def test_no_boxes_survive_of_none() -> None:
@@ -325,6 +335,12 @@ def test_small_boxes_and_those_beyond_the_image_go() -> None:
     anchors = [[0, 0, 3, 3], [5, 5, 9, 9], [0, 0, 9, 2], [30, 0, 35, 9]]
     out = proposed(scores, np.zeros((1, 1, 1, 16)), anchors, [[20, 20]], smallest=2)
     np.testing.assert_array_equal(out[0], f32([0.2, 0.1]))
+
+
+def test_proposals_that_overlap_by_the_threshold_go() -> None:
+    scores, anchors = np.array([[[[0.9, 0.8]]]]), [[0, 0, 2, 2], [1, 0, 3, 2]]
+    for threshold, count in ((1 / 3, 1), (0.34, 2)):
+        assert len(proposed(scores, np.zeros((1, 1, 1, 8)), anchors, [[9, 9]], iou=threshold)[0]) == count
 
 
 def test_proposals_are_moved_by_deltas() -> None:

@@ -67,23 +67,35 @@ def test_roi_align_rounds_quantised_weights() -> None:
     assert out[0].item() == 3 + 201
 
 
+def test_quantised_weights_round_to_nearest_and_stop_at_the_edge() -> None:
+    output = tensor(QUANT8, (1, 1, 1, 1), 0.25, 3)
+    image = value(QUANT8, np.full((1, 1, 3, 1), 60), 1, 10)
+    out = run(Op.ROI_ALIGN, regions(image, [[15, 0, 15, 0]], ratio=(1, 2), sampling=(1, 1)), [output])
+    # at column 1.4375: 7/16 and 9/16 of 255 are 111.6 and 143.4, rounded 112 and 143
+    assert out[0].item() == 3 + 255 * 50 * 4 / 255
+    image = value(QUANT8, np.full((1, 2, 2, 1), 60), 1, 10)
+    out = run(Op.ROI_ALIGN, regions(image, [[8, 8, 16, 16]], sampling=(1, 1)), [output])
+    # at (1.5, 1.5) the last cell has all the weight, 255, not four times 64
+    assert out[0].item() == 3 + 255 * 50 * 4 / 255
+
+
 def test_roi_align_of_no_boxes() -> None:
     arguments = regions(TWO_BY_TWO, np.zeros((0, 4)), [], size=(3, 2), sampling=(0, 0))
     assert run_kernel(Op.ROI_ALIGN, arguments, [tensor(FLOAT)])[0].shape == (0, 3, 2, 1)
 
 
 def test_half_coordinates_are_worked_out_in_half() -> None:
-    image = value(T.TENSOR_FLOAT16, np.arange(300).reshape(1, 1, 300, 1))
+    image = value(T.TENSOR_FLOAT16, np.maximum(np.arange(300) - 257, 0).reshape(1, 1, 300, 1) * 16)
     boxes = value(T.TENSOR_FLOAT16, [[257, 0, 260, 1]])
     scalars = [int32(1), int32(3), (Operand(T.FLOAT16), 1.0), (Operand(T.FLOAT16), 1.0), int32(1), int32(1)]
     arguments = [image, boxes, value(T.TENSOR_INT32, [0]), *scalars, boolean(False)]
     out = run(Op.ROI_ALIGN, arguments, [tensor(T.TENSOR_FLOAT16, (1, 1, 3, 1))])
     # halves from 256 on are 0.25 apart: 257.5, 258.5, 259.5 are exact ...
-    np.testing.assert_array_equal(out[0].ravel(), [257.5, 258.5, 259.5])
+    np.testing.assert_array_equal(out[0].ravel(), [8, 24, 40])
     arguments[3:5] = [int32(1), int32(24)]
     out = run(Op.ROI_ALIGN, arguments, [tensor(T.TENSOR_FLOAT16, (1, 1, 24, 1))])
     # ... but 257 + 1/16 is not: it falls on 257
-    assert out[0][0, 0, 0, 0] == 257
+    assert out[0][0, 0, 0, 0] == 0
 
 
 def test_roi_pooling_takes_the_largest() -> None:
