@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from rich.table import Table
 from typer.testing import CliRunner, Result
 
 from nnhal.client import Outputs, PreparedModel
+from nnhal.embedded import EmbeddedService
 from nnhal.types import HAL_HASH, AnyArray, Model, Operand, OperandLifeTime, OperandType, Subgraph
-from tools.cli import app, child, inputs, results
+from tools.cli import app, inputs, results
 from tools.cli.console import make_console
 from tools.cli.errors import CommandError
 from tools.demo.train_digits import DEMO_FOLDER
@@ -53,8 +55,8 @@ def rendered(table: Table) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def target() -> Iterator[str]:
     """A service in a process of its own."""
-    with child.running_service() as service:
-        yield service.address
+    with closing(EmbeddedService()) as service:
+        yield service.target
 
 
 @pytest.fixture
@@ -440,26 +442,3 @@ def test_a_demo_that_is_not_accurate_enough_fails(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tools.demo.train_digits.LEAST_ACCURACY", 0.999)
     result = invoke("demo")
     assert result.exit_code == 1 and "accuracy 9" in result.stdout
-
-
-@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_the_service_ends_with_its_block(failure: type[BaseException]) -> None:
-    with pytest.raises(failure), child.running_service() as service:
-        raise failure
-    with pytest.raises(ProcessLookupError):
-        os.kill(service.pid, 0)
-
-
-def test_the_service_ends_with_a_demo_that_is_terminated() -> None:
-    code = """
-import os, signal
-from tools.cli import child
-with child.running_service() as service:
-    print(service.pid, flush=True)
-    os.kill(os.getpid(), signal.SIGTERM)
-    signal.pause()
-"""
-    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 128 + signal.SIGTERM
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(ended.stdout), 0)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.console import Console
 
+    from nnhal.embedded import EmbeddedService
     from nnhal.types import Bytes
-    from tools.cli.child import Service
 
 DRAWN = 8
 GAP = 2
@@ -43,13 +44,15 @@ def demo() -> None:
     """
     import numpy as np
 
-    from tools.cli.child import running_service
+    from nnhal.embedded import EmbeddedService
     from tools.demo.train_digits import DEMO_FOLDER, LEAST_ACCURACY
 
     console = make_console()
     with np.load(DEMO_FOLDER / "digits.npz") as digits:
         images, labels = digits["images"], digits["labels"]
-    with console.status("starting a service", spinner="line") as status, running_service() as service:
+    began = time.perf_counter()
+    with console.status("starting a service", spinner="line") as status, closing(EmbeddedService()) as service:
+        start_s = time.perf_counter() - began
         status.stop()
         result = _classify(console, service, images)
     right = int((result.answers == labels).sum())
@@ -57,14 +60,14 @@ def demo() -> None:
     _draw(console, images, result.answers, labels)
     console.print(f"accuracy {right / len(labels):.1%} ({right} of {len(labels)} held-back digits)")
     console.print(
-        f"service start {service.start_s:.2f} s, prepare {result.prepare_s * 1e3:.1f} ms, "
+        f"service start {start_s:.2f} s, prepare {result.prepare_s * 1e3:.1f} ms, "
         f"execute {median(result.execute_s) * 1e3:.2f} ms (median)"
     )
     if right / len(labels) <= LEAST_ACCURACY:
         raise typer.Exit(FAILED)
 
 
-def _classify(console: "Console", service: "Service", images: "Bytes") -> Classified:
+def _classify(console: "Console", service: "EmbeddedService", images: "Bytes") -> Classified:
     """Prepares the demo model on a service and runs it on images uint8 [N,8,8], one at a time."""
     import numpy as np
     from rich.progress import track
@@ -75,7 +78,7 @@ def _classify(console: "Console", service: "Service", images: "Bytes") -> Classi
 
     model = tflite.load(DEMO_FOLDER / "digits.tflite")
     answers, execute_s = [], []
-    with nnhal.connect(service.address, timeout=CONNECT_S) as device:
+    with nnhal.connect(service.target, timeout=CONNECT_S) as device:
         began = time.perf_counter()
         prepared = device.prepare(model).result()
         prepare_s = time.perf_counter() - began
@@ -89,8 +92,8 @@ def _classify(console: "Console", service: "Service", images: "Bytes") -> Classi
     return Classified(np.array(answers), prepare_s, execute_s)
 
 
-def _tell(console: "Console", service: "Service", count: int) -> None:
-    console.print(f"A service ran as process {service.pid} and listened on {service.address}.", soft_wrap=True)
+def _tell(console: "Console", service: "EmbeddedService", count: int) -> None:
+    console.print(f"A service ran as process {service.pid} and listened on {service.target}.", soft_wrap=True)
     console.print("The model went to it over gRPC and was prepared there. Then each of the")
     console.print(f"{count} images went over gRPC, and ten probabilities came back.")
 
