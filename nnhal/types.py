@@ -214,8 +214,9 @@ class ExtensionNameAndPrefix:
 class Model:
     """A model.
 
-    `input_names` and `output_names` are for the client's convenience only: they are no part of the HAL and never
-    travel. Empty, or one per input (output) of `main`.
+    The names are for the client's convenience only: they are no part of the HAL and never travel. `input_names` and
+    `output_names` are empty, or one per input (output) of `main`; `operation_names` say where each operation of `main`
+    comes from.
     """
 
     main: Subgraph
@@ -226,6 +227,7 @@ class Model:
     extension_name_to_prefix: tuple[ExtensionNameAndPrefix, ...] = ()
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
+    operation_names: tuple[str, ...] = ()
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:

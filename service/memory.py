@@ -64,22 +64,26 @@ class MemoryObject:
 
 
 class Digests:
-    """Complete memories by (identity, SHA-256), as long as anything holds them."""
+    """Complete buffers by (identity, SHA-256), as long as anything holds them: a handle, or a prepared model."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakValueDictionary[tuple[str, bytes], MemoryObject] = weakref.WeakValueDictionary()
+        self._known: weakref.WeakValueDictionary[tuple[str, bytes], Bytes] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
 
     def find(self, identity: str, sha256: bytes, size: int) -> MemoryObject | None:
-        """A memory with these bytes."""
+        """A complete memory with these bytes."""
         with self._lock:
-            found = self._known.get((identity, sha256))
-        return found if found is not None and found.buffer.size == size else None
+            buffer = self._known.get((identity, sha256))
+        if buffer is None or buffer.size != size:
+            return None
+        found = MemoryObject(buffer, sha256)
+        found.complete = True
+        return found
 
     def add(self, identity: str, memory: MemoryObject) -> None:
-        """Remembers a complete memory."""
+        """Remembers the buffer of a complete memory."""
         with self._lock:
-            self._known[(identity, memory.sha256)] = memory
+            self._known[(identity, memory.sha256)] = memory.buffer
 
 
 def read_memory(session: Session, message: types_pb2.Memory) -> Memory | UnsetUnion:

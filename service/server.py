@@ -6,7 +6,6 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import grpc
@@ -45,6 +44,7 @@ from service.rpc import complete, on_pool
 from service.session import SessionServicer
 from service.sessions import Sessions
 from service.settings import Settings
+from service.threads import CallPool
 
 _SERVICES = [
     module.DESCRIPTOR.services_by_name[name].full_name
@@ -78,8 +78,8 @@ class Server:
         queues = Queues(self._limits["queued_preparations"], self._limits["queued_executions"])
         self._devices = [Device(name, registry.create(settings.backends), queues) for name in settings.devices]
         self._sessions = Sessions(settings.session_grace_s, self._limits)
-        self._executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="nnhal-call")
-        self._transfers = ThreadPoolExecutor(settings.transfers, thread_name_prefix="nnhal-transfer")
+        self._executor = CallPool(settings.threads, settings.idle_thread_s, "nnhal-call")
+        self._transfers = CallPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
         self._health = health.HealthServicer(experimental_non_blocking=True)
         self._server = grpc.server(self._executor, options=_options(settings, self._limits))
         self._register()

@@ -19,6 +19,9 @@ class Settings(BaseSettings):
     )
     threads: int = Field(512, ge=4, description="Calls that may be in progress at once, uploads and reads aside.")
     transfers: int = Field(32, ge=1, description="Uploads and reads that may be in progress at once.")
+    idle_thread_s: float = Field(
+        10.0, gt=0, description="Seconds that a thread waits for the next call before it ends."
+    )
     session_grace_s: float = Field(10.0, ge=0, description="Seconds that a session outlives its connection.")
     keepalive_s: float = Field(20.0, gt=0, description="Seconds between pings that find dead connections.")
     stop_grace_s: float = Field(10.0, ge=0, description="Seconds that running calls have when the service stops.")

@@ -18,9 +18,12 @@ def convert(graph: Graph) -> Model:
     operands = Operands(graph)
     inputs = tuple(operands.read(index) for index in graph.inputs)
     operations: list[Operation] = []
+    names: list[str] = []
     for operator in graph.operators:
-        with place(f"operator {operator.index} ({operator.name})"):
+        name = f"operator {operator.index} ({operator.name})"
+        with place(name):
             operations += _convert(graph, operands, operator)
+        names += [name] * (len(operations) - len(names))
     outputs = tuple(operands.read(index) for index in graph.outputs)
     return Model(
         Subgraph(operands.operands, tuple(operations), inputs, outputs),
@@ -28,6 +31,7 @@ def convert(graph: Graph) -> Model:
         pools=operands.pools,
         input_names=tuple(graph.tensors[index].name for index in graph.inputs),
         output_names=tuple(graph.tensors[index].name for index in graph.outputs),
+        operation_names=tuple(names),
     )
 
 

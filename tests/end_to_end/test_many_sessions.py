@@ -1,0 +1,206 @@
+"""A hundred sessions at once, and clients that die or vanish: right answers, and nothing is left behind."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnhal
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
+from tests.driver.one_operation import int32, model_of, tensor
+from tests.end_to_end.conftest import Service, start, stop
+from tests.end_to_end.processes import Holdings
+
+UNKNOWN = tensor(T.TENSOR_FLOAT32, (0,))
+ADD = model_of(Op.ADD, [(UNKNOWN, 0), (UNKNOWN, 0), int32(0)], [UNKNOWN], constants=False)
+KILLS = int(os.environ.get("NNHAL_KILLS", "20"))
+
+CLIENT = """
+import random, sys, numpy as np, nnhal
+from tests.end_to_end.test_many_sessions import ADD
+print("started", flush=True)
+rng = random.Random(int(sys.argv[2]))
+device = nnhal.connect(sys.argv[1])
+while True:
+    preparations = [device.prepare(ADD) for _ in range(3)]
+    prepared = preparations[0].result()
+    for size in (10, 100_000, 1_000_000):
+        prepared.execute([np.ones(size, np.float32)] * 2)
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    running = start(tmp_path, NNHAL_SESSION_GRACE_S="0.1", NNHAL_KEEPALIVE_S="1", NNHAL_IDLE_THREAD_S="0.3")
+    yield running
+    stop(running)
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def sessions(service: Service) -> tuple[int, int]:
+    """How many sessions the log has seen begin and end."""
+    log = service.log.read_text()
+    return log.count(" session-opened "), log.count(" session-ended ")
+
+
+def all_ended(service: Service, seconds: float = 15) -> bool:
+    return until(lambda: len(set(sessions(service))) == 1, seconds)
+
+
+def settled(pid: int) -> Holdings:
+    """What a process holds when idle threads and closed connections have gone: two looks in a row agree."""
+    now = Holdings.of(pid)
+    while True:
+        time.sleep(1)
+        before, now = now, Holdings.of(pid)
+        if before == now:
+            return now
+
+
+def use(target: str, seed: int, failures: list[BaseException]) -> None:
+    """Prepares, executes, uploads and closes in random order."""
+    rng = random.Random(seed)
+    try:
+        device = nnhal.connect(target, timeout=60)
+        models = []
+        for _ in range(12):
+            match rng.randrange(4):
+                case 0:
+                    models.append(device.prepare(ADD).result(60))
+                case 1 if models:
+                    models.pop(rng.randrange(len(models))).close()
+                case 2:
+                    device.prepare(ADD).cancel()
+                case _ if models:
+                    size = rng.choice([1, 1000, 40_000])
+                    x = np.full(size, rng.random(), np.float32)
+                    np.testing.assert_array_equal(rng.choice(models).execute([x, x])[0], 2 * x)
+        if rng.random() < 0.7:
+            device.close()
+        else:
+            device._connection._channel.close()  # gone without a word
+    except BaseException as error:
+        failures.append(error)
+
+
+def crowd(target: str, count: int) -> list[BaseException]:
+    failures: list[BaseException] = []
+    threads = [threading.Thread(target=use, args=(target, seed, failures)) for seed in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+def test_a_hundred_sessions_at_once(service: Service) -> None:
+    pid = service.process.pid
+    assert crowd(service.target, 100) == []
+    assert all_ended(service)
+    before = settled(pid)
+    for _ in range(2):
+        assert crowd(service.target, 100) == []
+        assert all_ended(service)
+    after = settled(pid)
+    assert (after.descriptors, after.threads) <= (before.descriptors, before.threads)
+    assert "Traceback" not in service.log.read_text()
+
+
+def killed_client(service: Service, seed: int) -> None:
+    command = [sys.executable, "-c", CLIENT, service.target, str(seed)]
+    root = Path(__file__).resolve().parents[2]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(random.Random(seed).uniform(0.0, 0.25))
+    process.send_signal(signal.SIGKILL)
+    _, errors = process.communicate()
+    assert b"Error" not in errors, errors.decode()
+
+
+def test_clients_killed_at_any_moment(service: Service) -> None:
+    pid = service.process.pid
+    crowd(service.target, 30)
+    for seed in range(3):
+        killed_client(service, seed)
+    assert all_ended(service)
+    before = settled(pid)
+    for seed in range(KILLS):
+        killed_client(service, 100 + seed)
+    assert all_ended(service)
+    after = settled(pid)
+    assert (after.descriptors, after.threads) <= (before.descriptors, before.threads)
+    assert "Traceback" not in service.log.read_text()
+    assert crowd(service.target, 3) == []
+
+
+def can_make_namespaces() -> bool:
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        return False
+    done = subprocess.run(["ip", "netns", "add", "nnhal-probe"], capture_output=True, check=False)
+    subprocess.run(["ip", "netns", "del", "nnhal-probe"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def cable() -> Iterator[tuple[str, str]]:
+    """A network namespace with a cable to this one: its name, and the address of this end."""
+    if not can_make_namespaces():
+        pytest.skip("network namespaces need root and the program `ip`")
+    name = f"nnhal{os.getpid()}"
+    ip("netns", "add", name)
+    try:
+        ip("link", "add", f"{name}a", "type", "veth", "peer", "name", f"{name}b", "netns", name)
+        ip("addr", "add", "10.213.7.1/24", "dev", f"{name}a")
+        ip("link", "set", f"{name}a", "up")
+        ip("-n", name, "addr", "add", "10.213.7.2/24", "dev", f"{name}b")
+        ip("-n", name, "link", "set", f"{name}b", "up")
+        yield name, "10.213.7.1"
+    finally:
+        ip("netns", "del", name)
+
+
+def test_a_client_whose_network_disappears(cable: tuple[str, str], tmp_path: Path) -> None:
+    name, address = cable
+    options = ("--listen", f"{address}:0", "--insecure")
+    service = start(tmp_path, *options, NNHAL_SESSION_GRACE_S="0.1", NNHAL_KEEPALIVE_S="1")
+    # `start` listens on loopback as well: the address on the cable is in the log
+    target = service.log.read_text().split("addresses=")[1].split()[0].split(",")[1]
+    code = CLIENT.replace("while True:", "for _ in [1]:") + "\nprint('idle', flush=True)\nimport time; time.sleep(60)"
+    command = ["ip", "netns", "exec", name, sys.executable, "-c", code, target, "1"]
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[2])
+    try:
+        assert client.stdout is not None
+        assert [client.stdout.readline().strip() for _ in range(2)] == ["started", "idle"]
+        assert sessions(service) == (1, 0)
+        ip("link", "set", f"{name}a", "down")
+        assert all_ended(service, 15), "the service never noticed"
+        assert service.logged("its connection is gone")
+    finally:
+        client.kill()
+        client.wait()
+        assert client.stdout is not None
+        client.stdout.close()
+        stop(service)
