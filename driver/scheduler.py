@@ -148,3 +148,4 @@ class Scheduler:
                 job()
             except Exception:
                 _log.exception("a preparation ended without an answer")
+            del job  # a waiting thread must keep no model alive

@@ -210,6 +210,7 @@ class Sessions:
     def _expire(self) -> None:
         while (session := self._next_expired()) is not None:
             self.end(session, "its connection is gone")
+            del session  # a waiting thread must keep nothing alive
 
     def _next_expired(self) -> Session | None:
         """Waits for a session whose grace time is over; None when the service stops."""
