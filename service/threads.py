@@ -1,7 +1,7 @@
 """The threads that serve calls: made as they are needed, and ended when they have been idle."""
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -30,8 +30,8 @@ class CallPool(ThreadPoolExecutor):
         self._limit = limit
         self._idle_s = idle_s
         self._name = name
-        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._work: deque[_Work] = deque()
+        self._changed = threading.Condition()
         self._alive: set[threading.Thread] = set()
         self._idle = 0
         self._closed = False
@@ -43,11 +43,13 @@ class CallPool(ThreadPoolExecutor):
             RuntimeError: the pool has been shut down.
         """
         future: Future[T] = Future()
-        with self._lock:
+        with self._changed:
             if self._closed:
                 raise RuntimeError("the pool has been shut down")
-            self._queue.put(_Work(future, lambda: fn(*args, **kwargs)))
-            if self._idle < self._queue.qsize() and len(self._alive) < self._limit:
+            self._work.append(_Work(future, lambda: fn(*args, **kwargs)))
+            if self._idle >= len(self._work):
+                self._changed.notify()
+            elif len(self._alive) < self._limit:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._alive.add(thread)
                 thread.start()
@@ -55,11 +57,10 @@ class CallPool(ThreadPoolExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the threads when what is queued is done."""
-        with self._lock:
+        with self._changed:
             self._closed = True
             alive = list(self._alive)
-            for _ in alive:
-                self._queue.put(None)
+            self._changed.notify_all()
         for thread in alive if wait else ():
             thread.join()
 
@@ -73,18 +74,12 @@ class CallPool(ThreadPoolExecutor):
             del work  # an idle thread must keep nothing alive
 
     def _next(self) -> _Work | None:
-        """The next work; None when there is none for too long, or the pool is shut down."""
-        while True:
-            with self._lock:
-                self._idle += 1
-            try:
-                work = self._queue.get(timeout=self._idle_s)
-            except queue.Empty:
-                work = None
-            with self._lock:
-                self._idle -= 1
-                # what was queued at the last moment counted on this thread
-                if work is not None or self._closed or self._queue.empty():
-                    if work is None:
-                        self._alive.discard(threading.current_thread())
-                    return work
+        """The next work; None, for good, when there is none for too long or the pool is shut down."""
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._work or self._closed, self._idle_s)
+            self._idle -= 1
+            if self._work:
+                return self._work.popleft()
+            self._alive.discard(threading.current_thread())
+            return None
