@@ -4,8 +4,9 @@ import time
 
 from driver.graph import Graph
 from driver.memory import BoundRequest, OmittedOutput
+from driver.operations import SHAPE_RULES
 from driver.plan import Plan, Progress
-from nnhal.errors import general_failure
+from nnhal.errors import HalError
 from nnhal.types import ExecutionResult, Timing
 
 
@@ -33,7 +34,7 @@ def _check_omitted(graph: Graph, bound: BoundRequest) -> None:
     """An output may only be omitted where its operation allows it (V-RUN-01).
 
     Raises:
-        HalError: GENERAL_FAILURE.
+        HalError: GENERAL_FAILURE, or what the operation's file says.
     """
     indexes = graph.subgraph.output_indexes
     omitted = {i for i, output in zip(indexes, bound.outputs, strict=True) if isinstance(output, OmittedOutput)}
@@ -43,4 +44,5 @@ def _check_omitted(graph: Graph, bound: BoundRequest) -> None:
         optional = view.arguments.optional if view.arguments else frozenset()
         for name, position in view.positions.items():
             if position in omitted and position in view.operation.outputs and name not in optional:
-                raise general_failure(f"{view.name}: {name} has no value", "V-RUN-01")
+                status = SHAPE_RULES[view.type].failure
+                raise HalError(status, f"{view.name}: {name} has no value", rule="V-RUN-01")

@@ -17,17 +17,6 @@ _OUTPUT_QUANTIZATION = {
 """Scale and zero point that an operation gives its quantised output."""
 
 
-def axis_of(call: Call, rank: int, default: int = -1) -> int:
-    """The argument `axis`, counted from the start.
-
-    Raises:
-        HalError: GENERAL_FAILURE: it is outside [-rank, rank).
-    """
-    axis = call.integer("axis", default)
-    call.require(-rank <= axis < rank, f"axis is {axis}; it must be in {-rank}..{rank - 1}")
-    return axis % rank
-
-
 def swish_multiplier(call: Call) -> float:
     """From 128ths of the input's scale to the output's scale, in float32, for HARD_SWISH.
 
@@ -92,7 +81,7 @@ def softmax(call: Call) -> list[Shape]:
     beta = call.number("beta")
     limit_rank(call, "input")
     call.require(beta > 0, f"beta is {beta:g}; it must be > 0")
-    axis_of(call, len(shape))
+    call.axis(len(shape))
     _check_output(call)
     call.require(scale == 0 or beta * scale * 2**26 > 1, "beta * input scale is too small")
     return [shape]
@@ -102,5 +91,5 @@ def softmax(call: Call) -> list[Shape]:
 def log_softmax(call: Call) -> list[Shape]:
     """As the logits."""
     shape = call.shape("logits")
-    axis_of(call, len(shape))
+    call.axis(len(shape))
     return [shape]

@@ -1,6 +1,6 @@
 """One run of one operation: its arguments by the names of the signature. Shape rules and kernels read a `Call`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from driver.graph import OperationView
@@ -18,16 +18,23 @@ class Call:
         view: the operation.
         values: by operand index of its graph: the value, or None for one that is omitted.
         memo: what earlier runs of the same operation derived from constants.
+        findings: what is known from `shared` before the run.
     """
 
-    __slots__ = ("_memo", "_shared", "_values", "reads_values", "view")
+    __slots__ = ("_memo", "_values", "findings", "reads_values", "view")
 
-    def __init__(self, view: OperationView, values: Sequence[AnyArray | None], memo: dict[str, object]) -> None:
+    def __init__(
+        self,
+        view: OperationView,
+        values: Sequence[AnyArray | None],
+        memo: dict[str, object],
+        findings: Mapping[str, object] | None = None,
+    ) -> None:
         self.view = view
         self.reads_values = False
+        self.findings = dict(findings) if findings else {}
         self._values = values
         self._memo = memo
-        self._shared: dict[str, object] = {}
 
     def has(self, name: str) -> bool:
         """Whether an argument is given and has a value."""
@@ -79,6 +86,16 @@ class Call:
         names = (*arguments.inputs, *arguments.outputs)
         return [each for each in names if each.startswith(name) and each.removeprefix(name).isdigit()]
 
+    def axis(self, rank: int, default: int = -1) -> int:
+        """The argument `axis`, counted from the start.
+
+        Raises:
+            HalError: GENERAL_FAILURE: it is outside [-rank, rank).
+        """
+        axis = self.integer("axis", default)
+        self.require(-rank <= axis < rank, f"axis is {axis}; it must be in {-rank}..{rank - 1}")
+        return axis % rank
+
     def activation(self) -> int:
         """The fused activation argument.
 
@@ -100,17 +117,21 @@ class Call:
 
     def once(self, key: str, make: Callable[[], T], *names: str) -> T:
         """`make()`, kept for later runs where all of `names` are constants."""
-        if not all(self.view.positions[name] in self.view.graph.constants for name in names):
-            return make()
-        if key not in self._memo:
-            self._memo[key] = make()
-        return cast(T, self._memo[key])
+        kept = self._memo.get(key)
+        if kept is not None:
+            return cast(T, kept)
+        made = make()
+        if all(self.view.positions[name] in self.view.graph.constants for name in names):
+            if len(self._memo) > 64:  # keys may name shapes: a client that sends ever new ones must not fill the memory
+                self._memo.clear()
+            self._memo[key] = made
+        return made
 
     def shared(self, key: str, make: Callable[[], T]) -> T:
         """`make()`, worked out once in this run: for what the shape rule and the kernel both need."""
-        if key not in self._shared:
-            self._shared[key] = make()
-        return cast(T, self._shared[key])
+        if key not in self.findings:
+            self.findings[key] = make()
+        return cast(T, self.findings[key])
 
     def require(self, condition: bool, complaint: str) -> None:
         """Holds an `[execution]` constraint of the operation (V-RUN-03).

@@ -1,6 +1,5 @@
 """Shapes of CONCATENATION, SPLIT, PACK and TILE."""
 
-from driver.operations.activation import axis_of
 from driver.operations.call import Call, Shape
 from driver.operations.shape import limit_rank, same_quantization, shape_rule
 from nnhal.types import ErrorStatus, OperationType
@@ -30,7 +29,7 @@ def split(call: Call) -> list[Shape]:
     if splits != len(outputs):
         complaint = f"num_splits is {splits}; the operation has {len(outputs)} outputs"
         raise call.failure(complaint, status=ErrorStatus.INVALID_ARGUMENT)
-    axis = axis_of(call, len(shape))
+    axis = call.axis(len(shape))
     call.require(
         shape[axis] % splits == 0, f"input has length {shape[axis]} along the axis, not a multiple of {splits}"
     )

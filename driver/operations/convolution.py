@@ -10,9 +10,13 @@ from nnhal.types import ErrorStatus, OperationType
 
 def filter_window(call: Call) -> Window:
     """The window of a convolution: its filter is [.., height, width, ..] in both layouts."""
-    shape = call.shape("filter")
-    call.require(len(shape) == 4, f"filter has rank {len(shape)}; it must be 4")
-    return window(call, shape[1], shape[2])
+
+    def make() -> Window:
+        shape = call.shape("filter")
+        call.require(len(shape) == 4, f"filter has rank {len(shape)}; it must be 4")
+        return window(call, shape[1], shape[2])
+
+    return call.shared("window", make)
 
 
 def check_bias(call: Call, weights: str, units: int) -> None:

@@ -1,6 +1,5 @@
 """Shapes of L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION and INSTANCE_NORMALIZATION."""
 
-from driver.operations.activation import axis_of
 from driver.operations.call import Call, Shape
 from driver.operations.shape import fixed_quantization, limit_rank, shape_rule
 from nnhal.types import OperandType, OperationType
@@ -13,7 +12,7 @@ def l2_normalization(call: Call) -> list[Shape]:
     """As the input."""
     shape = call.shape("input")
     limit_rank(call, "input")
-    axis_of(call, len(shape))
+    call.axis(len(shape))
     type_ = OperandType(call.operand("output").type)
     if type_ in _L2_ZERO_POINTS:
         fixed_quantization(call, "output", 1 / 128, _L2_ZERO_POINTS[type_])
@@ -26,7 +25,7 @@ def local_response_normalization(call: Call) -> list[Shape]:
     shape = call.shape("input")
     radius = call.integer("radius")
     limit_rank(call, "input")
-    axis_of(call, len(shape))
+    call.axis(len(shape))
     call.require(radius >= 0, f"radius is {radius}; it must be at least 0")
     return [shape]
 

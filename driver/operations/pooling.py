@@ -8,7 +8,7 @@ from nnhal.types import OperationType
 
 def pool_window(call: Call) -> Window:
     """The window of a pooling operation."""
-    return window(call, call.integer("filter_height"), call.integer("filter_width"))
+    return call.shared("window", lambda: window(call, call.integer("filter_height"), call.integer("filter_width")))
 
 
 @shape_rule(OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D, OperationType.L2_POOL_2D)

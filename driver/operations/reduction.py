@@ -1,6 +1,5 @@
 """Shapes of MEAN, REDUCE_ALL, REDUCE_ANY, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_SUM, ARGMAX and ARGMIN."""
 
-from driver.operations.activation import axis_of
 from driver.operations.call import Call, Shape
 from driver.operations.shape import limit_rank, same_quantization, shape_rule
 from nnhal.types import ErrorStatus, OperationType
@@ -53,5 +52,5 @@ def reduction(call: Call) -> list[Shape]:
 def argmax(call: Call) -> list[Shape]:
     """As the input, less the axis; [1] when none is left."""
     shape = call.shape("input")
-    axis = axis_of(call, len(shape))
+    axis = call.axis(len(shape))
     return [(*shape[:axis], *shape[axis + 1 :]) or (1,)]

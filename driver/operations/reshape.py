@@ -2,7 +2,6 @@
 
 from math import prod
 
-from driver.operations.activation import axis_of
 from driver.operations.call import Call, Shape
 from driver.operations.reduction import axes_of
 from driver.operations.shape import limit_rank, same_quantization, shape_rule
@@ -63,7 +62,7 @@ def expand_dims(call: Call) -> list[Shape]:
     """As the input, with a 1 inserted so that it becomes dimension `axis` of the output."""
     same_quantization(call)
     shape = call.shape("input")
-    axis = axis_of(call, len(shape) + 1)
+    axis = call.axis(len(shape) + 1)
     return [(*shape[:axis], 1, *shape[axis:])]
 
 

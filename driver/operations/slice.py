@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from driver.operations.activation import axis_of
 from driver.operations.call import Call, Shape
 from driver.operations.shape import limit_rank, shape_rule
 from nnhal.types import OperationType
@@ -62,7 +61,7 @@ def strided_slice(call: Call) -> list[Shape]:
 def gather(call: Call) -> list[Shape]:
     """The input's shape with the indices' shape in place of the axis."""
     shape, indices = call.shape("input"), call.array("indices")
-    axis = axis_of(call, len(shape))
+    axis = call.axis(len(shape))
     low, high = int(indices.min()), int(indices.max())
     call.require(low >= 0 and high < shape[axis], f"indices lie in {low}..{high}; they must be in 0..{shape[axis] - 1}")
     return [(*shape[:axis], *indices.shape, *shape[axis + 1 :])]

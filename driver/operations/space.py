@@ -1,6 +1,5 @@
 """Shapes of DEPTH_TO_SPACE, SPACE_TO_DEPTH, BATCH_TO_SPACE_ND, SPACE_TO_BATCH_ND and CHANNEL_SHUFFLE."""
 
-from driver.operations.activation import axis_of
 from driver.operations.call import Call, Shape
 from driver.operations.geometry import image_shape, in_layout
 from driver.operations.shape import limit_rank, same_quantization, shape_rule
@@ -92,7 +91,7 @@ def channel_shuffle(call: Call) -> list[Shape]:
     """As the input."""
     shape = call.shape("input")
     limit_rank(call, "input")
-    axis = axis_of(call, len(shape))
+    axis = call.axis(len(shape))
     groups = call.integer("num_groups")
     call.require(groups >= 1, f"num_groups is {groups}; it must be at least 1")
     call.require(shape[axis] % groups == 0, f"input has {shape[axis]} channels, not a multiple of {groups} groups")

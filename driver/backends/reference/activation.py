@@ -7,7 +7,7 @@ import numpy as np
 from driver.backends.reference.fixed_point import RANGES, Integers, activation_bounds, encode, rdiv, rescale
 from driver.backends.reference.gemmlowp import expneg, logistic, product, reciprocal, saturated, tanh
 from driver.backends.reference.kernel import FLOAT_BOUNDS, Floats, floats, is_quantized, kernel, narrowed, tabulated
-from driver.operations.activation import axis_of, swish_multiplier
+from driver.operations.activation import swish_multiplier
 from driver.operations.call import Call
 from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, Operand, OperandType, OperationType
 
@@ -36,7 +36,6 @@ def relu(call: Call) -> AnyArray:
 
 
 @kernel(OperationType.LOGISTIC)
-@np.errstate(over="ignore")
 def logistic_(call: Call) -> AnyArray:
     """1 / (1 + exp(-x)); quantised with scale 1/256 from the smallest stored value on."""
     if is_quantized(call, "input"):
@@ -69,7 +68,6 @@ def _quantized_sigmoid(call: Call, function: Callable[[Integers], Integers]) -> 
 
 
 @kernel(OperationType.ELU)
-@np.errstate(over="ignore", invalid="ignore")
 def elu(call: Call) -> AnyArray:
     """max(0, x) + min(0, alpha * (exp(x) - 1)), for any alpha; NaN gives 0."""
     x, zero = floats(call, "input"), np.float32(0)
@@ -78,7 +76,6 @@ def elu(call: Call) -> AnyArray:
 
 
 @kernel(OperationType.HARD_SWISH)
-@np.errstate(over="ignore", invalid="ignore")
 def hard_swish(call: Call) -> AnyArray:
     """x * min(6, max(0, x + 3)) / 6."""
     if is_quantized(call, "input"):
@@ -111,7 +108,6 @@ def _narrow(mantissa: int) -> int:
 
 
 @kernel(OperationType.PRELU)
-@np.errstate(over="ignore", invalid="ignore")
 def prelu(call: Call) -> AnyArray:
     """x, or alpha * x where x is negative."""
     if is_quantized(call, "input"):
@@ -140,10 +136,9 @@ def _stored(value: Integers, output: Operand) -> AnyArray:
 
 
 @kernel(OperationType.SOFTMAX)
-@np.errstate(over="ignore", invalid="ignore")
 def softmax(call: Call) -> AnyArray:
     """exp((x - max) * beta) by their sum, along one axis."""
-    axis = axis_of(call, len(call.shape("input")))
+    axis = call.axis(len(call.shape("input")))
     if is_quantized(call, "input"):
         return _quantized_softmax(call, axis)
     x = floats(call, "input")
@@ -181,11 +176,10 @@ def _exponentials(call: Call) -> tuple[Integers, np.ndarray[tuple[int], np.dtype
 
 
 @kernel(OperationType.LOG_SOFTMAX)
-@np.errstate(over="ignore", invalid="ignore")
 def log_softmax(call: Call) -> AnyArray:
     """(x - max) * beta - log(sum(exp((x - max) * beta))), along one axis, each step rounded to the tensor's type."""
     x = call.array("logits")
-    axis = axis_of(call, x.ndim)
+    axis = call.axis(x.ndim)
     scaled = np.moveaxis((x - x.max(axis=axis, keepdims=True)) * call.array("beta"), axis, 0)
     total = np.zeros(scaled.shape[1:], x.dtype)
     for power in np.exp(scaled.astype(np.float64)):

@@ -11,7 +11,6 @@ from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
 
 
 @kernel(OperationType.ADD)
-@np.errstate(over="ignore", invalid="ignore")
 def add(call: Call) -> AnyArray:
     """input0 + input1."""
     if is_quantized(call, "input0"):
@@ -22,7 +21,6 @@ def add(call: Call) -> AnyArray:
 
 
 @kernel(OperationType.SUB)
-@np.errstate(over="ignore", invalid="ignore")
 def sub(call: Call) -> AnyArray:
     """input0 - input1."""
     if is_quantized(call, "input0"):
@@ -33,7 +31,6 @@ def sub(call: Call) -> AnyArray:
 
 
 @kernel(OperationType.MUL)
-@np.errstate(over="ignore", invalid="ignore")
 def mul(call: Call) -> AnyArray:
     """input0 * input1."""
     if is_quantized(call, "input0"):
@@ -44,7 +41,6 @@ def mul(call: Call) -> AnyArray:
 
 
 @kernel(OperationType.DIV)
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def div(call: Call) -> AnyArray:
     """dividend / divisor. Integers are rounded down; by 0 they give 0."""
     if _is_integer(call):
@@ -53,7 +49,6 @@ def div(call: Call) -> AnyArray:
 
 
 @kernel(OperationType.MAXIMUM)
-@np.errstate(invalid="ignore")
 def maximum(call: Call) -> AnyArray:
     """The larger value; input0 where either is NaN."""
     a, b = _on_output_scale(call, "input0"), _on_output_scale(call, "input1")
@@ -61,7 +56,6 @@ def maximum(call: Call) -> AnyArray:
 
 
 @kernel(OperationType.MINIMUM)
-@np.errstate(invalid="ignore")
 def minimum(call: Call) -> AnyArray:
     """The smaller value; input0 where either is NaN."""
     a, b = _on_output_scale(call, "input0"), _on_output_scale(call, "input1")
@@ -69,7 +63,6 @@ def minimum(call: Call) -> AnyArray:
 
 
 @kernel(OperationType.POW)
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def pow_(call: Call) -> AnyArray:
     """base ^ exponent."""
     return narrowed(call, floats(call, "base") ** floats(call, "exponent"))

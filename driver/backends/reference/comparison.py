@@ -20,7 +20,6 @@ _COMPARE: dict[int, Callable[[AnyArray, AnyArray], AnyArray]] = {
 
 
 @kernel(*_COMPARE)
-@np.errstate(invalid="ignore", over="ignore")
 def comparison(call: Call) -> AnyArray:
     """Whether x and y stand in the relation; with a NaN only NOT_EQUAL holds."""
     return _COMPARE[call.view.type](_comparable(call, "x"), _comparable(call, "y"))

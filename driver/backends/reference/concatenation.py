@@ -6,7 +6,6 @@ import numpy as np
 
 from driver.backends.reference.fixed_point import RANGES
 from driver.backends.reference.kernel import kernel
-from driver.operations.activation import axis_of
 from driver.operations.call import Call
 from nnhal.types import DTYPES, AnyArray, Operand, OperandType, OperationType
 
@@ -45,7 +44,7 @@ def _rescaled_values(operand: Operand, output: Operand) -> AnyArray:
 @kernel(OperationType.SPLIT)
 def split(call: Call) -> Sequence[AnyArray]:
     """Equal parts along the axis."""
-    return np.split(call.array("input"), call.integer("num_splits"), axis_of(call, len(call.shape("input"))))
+    return np.split(call.array("input"), call.integer("num_splits"), call.axis(len(call.shape("input"))))
 
 
 @kernel(OperationType.PACK)

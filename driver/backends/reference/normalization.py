@@ -6,7 +6,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from driver.backends.reference.fixed_point import RANGES, Integers, rescale
 from driver.backends.reference.gemmlowp import change, product
 from driver.backends.reference.kernel import Floats, floats, is_quantized, kernel, laid_out, narrowed, nhwc
-from driver.operations.activation import axis_of
 from driver.operations.call import Call
 from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
 
@@ -14,7 +13,7 @@ from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
 @kernel(OperationType.L2_NORMALIZATION)
 def l2_normalization(call: Call) -> AnyArray:
     """x by the root of the sum of squares along one axis."""
-    axis = axis_of(call, len(call.shape("input")))
+    axis = call.axis(len(call.shape("input")))
     if is_quantized(call, "input"):
         return _quantized_l2(call, axis)
     x = floats(call, "input")
@@ -60,7 +59,7 @@ def inverse_root(value: Integers) -> tuple[Integers, Integers]:
 def local_response_normalization(call: Call) -> AnyArray:
     """x * (bias + alpha * sum of squares within the radius)^-beta."""
     x = floats(call, "input")
-    axis = axis_of(call, x.ndim)
+    axis = call.axis(x.ndim)
     radius = min(call.integer("radius"), x.shape[axis])
     bias, alpha, beta = (np.float32(call.number(name)) for name in ("bias", "alpha", "beta"))
     margins = [(radius, radius) if i == axis else (0, 0) for i in range(x.ndim)]

@@ -24,7 +24,6 @@ _NEWTON_STEPS = 5
 
 
 @kernel(OperationType.QUANTIZED_LSTM)
-@np.errstate(over="ignore")
 def quantized_lstm(call: Call) -> list[AnyArray]:
     """One step. Without layer normalisation the biases belong to the products, as the HAL says."""
     exponent = state_exponent(call, "cell_state_in")

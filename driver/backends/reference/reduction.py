@@ -8,7 +8,6 @@ import numpy as np
 
 from driver.backends.reference.fixed_point import RANGES
 from driver.backends.reference.kernel import Floats, floats, is_quantized, kernel, narrowed
-from driver.operations.activation import axis_of
 from driver.operations.call import Call
 from driver.operations.reduction import axes_of, reduced
 from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
@@ -108,7 +107,7 @@ def argmin(call: Call) -> AnyArray:
 def _comparable(call: Call, best: float) -> tuple[AnyArray, int]:
     """The input and the axis; NaN becomes `best` at index 0 and its opposite elsewhere."""
     array = call.array("input")
-    axis = axis_of(call, array.ndim)
+    axis = call.axis(array.ndim)
     if not np.issubdtype(array.dtype, np.floating):
         return array, axis
     at = np.arange(array.shape[axis]).reshape([-1] + [1] * (array.ndim - 1 - axis))

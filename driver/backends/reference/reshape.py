@@ -3,7 +3,6 @@
 import numpy as np
 
 from driver.backends.reference.kernel import kernel
-from driver.operations.activation import axis_of
 from driver.operations.call import Call
 from driver.operations.reshape import permutation, reshaped, squeezed
 from nnhal.types import AnyArray, OperationType
@@ -24,7 +23,7 @@ def squeeze(call: Call) -> AnyArray:
 @kernel(OperationType.EXPAND_DIMS)
 def expand_dims(call: Call) -> AnyArray:
     """The same elements with one more dimension."""
-    return np.expand_dims(call.array("input"), axis_of(call, len(call.shape("input")) + 1))
+    return np.expand_dims(call.array("input"), call.axis(len(call.shape("input")) + 1))
 
 
 @kernel(OperationType.TRANSPOSE)

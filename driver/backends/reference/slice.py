@@ -3,7 +3,6 @@
 import numpy as np
 
 from driver.backends.reference.kernel import kernel
-from driver.operations.activation import axis_of
 from driver.operations.call import Call
 from driver.operations.slice import strides
 from nnhal.types import AnyArray, OperationType
@@ -27,7 +26,7 @@ def strided_slice(call: Call) -> AnyArray:
 @kernel(OperationType.GATHER)
 def gather(call: Call) -> AnyArray:
     """The slices that the indices name."""
-    return np.take(call.array("input"), call.array("indices"), axis_of(call, len(call.shape("input"))))
+    return np.take(call.array("input"), call.array("indices"), call.axis(len(call.shape("input"))))
 
 
 @kernel(OperationType.REVERSE)

@@ -6,7 +6,6 @@ Pure copies: an axis is split in two, the parts change places, and are joined ag
 import numpy as np
 
 from driver.backends.reference.kernel import kernel, laid_out, nhwc
-from driver.operations.activation import axis_of
 from driver.operations.call import Call
 from driver.operations.space import block_side, block_sides, margins
 from nnhal.types import AnyArray, OperationType
@@ -56,6 +55,6 @@ def space_to_batch_nd(call: Call) -> AnyArray:
 def channel_shuffle(call: Call) -> AnyArray:
     """Channels [group, number] as [number, group]."""
     x = call.array("input")
-    axis = axis_of(call, x.ndim)
+    axis = call.axis(x.ndim)
     split = x.reshape(*x.shape[:axis], call.integer("num_groups"), -1, *x.shape[axis + 1 :])
     return split.swapaxes(axis, axis + 1).reshape(x.shape)

@@ -29,7 +29,6 @@ def exact(call: Call) -> AnyArray:
 
 
 @kernel(*_ROUNDED)
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def rounded(call: Call) -> AnyArray:
     """Functions of float32."""
     return narrowed(call, _ROUNDED[call.view.type](floats(call, "input")))
