@@ -1,5 +1,6 @@
 """`nnhal serve`: runs a service in this process. The only command that imports `service`."""
 
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from enum import StrEnum
@@ -55,6 +56,9 @@ def serve(
     NNHAL_BACKENDS, NNHAL_DEVICES (JSON lists), NNHAL_LIMITS (a JSON object) and NNHAL_INSECURE; else it is
     127.0.0.1:50051, CpuRef, nnhal and the defaults of docs/limits.md.
     """
+    # Executions run side by side, one for each core: a BLAS that takes all cores for each gets in their way. It reads
+    # this when numpy is imported, so it stands before the imports.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from service import log
     from service.server import Server, serve_until_told
 
