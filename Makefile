@@ -35,6 +35,7 @@ contract: $(DEV) ## Compare the contract with the last release
 
 bench: $(DEV) ## Measure
 	$(BIN)/python -m tools.benchmark.server_kinds --quick
+	$(BIN)/python -m tests.benchmark.cpu_ref
 
 nightly: test bench ## Everything that is too slow for each change
 

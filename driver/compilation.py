@@ -1,11 +1,12 @@
 """From a placed model to its plan: each partition is compiled by its backend, each subgraph once."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.backends.api import Backend, CompileOptions
 from driver.control_flow import If, While
-from driver.graph import Graph, OperationView, callees, callees_first, subgraph_view
+from driver.graph import Graph, OperationView, callees, callees_first, read_outside, subgraph_view
 from driver.plan import Node, Plan, Step
 from nnhal.errors import general_failure
 from nnhal.types import OperationType, Partition, Placement
@@ -38,14 +39,17 @@ class Compiler:
         Raises:
             HalError: a partition cannot be compiled, or control flow is nested too deep.
         """
+        partitions: dict[int, list[Partition]] = defaultdict(list)
+        for one in placement.partitions:
+            partitions[one.subgraph].append(one)
         plans: dict[int, Plan] = {}
         depths: dict[int, int] = {}
         for graph in callees_first(graphs):
             depths[graph.number] = 1 + max((depths[i] for i in callees(graph)), default=0)
             if depths[graph.number] > MAX_NESTING:
                 raise general_failure(f"IF and WHILE are nested more than {MAX_NESTING} deep")
-            partitions = [one for one in placement.partitions if one.subgraph == graph.number]
-            plans[graph.number] = Plan(graph, tuple(self._node(graph, one, plans) for one in partitions))
+            nodes = tuple(self._node(graph, one, plans) for one in partitions[graph.number])
+            plans[graph.number] = Plan(graph, nodes)
         return plans[0]
 
     def _node(self, graph: Graph, partition: Partition, plans: Plans) -> Node:
@@ -54,10 +58,8 @@ class Compiler:
         if first.type in _CONTROL_FLOW:
             return _CONTROL_FLOW[first.type](first, plans)
         view = subgraph_view(graph, partition.operations, self.relaxed)
-        inside = set(partition.operations)
-        read_again = {o for v in graph.operations if v.index not in inside for o in v.operation.inputs}
         compiled = self.backends[partition.backend].compile(view, self.options)
-        return Step(view, compiled, frozenset(read_again & set(view.outputs)))
+        return Step(view, compiled, frozenset(read_outside(graph, view.operations)))
 
 
 def _if(view: OperationView, plans: Plans) -> Node:

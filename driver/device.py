@@ -11,11 +11,12 @@ from driver.cancellation import Cancellation
 from driver.compilation import Compiler
 from driver.deadline import Deadline
 from driver.graph import graphs
+from driver.operations.shape import MAX_TENSOR_BYTES
 from driver.prepared_model import PreparedModel
 from driver.scheduler import Queues, Scheduler
 from driver.validation.model import validate_model
 from driver.validation.preparation import validate_hints, validate_preparation
-from nnhal.errors import HalError, general_failure
+from nnhal.errors import HalError, general_failure, out_of_memory
 from nnhal.types import (
     Capabilities,
     DeviceType,
@@ -62,10 +63,21 @@ _QUEUES = Queues(preparations=256, executions=1024)
 
 
 class Device:
-    """One device: an ordered list of backends and the threads that serve it. Thread safe. Close it when done."""
+    """One device: an ordered list of backends and the threads that serve it. Thread safe. Close it when done.
 
-    def __init__(self, name: str, backends: Sequence[Backend], queues: Queues = _QUEUES) -> None:
+    Args:
+        tensor_bytes: the most that one tensor may have in an execution.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        backends: Sequence[Backend],
+        queues: Queues = _QUEUES,
+        tensor_bytes: int = MAX_TENSOR_BYTES,
+    ) -> None:
         self.name = name
+        self._tensor_bytes = tensor_bytes
         self.backends = tuple(backends)
         self._by_id = {backend.id: backend for backend in self.backends}
         self._scheduler = Scheduler(os.cpu_count() or 1, _PREPARING_THREADS, queues)
@@ -147,6 +159,8 @@ class Device:
             return Outcome(ErrorStatus.NONE, prepared, placement=prepared.placement)
         except HalError as error:
             return Outcome.of(error)
+        except MemoryError as error:
+            return Outcome.of(out_of_memory("the preparation", error))
         except Exception as error:
             _log.exception("a preparation failed")
             return Outcome.of(general_failure(f"the driver failed: {type(error).__name__}: {error}"))
@@ -165,13 +179,16 @@ class Device:
             cancellation.check()
 
         relaxed = model.relax_computation_float32_to_float16
-        compiler = Compiler(self._by_id, CompileOptions(config.preference), relaxed, check)
+        options = CompileOptions(config.preference, self._tensor_bytes)
+        compiler = Compiler(self._by_id, options, relaxed, check)
+        plan = compiler.compile(parts, placement)
+        cancellation.check()
         main = parts[0]
         return PreparedModel(
             tuple(main.operands[i] for i in main.subgraph.input_indexes),
             tuple(main.operands[i] for i in main.subgraph.output_indexes),
             placement,
             config.priority,
-            compiler.compile(parts, placement),
+            plan,
             self._scheduler.gate,
         )

@@ -1,14 +1,17 @@
 """A validated model in the form that placement, shape rules and backends read: arguments by name, constants as arrays.
 
-Nothing here is copied: constants are views of the model's memory.
+Constants are views of the model's memory; what somebody else may still write to is copied.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from driver.validation.place import operand_place
+from nnhal.errors import general_failure
 from nnhal.operations import SIGNATURES, Arguments
 from nnhal.types import (
     DTYPES,
@@ -23,6 +26,9 @@ from nnhal.types import (
     byte_size,
     operation_name,
 )
+
+MAX_RANK = 32
+"""Highest rank of a tensor; numpy takes 64, and kernels add some dimensions of their own."""
 
 _BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
@@ -91,6 +97,11 @@ class Graph:
         return self.subgraph.operands
 
     @cached_property
+    def reads(self) -> Counter[int]:
+        """How often each operand is an input of an operation."""
+        return Counter(o for operation in self.subgraph.operations for o in operation.inputs)
+
+    @cached_property
     def operations(self) -> tuple[OperationView, ...]:
         """Its operations, with their arguments by name."""
         return tuple(self._view(i, operation) for i, operation in enumerate(self.subgraph.operations))
@@ -128,7 +139,7 @@ class SubgraphView:
 def graphs(model: Model) -> tuple[Graph, ...]:
     """The subgraphs of a valid model, main first."""
     return tuple(
-        Graph(number, subgraph, _constants(model, subgraph)) for number, subgraph in enumerate(model.subgraphs)
+        Graph(number, subgraph, _constants(model, number, subgraph)) for number, subgraph in enumerate(model.subgraphs)
     )
 
 
@@ -158,17 +169,19 @@ def callees_first(parts: Sequence[Graph]) -> list[Graph]:
 
 def subgraph_view(graph: Graph, indexes: Sequence[int], relaxed: bool) -> SubgraphView:
     """The operations `indexes` of a graph, with what they need from outside and what is needed from them."""
-    inside = set(indexes)
     operations = tuple(graph.operations[i] for i in indexes)
-    written = [o for view in operations for o in view.operation.outputs]
+    written = dict.fromkeys(o for view in operations for o in view.operation.outputs)
     read = dict.fromkeys(o for view in operations for o in view.operation.inputs)
-    own = set(written)
-    wanted = set(graph.subgraph.output_indexes)
-    for i, operation in enumerate(graph.subgraph.operations):
-        if i not in inside:
-            wanted.update(operation.inputs)
-    inputs = tuple(o for o in read if o not in own and _comes_from_outside(graph.operands[o]))
-    return SubgraphView(graph, operations, inputs, tuple(o for o in written if o in wanted), relaxed)
+    inputs = tuple(o for o in read if o not in written and _comes_from_outside(graph.operands[o]))
+    outside = read_outside(graph, operations)
+    outputs = (o for o in written if o in outside or graph.operands[o].lifetime == OperandLifeTime.SUBGRAPH_OUTPUT)
+    return SubgraphView(graph, operations, inputs, tuple(outputs), relaxed)
+
+
+def read_outside(graph: Graph, operations: Sequence[OperationView]) -> set[int]:
+    """Operands that these operations write and others of the graph read."""
+    inside = Counter(o for view in operations for o in view.operation.inputs)
+    return {o for view in operations for o in view.operation.outputs if graph.reads[o] > inside[o]}
 
 
 def _comes_from_outside(operand: Operand) -> bool:
@@ -179,18 +192,29 @@ def _comes_from_outside(operand: Operand) -> bool:
     )
 
 
-def array_over(operand: Operand, raw: AnyArray, dimensions: Sequence[int]) -> AnyArray:
-    """The bytes `raw` (uint8) as the value of an operand; a copy only for booleans and where memory is unaligned.
+def hold_rank(rank: int, place: str) -> None:
+    """Refuses a tensor whose rank is too high; `place` names it.
 
-    A boolean is any byte that is not 0, which numpy's bool must not be shown.
+    Raises:
+        HalError: GENERAL_FAILURE: the HAL allows it, this driver does not.
+    """
+    if rank > MAX_RANK:
+        raise general_failure(f"{place} has rank {rank}; this device takes at most {MAX_RANK}")
+
+
+def array_over(operand: Operand, raw: AnyArray, dimensions: Sequence[int]) -> AnyArray:
+    """The bytes `raw` (uint8) as the value of an operand.
+
+    A copy where memory is unaligned, where it is writable (its owner could change values that have been checked), and
+    for booleans: one is any byte that is not 0, which numpy's bool must not be shown.
     """
     if operand.type in _BOOLS:
         return np.not_equal(raw, 0).reshape(dimensions)
     array: AnyArray = raw.view(DTYPES[operand.type]).reshape(dimensions)
-    return array if array.flags.aligned else array.copy()
+    return array if array.flags.aligned and not array.flags.writeable else array.copy()
 
 
-def _constants(model: Model, subgraph: Subgraph) -> dict[int, AnyArray]:
+def _constants(model: Model, number: int, subgraph: Subgraph) -> dict[int, AnyArray]:
     values = np.frombuffer(model.operand_values, np.uint8)
     constants = {}
     for index, operand in enumerate(subgraph.operands):
@@ -204,6 +228,7 @@ def _constants(model: Model, subgraph: Subgraph) -> dict[int, AnyArray]:
             pool = memory.view
         else:
             continue
+        hold_rank(len(operand.dimensions), operand_place(number, index, operand))
         start = operand.location.offset
         raw = pool[start : start + byte_size(operand.type, operand.dimensions)]
         constants[index] = array_over(operand, raw, operand.dimensions)

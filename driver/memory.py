@@ -1,13 +1,14 @@
 """Where inputs come from and outputs go: the pools of a request as arrays.
 
-Inputs are views of their pools; outputs are written once, straight into their region.
+Inputs are views of their pools, or copies where a client may write to them meanwhile; outputs are written once,
+straight into their region.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from driver.graph import array_over
+from driver.graph import array_over, hold_rank
 from nnhal.errors import invalid_argument
 from nnhal.types import (
     AnyArray,
@@ -96,7 +97,7 @@ class BoundRequest:
             not argument.has_no_value and isinstance(request.pools[argument.location.pool_index], ReturnedPool)
             for argument in request.outputs
         ]
-        self.inputs = [self._input(*pair) for pair in zip(inputs, request.inputs, strict=True)]
+        self.inputs = [self._input(i, *pair) for i, pair in enumerate(zip(inputs, request.inputs, strict=True))]
         self.outputs = [self._output(*pair) for pair in zip(outputs, request.outputs, strict=True)]
 
     def returned(self) -> tuple[Bytes | None, ...]:
@@ -106,10 +107,11 @@ class BoundRequest:
         pairs = zip(self._returned, self.outputs, strict=True)
         return tuple(output.data if returned else None for returned, output in pairs)
 
-    def _input(self, operand: Operand, argument: RequestArgument) -> AnyArray | None:
+    def _input(self, index: int, operand: Operand, argument: RequestArgument) -> AnyArray | None:
         if argument.has_no_value:
             return None
         dimensions = merged_dimensions(operand, argument)
+        hold_rank(len(dimensions), f"input {index} of the request")
         start = argument.location.offset
         pool = self._pools[argument.location.pool_index]
         assert pool is not None, "inputs in a ReturnedPool are refused"

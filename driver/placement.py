@@ -62,14 +62,12 @@ def _place_operation(
 
 
 def _partitions(operations: Sequence[OperationPlacement]) -> list[Partition]:
-    out: list[Partition] = []
+    """Runs of operations of one subgraph on one backend."""
+    runs: list[tuple[int, str, list[int]]] = []
     for operation in operations:
-        if not operation.backend:
-            continue
-        last = out[-1] if out else None
-        same = last and (last.subgraph, last.backend) == (operation.subgraph, operation.backend)
-        if last and same and operation.type not in CONTROL_FLOW:
-            out[-1] = Partition(last.subgraph, last.backend, (*last.operations, operation.operation))
-        else:
-            out.append(Partition(operation.subgraph, operation.backend, (operation.operation,)))
-    return out
+        where = (operation.subgraph, operation.backend)
+        if runs and runs[-1][:2] == where and operation.type not in CONTROL_FLOW:
+            runs[-1][2].append(operation.operation)
+        elif operation.backend:
+            runs.append((*where, [operation.operation]))
+    return [Partition(subgraph, backend, tuple(indexes)) for subgraph, backend, indexes in runs]

@@ -11,6 +11,7 @@ from driver.plan import Plan, Progress
 from driver.scheduler import Gate
 from driver.validation.preparation import validate_execution_arguments, validate_hints
 from driver.validation.request import validate_request
+from nnhal.errors import out_of_memory
 from nnhal.types import DEFAULT_LOOP_TIMEOUT_NS, OMITTED, ExecutionConfig, ExecutionResult, Operand, Placement, Request
 
 _DEFAULT_CONFIG = ExecutionConfig()
@@ -49,7 +50,8 @@ class PreparedModel:
             cancellation: ends the execution early from another thread.
 
         Raises:
-            HalError: INVALID_ARGUMENT (V-REQ*, V-EXECARG*), MISSED_DEADLINE_*, or GENERAL_FAILURE (V-RUN*).
+            HalError: INVALID_ARGUMENT (V-REQ*, V-EXECARG*), MISSED_DEADLINE_*, GENERAL_FAILURE (V-RUN*), or
+                RESOURCE_EXHAUSTED_* (memory is short, a tensor is larger than the device allows).
         """
         started_ns = time.perf_counter_ns()
         validate_execution_arguments(deadline_ns, config.loop_timeout_duration_ns)
@@ -59,7 +61,10 @@ class PreparedModel:
         loop_timeout = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
         deadline = Deadline(deadline_ns)
         deadline.check_on_arrival("the execution")
-        with self.gate.pass_(self.priority, deadline):
-            bound = BoundRequest(request, self.inputs, self.outputs)
-            progress = Progress(deadline, cancellation or Cancellation(), loop_timeout)
-            return execute(self.plan, bound, progress, config.measure_timing, started_ns)
+        progress = Progress(deadline, cancellation or Cancellation(), loop_timeout)
+        try:
+            with self.gate.pass_(self.priority, deadline):
+                bound = BoundRequest(request, self.inputs, self.outputs)
+                return execute(self.plan, bound, progress, config.measure_timing, started_ns)
+        except MemoryError as error:
+            raise out_of_memory("the execution", error) from None

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nnhal.builder import ModelBuilder
     from nnhal.client import Device, Preparation, PreparedModel, connect
     from nnhal.errors import DeadObjectError, HalError, SessionLostError
 
@@ -14,6 +15,7 @@ __all__ = [
     "DeadObjectError",
     "Device",
     "HalError",
+    "ModelBuilder",
     "Preparation",
     "PreparedModel",
     "SessionLostError",
@@ -24,6 +26,7 @@ _HOMES = {
     "DeadObjectError": "nnhal.errors",
     "Device": "nnhal.client",
     "HalError": "nnhal.errors",
+    "ModelBuilder": "nnhal.builder",
     "Preparation": "nnhal.client",
     "PreparedModel": "nnhal.client",
     "SessionLostError": "nnhal.errors",

@@ -1,4 +1,4 @@
-"""The synchronous client.
+"""The synchronous client; `nnhal.aio` is the same for asyncio.
 
 import nnhal, nnhal.tflite
 
@@ -8,91 +8,86 @@ with nnhal.connect("localhost:50051") as device:
 """
 
 import threading
-import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import TypeAlias, overload
 
 import grpc
-import numpy as np
-from numpy.typing import ArrayLike
 
-from nnhal import wire
+from nnhal import pools, wire
 from nnhal.connection import Connection
-from nnhal.errors import HalError, invalid_argument
+from nnhal.embedded import EmbeddedService
+from nnhal.errors import HalError
 from nnhal.failures import hal_error
-from nnhal.types import (
-    DTYPES,
-    AnyArray,
-    Bytes,
-    Capabilities,
-    DataLocation,
-    DeviceType,
-    ErrorStatus,
-    ExecutionPreference,
-    Extension,
-    Memory,
-    Model,
-    Operand,
-    Placement,
-    Priority,
-    Request,
-    RequestArgument,
-    ReturnedPool,
-    Timing,
-    is_fully_specified,
+from nnhal.prepared import (
+    Names,
+    PreparedModelBase,
+    failure,
+    names_of,
+    never_notified,
+    outputs_in_memory,
+    prepare_request,
 )
-from nnhal.v1 import device_pb2, prepared_model_pb2, types_pb2
+from nnhal.tensors import Inputs, Outputs
+from nnhal.types import Capabilities, DeviceType, ExecutionPreference, Extension, Model, Priority
+from nnhal.v1 import device_pb2, types_pb2
 
-Inputs: TypeAlias = Sequence[ArrayLike | None] | Mapping[str, ArrayLike | None]
+__all__ = ["Device", "Inputs", "Outputs", "Preparation", "PreparedModel", "connect"]
 
 
-def connect(target: str, *, device: str = "", timeout: float = 10.0) -> "Device":
+def connect(target: str | None = None, *, device: str = "", timeout: float = 10.0) -> "Device":
     """Opens a session on a service.
 
     Args:
-        target: "HOST:PORT" or "unix:PATH".
+        target: "HOST:PORT" or "unix:PATH"; None: a service of its own in a child process, which ends with the device.
         device: name of the device; the server's first by default.
         timeout: seconds to wait for the service.
 
     Raises:
-        DeadObjectError: the service does not answer.
+        DeadObjectError: the service does not answer, or does not start.
     """
-    return Device(Connection(target, timeout), device)
+    if target is not None:
+        return Device(Connection(target, timeout), device)
+    service = EmbeddedService()
+    try:
+        return Device(Connection(service.target, timeout), device, service)
+    except BaseException:
+        service.close()
+        raise
 
 
 class Device:
     """A device of a service, in a session of its own. Close it, or use it as a context manager."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: Connection, name: str, service: EmbeddedService | None = None) -> None:
         self.name = name
         self._connection = connection
+        self._service = service
 
     @cached_property
     def capabilities(self) -> Capabilities:
         """Performance figures."""
-        return wire.to_capabilities(self._connection.call(self._connection.device.GetCapabilities, self._request))
+        return wire.to_capabilities(self._connection.ask(self._connection.device.GetCapabilities, self._request))
 
     @cached_property
     def type(self) -> DeviceType:
         """What the device is."""
-        return DeviceType(self._connection.call(self._connection.device.GetType, self._request).type)
+        return DeviceType(self._connection.ask(self._connection.device.GetType, self._request).type)
 
     @cached_property
     def version(self) -> str:
         """Version of driver and backends."""
-        return self._connection.call(self._connection.device.GetVersionString, self._request).version
+        return self._connection.ask(self._connection.device.GetVersionString, self._request).version
 
     @cached_property
     def interface_version(self) -> int:
         """Version of the HAL interface."""
-        return self._connection.call(self._connection.device.GetInterfaceVersion, self._request).version
+        return self._connection.ask(self._connection.device.GetInterfaceVersion, self._request).version
 
     @cached_property
     def extensions(self) -> tuple[Extension, ...]:
         """Extensions that the device supports."""
-        response = self._connection.call(self._connection.device.GetSupportedExtensions, self._request)
+        response = self._connection.ask(self._connection.device.GetSupportedExtensions, self._request)
         return tuple(map(wire.to_extension, response.extensions))
 
     @property
@@ -101,7 +96,7 @@ class Device:
 
     def backends(self) -> list[device_pb2.BackendInfo]:
         """The device's backends: ready, skipped or failed, and why."""
-        return list(self._connection.call(self._connection.device.ListBackends, self._request).backends)
+        return list(self._connection.ask(self._connection.device.ListBackends, self._request).backends)
 
     def supported_operations(self, model: Model) -> list[bool]:
         """For each operation of model.main whether the device would run it.
@@ -110,12 +105,13 @@ class Device:
             HalError: INVALID_ARGUMENT: the model is invalid.
         """
         handles: list[bytes] = []
-        request = device_pb2.GetSupportedOperationsRequest(
-            session=self._connection.session, device=self.name, model=self._message(model, handles)
-        )
-        response = self._connection.call(self._connection.device.GetSupportedOperations, request)
-        self._connection.discard(*handles)
-        return list(response.supported)
+        try:
+            request = device_pb2.GetSupportedOperationsRequest(
+                session=self._connection.session, device=self.name, model=self._message(model, handles)
+            )
+            return list(self._connection.call(self._connection.device.GetSupportedOperations, request).supported)
+        finally:
+            self._connection.discard(*handles)
 
     def prepare(
         self,
@@ -134,24 +130,31 @@ class Device:
 
         Returns:
             a future of the prepared model. Errors come from its `result()`.
+
+        Raises:
+            HalError: constants that are too large for a message could not be uploaded.
         """
         handles: list[bytes] = []
-        request = device_pb2.PrepareModelRequest(
-            session=self._connection.session,
-            device=self.name,
-            model=self._message(model, handles),
-            preference=preference,  # type: ignore[arg-type]
-            priority=priority,  # type: ignore[arg-type]
-            deadline_ns=None if deadline is None else int(deadline * 1e9),
-        )
-        return Preparation(self._connection, request, handles, (model.input_names, model.output_names))
+        try:
+            request = prepare_request(self._message(model, handles), preference, priority, deadline)
+            request.session, request.device = self._connection.session, self.name
+            return Preparation(self._connection, request, handles, names_of(model))
+        except BaseException:
+            self._connection.discard(*handles)
+            raise
 
     def _message(self, model: Model, handles: list[bytes]) -> types_pb2.Model:
-        return wire.model_message(model, lambda pool: self._connection.send_memory(pool, handles, lasting=True))
+        model = pools.with_small_values(model)
+        taken = memoryview(model.operand_values).nbytes
+        return wire.model_message(model, self._connection.place(model.pools, handles, lasting=True, taken=taken))
 
     def close(self) -> None:
-        """Ends the session; what it owned is freed by the service."""
-        self._connection.close()
+        """Ends the session; what it owned is freed by the service. An embedded service ends too."""
+        try:
+            self._connection.close()
+        finally:
+            if self._service is not None:
+                self._service.close()
 
     def __enter__(self) -> "Device":
         return self
@@ -167,17 +170,13 @@ class Preparation(Future["PreparedModel"]):
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        request: device_pb2.PrepareModelRequest,
-        handles: Sequence[bytes],
-        names: tuple[tuple[str, ...], tuple[str, ...]],
+        self, connection: Connection, request: device_pb2.PrepareModelRequest, handles: Sequence[bytes], names: Names
     ) -> None:
         super().__init__()
         self._connection = connection
         self._handles = handles
         self._names = names
-        self._stream = connection.device.PrepareModel(request)
+        self._stream = connection.start(connection.device.PrepareModel, request)
         threading.Thread(target=self._read, name="nnhal-preparation", daemon=True).start()
 
     def cancel(self) -> bool:
@@ -189,68 +188,28 @@ class Preparation(Future["PreparedModel"]):
 
     def _read(self) -> None:
         prepared: PreparedModel | None = None
-        failure: HalError | None = None
+        failed: HalError | None = None
         try:
             for event in self._stream:
-                if event.WhichOneof("event") == "notify":
-                    prepared, failure = self._notified(event.notify)
+                if event.WhichOneof("event") == "notify" and (failed := failure(event.notify)) is None:
+                    prepared = PreparedModel(self._connection, event.notify, self._names)
         except grpc.RpcError as error:
-            failure = failure or hal_error(error)
+            failed = failed or hal_error(error)
         self._connection.discard(*self._handles)
         if not self.set_running_or_notify_cancel():
             return
         if prepared is not None:
             self.set_result(prepared)
         else:
-            self.set_exception(failure or HalError(ErrorStatus.GENERAL_FAILURE, "the service never notified"))
-
-    def _notified(self, notify: device_pb2.Notify) -> "tuple[PreparedModel | None, HalError | None]":
-        if int(notify.status) != ErrorStatus.NONE:
-            return None, HalError(notify.status, notify.reason, rule=notify.rule)
-        return PreparedModel(self._connection, notify, self._names), None
+            self.set_exception(failed or never_notified())
 
 
-class Outputs(tuple[AnyArray, ...]):
-    """Outputs of an execution, in order; also by name. `timing`: what was measured, or -1s."""
-
-    names: tuple[str, ...]
-    timing: Timing
-
-    @staticmethod
-    def of(arrays: Iterable[AnyArray], names: tuple[str, ...], timing: Timing) -> "Outputs":
-        """Puts outputs together."""
-        made = Outputs(arrays)
-        made.names, made.timing = names, timing
-        return made
-
-    @overload  # type: ignore[override]
-    def __getitem__(self, key: int | str) -> AnyArray: ...
-
-    @overload
-    def __getitem__(self, key: slice) -> tuple[AnyArray, ...]: ...
-
-    def __getitem__(self, key: int | str | slice) -> AnyArray | tuple[AnyArray, ...]:
-        if not isinstance(key, str):
-            return super().__getitem__(key)
-        if key not in self.names:
-            raise KeyError(f"there is no output {key!r}; there are {', '.join(self.names) or 'no names'}")
-        return super().__getitem__(self.names.index(key))
-
-
-class PreparedModel:
+class PreparedModel(PreparedModelBase):
     """A model that is ready to run. Thread safe. The service lets it go when this object is closed or collected."""
 
-    def __init__(
-        self, connection: Connection, notify: device_pb2.Notify, names: tuple[tuple[str, ...], tuple[str, ...]]
-    ) -> None:
-        self.inputs, self.outputs = wire.to_notified_operands(notify)
-        self.input_names, self.output_names = names
-        self.placement: Placement = wire.to_placement(notify.placement)
-        self.warnings = list(notify.warnings)
+    def __init__(self, connection: Connection, notify: device_pb2.Notify, names: Names) -> None:
+        super().__init__(notify, names, connection.discard)
         self._connection = connection
-        self._handle = notify.prepared_model
-        self._finalizer = weakref.finalize(self, connection.discard, notify.prepared_model)
-        self._finalizer.atexit = False
 
     def execute(self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False) -> Outputs:
         """Runs the model.
@@ -267,73 +226,19 @@ class PreparedModel:
         Raises:
             HalError: INVALID_ARGUMENT: an input does not fit; MISSED_DEADLINE_*; or the execution failed.
         """
-        arrays = self._arrays(inputs)
+        connection, request = self._connection, self._ends.request(inputs)
         handles: list[bytes] = []
-        request = prepared_model_pb2.ExecuteSynchronouslyRequest(
-            session=self._connection.session,
-            prepared_model=self._handle,
-            request=wire.request_message(
-                self._request(arrays), lambda pool: self._connection.send_memory(pool, handles, lasting=False)
-            ),
-            measure_timing=measure_timing,
-            deadline_ns=None if deadline is None else int(deadline * 1e9),
-        )
-        response = self._connection.call(self._connection.prepared_model.ExecuteSynchronously, request)
-        self._connection.discard(*handles)
-        result = wire.to_result(response, self._returned)
-        shapes = (shape.dimensions for shape in result.output_shapes)
-        triples = zip(self.outputs, result.returned, shapes, strict=True)
-        return Outputs.of((_array(*triple) for triple in triples), self.output_names, result.timing)
-
-    def _arrays(self, inputs: Inputs) -> list[AnyArray | None]:
-        """Inputs by position, checked."""
-        if isinstance(inputs, Mapping):
-            if unknown := set(inputs) - set(self.input_names):
-                raise invalid_argument(
-                    f"no input is named {sorted(unknown)[0]!r}; there are {', '.join(self.input_names) or 'no names'}"
-                )
-            inputs = [inputs.get(name) for name in self.input_names]
-        if len(inputs) != len(self.inputs):
-            raise invalid_argument(f"{len(inputs)} inputs given; the model takes {len(self.inputs)}")
-        return [self._checked(i, value) for i, value in enumerate(inputs)]
-
-    def _checked(self, index: int, value: ArrayLike | None) -> AnyArray | None:
-        if value is None:
-            return None
-        operand = self.inputs[index]
-        dtype = DTYPES[operand.type]
-        if isinstance(value, np.ndarray) and value.dtype != dtype:
-            raise invalid_argument(f"{self._input_name(index)} is {value.dtype}; the model takes {dtype}")
-        array = np.ascontiguousarray(np.asarray(value, dtype))
-        declared = operand.dimensions
-        fits = len(declared) == array.ndim and all(d in (0, a) for d, a in zip(declared, array.shape, strict=True))
-        if not fits and (declared or array.size != 1):
-            raise invalid_argument(
-                f"{self._input_name(index)} has shape {list(array.shape)}; the model takes {list(declared)}"
+        try:
+            send = connection.place(request.pools, handles, lasting=False)
+            message = wire.request_message(request, send)
+            response = connection.call(
+                connection.prepared_model.ExecuteSynchronously,
+                self._execute_request(connection.session, message, deadline, measure_timing),
             )
-        return array
-
-    def _input_name(self, index: int) -> str:
-        return f"input {index}" + (f" ({self.input_names[index]})" if self.input_names else "")
-
-    def _request(self, arrays: Sequence[AnyArray | None]) -> Request:
-        """One pool for each input, and one that grows for all outputs."""
-        pools: list[Memory | ReturnedPool] = []
-        arguments = []
-        for operand, array in zip(self.inputs, arrays, strict=True):
-            if array is None:
-                arguments.append(RequestArgument(has_no_value=True))
-                continue
-            dimensions = () if is_fully_specified(operand.type, operand.dimensions) else array.shape
-            arguments.append(RequestArgument(False, DataLocation(len(pools), 0, array.nbytes), dimensions))
-            pools.append(Memory.of(array))
-        outputs = (RequestArgument(False, DataLocation(len(pools))),) * len(self.outputs)
-        return Request(tuple(arguments), outputs, (*pools, ReturnedPool()))
-
-    def _returned(self, message: types_pb2.ReturnedOutput) -> Bytes | None:
-        if message.WhichOneof("data") == "memory":
-            return self._connection.read_memory(message.memory)
-        return wire.read_inline_output(message)
+            handles += (returned := outputs_in_memory(response))
+            return self._results(response, {handle: connection.read_memory(handle) for handle in returned})
+        finally:
+            connection.discard(*handles)
 
     def close(self) -> None:
         """Lets the model go. Executions in progress finish."""
@@ -344,9 +249,3 @@ class PreparedModel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _array(operand: Operand, data: Bytes | None, shape: tuple[int, ...]) -> AnyArray:
-    assert data is not None
-    array = data.view(DTYPES[operand.type]).reshape(shape)
-    return array if array.flags.writeable else array.copy()

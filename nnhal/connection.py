@@ -1,16 +1,22 @@
-"""A client's connection: one channel, one session, the stubs, and memory that is too large for messages."""
+"""A client's connection: one channel, one session, the stubs, and memory that is too large for messages.
+
+Retries are only where nothing can be done twice: a question whose answer never changes (`ask`) is asked once more when
+the service could not be reached. Preparations, executions, uploads and everything else are never repeated by
+themselves, since the first attempt may have been carried out.
+"""
 
 import contextlib
-import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import grpc
 import numpy as np
 
-from nnhal.enums import ErrorStatus
-from nnhal.errors import DeadObjectError
+from nnhal import pools, wire
+from nnhal.enums import ErrorKind, ErrorStatus
+from nnhal.errors import DeadObjectError, SessionLostError
 from nnhal.failures import hal_error
 from nnhal.types import Bytes, Memory
 from nnhal.v1 import (
@@ -20,47 +26,81 @@ from nnhal.v1 import (
     prepared_model_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
-    types_pb2,
 )
 
-INLINE_BYTES = 64 * 1024
-"""Pools up to this size travel inside the message that uses them; larger ones become Memory objects."""
-
-CHUNK_BYTES = 2**20
-
-_OPTIONS = [
+OPTIONS = [
     ("grpc.max_receive_message_length", 16 * 2**20),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 ]
 
+CLOSE_S = 5.0
+"""Seconds that a service has to answer the end of a session."""
+
 T = TypeVar("T")
+
+
+def unanswered(target: str, timeout: float) -> DeadObjectError:
+    """The error of a service that cannot be reached."""
+    return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, f"{target} did not answer within {timeout:g} s")
+
+
+def closed_here() -> SessionLostError:
+    """The error of a call after `close`."""
+    reason = "the device has been closed; connect and prepare again"
+    return SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason, kind=ErrorKind.SESSION_LOST)
+
+
+class Garbage:
+    """Handles to let go with the next call. Thread safe, also from finalisers: nothing waits."""
+
+    def __init__(self) -> None:
+        self._handles: deque[bytes] = deque()
+
+    def add(self, handles: Iterable[bytes]) -> None:
+        """Takes handles."""
+        self._handles.extend(handles)
+
+    def take(self) -> list[bytes]:
+        """Gives all handles, once."""
+        taken: list[bytes] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                taken.append(self._handles.popleft())
+        return taken
 
 
 class Connection:
     """One session on one service. Thread safe. Close it when done: the service frees what it owned."""
 
     def __init__(self, target: str, timeout: float) -> None:
-        self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        self._channel = grpc.insecure_channel(target, options=OPTIONS)
         self.device = device_pb2_grpc.DeviceStub(self._channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self._memory = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
-        self._garbage: list[bytes] = []
+        # the session lives as long as this stream; only its first event need be read
+        self._stream = self._sessions.Open(session_pb2.OpenRequest(), wait_for_ready=True)
+        self._garbage = Garbage()
         self._lock = threading.Lock()
         self._closed = False
+        self.session = self._opened(target, timeout)
+
+    def _opened(self, target: str, timeout: float) -> bytes:
+        late = threading.Timer(timeout, self._stream.cancel)
+        late.daemon = True
+        late.start()
         try:
-            grpc.channel_ready_future(self._channel).result(timeout)
-            # the session lives as long as this stream; nothing more need be read from it
-            self._stream = self._sessions.Open(session_pb2.OpenRequest())
-            self.session = next(iter(self._stream)).opened.session
-        except grpc.FutureTimeoutError:
-            self._channel.close()
-            reason = f"{target} did not answer within {timeout:g} s"
-            raise DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, reason) from None
+            return next(iter(self._stream)).opened.session
         except grpc.RpcError as error:
             self._channel.close()
+            if isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.CANCELLED:
+                raise unanswered(target, timeout) from None
             raise hal_error(error) from error
+        finally:
+            late.cancel()
+
+    # ---- Calls --------------------------------------------------------------------------------------
 
     def call(self, method: Callable[..., T], request: Any) -> T:
         """Makes a unary call.
@@ -68,66 +108,81 @@ class Connection:
         Raises:
             HalError: the call failed.
         """
-        self._release_garbage()
         try:
-            return method(request)
+            return self.start(method, request)
         except grpc.RpcError as error:
             raise hal_error(error) from error
+
+    def ask(self, method: Callable[..., T], request: Any) -> T:
+        """Asks for what never changes; once more when the service could not be reached.
+
+        Raises:
+            HalError: the call failed.
+        """
+        try:
+            return self.call(method, request)
+        except DeadObjectError:
+            return self.call(method, request)
+
+    def start(self, method: Callable[..., T], request: Any) -> T:
+        """Starts a call of any kind; what it raises is gRPC's.
+
+        Raises:
+            SessionLostError: the connection has been closed.
+        """
+        if self._closed:
+            raise closed_here()
+        self._release_garbage()
+        return method(request)
 
     # ---- Memory -------------------------------------------------------------------------------------
 
-    def send_memory(self, pool: Memory, handles: list[bytes], *, lasting: bool) -> types_pb2.Memory:
-        """A message for a pool: its bytes, or a Memory object that holds them.
+    def place(self, given: Iterable[object], handles: list[bytes], *, lasting: bool, taken: int = 0) -> wire.SendMemory:
+        """Uploads the pools of a message that are too large for it; gives what makes the messages of all of them.
 
         Args:
-            handles: takes the handle of the Memory object; release it when the call that uses it is done.
+            given: the pools, in order.
+            handles: takes the handles of Memory objects; discard them when the call that uses them is done.
             lasting: the bytes may be sent again later; the service then looks for them by their digest first.
+            taken: bytes of other values in the message.
         """
-        if pool.size <= INLINE_BYTES:
-            return types_pb2.Memory(inline=pool.view.tobytes())
-        data = np.ascontiguousarray(pool.view)
-        digest = hashlib.sha256(data.data).digest() if lasting else b""
-        create = memory_pb2.CreateMemoryRequest(session=self.session, size=data.size, sha256=digest)
+        return pools.sender({pool: self._upload(pool, handles, lasting) for pool in pools.to_upload(given, taken)})
+
+    def _upload(self, pool: Memory, handles: list[bytes], lasting: bool) -> bytes:
+        data = pools.contents(pool)
+        sha256 = pools.digest(data) if lasting else b""
+        create = memory_pb2.CreateMemoryRequest(session=self.session, size=data.size, sha256=sha256)
         created = self.call(self._memory.Create, create)
         handles.append(created.memory)
         if not created.complete:
-            self.call(self._memory.Upload, self._chunks(created.memory, data))
-        return types_pb2.Memory(mapped=types_pb2.MappedMemory(memory=created.memory))
-
-    def _chunks(self, memory: bytes, data: Bytes) -> Iterator[memory_pb2.UploadRequest]:
-        for offset in range(0, data.size, CHUNK_BYTES):
-            yield memory_pb2.UploadRequest(
-                session=self.session,
-                memory=memory,
-                offset=offset,
-                data=data[offset : offset + CHUNK_BYTES].tobytes(),
-            )
+            self.call(self._memory.Upload, pools.upload_requests(self.session, created.memory, data))
+        return created.memory
 
     def read_memory(self, memory: bytes) -> Bytes:
-        """All bytes of a Memory object, which is then released."""
-        chunks = self._memory.Read(memory_pb2.ReadRequest(session=self.session, memory=memory))
+        """All bytes of a Memory object."""
+        data = bytearray()
         try:
-            data = b"".join(chunk.data for chunk in chunks)
+            for chunk in self.start(self._memory.Read, memory_pb2.ReadRequest(session=self.session, memory=memory)):
+                data += chunk.data
         except grpc.RpcError as error:
             raise hal_error(error) from error
-        self.discard(memory)
-        return np.frombuffer(bytearray(data), np.uint8)
+        return np.frombuffer(data, np.uint8)
 
     # ---- Life ---------------------------------------------------------------------------------------
 
     def discard(self, *handles: bytes) -> None:
         """Lets objects go with the next call. May be called by a finaliser: it makes no call itself."""
-        self._garbage.extend(handles)
+        self._garbage.add(handles)
 
     def _release_garbage(self) -> None:
-        if not self._garbage:
+        handles = self._garbage.take()
+        if not handles:
             return
-        with self._lock:
-            handles, self._garbage[:] = list(self._garbage), []
         try:
             self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
-        except grpc.RpcError as error:
-            raise hal_error(error) from error
+        except grpc.RpcError:
+            # the call that comes next fails in the same way and says so; a release that is repeated does no harm
+            self._garbage.add(handles)
 
     def close(self) -> None:
         """Ends the session. A second call does nothing; a service that is gone is no error."""
@@ -137,6 +192,6 @@ class Connection:
             self._closed = True
         # where this fails, the service ends the session by itself: the stream goes too
         with contextlib.suppress(grpc.RpcError):
-            self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=5)
+            self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_S)
         self._stream.cancel()
         self._channel.close()

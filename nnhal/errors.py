@@ -55,6 +55,11 @@ def general_failure(reason: str, rule: str = "") -> HalError:
     return HalError(ErrorStatus.GENERAL_FAILURE, reason, rule=rule)
 
 
+def out_of_memory(what: str, error: MemoryError) -> HalError:
+    """A RESOURCE_EXHAUSTED_TRANSIENT error: memory was short for `what`."""
+    return HalError(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, f"not enough memory for {what}: {error or 'none left'}")
+
+
 def missed_deadline(reason: str) -> HalError:
     """A MISSED_DEADLINE_TRANSIENT error: the same call may succeed when the device is less busy."""
     return HalError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, reason)

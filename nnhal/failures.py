@@ -1,6 +1,9 @@
 """What a failed gRPC call means to a client: the error in its trailer, or a table for calls that have none."""
 
+from typing import TypeAlias
+
 import grpc
+import grpc.aio
 
 from nnhal.enums import ErrorKind, ErrorStatus
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
@@ -18,6 +21,10 @@ _WITHOUT_DETAILS = {
 }
 
 
+_Failed: TypeAlias = grpc.Call | grpc.aio.AioRpcError
+"""Errors that know how their call ended: those of both kinds of channels."""
+
+
 def hal_error(error: grpc.RpcError) -> HalError:
     """The HalError behind a failed call.
 
@@ -32,7 +39,7 @@ def hal_error(error: grpc.RpcError) -> HalError:
 
 
 def _detail(error: grpc.RpcError) -> error_pb2.ErrorDetail | None:
-    if not isinstance(error, grpc.Call):
+    if not isinstance(error, _Failed):
         return None
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY:
@@ -45,7 +52,7 @@ def _detail(error: grpc.RpcError) -> error_pb2.ErrorDetail | None:
 
 
 def _without_details(error: grpc.RpcError) -> HalError:
-    if not isinstance(error, grpc.Call):
+    if not isinstance(error, _Failed):
         return HalError(ErrorStatus.GENERAL_FAILURE, str(error))
     code = error.code()
     status, meaning = _WITHOUT_DETAILS.get(code, (ErrorStatus.GENERAL_FAILURE, "the call failed"))

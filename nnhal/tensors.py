@@ -21,6 +21,7 @@ from nnhal.types import (
     ReturnedPool,
     Timing,
     is_fully_specified,
+    is_tensor,
 )
 
 Inputs: TypeAlias = Sequence[ArrayLike | None] | Mapping[str, ArrayLike | None]
@@ -106,17 +107,25 @@ class Ends:
         dtype = DTYPES[operand.type]
         if isinstance(value, np.ndarray) and value.dtype != dtype:
             raise invalid_argument(f"{self._input_name(index)} is {value.dtype}; the model takes {dtype}")
-        array = np.ascontiguousarray(np.asarray(value, dtype))
-        declared = operand.dimensions
-        fits = len(declared) == array.ndim and all(d in (0, a) for d, a in zip(declared, array.shape, strict=True))
-        if not fits and (declared or array.size != 1):
-            raise invalid_argument(
-                f"{self._input_name(index)} has shape {list(array.shape)}; the model takes {list(declared)}"
-            )
+        try:
+            array = np.ascontiguousarray(np.asarray(value, dtype))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise invalid_argument(f"{self._input_name(index)} cannot become {dtype}: {error}") from None
+        if not _fits(operand, array):
+            found, wanted = list(array.shape), list(operand.dimensions)
+            raise invalid_argument(f"{self._input_name(index)} has shape {found}; the model takes {wanted}")
         return array
 
     def _input_name(self, index: int) -> str:
         return f"input {index}" + (f" ({self.input_names[index]})" if self.input_names else "")
+
+
+def _fits(operand: Operand, array: AnyArray) -> bool:
+    """Whether an array has the shape of an operand, where that is known; a scalar may come in any rank."""
+    declared = operand.dimensions
+    if not declared:
+        return is_tensor(operand.type) or array.size == 1
+    return len(declared) == array.ndim and all(d in (0, a) for d, a in zip(declared, array.shape, strict=True))
 
 
 def _array(operand: Operand, data: Bytes | None, shape: tuple[int, ...]) -> AnyArray:

@@ -40,10 +40,20 @@ LIMITS = {
         ),
         Limit("pool_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One Memory object, or one ReturnedPool."),
         Limit("memory_bytes", 8 * GIBIBYTE, "bytes", TRANSIENT, "All Memory objects of one identity that are in use."),
+        Limit("tensor_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One tensor that an execution computes."),
+        Limit("pools", 10_000, "pools", PERSISTENT, "Pools of one model or request."),
         Limit("operands", 200_000, "operands", PERSISTENT, "One model, all its subgraphs together."),
         Limit("operations", 100_000, "operations", PERSISTENT, "One model, all its subgraphs together."),
+        Limit(
+            "arguments",
+            1_000_000,
+            "arguments",
+            PERSISTENT,
+            "Inputs and outputs of all operations of one model, or of one request.",
+        ),
         Limit("subgraphs", 10_000, "subgraphs", PERSISTENT, "Referenced subgraphs of one model."),
         Limit("sessions", 1024, "sessions", TRANSIENT, "Open sessions of the service."),
+        Limit("session_streams", 16, "streams", TRANSIENT, "Open keep-alive streams of one session."),
         Limit("objects", 10_000, "handles", TRANSIENT, "Handles of one session: prepared models, memories, ..."),
         Limit("prepared_models", 1000, "models", TRANSIENT, "Prepared models of one session."),
         Limit(
@@ -107,10 +117,15 @@ class Limits(Mapping[str, int]):
         graphs = (model.main, *model.referenced)
         self.hold("operands", sum(len(graph.operands) for graph in graphs), "the model has")
         self.hold("operations", sum(len(graph.operations) for graph in graphs), "the model has")
+        operations = [operation for graph in graphs for operation in graph.operations]
+        self.hold("arguments", sum(len(one.inputs) + len(one.outputs) for one in operations), "the operations have")
+        self.hold("pools", len(model.pools), "the model has")
         self.hold_inline(model.pools)
 
     def hold_request(self, request: types_pb2.Request) -> None:
         """Refuses a request whose pools are too large."""
+        self.hold("arguments", len(request.inputs) + len(request.outputs), "the request has")
+        self.hold("pools", len(request.pools), "the request has")
         self.hold_inline(pool.pool for pool in request.pools if pool.HasField("pool"))
         for pool in request.pools:
             if pool.HasField("returned"):

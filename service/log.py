@@ -11,14 +11,15 @@ _log = logging.getLogger("nnhal.service")
 
 
 def event(name: str, level: int = logging.INFO, **fields: object) -> None:
-    """Logs an event. Values with spaces are quoted."""
+    """Logs an event. Values with spaces, or with what cannot be printed, are quoted."""
     if _log.isEnabledFor(level):
         _log.log(level, " ".join([name, *(f"{key}={_value(value)}" for key, value in fields.items())]))
 
 
 def _value(value: object) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
-    return repr(text) if not text or any(c.isspace() or c in "='\"" for c in text) else text
+    plain = text and text.isprintable() and not any(c in " ='\"" for c in text)
+    return text if plain else repr(text)
 
 
 def configure(level: str = "INFO", stream: TextIO | None = None) -> None:

@@ -12,7 +12,7 @@ from nnhal.errors import HalError, invalid_argument
 from nnhal.types import PROT_READ, PROT_WRITE, Bytes, ErrorStatus, Memory, UnsetUnion
 from nnhal.v1 import memory_pb2, memory_pb2_grpc, types_pb2
 from service.limits import Limits, MemoryQuota
-from service.rpc import abort, answering, internal
+from service.rpc import answering
 from service.sessions import Session, Sessions
 
 READ_CHUNK_BYTES = 2**20
@@ -25,6 +25,8 @@ class MemoryObject:
         self.buffer = buffer
         self.sha256 = sha256
         self.complete = not sha256
+        # two uploads at once: none may change bytes whose digest the other one has just found right
+        self._lock = threading.Lock()
 
     def write(self, offset: int, data: bytes) -> None:
         """Fills a region.
@@ -32,11 +34,12 @@ class MemoryObject:
         Raises:
             HalError: INVALID_ARGUMENT: it lies outside, or the memory is read-only.
         """
-        if self.sha256 and self.complete:
-            raise invalid_argument("this memory is complete and read-only")
         if offset < 0 or offset + len(data) > self.buffer.size:
             raise invalid_argument(f"bytes {offset}..{offset + len(data)} lie outside a memory of {self.buffer.size}")
-        self.buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+        with self._lock:
+            if self.sha256 and self.complete:
+                raise invalid_argument("this memory is complete and read-only")
+            self.buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
 
     def seal(self, written: int) -> None:
         """Checks the digest after an upload.
@@ -44,13 +47,15 @@ class MemoryObject:
         Raises:
             HalError: INVALID_ARGUMENT: bytes are missing or wrong.
         """
-        if self.complete:
-            return
-        if written != self.buffer.size:
-            raise invalid_argument(f"{written} bytes were uploaded into a memory of {self.buffer.size}")
-        if hashlib.sha256(self.buffer.data).digest() != self.sha256:
-            raise invalid_argument("the bytes uploaded do not have the digest that was announced")
-        self.complete = True
+        with self._lock:
+            if self.complete:
+                return
+            if written != self.buffer.size:
+                raise invalid_argument(f"{written} bytes were uploaded into a memory of {self.buffer.size}")
+            if hashlib.sha256(self.buffer.data).digest() != self.sha256:
+                raise invalid_argument("the bytes uploaded do not have the digest that was announced")
+            self.buffer.flags.writeable = False
+            self.complete = True
 
     def window(self, offset: int, length: int | None, prot: int) -> Memory:
         """A pool over part of it; nothing is copied.
@@ -152,23 +157,16 @@ class MemoryServicer(memory_pb2_grpc.MemoryServiceServicer):
             self._digests.add(session.identity, memory)
         return memory_pb2.UploadResponse(written=written)
 
+    @answering
     def Read(self, request: memory_pb2.ReadRequest, context: grpc.ServicerContext) -> Iterator[memory_pb2.ReadResponse]:
         """Gives a window in chunks."""
-        try:
-            window = self._window(request)
-        except HalError as error:
-            abort(context, error)
-        except Exception as error:
-            abort(context, internal(error))
-        for start in range(0, window.size, READ_CHUNK_BYTES):
-            yield memory_pb2.ReadResponse(data=window[start : start + READ_CHUNK_BYTES].tobytes())
-
-    def _window(self, request: memory_pb2.ReadRequest) -> Bytes:
         buffer = self._sessions.get(request.session).get(request.memory, MemoryObject).buffer
         length = request.length if request.HasField("length") else buffer.size - request.offset
         if request.offset < 0 or length < 0 or request.offset + length > buffer.size:
             raise invalid_argument(f"{length} bytes from {request.offset} lie outside a memory of {buffer.size}")
-        return buffer[request.offset : request.offset + length]
+        window = buffer[request.offset : request.offset + length]
+        starts = range(0, window.size, READ_CHUNK_BYTES)
+        return (memory_pb2.ReadResponse(data=window[i : i + READ_CHUNK_BYTES].tobytes()) for i in starts)
 
 
 def _allocated(size: int) -> Bytes:

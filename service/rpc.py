@@ -13,13 +13,17 @@ import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from driver.deadline import now_ns
-from nnhal.errors import HalError, general_failure
+from nnhal.errors import HalError, general_failure, out_of_memory
 from nnhal.types import OMITTED, ErrorKind, ErrorStatus
 from nnhal.v1 import error_pb2
 
 _log = logging.getLogger("nnhal.service")
 
 DETAILS_KEY = "grpc-status-details-bin"
+
+MESSAGE_LENGTH = 256
+"""Characters of a reason outside of the details: gRPC spells each of them with up to 12 bytes, and trailers of more
+than 8 KB reach the client as another error."""
 
 CODES = {
     ErrorStatus.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
@@ -53,25 +57,32 @@ def error_detail(error: HalError) -> error_pb2.ErrorDetail:
     )
 
 
-def fail(context: grpc.ServicerContext, error: HalError) -> grpc.StatusCode:
-    """Gives a call its error, and returns the code; whoever called this ends the call."""
+def fail(context: grpc.ServicerContext, error: HalError) -> tuple[grpc.StatusCode, str]:
+    """Gives a call its error; whoever called this ends the call.
+
+    Returns:
+        What gRPC itself is told: the code, and the beginning of the reason. All of it is in the details.
+    """
     code = KIND_CODES.get(ErrorKind(error.kind)) or CODES[error.status]
+    text = str(error)[:MESSAGE_LENGTH]
     packed = AnyMessage()
     packed.Pack(error_detail(error))
-    status = error_pb2.RpcStatus(code=code.value[0], message=error.reason, details=[packed])
+    status = error_pb2.RpcStatus(code=code.value[0], message=text, details=[packed])
     context.set_code(code)
-    context.set_details(str(error))
+    context.set_details(text)
     context.set_trailing_metadata(((DETAILS_KEY, status.SerializeToString()),))
-    return code
+    return code, text
 
 
 def abort(context: grpc.ServicerContext, error: HalError) -> NoReturn:
     """Ends a call with its error."""
-    context.abort(fail(context, error), str(error))
+    context.abort(*fail(context, error))
 
 
 def internal(error: Exception) -> HalError:
-    """What a client is told when this software has a defect."""
+    """What a client is told when memory is short; else this software has a defect."""
+    if isinstance(error, MemoryError):
+        return out_of_memory("the call", error)
     _log.error("internal error", exc_info=error)
     return general_failure(f"the service failed: {type(error).__name__}: {error}")
 
@@ -83,12 +94,13 @@ def answering(method: Method) -> Method:
     def call(self: object, request: Any, context: grpc.ServicerContext, *rest: Any) -> Any:
         try:
             return method(self, request, context, *rest)
-        except HalError as raised:
-            error = raised
-        except Exception as raised:
+        except HalError as error:
+            ended = fail(context, error)
+        except Exception as error:
             # reading from a stream whose client has gone raises, and nobody is there to be told
-            error = internal(raised) if context.is_active() else general_failure("the client has gone")
-        abort(context, error)
+            ended = fail(context, internal(error) if context.is_active() else general_failure("the client has gone"))
+        # out here no name holds the error: its traceback holds this frame, and all that the failed call had in hand
+        context.abort(*ended)
 
     return call  # type: ignore[return-value]
 

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import cast
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -35,6 +36,7 @@ from nnhal.v1 import (
     session_pb2,
     session_pb2_grpc,
 )
+from service.decoding import Registry
 from service.device import DeviceServicer
 from service.limits import Limits, MemoryQuota
 from service.log import event
@@ -76,7 +78,10 @@ class Server:
         self._settings = settings
         self._limits = Limits(settings.limits)
         queues = Queues(self._limits["queued_preparations"], self._limits["queued_executions"])
-        self._devices = [Device(name, registry.create(settings.backends), queues) for name in settings.devices]
+        self._devices = [
+            Device(name, registry.create(settings.backends), queues, self._limits["tensor_bytes"])
+            for name in settings.devices
+        ]
         self._sessions = Sessions(settings.session_grace_s, self._limits)
         self._executor = CallPool(settings.threads, settings.idle_thread_s, "nnhal-call")
         self._transfers = CallPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
@@ -86,7 +91,12 @@ class Server:
         self.addresses: tuple[str, ...] = ()
 
     def _register(self) -> None:
-        server, sessions, limits, executor = self._server, self._sessions, self._limits, self._executor
+        server, sessions, limits, executor = (
+            cast(grpc.Server, Registry(self._server)),
+            self._sessions,
+            self._limits,
+            self._executor,
+        )
         quota = MemoryQuota(limits)
         device_pb2_grpc.add_DeviceServicer_to_server(
             complete(DeviceServicer)(self._devices, sessions, executor, limits), server

@@ -13,6 +13,9 @@ from service.stream import ResponseStream, Send
 
 SERVICE_VERSION = "0.1.0"
 
+CLIENT_NAME_LENGTH = 64
+"""What of a client's name is logged."""
+
 
 class SessionServicer(session_pb2_grpc.SessionServicer):
     """The RPCs."""
@@ -31,13 +34,24 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
             session = self._sessions.attach(request.session)
         else:
             session = self._sessions.open(ANONYMOUS)
-            event("session-opened", session=session.name, client=request.client_name, peer=context.peer())
-        if not context.add_callback(lambda: self._sessions.detach(session)):
-            self._sessions.detach(session)
-            return
+            name = request.client_name[:CLIENT_NAME_LENGTH]
+            event("session-opened", session=session.name, client=name, peer=context.peer())
         stream: ResponseStream[session_pb2.SessionEvent] = ResponseStream(context, send)
+
+        def finish(why: str) -> None:
+            self._finish(stream, why)
+
+        def detach() -> None:
+            session.forget(finish)
+            self._sessions.detach(session)
+
+        if not context.add_callback(detach):
+            detach()
+            return
         stream.send(session_pb2.SessionEvent(opened=self._opened(session)))
-        session.when_ended(lambda why: self._finish(stream, why))
+        session.when_ended(finish)
+        if not stream.active:  # it went before there was anything to forget
+            session.forget(finish)
 
     # grpc calls such a handler with a function that sends, and keeps no thread for the stream
     Open.experimental_non_blocking = True  # type: ignore[attr-defined]

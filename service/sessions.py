@@ -104,6 +104,12 @@ class Session:
                 if entry := self._objects.pop(handle, None):
                     self._counts[entry.limit] -= 1
 
+    def forget(self, listener: Callable[[str], None]) -> None:
+        """Takes a listener back."""
+        with self._lock:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
     def when_ended(self, listener: Callable[[str], None]) -> None:
         """Calls a function with the reason when the session ends, or now if it has. It must not block."""
         with self._lock:
@@ -172,9 +178,14 @@ class Sessions:
         return session
 
     def attach(self, token: bytes) -> Session:
-        """Takes a session up again with another stream."""
+        """Takes a session up again with another stream.
+
+        Raises:
+            HalError: there is no such session (SessionLostError), or it has too many streams.
+        """
         with self._changed:
             session = self.get(token)
+            self._limits.hold("session_streams", session.attachments + 1, "the session would have")
             session.attachments += 1
         return session
 

@@ -10,19 +10,25 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="NNHAL_", frozen=True)
 
     listen: tuple[str, ...] = Field(
-        ("127.0.0.1:50051",), description="Addresses: HOST:PORT, or unix:PATH. Port 0 takes a free one."
+        default=("127.0.0.1:50051",), description="Addresses: HOST:PORT, or unix:PATH. Port 0 takes a free one."
     )
-    insecure: bool = Field(False, description="Allow addresses that other machines can reach, without TLS.")
-    backends: tuple[str, ...] = Field(("CpuRef",), description="Backends in order of preference.")
+    insecure: bool = Field(default=False, description="Allow addresses that other machines can reach, without TLS.")
+    backends: tuple[str, ...] = Field(default=("CpuRef",), description="Backends in order of preference.")
     devices: tuple[str, ...] = Field(
-        ("nnhal",), min_length=1, description="Names of the devices, the default first; each has the same backends."
+        default=("nnhal",),
+        min_length=1,
+        description="Names of the devices, the default first; each has the same backends.",
     )
-    threads: int = Field(512, ge=4, description="Calls that may be in progress at once, uploads and reads aside.")
-    transfers: int = Field(32, ge=1, description="Uploads and reads that may be in progress at once.")
+    threads: int = Field(
+        default=512, ge=4, description="Calls that may be in progress at once, uploads and reads aside."
+    )
+    transfers: int = Field(default=32, ge=1, description="Uploads and reads that may be in progress at once.")
     idle_thread_s: float = Field(
-        10.0, gt=0, description="Seconds that a thread waits for the next call before it ends."
+        default=10.0, gt=0, description="Seconds that a thread waits for the next call before it ends."
     )
-    session_grace_s: float = Field(10.0, ge=0, description="Seconds that a session outlives its connection.")
-    keepalive_s: float = Field(20.0, gt=0, description="Seconds between pings that find dead connections.")
-    stop_grace_s: float = Field(10.0, ge=0, description="Seconds that running calls have when the service stops.")
-    limits: dict[str, int] = Field({}, description="Limits other than their default, by name (docs/limits.md).")
+    session_grace_s: float = Field(default=10.0, ge=0, description="Seconds that a session outlives its connection.")
+    keepalive_s: float = Field(default=20.0, gt=0, description="Seconds between pings that find dead connections.")
+    stop_grace_s: float = Field(
+        default=10.0, ge=0, description="Seconds that running calls have when the service stops."
+    )
+    limits: dict[str, int] = Field(default={}, description="Limits other than their default, by name (docs/limits.md).")

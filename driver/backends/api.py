@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from driver.graph import Graph, OperationView, SubgraphView
+from driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal.types import AnyArray, PerformanceInfo
 
 __all__ = [
@@ -47,9 +48,15 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """How a model will be used. `preference`: an ExecutionPreference."""
+    """How a model will be used.
+
+    Attributes:
+        preference: an ExecutionPreference.
+        tensor_bytes: the most that one tensor may have; `driver.operations.infer` holds it.
+    """
 
     preference: int
+    tensor_bytes: int = MAX_TENSOR_BYTES
 
 
 class Run(Protocol):

@@ -1,7 +1,8 @@
 """Base of backends that run one operation at a time: they bring kernels, this brings shapes, order and the deadline."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +13,10 @@ from driver.operations.call import Call, Shape
 from nnhal.types import DTYPES, AnyArray
 
 Workload = Callable[[Call], AnyArray | Sequence[AnyArray]]
-"""Runs one operation: gives the output, or all outputs, as new arrays or as views of inputs."""
+"""Runs one operation: gives the output, or all outputs, as new arrays or as views of inputs.
+
+It may raise an ArithmeticError where scales leave the numbers that it computes with: the execution fails.
+"""
 
 W = TypeVar("W", bound=Workload)
 
@@ -26,26 +30,38 @@ class PerOperationBackend(Backend):
 
     def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
         """A list of workloads, run in order."""
-        return _Sequence(subgraph, [_Step(operation, self.workload(operation)) for operation in subgraph.operations])
+        steps = [_Step(one, self.workload(one), options.tensor_bytes) for one in subgraph.operations]
+        return _Sequence(subgraph, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a shape rule gave, and what it left for the kernel."""
+
+    shapes: Sequence[Shape]
+    findings: Mapping[str, object]
 
 
 class _Step:
     """One operation with its workload, and what was learnt about it."""
 
-    def __init__(self, view: OperationView, workload: Workload) -> None:
+    def __init__(self, view: OperationView, workload: Workload, tensor_bytes: int) -> None:
         self._view = view
         self._workload = workload
+        self._tensor_bytes = tensor_bytes
         self._memo: dict[str, object] = {}
-        self._inputs = view.operation.inputs
+        self._varying = [i for i in view.operation.inputs if i not in view.graph.constants]
         self.outputs = view.operation.outputs
         self._declared = [view.graph.operands[o].dimensions for o in self.outputs]
         self._dtypes = [DTYPES[view.graph.operands[o].type] for o in self.outputs]
-        self._known: dict[tuple[Shape | None, ...], list[Shape]] = {}
+        self._known: dict[tuple[Shape | None, ...], _Known] = {}
 
-    def run(self, values: list[AnyArray | None], wanted: dict[int, Output]) -> None:
-        call = Call(self._view, values, self._memo)
-        shapes = self._shapes(call, values, wanted)
-        made = self._workload(call)
+    def run(self, values: dict[int, AnyArray | None], wanted: dict[int, Output]) -> None:
+        call, shapes = self._inferred(values, wanted)
+        try:
+            made = self._workload(call)
+        except ArithmeticError as error:
+            raise call.failure(str(error)) from None
         arrays = [made] if isinstance(made, np.ndarray) else made
         for position, array, shape, dtype in zip(self.outputs, arrays, shapes, self._dtypes, strict=True):
             assert array.shape == shape and array.dtype == dtype, (
@@ -53,18 +69,19 @@ class _Step:
             )
             values[position] = array
 
-    def _shapes(self, call: Call, values: list[AnyArray | None], wanted: dict[int, Output]) -> list[Shape]:
-        """Shapes of the outputs; those that depend on shapes alone are worked out once for each set of shapes."""
+    def _inferred(self, values: dict[int, AnyArray | None], wanted: dict[int, Output]) -> tuple[Call, Sequence[Shape]]:
+        """The run, and shapes of the outputs; what depends on shapes alone is worked out once for each set of them."""
         declared = [wanted[o].declared if o in wanted else d for o, d in zip(self.outputs, self._declared, strict=True)]
-        key = tuple(None if (value := values[i]) is None else value.shape for i in self._inputs) + tuple(declared)
+        key = (*[None if (value := values[i]) is None else value.shape for i in self._varying], *declared)
         if (known := self._known.get(key)) is not None:
-            return known
-        shapes = infer(call, declared)
+            return Call(self._view, values, self._memo, known.findings), known.shapes
+        call = Call(self._view, values, self._memo)
+        shapes = infer(call, declared, self._tensor_bytes)
         if not call.reads_values:
             if len(self._known) > 64:  # a client that never sends the same shape twice must not fill the memory
                 self._known.clear()
-            self._known[key] = shapes
-        return shapes
+            self._known[key] = _Known(shapes, dict(call.findings))
+        return call, shapes
 
 
 class _Sequence(CompiledSubgraph):
@@ -73,9 +90,10 @@ class _Sequence(CompiledSubgraph):
     def __init__(self, subgraph: SubgraphView, steps: list[_Step]) -> None:
         self._subgraph = subgraph
         self._steps = steps
-        self._template: list[AnyArray | None] = [None] * len(subgraph.graph.operands)
-        for index, constant in subgraph.graph.constants.items():
-            self._template[index] = constant
+        # only what this partition names: a graph may have as many partitions as operands
+        constants = subgraph.graph.constants
+        operands = (o for one in subgraph.operations for o in (*one.operation.inputs, *one.operation.outputs))
+        self._template = {operand: constants.get(operand) for operand in operands}
         self._last_uses = _last_uses(subgraph)
 
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
@@ -96,13 +114,13 @@ class _Sequence(CompiledSubgraph):
 
 def _last_uses(subgraph: SubgraphView) -> list[list[int]]:
     """For each operation the operands that nothing reads after it: their memory is let go at once."""
-    kept = set(subgraph.outputs) | set(subgraph.graph.constants)
+    kept, constants = set(subgraph.outputs), subgraph.graph.constants
     last: dict[int, int] = {}
     for step, view in enumerate(subgraph.operations):
         for position in (*view.operation.inputs, *view.operation.outputs):
             last[position] = step
     dead: list[list[int]] = [[] for _ in subgraph.operations]
     for position, step in last.items():
-        if position not in kept:
+        if position not in kept and position not in constants:
             dead[step].append(position)
     return dead

@@ -8,6 +8,8 @@ from nnhal.errors import HalError, general_failure
 from nnhal.types import AnyArray, ErrorStatus, FusedActivationFunc, Operand, SymmPerChannelQuantParams
 
 Shape = tuple[int, ...]
+Values = Sequence[AnyArray | None] | Mapping[int, AnyArray | None]
+"""By operand index."""
 T = TypeVar("T")
 
 
@@ -26,7 +28,7 @@ class Call:
     def __init__(
         self,
         view: OperationView,
-        values: Sequence[AnyArray | None],
+        values: Values,
         memo: dict[str, object],
         findings: Mapping[str, object] | None = None,
     ) -> None:

@@ -1,6 +1,7 @@
 """Images and windows that slide over them: layout, padding and output size."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from driver.operations.call import Call, Shape
 
@@ -8,7 +9,7 @@ SAME = 1
 """The implicit padding scheme that pads; every other value behaves as VALID."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Axis:
     """A window that slides along one axis. `size` counts the dilated window's cells, `out` its positions."""
 
@@ -19,12 +20,12 @@ class Axis:
     before: int
     after: int
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Cells that the dilated window spans."""
         return (self.filter - 1) * self.dilation + 1
 
-    @property
+    @cached_property
     def out(self) -> int:
         """Number of positions."""
         return (self.input - self.size + self.stride + self.before + self.after) // self.stride

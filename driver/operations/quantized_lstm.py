@@ -1,6 +1,6 @@
 """Shapes of QUANTIZED_LSTM and QUANTIZED_16BIT_LSTM."""
 
-from math import log2
+from math import isfinite, log2
 
 from driver.operations.call import Call, Shape
 from driver.operations.lstm import BIASES, GATES, lstm_cell
@@ -22,6 +22,7 @@ def state_exponent(call: Call, name: str) -> int:
         HalError: GENERAL_FAILURE: it is not an integer, to 0.001.
     """
     scale = call.operand(name).scale
+    call.require(isfinite(scale), f"{name} has scale {scale:g}; it must be finite")
     exponent = round(log2(scale))
     call.require(abs(log2(scale) - exponent) <= 1e-3, f"{name} has scale {scale:g}; it must be a power of two")
     return exponent

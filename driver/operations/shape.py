@@ -13,8 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from driver.graph import hold_rank
 from driver.operations.call import Call, Shape
-from nnhal.types import ErrorStatus, byte_size, is_tensor
+from nnhal.errors import HalError
+from nnhal.types import ErrorKind, ErrorStatus, Operand, byte_size, is_tensor
+
+MAX_TENSOR_BYTES = 2**32 - 1
+"""The HAL's own bound (V-RUN-06); a device may set a lower one."""
 
 Rule = Callable[[Call], Sequence[Shape]]
 
@@ -46,21 +51,24 @@ def shape_rule(
     return register
 
 
-def infer(call: Call, declared: Sequence[Shape]) -> list[Shape]:
+def infer(call: Call, declared: Sequence[Shape], tensor_bytes: int = MAX_TENSOR_BYTES) -> list[Shape]:
     """Shapes of the outputs of one run.
 
     Args:
         call: the run.
         declared: what is known of each output beforehand; 0 and () are unknown.
+        tensor_bytes: the most that one output may have.
 
     Raises:
         HalError: GENERAL_FAILURE (or what the operation's file says): an argument has no value (V-RUN-01) or no
             elements (V-RUN-02), an [execution] constraint is broken (V-RUN-03), a declared shape is contradicted
-            (V-RUN-04), an output is too large (V-RUN-06).
+            (V-RUN-04), an output is too large (V-RUN-06); RESOURCE_EXHAUSTED_PERSISTENT: limit tensor_bytes.
     """
     rule = SHAPE_RULES[call.view.type]
     _check_presence(call, rule)
     computed = rule.rule(call)
+    for i, shape in enumerate(computed):
+        _hold_size(call, i, shape, tensor_bytes)
     return [_merged(call, i, known, found) for i, (known, found) in enumerate(zip(declared, computed, strict=True))]
 
 
@@ -75,10 +83,27 @@ def _check_presence(call: Call, rule: ShapeRule) -> None:
             raise call.failure(f"{name} has no elements", "V-RUN-02", rule.failure)
 
 
+def _hold_size(call: Call, output: int, shape: Shape, tensor_bytes: int) -> None:
+    hold_rank(len(shape), f"{call.view.name}: output {output}")
+    size = byte_size(_output(call, output).type, shape)
+    if size > MAX_TENSOR_BYTES:
+        raise call.failure(f"output {output} has shape {list(shape)}: its size does not fit 32 bits", "V-RUN-06")
+    if size > tensor_bytes:
+        raise HalError(
+            ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
+            f"{call.view.name}: output {output} has shape {list(shape)}, {size} bytes; "
+            f"at most {tensor_bytes} (limit tensor_bytes)",
+            kind=ErrorKind.LIMIT,
+            limit="tensor_bytes",
+        )
+
+
+def _output(call: Call, output: int) -> Operand:
+    return call.view.graph.operands[call.view.operation.outputs[output]]
+
+
 def _merged(call: Call, output: int, declared: Shape, computed: Shape) -> Shape:
-    operand = call.view.graph.operands[call.view.operation.outputs[output]]
-    if byte_size(operand.type, computed) >= 2**32:
-        raise call.failure(f"output {output} has shape {list(computed)}: its size does not fit 32 bits", "V-RUN-06")
+    operand = _output(call, output)
     if not is_tensor(operand.type) or not declared:
         return computed
     if len(declared) != len(computed) or any(d not in (0, c) for d, c in zip(declared, computed, strict=True)):

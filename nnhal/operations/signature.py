@@ -203,10 +203,9 @@ def _complaint(
     for i in wrong:
         place = f"input {i}" if i < inputs else f"output {i - inputs}"
         parts.append(f"{place} ({arguments[i].name}) is {type_name(operands[i].type)}, not {type_name(wanted[i])}")
+    right = set(range(len(operands))).difference(wrong)
     context = [
-        f"{arguments[i].name} {type_name(wanted[i])}"
-        for i in range(len(operands))
-        if i not in wrong and isinstance(arguments[i].type, str)
+        f"{arguments[i].name} {type_name(wanted[i])}" for i in sorted(right) if isinstance(arguments[i].type, str)
     ]
     return "; ".join(parts) + (f" (with {', '.join(dict.fromkeys(context))})" if context else "")
 

@@ -1,8 +1,9 @@
 """How fast is CpuRef? Real models through the driver in this process, against LiteRT in the same run.
 
-`python -m tests.benchmark.cpu_ref` takes turns, round by round: LiteRT's default interpreter with one thread, and CpuRef
-with one BLAS thread. It tells medians over the rounds, and the median of the rounds' ratios. The exit status is 1 where a
-model takes more than `LIMIT` times what LiteRT takes. It lies below `tests` because it uses the driver, which no tool may.
+`python -m tests.benchmark.cpu_ref` takes turns, round by round: CpuRef with one BLAS thread, and LiteRT's default
+interpreter with one thread. It tells medians over the rounds, and the median of the rounds' ratios. The exit status is
+1 where a model takes more than `LIMIT` times what LiteRT takes. It lies below `tests` because it uses the driver, which
+no tool may.
 """
 
 import argparse

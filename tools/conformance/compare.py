@@ -1,6 +1,7 @@
 """Comparing outputs with what a vector expects (checklist 3.8)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,8 +9,16 @@ from nnhal.types import AnyArray, type_name
 from tools.conformance.vectors import Case, Expected
 
 
-def first_difference(expected: Expected, actual: AnyArray) -> str | None:
-    """The first element that is off by more than the tolerance, in words; None when there is none.
+@dataclass(frozen=True)
+class Difference:
+    """The first wrong element of an output, in words."""
+
+    expected: str
+    got: str
+
+
+def first_difference(expected: Expected, actual: AnyArray) -> Difference | None:
+    """The first element that is off by more than the tolerance; None when there is none.
 
     |actual - expected| <= atol + rtol * |expected|, in double precision, on the stored values.
     """
@@ -24,9 +33,9 @@ def first_difference(expected: Expected, actual: AnyArray) -> str | None:
     first = int(wrong.argmax())
     place = [int(i) for i in np.unravel_index(first, expected.array.shape)]
     tolerance = expected.atol + expected.rtol * abs(wanted[first])
-    return (
-        f"{type_name(expected.type)} element {place}: expected {wanted[first]:.9g}, got {got[first]:.9g} "
-        f"(tolerance {tolerance:.3g}; {int(wrong.sum())} of {wrong.size} differ)"
+    return Difference(
+        f"{type_name(expected.type)} element {place} = {wanted[first]:.9g} within {tolerance:.3g}",
+        f"{got[first]:.9g} ({int(wrong.sum())} of {wrong.size} elements differ)",
     )
 
 

@@ -1,22 +1,25 @@
-"""Requests of the generated tests (checklist 3.2): inputs in pool 0, outputs in pool 1, in steps of 64 bytes."""
+"""Requests: inputs in pool 0, outputs in pool 1, each region at a multiple of 64 bytes (checklist 3.2), or of 4 (5)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from nnhal.types import AnyArray
 from nnhal.v1 import types_pb2
+from tools.conformance.target import Target
+from tools.conformance.vectors import Case
 
 ALIGNMENT = 64
 
 
 def build(
-    inputs: Sequence[AnyArray | None], output_sizes: Sequence[int], *, short: bool = False
+    inputs: Sequence[AnyArray | None], output_sizes: Sequence[int], *, padded: bool = True
 ) -> tuple[types_pb2.Request, bytes]:
     """A request, and the bytes of its pool 0, for the caller to put there.
 
     Args:
         inputs: one array for each input; None for an omitted one.
         output_sizes: bytes of each output; 0 for a zero-sized one, which gets a region of one byte.
-        short: output 0 is one byte too small, and its padding one byte longer.
+        padded: regions are padded up to the next one; else they start at multiples of 4 and have no padding.
     """
     request = types_pb2.Request()
     data = bytearray()
@@ -26,21 +29,40 @@ def build(
             argument.has_no_value = True
             continue
         raw = array.tobytes()
-        _place(argument.location, 0, len(data), max(len(raw), 1))
-        data += raw + bytes(-len(raw) % ALIGNMENT or (ALIGNMENT if not raw else 0))
+        data += bytes(_place(argument.location, 0, len(data), max(len(raw), 1), padded) - len(data))
+        start = argument.location.offset
+        data[start : start + len(raw)] = raw
     end = 0
     for size in output_sizes:
-        location = request.outputs.add().location
-        _place(location, 1, end, max(size, 1))
-        end = location.offset + location.length + location.padding
-    if short:
-        request.outputs[0].location.length -= 1
-        request.outputs[0].location.padding += 1
+        end = _place(request.outputs.add().location, 1, end, max(size, 1), padded)
     request.pools.add()
     request.pools.add().returned.size = max(end, 1)
     return request, bytes(data) or bytes(1)
 
 
-def _place(location: types_pb2.DataLocation, pool: int, offset: int, length: int) -> None:
+def _place(location: types_pb2.DataLocation, pool: int, offset: int, length: int, padded: bool) -> int:
+    """Fills in a location; gives where the next one starts."""
     location.pool_index, location.offset, location.length = pool, offset, length
-    location.padding = -length % ALIGNMENT
+    gap = -length % (ALIGNMENT if padded else 4)
+    location.padding = gap if padded else 0
+    return offset + length + gap
+
+
+@contextmanager
+def requesting(target: Target, case: Case, *, padded: bool = True) -> Iterator[types_pb2.Request]:
+    """A case's request with its inputs in place; what was uploaded for it is dropped at the end."""
+    request, data = build(case.inputs, [output.array.nbytes for output in case.outputs], padded=padded)
+    request.pools[0].pool.CopyFrom(target.memory(data))
+    try:
+        yield request
+    finally:
+        target.release_pools([request.pools[0].pool])
+
+
+def too_small(request: types_pb2.Request) -> types_pb2.Request:
+    """The same, with output 0 one byte shorter and its padding one byte longer."""
+    short = types_pb2.Request()
+    short.CopyFrom(request)
+    short.outputs[0].location.length -= 1
+    short.outputs[0].location.padding += 1
+    return short

@@ -2,15 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from nnhal.types import Bytes, ErrorKind, ErrorStatus
 from nnhal.v1 import (
+    buffer_pb2,
+    buffer_pb2_grpc,
+    burst_pb2,
+    burst_pb2_grpc,
+    cache_pb2,
+    cache_pb2_grpc,
     device_pb2,
     device_pb2_grpc,
     error_pb2,
+    execution_pb2,
+    execution_pb2_grpc,
+    fence_pb2,
+    fence_pb2_grpc,
     memory_pb2,
     memory_pb2_grpc,
     prepared_model_pb2,
@@ -19,31 +32,57 @@ from nnhal.v1 import (
     session_pb2_grpc,
     types_pb2,
 )
+from tools.conformance.check import NotServiceSpecific, Unsupported
 
 WATCHDOG_S = 120.0
 """The vendor test suite waits for ever; here a call that takes this long has failed."""
 
+CONNECT_S = 10.0
+"""Seconds that a server has to take a connection."""
+
 INLINE_BYTES = 1_000_000
 """Larger pools become Memory objects, so that no message comes near 4 MiB."""
 
+FAST_SINGLE_ANSWER = 1
+MEDIUM = 1
 
-class Unsupported(Exception):
-    """The device answers UNIMPLEMENTED."""
+SERVICES = {
+    module.DESCRIPTOR.services_by_name[name].name: (module.DESCRIPTOR.services_by_name[name], stub)
+    for module, name, stub in (
+        (session_pb2, "Session", session_pb2_grpc.SessionStub),
+        (device_pb2, "Device", device_pb2_grpc.DeviceStub),
+        (prepared_model_pb2, "PreparedModel", prepared_model_pb2_grpc.PreparedModelStub),
+        (execution_pb2, "Execution", execution_pb2_grpc.ExecutionStub),
+        (burst_pb2, "Burst", burst_pb2_grpc.BurstStub),
+        (buffer_pb2, "Buffer", buffer_pb2_grpc.BufferStub),
+        (fence_pb2, "Fence", fence_pb2_grpc.FenceStub),
+        (memory_pb2, "MemoryService", memory_pb2_grpc.MemoryServiceStub),
+        (cache_pb2, "Cache", cache_pb2_grpc.CacheStub),
+    )
+}
+"""Every service of the contract, by its short name: its descriptor and its stub."""
 
-
-class NotServiceSpecific(Exception):
-    """A call failed without saying why in the contract's way: always a failure of the test."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The status of a call, and its reason. `status` is an ErrorStatus."""
+    """How a call ended. `status` is an ErrorStatus, and `kind` an ErrorKind."""
 
     status: int
     reason: str = ""
+    rule: str = ""
+    kind: int = 0
+    limit: str = ""
+    code: str = "OK"
+
+    @property
+    def is_missed_deadline(self) -> bool:
+        """Whether the deadline was missed, one way or the other."""
+        return self.status in (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
 
     def __str__(self) -> str:
-        name = ErrorStatus(self.status).name
+        name = ErrorStatus(self.status).name if self.status in list(ErrorStatus) else f"status {self.status}"
         return f"{name} ({self.reason})" if self.reason else name
 
 
@@ -69,7 +108,8 @@ class Prepared:
         """The first notify counts."""
         if not self.callbacks:
             return Answer(ErrorStatus.GENERAL_FAILURE, "no callback")
-        return Answer(self.callbacks[0].status, self.callbacks[0].reason)
+        first = self.callbacks[0]
+        return Answer(first.status, first.reason, first.rule)
 
     @property
     def model(self) -> bytes:
@@ -92,66 +132,161 @@ class Executed:
     outputs: Sequence[Bytes | None] = ()
 
 
-class Target:
-    """A session on the device under test. Use it as a context manager."""
+@dataclass(frozen=True)
+class Run:
+    """How an execution is to be done. Times in nanoseconds, None where they are left out."""
 
-    def __init__(self, address: str, device: str = "") -> None:
-        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 16 * 2**20)])
-        self._sessions = session_pb2_grpc.SessionStub(self._channel)
-        self._device = device_pb2_grpc.DeviceStub(self._channel)
-        self._prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
-        self._memory = memory_pb2_grpc.MemoryServiceStub(self._channel)
-        self._name = device
-        self._stream = self._sessions.Open(session_pb2.OpenRequest(client_name="nnhal conformance"))
-        self._session = next(iter(self._stream)).opened.session
+    measure: bool = False
+    deadline_ns: int | None = None
+    loop_timeout_ns: int | None = None
+
+
+PLAIN = Run()
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """How a model is to be prepared. `with_config`: through prepareModelWithConfig."""
+
+    with_config: bool = False
+    preference: int = FAST_SINGLE_ANSWER
+    priority: int = MEDIUM
+    deadline_ns: int | None = None
+
+    @property
+    def call(self) -> str:
+        """The HAL's name of the call."""
+        return "prepareModelWithConfig" if self.with_config else "prepareModel"
+
+
+PREPARE_MODEL = Preparing()
+PREPARE_MODEL_WITH_CONFIG = Preparing(with_config=True)
+BOTH_PREPARATIONS = (PREPARE_MODEL, PREPARE_MODEL_WITH_CONFIG)
+
+
+class Target:
+    """A session on the device under test. Use it as a context manager.
+
+    Attributes:
+        session: the session's token.
+        opened: what the service said when it was opened.
+        sessions, device, prepared_model, memories: the stubs.
+        name: the device's name, "" for the first.
+        restart_command: for the shell, restarts the server; "" where there is none.
+
+    Raises:
+        NotServiceSpecific: nobody answers at the address.
+    """
+
+    def __init__(self, address: str, device: str = "", restart_command: str = "") -> None:
+        self.address, self.name, self.restart_command = address, device, restart_command
+        self.channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 16 * 2**20)])
+        self.sessions = session_pb2_grpc.SessionStub(self.channel)
+        self.device = device_pb2_grpc.DeviceStub(self.channel)
+        self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self.channel)
+        self.memories = memory_pb2_grpc.MemoryServiceStub(self.channel)
+        self._connect()
+        self.stream = self.sessions.Open(session_pb2.OpenRequest(client_name="nnhal conformance"))
+        self.opened = next(iter(self.stream)).opened
+        self.session = self.opened.session
+
+    def _connect(self) -> None:
+        try:
+            grpc.channel_ready_future(self.channel).result(CONNECT_S)
+        except grpc.FutureTimeoutError:
+            self.channel.close()
+            raise NotServiceSpecific(f"nobody answers at {self.address}") from None
+
+    def another(self) -> "Target":
+        """A session of its own on the same device."""
+        return Target(self.address, self.name, self.restart_command)
 
     def __enter__(self) -> "Target":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stream.cancel()
-        self._channel.close()
+        self.stream.cancel()
+        self.channel.close()
 
-    def release(self, *handles: bytes) -> None:
-        """Drops objects."""
-        self._sessions.Release(session_pb2.ReleaseRequest(session=self._session, handles=handles), timeout=WATCHDOG_S)
+    # ---- Devices ----------------------------------------------------------------------------------------
+
+    def ping(self) -> None:
+        """Asks whether the device answers.
+
+        Raises:
+            NotServiceSpecific: it does not.
+        """
+        answer, _ = called(self.device.GetInterfaceVersion, device_pb2.DeviceRequest(device=self.name))
+        if answer.status != ErrorStatus.NONE:
+            raise NotServiceSpecific(str(answer))
 
     def supported_operations(self, model: types_pb2.Model) -> tuple[Answer, list[bool]]:
         """IDevice.getSupportedOperations."""
-        request = device_pb2.GetSupportedOperationsRequest(session=self._session, device=self._name, model=model)
-        try:
-            return OK, list(self._device.GetSupportedOperations(request, timeout=WATCHDOG_S).supported)
-        except grpc.RpcError as error:
-            return _answer(error), []
+        request = device_pb2.GetSupportedOperationsRequest(session=self.session, device=self.name, model=model)
+        answer, response = called(self.device.GetSupportedOperations, request)
+        return answer, list(response.supported) if response else []
 
-    def prepare(self, model: types_pb2.Model, preference: int = 1, priority: int = 1) -> Prepared:
-        """IDevice.prepareModel, to the end of its callback."""
+    def prepare(self, model: types_pb2.Model, how: Preparing = PREPARE_MODEL) -> Prepared:
+        """IDevice.prepareModel or prepareModelWithConfig, to the end of its callback."""
+        if how.with_config:
+            config = types_pb2.PrepareModelConfig(
+                preference=how.preference,  # type: ignore[arg-type]
+                priority=how.priority,  # type: ignore[arg-type]
+                deadline_ns=how.deadline_ns,
+            )
+            return self.prepare_with_config(model, config)
         request = device_pb2.PrepareModelRequest(
-            session=self._session,
-            device=self._name,
+            session=self.session,
+            device=self.name,
             model=model,
-            preference=preference,  # type: ignore[arg-type]
-            priority=priority,  # type: ignore[arg-type]
+            preference=how.preference,  # type: ignore[arg-type]
+            priority=how.priority,  # type: ignore[arg-type]
+            deadline_ns=how.deadline_ns,
         )
-        return _collect(self._device.PrepareModel(request, timeout=WATCHDOG_S))
+        return collect(self.device.PrepareModel(request, timeout=WATCHDOG_S))
 
-    def execute(
-        self, model: bytes, request: types_pb2.Request, *, measure: bool = False, loop_timeout_ns: int | None = None
-    ) -> Executed:
+    def prepare_with_config(self, model: types_pb2.Model, config: types_pb2.PrepareModelConfig) -> Prepared:
+        """IDevice.prepareModelWithConfig, to the end of its callback."""
+        request = device_pb2.PrepareModelWithConfigRequest(
+            session=self.session, device=self.name, model=model, config=config
+        )
+        return collect(self.device.PrepareModelWithConfig(request, timeout=WATCHDOG_S))
+
+    # ---- Executions -------------------------------------------------------------------------------------
+
+    def execute(self, model: bytes, request: types_pb2.Request, run: Run = PLAIN) -> Executed:
         """IPreparedModel.executeSynchronously (path SYNC)."""
         message = prepared_model_pb2.ExecuteSynchronouslyRequest(
-            session=self._session,
+            session=self.session,
             prepared_model=model,
             request=request,
-            measure_timing=measure,
-            loop_timeout_duration_ns=loop_timeout_ns,
+            measure_timing=run.measure,
+            deadline_ns=run.deadline_ns,
+            loop_timeout_duration_ns=run.loop_timeout_ns,
         )
-        try:
-            return self._executed(self._prepared_model.ExecuteSynchronously(message, timeout=WATCHDOG_S))
-        except grpc.RpcError as error:
-            return Executed(_answer(error))
+        return self._executed(*called(self.prepared_model.ExecuteSynchronously, message))
 
-    def _executed(self, result: types_pb2.ExecutionResult) -> Executed:
+    def execute_with_config(self, model: bytes, request: types_pb2.Request, run: Run = PLAIN) -> Executed:
+        """IPreparedModel.executeSynchronouslyWithConfig (path SYNC-C)."""
+        config = types_pb2.ExecutionConfig(measure_timing=run.measure, loop_timeout_duration_ns=run.loop_timeout_ns)
+        return self.execute_configured(model, request, config, run.deadline_ns)
+
+    def execute_configured(
+        self,
+        model: bytes,
+        request: types_pb2.Request,
+        config: types_pb2.ExecutionConfig,
+        deadline_ns: int | None = None,
+    ) -> Executed:
+        """IPreparedModel.executeSynchronouslyWithConfig with a configuration of the caller's."""
+        message = prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest(
+            session=self.session, prepared_model=model, request=request, config=config, deadline_ns=deadline_ns
+        )
+        return self._executed(*called(self.prepared_model.ExecuteSynchronouslyWithConfig, message))
+
+    def _executed(self, answer: Answer, result: types_pb2.ExecutionResult | None) -> Executed:
+        if result is None:
+            return Executed(answer)
         status = ErrorStatus.NONE if result.output_sufficient_size else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
         timing = (result.timing.time_on_device_ns, result.timing.time_in_driver_ns)
         return Executed(Answer(status), result.output_shapes, timing, [self._returned(r) for r in result.returned])
@@ -161,26 +296,70 @@ class Target:
             case "inline":
                 return np.frombuffer(output.inline, np.uint8)
             case "memory":
-                chunks = self._memory.Read(memory_pb2.ReadRequest(session=self._session, memory=output.memory))
-                data = np.frombuffer(b"".join(chunk.data for chunk in chunks), np.uint8)
+                data = self.read(output.memory)
                 self.release(output.memory)
-                return data
+                return np.frombuffer(data, np.uint8)
             case _:
                 return None
+
+    # ---- Memory and objects -----------------------------------------------------------------------------
+
+    def release(self, *handles: bytes) -> None:
+        """Drops objects."""
+        self.sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles), timeout=WATCHDOG_S)
+
+    def create(self, size: int, sha256: bytes = b"") -> tuple[Answer, memory_pb2.CreateMemoryResponse | None]:
+        """MemoryService.Create."""
+        return called(
+            self.memories.Create, memory_pb2.CreateMemoryRequest(session=self.session, size=size, sha256=sha256)
+        )
+
+    def upload(self, memory: bytes, data: bytes, offset: int = 0) -> Answer:
+        """MemoryService.Upload of one run of bytes, in chunks."""
+        return called(self.memories.Upload, self._chunks(memory, data, offset))[0]
+
+    def _chunks(self, memory: bytes, data: bytes, offset: int) -> Iterator[memory_pb2.UploadRequest]:
+        for start in range(0, len(data), INLINE_BYTES):
+            yield memory_pb2.UploadRequest(
+                session=self.session, memory=memory, offset=offset + start, data=data[start : start + INLINE_BYTES]
+            )
+
+    def read(self, memory: bytes, offset: int = 0, length: int | None = None) -> bytes:
+        """MemoryService.Read of a window.
+
+        Raises:
+            NotServiceSpecific: it fails.
+        """
+        request = memory_pb2.ReadRequest(session=self.session, memory=memory, offset=offset, length=length)
+        answer, chunks = called(lambda r, timeout: list(self.memories.Read(r, timeout=timeout)), request)
+        if chunks is None:
+            raise NotServiceSpecific(f"MemoryService.Read: {answer}")
+        return b"".join(chunk.data for chunk in chunks)
+
+    def filled(self, data: bytes) -> bytes:
+        """Handle of a new Memory object with these bytes, which outputs may lie in.
+
+        Raises:
+            NotServiceSpecific: it cannot be made.
+        """
+        answer, created = self.create(len(data))
+        if created is None:
+            raise NotServiceSpecific(f"MemoryService.Create: {answer}")
+        answer = self.upload(created.memory, data)
+        if answer.status != ErrorStatus.NONE:
+            raise NotServiceSpecific(f"MemoryService.Upload: {answer}")
+        return created.memory
 
     def memory(self, data: bytes) -> types_pb2.Memory:
         """A pool with these bytes: inline, or uploaded when it is large."""
         if len(data) <= INLINE_BYTES:
             return types_pb2.Memory(inline=data)
-        created = self._memory.Create(memory_pb2.CreateMemoryRequest(session=self._session, size=len(data)))
-        self._memory.Upload(self._chunks(created.memory, data), timeout=WATCHDOG_S)
-        return types_pb2.Memory(mapped=types_pb2.MappedMemory(memory=created.memory))
+        return mapped(self.filled(data))
 
-    def _chunks(self, memory: bytes, data: bytes) -> Iterator[memory_pb2.UploadRequest]:
-        for start in range(0, len(data), INLINE_BYTES):
-            yield memory_pb2.UploadRequest(
-                session=self._session, memory=memory, offset=start, data=data[start : start + INLINE_BYTES]
-            )
+    def release_pools(self, pools: Sequence[types_pb2.Memory]) -> None:
+        """Drops the Memory objects of pools that `memory` made."""
+        if handles := [pool.mapped.memory for pool in pools if pool.WhichOneof("memory") == "mapped"]:
+            self.release(*handles)
 
     def own_pools(self, model: types_pb2.Model) -> types_pb2.Model:
         """The model with its large inline pools moved into Memory objects."""
@@ -189,8 +368,48 @@ class Target:
                 pool.CopyFrom(self.memory(pool.inline))
         return model
 
+    # ---- What the device offers -------------------------------------------------------------------------
 
-def _collect(stream: Iterator[device_pb2.PrepareModelEvent]) -> Prepared:
+    def call(self, service: str, method: str, request: Message | None = None) -> Answer:
+        """Any call of the contract, e.g. ("Burst", "Stream"). Without a request: an empty one.
+
+        Raises:
+            Unsupported: the device does not offer it.
+            NotServiceSpecific: it fails without a service-specific error.
+        """
+        return called(lambda _, timeout: self.attempt(service, method, request, timeout), None)[0]
+
+    def attempt(self, service: str, method: str, request: Message | None = None, timeout: float = WATCHDOG_S) -> Any:
+        """The same, but gives the response, or all of them, and raises the error of gRPC."""
+        descriptor, stub = SERVICES[service]
+        found = descriptor.methods_by_name[method]
+        message: Any = GetMessageClass(found.input_type)() if request is None else request
+        if found.client_streaming:
+            message = iter([message])
+        response = getattr(stub(self.channel), method)(message, timeout=timeout)
+        return list(response) if found.server_streaming else response
+
+
+def mapped(memory: bytes, **window: int) -> types_pb2.Memory:
+    """A pool over a Memory object. `window`: offset, length, prot."""
+    return types_pb2.Memory(mapped=types_pb2.MappedMemory(memory=memory, **window))
+
+
+def called(method: Any, request: Any) -> tuple[Answer, Any]:
+    """How a call ended, and its response or None.
+
+    Raises:
+        Unsupported: UNIMPLEMENTED.
+        NotServiceSpecific: it failed without saying why in the contract's way.
+    """
+    try:
+        return OK, method(request, timeout=WATCHDOG_S)
+    except grpc.RpcError as error:
+        return answer_of(error), None
+
+
+def collect(stream: Iterator[device_pb2.PrepareModelEvent]) -> Prepared:
+    """The whole stream of a preparation."""
     prepared = Prepared()
     try:
         for event in stream:
@@ -199,17 +418,37 @@ def _collect(stream: Iterator[device_pb2.PrepareModelEvent]) -> Prepared:
             if kind == "notify":
                 prepared.callbacks.append(event.notify)
     except grpc.RpcError as error:
-        prepared.launch = _answer(error)
+        prepared.launch = answer_of(error)
     return prepared
 
 
-def _answer(error: grpc.RpcError) -> Answer:
+def answer_of(error: grpc.RpcError) -> Answer:
     """The service-specific error of a failed call.
 
     Raises:
         Unsupported: UNIMPLEMENTED.
         NotServiceSpecific: it carries none.
     """
+    answer = told(error)
+    assert isinstance(error, grpc.Call)
+    if error.code() == grpc.StatusCode.UNIMPLEMENTED or (answer and answer.kind == ErrorKind.UNIMPLEMENTED):
+        raise Unsupported((answer.reason if answer else error.details()) or "UNIMPLEMENTED")
+    if answer is None or answer.status == ErrorStatus.NONE:
+        raise NotServiceSpecific(f"{error.code().name}: {error.details()}")
+    return answer
+
+
+def told(error: grpc.RpcError) -> Answer | None:
+    """What a failed call says in the contract's way, also of what is not offered; None where it says nothing."""
+    assert isinstance(error, grpc.Call)
+    detail = detail_of(error)
+    if detail is None:
+        return None
+    return Answer(detail.status, detail.reason, detail.rule, detail.kind, detail.limit, error.code().name)
+
+
+def detail_of(error: grpc.RpcError) -> error_pb2.ErrorDetail | None:
+    """What a failed call carries in its trailer."""
     assert isinstance(error, grpc.Call)
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
@@ -217,9 +456,5 @@ def _answer(error: grpc.RpcError) -> Answer:
             for packed in error_pb2.RpcStatus.FromString(value).details:
                 detail = error_pb2.ErrorDetail()
                 if packed.Unpack(detail):
-                    if int(detail.kind) == ErrorKind.UNIMPLEMENTED:
-                        raise Unsupported(detail.reason)
-                    return Answer(detail.status, detail.reason)
-    if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-        raise Unsupported(error.details() or "")
-    raise NotServiceSpecific(f"{error.code().name}: {error.details()}")
+                    return detail
+    return None

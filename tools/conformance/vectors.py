@@ -4,10 +4,9 @@
 """
 
 import base64
-import fnmatch
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,7 +56,7 @@ class Case:
     @cached_property
     def operations(self) -> tuple[str, ...]:
         """Names of all operations, main's first."""
-        return tuple(o["type"] for graph in self._graphs for o in graph["operations"])
+        return tuple(o["type"] for graph in self.graphs for o in graph["operations"])
 
     @property
     def main_operations(self) -> tuple[str, ...]:
@@ -70,12 +69,23 @@ class Case:
         return self.expect_failure and self.main_operations[0] == "WHILE"
 
     @property
+    def is_variant(self) -> bool:
+        """A variant whose only difference is where tensors come from; VALMODEL and VALREQ leave these out."""
+        return "inputs_as_internal" in self.name or "all_tensors_as_inputs" in self.name
+
+    @property
     def multinomial_tolerance(self) -> float | None:
         """How far class frequencies may be from their probabilities, for random outputs."""
         return self.data.get("multinomial_tolerance")
 
     @property
-    def _graphs(self) -> list[dict[str, Any]]:
+    def types(self) -> tuple[str, ...]:
+        """Types of the operands of main."""
+        return tuple(operand["type"] for operand in self.data["model"]["main"]["operands"])
+
+    @property
+    def graphs(self) -> list[dict[str, Any]]:
+        """Main, then the referenced subgraphs."""
         return [self.data["model"]["main"], *self.data["model"]["referenced"]]
 
     def _main_operands(self, key: str) -> list[dict[str, Any]]:
@@ -100,7 +110,7 @@ class Case:
     def model(self, *, unspecified_outputs: bool = False) -> types_pb2.Model:
         """The model. `unspecified_outputs`: all dimensions of main's outputs are 0, their rank stays."""
         writer = _ModelWriter()
-        main, *referenced = [writer.subgraph(graph) for graph in self._graphs]
+        main, *referenced = [writer.subgraph(graph) for graph in self.graphs]
         model = types_pb2.Model(
             main=main,
             referenced=referenced,
@@ -182,22 +192,9 @@ def files(folder: Path) -> list[Path]:
     return found
 
 
-def read(folder: Path, select: Sequence[str] = (), exclude: Sequence[str] = ()) -> Iterator[Case]:
-    """The cases of a folder.
-
-    Args:
-        select: glob patterns on "SPEC/NAME" or NAME; none selects all.
-        exclude: patterns of what is left out.
-    """
+def read(folder: Path) -> Iterator[Case]:
+    """The cases of a folder, in order."""
     for path in files(folder):
         with gzip.open(path, "rt", encoding="ascii") as lines:
             for line in lines:
-                case = Case(json.loads(line))
-                if (not select or matches(case, select)) and not matches(case, exclude):
-                    yield case
-
-
-def matches(case: Case, patterns: Sequence[str]) -> bool:
-    """Whether any pattern fits a case."""
-    names = (case.name, case.spec, f"{case.spec}/{case.name}")
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
+                yield Case(json.loads(line))

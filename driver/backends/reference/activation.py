@@ -31,7 +31,7 @@ def relu(call: Call) -> AnyArray:
     if is_quantized(call, "input"):
         return np.clip(call.array("input"), *activation_bounds(call.operand("input"), function))
     x = floats(call, "input")
-    low, high = (np.float32(bound) for bound in FLOAT_BOUNDS[function])
+    low, high = FLOAT_BOUNDS[function]
     return narrowed(call, np.minimum(np.where(low < x, x, low), high))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from driver.backends.reference.fixed_point import Integers, activation_bounds, encode, rescale
-from driver.backends.reference.kernel import activated, floats, is_quantized, kernel, narrowed
+from driver.backends.reference.kernel import activated, floats, is_quantized, kernel, narrowed, tabulated
 from driver.backends.reference.quantization import requantized
 from driver.operations.arithmetic import SUM_SHIFT, product_multiplier, sum_multiplier
 from driver.operations.call import Call
@@ -82,16 +82,23 @@ def _centred(call: Call, name: str) -> Integers:
 
 
 def _quantized_sum(call: Call, sign: int) -> AnyArray:
-    """Both addends on a common scale with 20 more bits, added, and scaled to the output.
-
-    `sign` goes with the multiplier of the second addend, not with its value: that decides ties.
-    """
-    first, second = call.operand("input0").scale, call.operand("input1").scale
-    twice = 2 * max(first, second)
-    mantissa, exponent = encode(second / twice)
-    total = rescale(_centred(call, "input0") << SUM_SHIFT, *encode(first / twice))
-    total = total + rescale(_centred(call, "input1") << SUM_SHIFT, sign * mantissa, exponent)
+    """Both addends on a common scale, added, and scaled to the output."""
+    total = _addend(call, "input0", 1) + _addend(call, "input1", sign)
     return _stored(call, total, sum_multiplier(call))
+
+
+def _addend(call: Call, name: str, sign: int) -> Integers:
+    """An addend on the scale that both share, with 20 more bits.
+
+    `sign` goes with the multiplier, not with the value: that decides ties.
+    """
+    operand = call.operand(name)
+    mantissa, exponent = encode(operand.scale / (2 * max(call.operand("input0").scale, call.operand("input1").scale)))
+
+    def scaled(stored: AnyArray) -> Integers:
+        return rescale((stored.astype(np.int64) - operand.zero_point) << SUM_SHIFT, sign * mantissa, exponent)
+
+    return tabulated(call, name, scaled)
 
 
 def _stored(call: Call, value: Integers, multiplier: float) -> AnyArray:

@@ -4,7 +4,7 @@ Names are theirs: `encode`, `rescale`, `rdiv`. Arrays are int64 that hold int32 
 """
 
 from functools import lru_cache
-from math import frexp
+from math import frexp, isfinite
 from typing import TypeAlias
 
 import numpy as np
@@ -34,7 +34,13 @@ def round_half_away(value: float) -> int:
 
 
 def encode(multiplier: float) -> tuple[int, int]:
-    """A multiplier >= 0 as (Q, e): multiplier = Q / 2^31 * 2^e with 2^30 <= Q < 2^31."""
+    """A multiplier >= 0 as (Q, e): multiplier = Q / 2^31 * 2^e with 2^30 <= Q < 2^31.
+
+    Raises:
+        ArithmeticError: it is infinite or NaN.
+    """
+    if not isfinite(multiplier):
+        raise ArithmeticError(f"the scales give the multiplier {multiplier}; it must be finite")
     if multiplier == 0:
         return 0, 0
     fraction, exponent = frexp(multiplier)

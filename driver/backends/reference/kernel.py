@@ -23,12 +23,12 @@ Floats = NDArray[np.float32]
 KERNELS: dict[int, Workload] = {}
 """Every registered kernel, by operation type."""
 
-_MAX = float(np.finfo(np.float32).max)
-FLOAT_BOUNDS = {
+_MAX = np.finfo(np.float32).max
+FLOAT_BOUNDS: dict[int, tuple[np.float32, np.float32]] = {
     FusedActivationFunc.NONE: (-_MAX, _MAX),
-    FusedActivationFunc.RELU: (0.0, _MAX),
-    FusedActivationFunc.RELU1: (-1.0, 1.0),
-    FusedActivationFunc.RELU6: (0.0, 6.0),
+    FusedActivationFunc.RELU: (np.float32(0), _MAX),
+    FusedActivationFunc.RELU1: (np.float32(-1), np.float32(1)),
+    FusedActivationFunc.RELU6: (np.float32(0), np.float32(6)),
 }
 """Smallest and largest value after an activation."""
 
@@ -70,15 +70,13 @@ def floats(call: Call, name: str) -> Floats:
 
 def activated(call: Call, value: Floats) -> AnyArray:
     """The fused activation, and narrowing to the output's type. `value` is overwritten."""
-    low, high = FLOAT_BOUNDS[FusedActivationFunc(call.activation())]
-    np.clip(value, np.float32(low), np.float32(high), out=value)
+    value.clip(*FLOAT_BOUNDS[call.activation()], out=value)
     return narrowed(call, value)
 
 
 def narrowed(call: Call, value: Floats, like: str = "output") -> AnyArray:
     """A float32 result in the type of `like`; overflow of half floats gives infinity."""
-    with np.errstate(over="ignore"):
-        return value.astype(DTYPES[call.operand(like).type], copy=False)
+    return value.astype(DTYPES[call.operand(like).type], copy=False)
 
 
 def tabulated(call: Call, name: str, function: Callable[[AnyArray], AnyArray]) -> AnyArray:

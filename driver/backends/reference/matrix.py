@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from driver.backends.reference.convolution import exact_dtype, requantized
 from driver.backends.reference.fixed_point import RANGES, encode, rescale
 from driver.backends.reference.kernel import activated, floats, is_quantized, kernel, narrowed
+from driver.backends.reference.requantization import centred, exact_dtype, folded_bias, requantized
 from driver.operations.call import Call
 from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
 
@@ -17,14 +17,8 @@ def fully_connected(call: Call) -> AnyArray:
     if not is_quantized(call, "input"):
         sums = rows.astype(np.float32, copy=False) @ floats(call, "weights").T
         return activated(call, sums + floats(call, "bias"))
-    matrix = call.once("matrix", lambda: _centred(call), "weights")
-    centred = rows.astype(matrix.dtype) - matrix.dtype.type(call.operand("input").zero_point)
-    return requantized(call, centred @ matrix, "weights")
-
-
-def _centred(call: Call) -> AnyArray:
-    weights = call.array("weights").astype(np.int32) - call.operand("weights").zero_point
-    return np.ascontiguousarray(weights.T).astype(exact_dtype(weights, (1,)))
+    matrix = call.once("matrix", lambda: np.ascontiguousarray(centred(call, "weights", (1,)).T), "weights")
+    return requantized(call, rows.astype(matrix.dtype) @ matrix, folded_bias(call, "weights", (1,)), "weights")
 
 
 @kernel(OperationType.BATCH_MATMUL)

@@ -61,18 +61,18 @@ def _quantized_mean(call: Call, image: AnyArray, space: Window) -> AnyArray:
 
 
 def _folded(image: AnyArray, space: Window, combine: np.ufunc) -> AnyArray:
-    """The cells of each window combined, rows first, as a new array."""
-    rows, columns = space.height, space.width
-    out = image[:, _starts(rows, 0), _starts(columns, 0)].copy()
-    for cell in range(1, rows.filter * columns.filter):
-        i, j = divmod(cell, columns.filter)
-        combine(out, image[:, _starts(rows, i), _starts(columns, j)], out=out)
+    """The cells of each window combined, as a new array: those of its columns, then what they gave."""
+    return _folded_along(2, space.width, _folded_along(1, space.height, image, combine), combine)
+
+
+def _folded_along(dimension: int, axis: Axis, image: AnyArray, combine: np.ufunc) -> AnyArray:
+    """The cells of each window along one axis combined, as a new array."""
+    before = (slice(None),) * dimension
+    span = (axis.out - 1) * axis.stride + 1
+    out = image[(*before, slice(0, span, axis.stride))].copy()
+    for cell in range(1, axis.filter):
+        combine(out, image[(*before, slice(cell, cell + span, axis.stride))], out=out)
     return out
-
-
-def _starts(axis: Axis, cell: int) -> slice:
-    """Where one cell of the window lies, for all positions of the window."""
-    return slice(cell, cell + (axis.out - 1) * axis.stride + 1, axis.stride)
 
 
 def _counts(space: Window) -> Integers:

@@ -1,7 +1,11 @@
-"""The last step of quantised convolutions and matrix products: from exact sums of products to stored values.
+"""Quantised sums of products: what convolutions and matrix products share.
 
-The definition is `rescale`. Nearly all multipliers allow float64 instead, which is several times faster and gives the
-same values, not merely close ones. With x = sum * Q / 2^31 * 2^e, r = -e, `rescale` is
+Sums are worked out in floats, which is exact as long as none can leave the integers that the type holds: float32 up to
+2^24, float64 up to 2^53. Stored inputs are multiplied by centred weights. What the input's zero point adds to a sum is
+then the same everywhere, and goes with the bias.
+
+How a sum becomes a stored value is defined by `rescale`. Nearly all multipliers allow float64 instead, which is several
+times faster and gives the same values, not merely close ones. With x = sum * Q / 2^31 * 2^e and r = -e, `rescale` is
 
     floor(x + 1/2 + t) for x >= 0, floor(x + 1/2 - t) for x < 0, where t = 2^(-r-1) for r > 0, and else 0
 
@@ -63,13 +67,35 @@ def _scaling(call: Call, weights: str) -> Scaling:
     return Scaling.of([float(input_ * np.float32(scale)) / output for scale in scales])
 
 
-def requantized(call: Call, sums: Reals, offset: Integers, weights: str) -> AnyArray:
+def exact_dtype(weights: AnyArray, summed: tuple[int, ...]) -> type[np.float32] | type[np.float64]:
+    """The narrowest float in which sums of 8-bit values times `weights` over axes are exact in any order."""
+    largest = 255 * np.abs(weights.astype(np.int64)).sum(axis=summed).max(initial=0)
+    return np.float32 if largest < 2**24 else np.float64
+
+
+def centred(call: Call, weights: str, summed: tuple[int, ...]) -> Reals:
+    """Weights less their zero point, in a float in which sums over the axes `summed` are exact."""
+    stored = call.array(weights).astype(np.int32) - call.operand(weights).zero_point
+    return stored.astype(exact_dtype(stored, summed))
+
+
+def folded_bias(call: Call, weights: str, summed: tuple[int, ...]) -> Reals:
+    """The bias less the part of the input's zero point, for each output channel: exact integers."""
+
+    def make() -> Reals:
+        sums: Reals = centred(call, weights, summed).sum(axis=summed, dtype=np.float64)
+        return call.array("bias") - call.operand("input").zero_point * sums
+
+    return call.once("folded bias", make, "bias", weights)
+
+
+def requantized(call: Call, sums: Reals, bias: AnyArray, weights: str) -> AnyArray:
     """Stored values of the output.
 
     Args:
         call: the run.
         sums: exact integers, channels last.
-        offset: to be added to them, one for each channel: the bias, and what belongs to it.
+        bias: to be added to them, one exact integer for each channel.
         weights: name of the weights.
     """
     scaling = call.once("scaling", lambda: _scaling(call, weights))
@@ -77,28 +103,22 @@ def requantized(call: Call, sums: Reals, offset: Integers, weights: str) -> AnyA
     bounds = activation_bounds(output, call.activation())
     rows = sums.reshape(-1, sums.shape[-1])
     out = np.empty(rows.shape, DTYPES[output.type])
-    scale = _scaled_reals if scaling.exact else _scaled_integers
     height = max(1, _BLOCK // rows.shape[1])
     for start in range(0, len(rows), height):
-        out[start : start + height] = scale(rows[start : start + height], offset, scaling, output.zero_point, bounds)
+        totals = np.add(rows[start : start + height], bias, dtype=np.float64)
+        out[start : start + height] = scaled(totals, scaling, output.zero_point, bounds)
     return out.reshape(sums.shape)
 
 
-def _scaled_reals(
-    sums: Reals, offset: Integers, scaling: Scaling, zero_point: int, bounds: tuple[int, int]
-) -> AnyArray:
+def scaled(value: Reals, scaling: Scaling, zero_point: int, bounds: tuple[int, int]) -> AnyArray:
+    """Exact integers in float64, scaled, moved to the zero point and clipped to bounds. `value` is overwritten."""
     low, high = bounds
-    value = sums + offset.astype(np.float64)
+    if not scaling.exact:
+        stored = rescale(value.astype(np.int64), scaling.mantissa, scaling.exponent)
+        return np.clip(stored + zero_point, low, high)
     value *= scaling.factor
-    # below the zero point everything is clipped: only then the sign of x decides nothing
+    # where everything below the zero point is clipped, it does not matter how negative ties are rounded
     value += scaling.tie if low >= zero_point else np.copysign(scaling.tie, value)
     value += zero_point + 0.5
     np.floor(value, out=value)
-    return np.clip(value, low, high, out=value)
-
-
-def _scaled_integers(
-    sums: Reals, offset: Integers, scaling: Scaling, zero_point: int, bounds: tuple[int, int]
-) -> AnyArray:
-    value = rescale(sums.astype(np.int64) + offset, scaling.mantissa, scaling.exponent)
-    return np.clip(value + zero_point, *bounds)
+    return value.clip(low, high, out=value)

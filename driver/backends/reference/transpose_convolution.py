@@ -1,13 +1,13 @@
 """Kernels of TRANSPOSE_CONV_2D.
 
 The image times one cell of the filter is what each input position adds to one cell of the output. Sums are exact for
-integers, as in `convolution`.
+integers, as `requantization` says.
 """
 
 import numpy as np
 
-from driver.backends.reference.convolution import Reals, centred_filter, requantized
 from driver.backends.reference.kernel import activated, floats, is_quantized, kernel, laid_out, nhwc
+from driver.backends.reference.requantization import Reals, centred, requantized
 from driver.operations.call import Call
 from driver.operations.transpose_convolution import SpreadAxis, spread
 from nnhal.types import AnyArray, OperationType
@@ -19,9 +19,9 @@ def transpose_conv_2d(call: Call) -> AnyArray:
     axes = spread(call)
     image = nhwc(call)
     if is_quantized(call, "input"):
-        weights = call.once("weights", centred_filter(call), "filter")
-        centred = image.astype(weights.dtype) - weights.dtype.type(call.operand("input").zero_point)
-        out = requantized(call, _cut(_summed(centred, weights, axes), axes), "filter")
+        weights = call.once("weights", lambda: centred(call, "filter", (1, 2, 3)), "filter")
+        values = image.astype(weights.dtype) - weights.dtype.type(call.operand("input").zero_point)
+        out = requantized(call, _cut(_summed(values, weights, axes), axes), call.array("bias"), "filter")
     else:
         sums = _summed(image.astype(np.float32, copy=False), floats(call, "filter"), axes)
         out = activated(call, _cut(sums, axes) + floats(call, "bias"))

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from nnhal.embedded import EmbeddedService
 from nnhal.failures import DETAILS_KEY
 from nnhal.v1 import (
     burst_pb2,
@@ -20,7 +21,13 @@ from nnhal.v1 import (
     memory_pb2,
     memory_pb2_grpc,
 )
+from tools.conformance.ids import CHECKS
+from tools.conformance.run import Where
+from tools.conformance.selftest import main
+from tools.conformance.selftest.command import selected
+from tools.conformance.selftest.fault import FAULTS, Fault, fault
 from tools.conformance.selftest.proxy import Call, Hook, Proxy, Refusal, detail_of, packed, services
+from tools.conformance.selftest.trial import clean_trial, trial
 
 SOON_S = 20.0
 DETAIL = error_pb2.ErrorDetail(status=4, reason="why", rule="V-1", kind=2, limit="one")  # type: ignore[arg-type]
@@ -283,3 +290,89 @@ def test_a_hook_refuses_with_details_and_without(target: str) -> None:
         without = _failure(stub.Wait, fence_pb2.WaitRequest())
     assert with_detail.code() == without.code() == grpc.StatusCode.ABORTED
     assert detail_of(with_detail) == DETAIL and detail_of(without) is None
+
+
+# ---- Faults -------------------------------------------------------------------------------------------------
+
+SAMPLE = (
+    "same-padding-on-the-wrong-side",
+    "dangling-operand-accepted",
+    "launch-ok-after-an-error",
+    "missing-input-accepted",
+    "notify-twice",
+)
+GROUPS = ("COM", "PREP", "BASIC", "GEN", "VALMODEL", "VALREQ", "QOS", "STATIC", "EXTRA", "NNHAL")
+
+
+@pytest.fixture(scope="module")
+def where() -> Iterator[Where]:
+    service = EmbeddedService()
+    yield Where(service.target)
+    service.close()
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_fault_is_caught_by_each_of_its_ids(where: Where, name: str) -> None:
+    (fault_,) = selected([name])
+    verdict = trial(where, fault_)
+    assert set(fault_.checks) <= verdict.failed.keys() and verdict.missed == ()
+
+
+def test_the_clean_proxy_trips_none(where: Where) -> None:
+    assert clean_trial(where, selected(SAMPLE)).failed == {}
+
+
+def test_each_group_has_two_faults_with_ids_that_can_fail_now() -> None:
+    faults = selected()
+    for group in GROUPS:
+        attackers = [f.name for f in faults if any(check.rpartition("-")[0] == group for check in f.checks)]
+        assert len(attackers) >= 2, group
+    for fault_ in faults:
+        assert fault_.text and fault_.checks
+        assert not any(CHECKS[check].needs for check in fault_.checks), fault_.name
+
+
+def test_the_table_tells_what_was_missed(where: Where, capsys: pytest.CaptureFixture[str]) -> None:
+    def no_fault(call: Call, request: Any) -> Any:
+        """Nothing is wrong."""
+        return call.forward(request)
+
+    fault("BASIC-06", on=("Device.GetCapabilities",))(no_fault)
+    try:
+        assert main(where.address, patterns=["no-fault", "performance-unsorted"]) == 1
+    finally:
+        del FAULTS["no-fault"]
+    *rows, last = capsys.readouterr().out.splitlines()
+    assert last == "1 caught, 1 missed"
+    assert [row.split()[:3] for row in rows if row.startswith(("no-f", "perf"))] == [
+        ["performance-unsorted", "BASIC-06", "yes"],
+        ["no-fault", "BASIC-06", "NO"],
+    ]
+    assert any("Nothing is wrong." in row for row in rows)
+    assert any("did not fail: BASIC-06; failed: none" in row for row in rows)
+
+
+def test_all_caught_is_exit_status_0(where: Where, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(where.address, patterns=["performance-un*"]) == 0
+    assert capsys.readouterr().out.endswith("\n1 caught, 0 missed\n")
+
+
+def test_a_clean_proxy_that_trips_something_is_a_failure(
+    where: Where, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = FAULTS["performance-unsorted"].hooks["Device.GetCapabilities"]
+    monkeypatch.setattr("tools.conformance.selftest.trial.CLEAN", {"Device.GetCapabilities": hook})
+    assert main(where.address, patterns=["performance-unsorted"]) == 1
+    out = capsys.readouterr().out
+    assert "TRIPPED" in out and "BASIC-06 failed: " in out
+
+
+def test_an_unknown_fault_is_told() -> None:
+    with pytest.raises(ValueError, match="no fault is called nothing; there are "):
+        main(patterns=["nothing"])
+
+
+def test_a_fault_names_ids_that_exist() -> None:
+    with pytest.raises(ValueError, match="GEN-99"):
+        fault("GEN-99", on=("*",))(lambda call, request: None)
+    assert isinstance(FAULTS["notify-twice"], Fault)

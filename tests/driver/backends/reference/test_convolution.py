@@ -8,10 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnhal.errors import HalError
-from nnhal.types import ErrorStatus, SymmPerChannelQuantParams
+from nnhal.types import AnyArray, ErrorStatus, OperandLifeTime, SymmPerChannelQuantParams
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from tests.driver.one_operation import Value, boolean, int32, run, run_kernel, sample, tensor
+from tests.driver.one_operation import (
+    Value,
+    boolean,
+    execute,
+    int32,
+    model_of,
+    prepare,
+    run,
+    run_kernel,
+    sample,
+    tensor,
+)
 from tests.litert import litert, schema
 
 SAME, VALID = 1, 2
@@ -83,6 +94,66 @@ def test_depthwise_with_multiplier_by_hand() -> None:
     rest = [int32(VALID), int32(1), int32(1), int32(2), int32(NONE)]
     out = run(Op.DEPTHWISE_CONV_2D, [image, kernel, bias, *rest], [tensor(T.TENSOR_FLOAT32, (1, 1, 1, 4))])
     np.testing.assert_array_equal(out[0].ravel(), [1 + 15, 2 + 18, 6 + 28, 8 + 32 + 100])
+
+
+def summed_by_cells(image: AnyArray, kernel: AnyArray, dilation: int) -> AnyArray:
+    """Depthwise convolution with stride 1 and VALID padding, cell by cell."""
+    _, rows, columns, _ = kernel.shape
+    height, width = image.shape[1] - (rows - 1) * dilation, image.shape[2] - (columns - 1) * dilation
+    parts = [
+        image[:, i * dilation : i * dilation + height, j * dilation : j * dilation + width] * kernel[0, i, j]
+        for i in range(rows)
+        for j in range(columns)
+    ]
+    total: AnyArray = np.sum(parts, axis=0)
+    return total
+
+
+@pytest.mark.parametrize("nchw", [False, True])
+@pytest.mark.parametrize("shape", [(2, 5, 6, 3), (1, 2, 20000, 2)])
+def test_depthwise_is_the_sum_over_cells(shape: tuple[int, ...], nchw: bool) -> None:
+    """With rows that are joined, and with a row too long for that."""
+    rng = np.random.default_rng(1)
+    data, kernel = rng.integers(-9, 9, shape), rng.integers(-9, 9, (1, 2, 3, shape[3]))
+    dilation = 2 if shape[1] > 2 else 1
+    image = data.transpose(0, 3, 1, 2) if nchw else data
+    inputs: list[Value] = [(tensor(F32, image.shape), image), (tensor(F32, kernel.shape), kernel), zeros(shape[3])]
+    rest = [int32(VALID), int32(1), int32(1), int32(1), int32(NONE), boolean(nchw), int32(dilation), int32(dilation)]
+    out = run(Op.DEPTHWISE_CONV_2D, [*inputs, *rest], [tensor(F32)])[0]
+    wanted = summed_by_cells(data, kernel, dilation)
+    np.testing.assert_array_equal(out.transpose(0, 2, 3, 1) if nchw else out, wanted)
+
+
+def test_quantised_image_of_several_blocks() -> None:
+    rng = np.random.default_rng(2)
+    data, kernel = rng.integers(0, 256, (2, 200, 100, 4)), rng.integers(0, 256, (1, 1, 1, 4))
+    inputs = [
+        (tensor(T.TENSOR_QUANT8_ASYMM, data.shape, 0.5, 100), data),
+        (tensor(T.TENSOR_QUANT8_ASYMM, kernel.shape, 0.5, 120), kernel),
+        (tensor(T.TENSOR_INT32, (4,), 0.25), [5, -300, 0, 70]),
+    ]
+    rest = [int32(VALID), int32(1), int32(1), int32(1), int32(NONE)]
+    out = run(Op.DEPTHWISE_CONV_2D, [*inputs, *rest], [tensor(T.TENSOR_QUANT8_ASYMM, (), 16, 128)])[0]
+    # 0.5 * 0.5 / 16 = 1/2 * 2^-5: rounded twice, up at ties, then away from zero
+    half = ((data - 100) * (kernel - 120) + [5, -300, 0, 70] + 1) >> 1
+    wanted = np.sign(half) * ((np.abs(half) + 16) >> 5) + 128
+    np.testing.assert_array_equal(out, np.clip(wanted, 0, 255))
+
+
+@pytest.mark.parametrize("type_", [Op.CONV_2D, Op.DEPTHWISE_CONV_2D])
+def test_one_model_takes_images_of_any_size(type_: Op) -> None:
+    kernel, bias = (tensor(F32, (1, 2, 2, 1)), [[[[1], [2]], [[3], [4]]]]), zeros(1)
+    multiplier = [int32(1)] if type_ == Op.DEPTHWISE_CONV_2D else []
+    rest = [int32(SAME), int32(1), int32(1), *multiplier, int32(NONE)]
+    model = model_of(type_, [(tensor(F32, (1, 0, 0, 1)), None), kernel, bias, *rest], [tensor(F32, (1, 0, 0, 1))])
+    first = replace(model.main.operands[0], lifetime=OperandLifeTime.SUBGRAPH_INPUT)
+    main = replace(model.main, operands=(first, *model.main.operands[1:]), input_indexes=(0,))
+    outcome = prepare(replace(model, main=main))
+    for height, width in [(2, 3), (3, 2), (2, 3), (4, 4)]:
+        data = np.arange(height * width, dtype=np.float32).reshape(1, height, width, 1)
+        below = np.pad(data, ((0, 0), (0, 1), (0, 1), (0, 0)))
+        wanted = summed_by_cells(below, np.array([[[[1], [2]], [[3], [4]]]]), 1)
+        np.testing.assert_array_equal(execute(outcome, [data])[1][0], wanted)
 
 
 def test_grouped_by_hand() -> None:

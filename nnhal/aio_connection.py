@@ -1,0 +1,185 @@
+"""The asyncio client's connection: as `nnhal.connection`, whose rule on retries holds here too. It belongs to the event
+loop that opened it.
+
+Whoever cancels a task that waits here cancels the call on the service.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+import numpy as np
+
+from nnhal import pools, wire
+from nnhal.connection import CLOSE_S, OPTIONS, Garbage, closed_here, unanswered
+from nnhal.errors import DeadObjectError
+from nnhal.failures import hal_error
+from nnhal.types import Bytes, Memory
+from nnhal.v1 import (
+    device_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+
+T = TypeVar("T")
+
+
+class Connection:
+    """One session on one service. `open` it; close it when done: the service frees what it owned."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+        self.device = device_pb2_grpc.DeviceStub(self._channel)
+        self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
+        self._memory = memory_pb2_grpc.MemoryServiceStub(self._channel)
+        self._sessions = session_pb2_grpc.SessionStub(self._channel)
+        # the session lives as long as this stream; only its first event need be read
+        self._stream = self._sessions.Open(session_pb2.OpenRequest(), wait_for_ready=True)
+        self._garbage = Garbage()
+        self._closed = False
+        self.session = b""
+
+    async def open(self, timeout: float) -> None:
+        """Opens the session.
+
+        Raises:
+            HalError: the service does not answer within `timeout` seconds, or refuses.
+        """
+        try:
+            with _translated():
+                async with asyncio.timeout(timeout):
+                    event = await self._stream.read()
+        except BaseException as error:
+            self._stream.cancel()
+            await self._channel.close()
+            if isinstance(error, TimeoutError):
+                raise unanswered(self._target, timeout) from None
+            raise
+        assert isinstance(event, session_pb2.SessionEvent)
+        self.session = event.opened.session
+
+    # ---- Calls --------------------------------------------------------------------------------------
+
+    async def call(self, method: Callable[..., Awaitable[T]], request: Any) -> T:
+        """Makes a unary call.
+
+        Raises:
+            HalError: the call failed.
+        """
+        await self._before_call()
+        with _translated():
+            return await method(request)
+
+    async def ask(self, method: Callable[..., Awaitable[T]], request: Any) -> T:
+        """Asks for what never changes; once more when the service could not be reached.
+
+        Raises:
+            HalError: the call failed.
+        """
+        try:
+            return await self.call(method, request)
+        except DeadObjectError:
+            return await self.call(method, request)
+
+    async def stream(self, method: Callable[..., AsyncIterable[T]], request: Any) -> AsyncIterator[T]:
+        """Makes a call that answers with a stream, and ends it, whatever happens to the caller.
+
+        Raises:
+            HalError: the call failed.
+        """
+        await self._before_call()
+        call: Any = method(request)
+        try:
+            with _translated():
+                async for message in call:
+                    yield message
+        finally:
+            call.cancel()
+
+    async def _before_call(self) -> None:
+        """Lets go of what is not needed any more.
+
+        Raises:
+            SessionLostError: the connection has been closed.
+        """
+        if self._closed:
+            raise closed_here()
+        if not (handles := self._garbage.take()):
+            return
+        try:
+            await self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
+        except grpc.RpcError:
+            # the call that comes next fails in the same way and says so; a release that is repeated does no harm
+            self._garbage.add(handles)
+        except BaseException:
+            self._garbage.add(handles)
+            raise
+
+    # ---- Memory -------------------------------------------------------------------------------------
+
+    async def place(
+        self, given: Iterable[object], handles: list[bytes], *, lasting: bool, taken: int = 0
+    ) -> wire.SendMemory:
+        """As in `nnhal.connection.Connection`."""
+        return pools.sender(
+            {pool: await self._upload(pool, handles, lasting) for pool in pools.to_upload(given, taken)}
+        )
+
+    async def _upload(self, pool: Memory, handles: list[bytes], lasting: bool) -> bytes:
+        data = pools.contents(pool)
+        # a digest of hundreds of megabytes takes too long for an event loop
+        sha256 = await asyncio.to_thread(pools.digest, data) if lasting else b""
+        create = memory_pb2.CreateMemoryRequest(session=self.session, size=data.size, sha256=sha256)
+        created = await self.call(self._memory.Create, create)
+        handles.append(created.memory)
+        if not created.complete:
+            await self.call(self._memory.Upload, pools.upload_requests(self.session, created.memory, data))
+        return created.memory
+
+    async def read_memory(self, memory: bytes) -> Bytes:
+        """All bytes of a Memory object."""
+        data = bytearray()
+        async for chunk in self.stream(self._memory.Read, memory_pb2.ReadRequest(session=self.session, memory=memory)):
+            data += chunk.data
+        return np.frombuffer(data, np.uint8)
+
+    # ---- Life ---------------------------------------------------------------------------------------
+
+    def discard(self, *handles: bytes) -> None:
+        """Lets objects go with the next call. May be called by a finaliser: it makes no call itself."""
+        self._garbage.add(handles)
+
+    async def close(self) -> None:
+        """Ends the session. A second call does nothing; a service that is gone is no error."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            # where this fails, the service ends the session by itself: the stream goes too
+            with contextlib.suppress(grpc.RpcError):
+                await self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_S)
+        finally:
+            self._stream.cancel()
+            await self._channel.close()
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Errors of gRPC become the project's."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise hal_error(error) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # nobody cancelled this task: gRPC does so to its calls when their channel is closed
+        raise closed_here() from None

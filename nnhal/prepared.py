@@ -1,0 +1,114 @@
+"""What the prepared models of both clients have in common, and the requests that preparation and execution send."""
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from nnhal import wire
+from nnhal.errors import HalError
+from nnhal.tensors import Ends, Outputs
+from nnhal.types import Bytes, ErrorStatus, Model, Operand, Placement
+from nnhal.v1 import device_pb2, prepared_model_pb2, types_pb2
+
+Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""Names of a model's inputs and outputs: they do not travel, so the client keeps them."""
+
+
+def names_of(model: Model) -> Names:
+    """The names in a model."""
+    return model.input_names, model.output_names
+
+
+def prepare_request(
+    model: types_pb2.Model, preference: int, priority: int, deadline: float | None
+) -> device_pb2.PrepareModelRequest:
+    """The request of a preparation; session and device are still to be set."""
+    return device_pb2.PrepareModelRequest(
+        model=model,
+        preference=preference,  # type: ignore[arg-type]
+        priority=priority,  # type: ignore[arg-type]
+        deadline_ns=_nanoseconds(deadline),
+    )
+
+
+def _nanoseconds(deadline: float | None) -> int | None:
+    """A deadline in seconds as the contract has it."""
+    return None if deadline is None else int(deadline * 1e9)
+
+
+def failure(notify: device_pb2.Notify) -> HalError | None:
+    """The error that a callback brought, if it did."""
+    if int(notify.status) == ErrorStatus.NONE:
+        return None
+    return HalError(notify.status, notify.reason, rule=notify.rule)
+
+
+def never_notified() -> HalError:
+    """The error of a preparation that ended without a callback."""
+    return HalError(ErrorStatus.GENERAL_FAILURE, "the service never notified")
+
+
+def outputs_in_memory(response: types_pb2.ExecutionResult) -> list[bytes]:
+    """Handles of the Memory objects that hold outputs of a result; they are the client's to release."""
+    return [output.memory for output in response.returned if output.WhichOneof("data") == "memory"]
+
+
+class PreparedModelBase:
+    """A model that is ready to run; the clients add how to.
+
+    Attributes:
+        inputs, outputs: operands, in order.
+        input_names, output_names: one each, or none.
+        placement: which backend runs what, and why.
+        warnings: what went wrong without making the preparation fail.
+    """
+
+    def __init__(self, notify: device_pb2.Notify, names: Names, discard: Callable[[bytes], None]) -> None:
+        inputs, outputs = wire.to_notified_operands(notify)
+        self._ends = Ends(inputs, outputs, *names)
+        self.placement: Placement = wire.to_placement(notify.placement)
+        self.warnings = list(notify.warnings)
+        self._handle = notify.prepared_model
+        self._finalizer = weakref.finalize(self, discard, notify.prepared_model)
+        self._finalizer.atexit = False
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """Operands of the inputs."""
+        return self._ends.inputs
+
+    @property
+    def outputs(self) -> tuple[Operand, ...]:
+        """Operands of the outputs."""
+        return self._ends.outputs
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, or ()."""
+        return self._ends.input_names
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs, or ()."""
+        return self._ends.output_names
+
+    def _execute_request(
+        self, session: bytes, request: types_pb2.Request, deadline: float | None, measure_timing: bool
+    ) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
+        return prepared_model_pb2.ExecuteSynchronouslyRequest(
+            session=session,
+            prepared_model=self._handle,
+            request=request,
+            measure_timing=measure_timing,
+            deadline_ns=_nanoseconds(deadline),
+        )
+
+    def _results(self, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> Outputs:
+        """The outputs. `memories`: the bytes of those that came as Memory objects, by handle."""
+
+        def read(message: types_pb2.ReturnedOutput) -> Bytes | None:
+            if message.WhichOneof("data") == "memory":
+                return memories[message.memory]
+            return wire.read_inline_output(message)
+
+        return self._ends.results(wire.to_result(response, read))

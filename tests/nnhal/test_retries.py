@@ -1,0 +1,284 @@
+"""What the clients repeat when a service cannot be reached for a moment, and what they never do."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+
+import nnhal
+import nnhal.aio
+from nnhal import ModelBuilder
+from nnhal.types import DeviceType, Memory, Model, Operand
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
+from nnhal.v1 import (
+    device_pb2,
+    device_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+    types_pb2,
+)
+from nnhal.v1.enums_pb2 import DEVICE_TYPE_GPU, OPERAND_TYPE_INT32
+
+READS = {"capabilities", "type", "version", "interface_version", "extensions", "backends"}
+
+
+class Flaky(
+    device_pb2_grpc.DeviceServicer,
+    memory_pb2_grpc.MemoryServiceServicer,
+    prepared_model_pb2_grpc.PreparedModelServicer,
+    session_pb2_grpc.SessionServicer,
+):
+    """Cannot be reached at the first `failures` calls of each kind. Counts calls."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.failures = 0
+
+    def _answer(self, name: str, context: grpc.ServicerContext) -> None:
+        self.calls[name] += 1
+        if self.calls[name] <= self.failures:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the network is gone")
+
+    def Open(
+        self, request: session_pb2.OpenRequest, context: grpc.ServicerContext
+    ) -> Iterator[session_pb2.SessionEvent]:
+        yield session_pb2.SessionEvent(opened=session_pb2.SessionOpened(session=b"session"))
+
+    def Close(self, request: session_pb2.CloseRequest, context: grpc.ServicerContext) -> session_pb2.CloseResponse:
+        return session_pb2.CloseResponse()
+
+    def Release(
+        self, request: session_pb2.ReleaseRequest, context: grpc.ServicerContext
+    ) -> session_pb2.ReleaseResponse:
+        self._answer("release", context)
+        return session_pb2.ReleaseResponse()
+
+    def GetCapabilities(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> types_pb2.Capabilities:
+        self._answer("capabilities", context)
+        return types_pb2.Capabilities()
+
+    def GetType(self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext) -> device_pb2.GetTypeResponse:
+        self._answer("type", context)
+        return device_pb2.GetTypeResponse(type=DEVICE_TYPE_GPU)
+
+    def GetVersionString(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> device_pb2.GetVersionStringResponse:
+        self._answer("version", context)
+        return device_pb2.GetVersionStringResponse()
+
+    def GetInterfaceVersion(  # type: ignore[override]
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> device_pb2.GetInterfaceVersionResponse:
+        self._answer("interface_version", context)
+        return device_pb2.GetInterfaceVersionResponse()
+
+    def GetSupportedExtensions(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> device_pb2.GetSupportedExtensionsResponse:
+        self._answer("extensions", context)
+        return device_pb2.GetSupportedExtensionsResponse()
+
+    def ListBackends(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> device_pb2.ListBackendsResponse:
+        self._answer("backends", context)
+        return device_pb2.ListBackendsResponse()
+
+    def GetSupportedOperations(
+        self, request: device_pb2.GetSupportedOperationsRequest, context: grpc.ServicerContext
+    ) -> device_pb2.GetSupportedOperationsResponse:
+        self._answer("supported_operations", context)
+        return device_pb2.GetSupportedOperationsResponse()
+
+    def PrepareModel(
+        self, request: device_pb2.PrepareModelRequest, context: grpc.ServicerContext
+    ) -> Iterator[device_pb2.PrepareModelEvent]:
+        self._answer("prepare", context)
+        operand = types_pb2.Operand(type=OPERAND_TYPE_INT32)
+        yield device_pb2.PrepareModelEvent(notify=device_pb2.Notify(prepared_model=b"model", inputs=[operand]))
+
+    def ExecuteSynchronously(
+        self, request: prepared_model_pb2.ExecuteSynchronouslyRequest, context: grpc.ServicerContext
+    ) -> types_pb2.ExecutionResult:
+        self._answer("execute", context)
+        return types_pb2.ExecutionResult(output_sufficient_size=True)
+
+    def Create(
+        self, request: memory_pb2.CreateMemoryRequest, context: grpc.ServicerContext
+    ) -> memory_pb2.CreateMemoryResponse:
+        self._answer("create", context)
+        return memory_pb2.CreateMemoryResponse(memory=b"memory")
+
+    def Upload(
+        self, request_iterator: Iterator[memory_pb2.UploadRequest], context: grpc.ServicerContext
+    ) -> memory_pb2.UploadResponse:
+        self._answer("upload", context)
+        return memory_pb2.UploadResponse(written=sum(len(request.data) for request in request_iterator))
+
+
+@pytest.fixture
+def flaky() -> Iterator[tuple[Flaky, str]]:
+    """A service that fails, and its address."""
+    servicer = Flaky()  # type: ignore[abstract]
+    server = grpc.server(ThreadPoolExecutor(8))
+    for add in (
+        device_pb2_grpc.add_DeviceServicer_to_server,
+        memory_pb2_grpc.add_MemoryServiceServicer_to_server,
+        prepared_model_pb2_grpc.add_PreparedModelServicer_to_server,
+        session_pb2_grpc.add_SessionServicer_to_server,
+    ):
+        add(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield servicer, f"127.0.0.1:{port}"
+    server.stop(0).wait()
+
+
+def small() -> Model:
+    b = ModelBuilder()
+    x = b.input(T.TENSOR_FLOAT32, [2])
+    b.output(b.add(Op.RELU, x, output=Operand(T.TENSOR_FLOAT32, (2,))))
+    return b.build()
+
+
+def large() -> Model:
+    """A model with a constant that needs a Memory object."""
+    b = ModelBuilder()
+    x = b.input(T.TENSOR_FLOAT32, [20000])
+    b.output(b.add(Op.ADD, x, np.ones(20000, np.float32), 0, output=Operand(T.TENSOR_FLOAT32, (20000,))))
+    model = b.build()
+    assert isinstance(model.pools[0], Memory)
+    return model
+
+
+# ---- The synchronous client -----------------------------------------------------------------------------
+
+
+def test_questions_are_asked_twice(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    servicer.failures = 1
+    with nnhal.connect(target) as device:
+        assert device.type == DeviceType.GPU
+        for name in READS - {"backends"}:
+            getattr(device, name)
+        device.backends()
+        assert dict(servicer.calls) == dict.fromkeys(READS, 2)
+
+
+def test_but_not_three_times(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    servicer.failures = 2
+    with nnhal.connect(target) as device:
+        with pytest.raises(nnhal.DeadObjectError, match="the network is gone"):
+            _ = device.type
+        assert servicer.calls["type"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "act"),
+    [
+        ("prepare", lambda device: device.prepare(small()).result(10)),
+        ("supported_operations", lambda device: device.supported_operations(small())),
+        ("create", lambda device: device.prepare(large()).result(10)),
+    ],
+)
+def test_work_is_never_repeated(flaky: tuple[Flaky, str], name: str, act: Callable[[nnhal.Device], object]) -> None:
+    servicer, target = flaky
+    servicer.failures = 1
+    with nnhal.connect(target) as device, pytest.raises(nnhal.DeadObjectError):
+        act(device)
+    assert servicer.calls[name] == 1
+
+
+def test_an_execution_is_never_repeated(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    with nnhal.connect(target) as device:
+        prepared = device.prepare(small()).result(10)
+        servicer.failures = 1
+        with pytest.raises(nnhal.DeadObjectError):
+            prepared.execute([1])
+    assert servicer.calls["execute"] == 1
+
+
+def test_what_could_not_be_released_is_released_later(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    with nnhal.connect(target) as device:
+        device.prepare(small()).result(10).close()
+        servicer.failures = 1
+        _ = device.type
+        assert servicer.calls["release"] == 2
+        _ = device.version
+        assert servicer.calls["release"] == 2
+
+
+# ---- The asyncio client ---------------------------------------------------------------------------------
+
+
+async def test_async_questions_are_asked_twice(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    servicer.failures = 1
+    async with nnhal.aio.connect(target) as device:
+        assert await device.type() == DeviceType.GPU
+        for name in READS - {"type"}:
+            await getattr(device, name)()
+        assert dict(servicer.calls) == dict.fromkeys(READS, 2)
+
+
+async def test_but_not_three_times_asynchronously(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    servicer.failures = 2
+    async with nnhal.aio.connect(target) as device:
+        with pytest.raises(nnhal.DeadObjectError, match="the network is gone"):
+            await device.type()
+        assert servicer.calls["type"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "act"),
+    [
+        ("prepare", lambda device: device.prepare(small())),
+        ("supported_operations", lambda device: device.supported_operations(small())),
+        ("create", lambda device: device.prepare(large())),
+    ],
+)
+async def test_async_work_is_never_repeated(
+    flaky: tuple[Flaky, str], name: str, act: Callable[[nnhal.aio.Device], object]
+) -> None:
+    servicer, target = flaky
+    servicer.failures = 1
+    async with nnhal.aio.connect(target) as device:
+        with pytest.raises(nnhal.DeadObjectError):
+            await act(device)  # type: ignore[misc]
+    assert servicer.calls[name] == 1
+
+
+async def test_an_async_execution_is_never_repeated(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    async with nnhal.aio.connect(target) as device:
+        prepared = await device.prepare(small())
+        servicer.failures = 1
+        with pytest.raises(nnhal.DeadObjectError):
+            await prepared.execute([1])
+    assert servicer.calls["execute"] == 1
+
+
+async def test_async_releases_come_later_too(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    async with nnhal.aio.connect(target) as device:
+        await (await device.prepare(small())).close()
+        servicer.failures = 1
+        await device.type()
+        assert servicer.calls["release"] == 2
+        await device.version()
+        assert servicer.calls["release"] == 2

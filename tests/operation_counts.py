@@ -1,0 +1,173 @@
+"""What stands behind each operation and operand type: how many vectors, and how many of the project's tests.
+
+The figures are committed in `tests/data`, so that the table of operations can be made without the vectors:
+{operation: {operand type: vectors}}, and {backend: {operation: {operand type: tests}}}.
+"""
+
+import gzip
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import settings
+
+from driver.backends import registry
+from driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Output, Run, SubgraphView
+from driver.control_flow import If, While
+from driver.graph import OperationView
+from driver.plan import Frame, Progress
+from nnhal.operations import SIGNATURES
+from nnhal.types import AnyArray, OperandType, OperationType
+from tests.shared import SHARED
+
+DATA = Path(__file__).resolve().parent / "data"
+DRIVER = "driver"
+"""In the place of a backend for IF and WHILE, which the driver runs itself."""
+
+TYPES = {
+    OperandType.TENSOR_FLOAT32: "float32",
+    OperandType.TENSOR_FLOAT16: "float16",
+    OperandType.TENSOR_INT32: "int32",
+    OperandType.TENSOR_QUANT8_ASYMM: "quant8",
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: "quant8 signed",
+    OperandType.TENSOR_QUANT8_SYMM: "quant8 symm",
+    OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL: "quant8 per channel",
+    OperandType.TENSOR_QUANT16_SYMM: "quant16 symm",
+    OperandType.TENSOR_QUANT16_ASYMM: "quant16",
+    OperandType.TENSOR_BOOL8: "bool",
+    OperandType.FLOAT32: "float32",
+    OperandType.FLOAT16: "float16",
+    OperandType.INT32: "int32",
+}
+"""Names of operand types in the table; a scalar counts as a tensor."""
+
+Counts: TypeAlias = dict[str, dict[str, int]]
+Pair: TypeAlias = tuple[str, str]
+"""An operation and an operand type, by name."""
+
+
+def leading_input(type_: int) -> int:
+    """The input whose type an operation is counted under: the first that may have several types, else the first."""
+    arguments = SIGNATURES[type_].inputs[0].required
+    return next((i for i, argument in enumerate(arguments) if isinstance(argument.type, str)), 0)
+
+
+def pair(type_: int, inputs: Sequence[int]) -> Pair:
+    """What one operation counts as, from the types of its inputs. IF and WHILE count as bool: their condition."""
+    leading = inputs[leading_input(type_)] if type_ in SIGNATURES else OperandType.TENSOR_BOOL8
+    return OperationType(type_).name, TYPES[OperandType(leading)]
+
+
+def _arranged(pairs: Counter[Pair]) -> Counts:
+    counts: Counts = {}
+    for operation, type_ in sorted(pairs, key=lambda each: (OperationType[each[0]], each[1])):
+        counts.setdefault(operation, {})[type_] = pairs[operation, type_]
+    return counts
+
+
+# ---- Vectors ----------------------------------------------------------------------------------------------
+
+
+def count_vectors(folder: Path = SHARED / "vectors") -> Counts:
+    """For each operation and type the cases whose model has it."""
+    return _arranged(Counter(each for case in _cases(folder) for each in _pairs(case["model"])))
+
+
+def _cases(folder: Path) -> Iterator[dict[str, Any]]:
+    files = sorted(folder.glob("*/*.jsonl.gz"))
+    if not files:
+        raise SystemExit(f"there are no vectors in {folder}")
+    for path in files:
+        with gzip.open(path, "rt") as lines:
+            yield from map(json.loads, lines)
+
+
+def _pairs(model: dict[str, Any]) -> set[Pair]:
+    return {
+        pair(OperationType[operation["type"]], [OperandType[graph["operands"][i]["type"]] for i in operation["inputs"]])
+        for graph in (model["main"], *model["referenced"])
+        for operation in graph["operations"]
+    }
+
+
+# ---- Tests ------------------------------------------------------------------------------------------------
+
+
+def count_tests(*arguments: str) -> dict[str, Counts]:
+    """For each backend, operation and type the tests in which a device ran it there. Runs the tests.
+
+    Args:
+        arguments: what pytest is to run.
+    """
+    settings.register_profile("counting", derandomize=True)
+    settings.load_profile("counting")
+    recorder = Recorder()
+    options = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    with recorder.watching():
+        if pytest.main([*options, *arguments], plugins=[recorder]) != pytest.ExitCode.OK:
+            raise SystemExit("the tests fail: nothing was counted")
+    return recorder.counts()
+
+
+class Recorder:
+    """Notes which test runs which operation where; a plugin of pytest. `test`: the one that is running."""
+
+    def __init__(self) -> None:
+        self.test = ""
+        self._seen: defaultdict[str, set[tuple[Pair, str]]] = defaultdict(set)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """A test begins."""
+        self.test = item.nodeid
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Every backend, and the driver itself, tells what it runs."""
+        with pytest.MonkeyPatch.context() as patch:
+            for backend in registry.create(registry.ids()):
+                patch.setattr(type(backend), "compile", self._recording(type(backend).compile))
+            for node in (If, While):
+                patch.setattr(node, "run", self._recording_node(node.run))
+            yield
+
+    def note(self, backend: str, view: OperationView) -> None:
+        """The test that is running ran an operation."""
+        types = [view.graph.operands[i].type for i in view.operation.inputs]
+        self._seen[backend].add((pair(view.type, types), self.test))
+
+    def counts(self) -> dict[str, Counts]:
+        """What was noted."""
+        return {backend: _arranged(Counter(each for each, _ in seen)) for backend, seen in sorted(self._seen.items())}
+
+    def _recording(self, compile_: Callable[..., CompiledSubgraph]) -> Callable[..., CompiledSubgraph]:
+        def recording(backend: Backend, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+            return _Recorded(compile_(backend, subgraph, options), backend.id, subgraph, self)
+
+        return recording
+
+    def _recording_node(self, run: Callable[[Any, Frame, Progress], None]) -> Callable[[Any, Frame, Progress], None]:
+        def recording(node: If | While, frame: Frame, progress: Progress) -> None:
+            self.note(DRIVER, node.view)
+            run(node, frame, progress)
+
+        return recording
+
+
+class _Recorded(CompiledSubgraph):
+    """A compiled subgraph that tells when it runs."""
+
+    def __init__(self, compiled: CompiledSubgraph, backend: str, subgraph: SubgraphView, recorder: Recorder) -> None:
+        self._compiled = compiled
+        self._backend = backend
+        self._subgraph = subgraph
+        self._recorder = recorder
+
+    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+        for view in self._subgraph.operations:
+            self._recorder.note(self._backend, view)
+        self._compiled.execute(inputs, outputs, run)

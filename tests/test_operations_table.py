@@ -1,0 +1,58 @@
+"""docs/operations.md is fresh, and says what it is made of."""
+
+import json
+
+import numpy as np
+
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
+from tests.driver.one_operation import run, tensor
+from tests.operation_counts import Recorder, count_vectors, pair
+from tests.operations_table import DOCUMENT, VECTORS, document, fresh
+from tests.shared import shared
+
+
+def test_document_is_fresh() -> None:
+    assert DOCUMENT.read_text() == fresh(), "stale: run `python -m tests.operations_table --write`"
+
+
+def test_vector_counts_are_fresh() -> None:
+    assert json.loads(VECTORS.read_text()) == count_vectors(shared("vectors")), (
+        "stale: run `python -m tests.operations_table --write --count`"
+    )
+
+
+def test_every_operation_has_a_row() -> None:
+    rows = [line.split(" | ")[:2] for line in fresh().splitlines() if line.startswith("| ")][2:]
+    assert rows == [[f"| {type_.value}", type_.name] for type_ in Op]
+
+
+def test_cells() -> None:
+    support = {"ADD": {"float32": ["A", "B"], "int32": ["B"]}, "IF": {"bool": ["driver"]}}
+    vectors = {"ADD": {"float32": 12}}
+    tests = {"A": {"ADD": {"float32": 3}}, "B": {"ADD": {"int32": 2}}, "driver": {"IF": {"bool": 5}}}
+    assert document(support, vectors, tests).splitlines()[-4:] == [
+        "|  | operation | float32 | int32 | bool |",
+        "| --: | --- | --- | --- | --- |",
+        "| 0 | ADD | A 12v 3t<br>B 12v 0t | B 0v 2t |  |",
+        "| 96 | IF |  |  | driver 0v 5t |",
+    ]
+
+
+def test_operations_count_under_their_leading_operand() -> None:
+    assert pair(Op.ADD, [T.TENSOR_FLOAT16, T.TENSOR_FLOAT16, T.INT32]) == ("ADD", "float16")
+    assert pair(Op.EMBEDDING_LOOKUP, [T.TENSOR_INT32, T.TENSOR_FLOAT32]) == ("EMBEDDING_LOOKUP", "float32")
+    assert pair(Op.FILL, [T.TENSOR_INT32, T.FLOAT32]) == ("FILL", "float32")
+    assert pair(Op.LOGICAL_NOT, [T.TENSOR_BOOL8]) == ("LOGICAL_NOT", "bool")
+    assert pair(Op.WHILE, [T.SUBGRAPH, T.SUBGRAPH, T.TENSOR_FLOAT32]) == ("WHILE", "bool")
+
+
+def test_recorder_counts_tests_not_runs() -> None:
+    recorder = Recorder()
+    with recorder.watching():
+        for recorder.test, type_ in [("a", T.TENSOR_FLOAT32), ("a", T.TENSOR_FLOAT32), ("b", T.TENSOR_FLOAT32)]:
+            run(Op.FLOOR, [(tensor(type_, (1,)), np.zeros(1))], [tensor(type_)])
+        recorder.test = "b"
+        run(Op.FLOOR, [(tensor(T.TENSOR_FLOAT16, (1,)), np.zeros(1))], [tensor(T.TENSOR_FLOAT16)])
+    run(Op.EXP, [(tensor(T.TENSOR_FLOAT32, (1,)), np.zeros(1))], [tensor(T.TENSOR_FLOAT32)])
+    assert recorder.counts() == {"CpuRef": {"FLOOR": {"float16": 1, "float32": 2}}}

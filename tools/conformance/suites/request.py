@@ -1,0 +1,79 @@
+"""The suite `request` (VALREQ): requests that lack an argument are refused on every path; vectors that must fail do."""
+
+from collections.abc import Iterator
+
+from nnhal.types import ErrorStatus
+from nnhal.v1 import types_pb2
+from tools.conformance.check import CheckFailed, Judge, Result, judged
+from tools.conformance.gate import prepared_model
+from tools.conformance.paths import PATHS
+from tools.conformance.registry import per_vector, result_of
+from tools.conformance.request import requesting
+from tools.conformance.target import Run, Target
+from tools.conformance.vectors import Case
+
+SUITE = "request"
+
+REFUSALS = {"SYNC": "VALREQ-03", "SYNC-C": "VALREQ-07"}
+"""The id of each path."""
+
+NDK_ONLY = "V1_3_cts_only"
+"""The folder of vectors that the vendor test suite does not have: their models may be refused."""
+
+
+def applies(case: Case) -> bool:
+    """The vectors of VALMODEL, less those that must fail and are for the NDK alone."""
+    return not case.is_variant and not (case.expect_failure and case.spec.startswith(NDK_ONLY))
+
+
+@per_vector(SUITE, applies)
+def request(target: Target, case: Case) -> Iterator[Result]:
+    """One result for each path; one for a vector that must fail."""
+    if case.expect_failure:
+        yield judged(result_of(case, SUITE, "SYNC"), "VALREQ-11", lambda judge: _must_fail(target, case, judge))
+        return
+    for path, check in REFUSALS.items():
+        result = result_of(case, SUITE, path)
+        yield judged(result, check, lambda judge, path=path: _lacking(target, case, path, judge))  # type: ignore[misc]
+
+
+def _lacking(target: Target, case: Case, path: str, judge: Judge) -> None:
+    model = target.own_pools(case.model())
+    prepared = prepared_model(target, model, judge)
+    try:
+        with requesting(target, case, padded=False) as whole:
+            for check, place, mutated in mutants(whole):
+                for measure in (False, True):
+                    executed = PATHS[path](target, prepared.model, mutated, Run(measure))
+                    judge.checks[check] = judge.checks[REFUSALS[path]] = None
+                    if executed.answer.status != ErrorStatus.INVALID_ARGUMENT:
+                        what = f"{path} {place}"
+                        raise CheckFailed(check, what, "INVALID_ARGUMENT", executed.answer, (REFUSALS[path],))
+    finally:
+        target.release(prepared.model)
+        target.release_pools(model.pools)
+
+
+def mutants(whole: types_pb2.Request) -> Iterator[tuple[str, str, types_pb2.Request]]:
+    """VALREQ-01 and -02: id, what is missing, and the request without it."""
+    for check, name in (("VALREQ-01", "inputs"), ("VALREQ-02", "outputs")):
+        for i in range(len(getattr(whole, name))):
+            mutated = types_pb2.Request()
+            mutated.CopyFrom(whole)
+            del getattr(mutated, name)[i]
+            yield check, f"without {name[:-1]} {i}", mutated
+
+
+def _must_fail(target: Target, case: Case, judge: Judge) -> None:
+    """VALREQ-10 and -11. An endless loop ends by the default timeout of 2 s."""
+    model = target.own_pools(case.model())
+    prepared = prepared_model(target, model, judge)
+    judge.checks["VALREQ-10"] = None
+    try:
+        with requesting(target, case, padded=False) as whole:
+            executed = target.execute(prepared.model, whole)
+        failed = executed.answer.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)
+        judge.expect("VALREQ-11", failed, "an execution that must fail", "an error", executed.answer)
+    finally:
+        target.release(prepared.model)
+        target.release_pools(model.pools)
