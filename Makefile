@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
 
-.PHONY: help setup demo test lint proto contract bench nightly clean
+.PHONY: help setup demo test lint proto contract bench self-test nightly clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
 setup: $(DEV) ## Install everything for development into .venv
 
@@ -37,7 +37,14 @@ bench: $(DEV) ## Measure
 	$(BIN)/python -m tools.benchmark.server_kinds --quick
 	$(BIN)/python -m tests.benchmark.cpu_ref
 
-nightly: test bench ## Everything that is too slow for each change
+self-test: $(DEV) ## Show that the conformance harness catches faults
+	$(BIN)/nnhal conformance --self-test
+
+# What a change is spared: long fuzzing, many kills, every check on every vector (the vectors lie beside the project).
+nightly: export NNHAL_FUZZ_EXAMPLES = 20000
+nightly: export NNHAL_KILLS = 300
+nightly: test self-test bench ## Everything that is too slow for each change
+	$(BIN)/nnhal conformance --strict --vectors ../shared/vectors --jobs 2 --junit build/conformance.xml --html build/conformance.html
 
 clean: ## Remove the environment, caches and builds
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

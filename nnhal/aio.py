@@ -29,7 +29,7 @@ from nnhal.prepared import (
     prepare_request,
 )
 from nnhal.tensors import Inputs, Outputs
-from nnhal.types import Capabilities, DeviceType, ExecutionPreference, Extension, Model, Priority
+from nnhal.types import Capabilities, DeviceType, ExecutionPreference, Extension, Model, Placement, Priority
 from nnhal.v1 import device_pb2, types_pb2
 
 __all__ = ["Device", "Inputs", "Outputs", "PreparedModel", "connect"]
@@ -124,6 +124,10 @@ class Device:
         """Version of the HAL interface."""
         return (await self._connection.ask(self._connection.device.GetInterfaceVersion, self._request)).version
 
+    async def interface_hash(self) -> str:
+        """The HAL's hash of that version."""
+        return (await self._connection.ask(self._connection.device.GetInterfaceVersion, self._request)).hash
+
     async def extensions(self) -> tuple[Extension, ...]:
         """Extensions that the device supports."""
         response = await self._connection.ask(self._connection.device.GetSupportedExtensions, self._request)
@@ -143,13 +147,27 @@ class Device:
         Raises:
             HalError: INVALID_ARGUMENT: the model is invalid.
         """
+        return list((await self._ask_support(model, explain=False)).supported)
+
+    async def explain(self, model: Model) -> Placement:
+        """Where each operation of a model would run, and why not elsewhere; nothing is prepared.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model is invalid.
+        """
+        return wire.to_placement((await self._ask_support(model, explain=True)).placement)
+
+    async def _ask_support(self, model: Model, *, explain: bool) -> device_pb2.GetSupportedOperationsResponse:
         connection = self._connection
         handles: list[bytes] = []
         try:
             request = device_pb2.GetSupportedOperationsRequest(
-                session=connection.session, device=self.name, model=await self._message(model, handles)
+                session=connection.session,
+                device=self.name,
+                model=await self._message(model, handles),
+                explain=explain,
             )
-            return list((await connection.call(connection.device.GetSupportedOperations, request)).supported)
+            return await connection.call(connection.device.GetSupportedOperations, request)
         finally:
             connection.discard(*handles)
 

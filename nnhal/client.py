@@ -29,7 +29,7 @@ from nnhal.prepared import (
     prepare_request,
 )
 from nnhal.tensors import Inputs, Outputs
-from nnhal.types import Capabilities, DeviceType, ExecutionPreference, Extension, Model, Priority
+from nnhal.types import Capabilities, DeviceType, ExecutionPreference, Extension, Model, Placement, Priority
 from nnhal.v1 import device_pb2, types_pb2
 
 __all__ = ["Device", "Inputs", "Outputs", "Preparation", "PreparedModel", "connect"]
@@ -85,6 +85,11 @@ class Device:
         return self._connection.ask(self._connection.device.GetInterfaceVersion, self._request).version
 
     @cached_property
+    def interface_hash(self) -> str:
+        """The HAL's hash of that version."""
+        return self._connection.ask(self._connection.device.GetInterfaceVersion, self._request).hash
+
+    @cached_property
     def extensions(self) -> tuple[Extension, ...]:
         """Extensions that the device supports."""
         response = self._connection.ask(self._connection.device.GetSupportedExtensions, self._request)
@@ -104,12 +109,26 @@ class Device:
         Raises:
             HalError: INVALID_ARGUMENT: the model is invalid.
         """
+        return list(self._ask_support(model, explain=False).supported)
+
+    def explain(self, model: Model) -> Placement:
+        """Where each operation of a model would run, and why not elsewhere; nothing is prepared.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model is invalid.
+        """
+        return wire.to_placement(self._ask_support(model, explain=True).placement)
+
+    def _ask_support(self, model: Model, *, explain: bool) -> device_pb2.GetSupportedOperationsResponse:
         handles: list[bytes] = []
         try:
             request = device_pb2.GetSupportedOperationsRequest(
-                session=self._connection.session, device=self.name, model=self._message(model, handles)
+                session=self._connection.session,
+                device=self.name,
+                model=self._message(model, handles),
+                explain=explain,
             )
-            return list(self._connection.call(self._connection.device.GetSupportedOperations, request).supported)
+            return self._connection.call(self._connection.device.GetSupportedOperations, request)
         finally:
             self._connection.discard(*handles)
 

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from driver.operations.call import Call, Shape
+
+MAX_CELLS = 2**32
+"""Elements of an image that an operation works on, its padding included. The output may be small all the same."""
 
 SAME = 1
 """The implicit padding scheme that pads; every other value behaves as VALID."""
@@ -73,7 +77,19 @@ def window(call: Call, filter_height: int, filter_width: int) -> Window:
     batches, height, width, channels = image_shape(call)
     rows = _axis(call, height, filter_height, "height", ("padding_top", "padding_bottom"))
     columns = _axis(call, width, filter_width, "width", ("padding_left", "padding_right"))
+    padded = (axis.input + axis.before + axis.after for axis in (rows, columns))
+    hold_cells(call, "the padded image", batches, *padded, channels)
     return Window(batches, rows, columns, channels)
+
+
+def hold_cells(call: Call, what: str, *lengths: int) -> None:
+    """Refuses an image that is too large to work on.
+
+    Raises:
+        HalError: GENERAL_FAILURE: the HAL allows it, this driver does not.
+    """
+    if prod(lengths) > MAX_CELLS:
+        raise call.failure(f"{what} has {prod(lengths)} elements; this device takes at most {MAX_CELLS}", "")
 
 
 def _axis(call: Call, size: int, filter_: int, direction: str, paddings: tuple[str, str]) -> Axis:

@@ -10,6 +10,10 @@ from driver.operations.shape import fixed_quantization, fixed_shape, same_quanti
 from nnhal.types import OperandType, OperationType
 
 
+MAX_SAMPLING_RATIO = 256
+"""Samples along one axis of an output cell. They cost a client nothing, and the device time and memory."""
+
+
 def boxes(call: Call, name: str) -> Reals:
     """Boxes [boxes, 4] in float16 or float32; quantised ones in float32."""
     stored = call.array(name)
@@ -62,7 +66,10 @@ def roi_align(call: Call) -> list[Shape]:
     """[num_rois, output_height, output_width, depth]."""
     shape = _check_regions(call)
     for name in ("height_sampling_ratio", "width_sampling_ratio"):
-        call.require(call.integer(name) >= 0, f"{name} is {call.integer(name)}; it must be >= 0")
+        ratio = call.integer(name)
+        call.require(ratio >= 0, f"{name} is {ratio}; it must be >= 0")
+        if ratio > MAX_SAMPLING_RATIO:
+            raise call.failure(f"{name} is {ratio}; this device takes at most {MAX_SAMPLING_RATIO}", "")
     if call.operand("input").scale != 0:
         for count in np.unique(sampling(call, regions(call))[1].prod(axis=1)):
             scale = multiplier(call, int(count))

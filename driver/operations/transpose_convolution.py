@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from driver.operations.call import Call, Shape
 from driver.operations.convolution import check_bias
-from driver.operations.geometry import SAME, image_shape, in_layout
+from driver.operations.geometry import SAME, hold_cells, image_shape, in_layout
 from driver.operations.shape import shape_rule
 from nnhal.types import OperationType
 
@@ -41,12 +41,12 @@ def spread(call: Call) -> tuple[SpreadAxis, SpreadAxis]:
     shape = call.shape("filter")
     call.require(len(shape) == 4, f"filter has rank {len(shape)}; it must be 4")
     call.require(0 not in shape, f"filter has shape {list(shape)}; it must not be empty")
-    _, height, width, _ = image_shape(call)
+    batches, height, width, _ = image_shape(call)
     wanted = _wanted(call) if "output_shape" in call.view.positions else (0, 0)
-    return (
-        _axis(call, "height", height, shape[1], wanted[0]),
-        _axis(call, "width", width, shape[2], wanted[1]),
-    )
+    rows = _axis(call, "height", height, shape[1], wanted[0])
+    columns = _axis(call, "width", width, shape[2], wanted[1])
+    hold_cells(call, "the output before cutting", batches, rows.full, columns.full, shape[0])
+    return rows, columns
 
 
 def _wanted(call: Call) -> tuple[int, int]:

@@ -442,3 +442,25 @@ def test_a_demo_that_is_not_accurate_enough_fails(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tools.demo.train_digits.LEAST_ACCURACY", 0.999)
     result = invoke("demo")
     assert result.exit_code == 1 and "accuracy 9" in result.stdout
+
+
+# ---- explain ----------------------------------------------------------------------------------------------
+
+
+def test_explain_says_what_each_operator_becomes(target: str) -> None:
+    result = invoke("explain", DIGITS, "--target", target, "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [row["operation"] for row in rows][:3] == ["CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D"]
+    assert rows[0]["origin"] == "operator 0 (CONV_2D)"
+    assert rows[0]["inputs"][0] == "TENSOR_FLOAT32 [1, 8, 8, 1]"
+    assert {row["backend"] for row in rows} == {"CpuRef"}
+    shown = invoke("explain", DIGITS, "--target", target, COLUMNS="200").stdout
+    assert "operator 6 (SOFTMAX)" in shown and "CpuRef" in shown
+
+
+def test_explain_starts_a_service_of_its_own_and_names_a_bad_file(tmp_path: Path) -> None:
+    assert invoke("explain", DIGITS).exit_code == 0
+    bad = tmp_path / "bad.tflite"
+    bad.write_bytes(b"TFL3")
+    fails(invoke("explain", bad), 2, "bad.tflite")

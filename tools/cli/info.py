@@ -7,7 +7,7 @@ import typer
 
 from tools.cli.console import make_console
 from tools.cli.errors import reporting_errors
-from tools.cli.options import CONNECT_S, DEFAULT_TARGET, Target
+from tools.cli.options import CONNECT_S, Target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 @reporting_errors()
-def info(
-    target: Target = DEFAULT_TARGET, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+def info(target: Target = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show what a service offers.
 
     The exit code is 1 when it does not answer.
@@ -32,19 +30,16 @@ def info(
         _show(facts)
 
 
-def _ask(target: str) -> dict[str, Any]:
+def _ask(target: str | None) -> dict[str, Any]:
     """What the service says, as JSON holds it."""
-    from nnhal.client import Device
-    from nnhal.connection import Connection
+    import nnhal
     from nnhal.v1 import device_pb2
 
-    connection = Connection(target, CONNECT_S)
-    with Device(connection, "") as device:
-        interface = connection.call(connection.device.GetInterfaceVersion, device_pb2.DeviceRequest())
+    with nnhal.connect(target, timeout=CONNECT_S) as device:
         return {
-            "target": target,
+            "target": target or "a service of this command's own",
             "version": device.version,
-            "interface": {"version": interface.version, "hash": interface.hash},
+            "interface": {"version": device.interface_version, "hash": device.interface_hash},
             "type": device.type.name,
             "capabilities": _capabilities(device.capabilities),
             "extensions": [extension.name for extension in device.extensions],

@@ -11,7 +11,7 @@ import typer
 
 from tools.cli.console import make_console
 from tools.cli.errors import CommandError, reporting_errors
-from tools.cli.options import CONNECT_S, DEFAULT_TARGET, Target
+from tools.cli.options import CONNECT_S, Target
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,7 @@ def run(
         typer.Option("--input", metavar="FILE.npy", help="An input. Repeat it: one for each, in order."),
     ] = None,
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line.")] = None,
-    target: Target = DEFAULT_TARGET,
+    target: Target = None,
     device: Annotated[
         str, typer.Option(metavar="NAME", help="The device. [default: the service's first]", show_default=False)
     ] = "",
@@ -104,7 +104,7 @@ def _run(
     model: "Model",
     arrays: "Sequence[AnyArray]",
     *,
-    target: str,
+    target: str | None,
     device_name: str,
     repeat: int,
     deadline: float | None,

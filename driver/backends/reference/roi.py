@@ -45,8 +45,8 @@ def _samples(start: AnyArray, step: AnyArray, cells: int, count: int, length: in
 
 
 def _cell(place: Reals, last: int) -> Integers:
-    """A whole number as an index that is `last` at most. (A half float need not hold `last`.)"""
-    return np.minimum(place.astype(np.float64), last).astype(np.int64)
+    """A whole number, or NaN, as an index that is `last` at most. (A half float need not hold `last`.)"""
+    return np.fmin(place.astype(np.float64), last).astype(np.int64)
 
 
 def _corners(y: Samples, x: Samples) -> Iterator[tuple[Reals, Integers, Integers]]:

@@ -194,7 +194,7 @@ def _data(results: Sequence[Result]) -> dict[str, Any]:
             *(r.stimulus, r.expected, r.got),
             *(place(operations_of(r)), place(r.operations), place(r.types), place(r.checks)),
         ]
-        for r in results
+        for r in sorted(results, key=lambda result: _URGENCY.index(result.status))
     ]
     named = {check for result in results for check in (result.check, *result.checks)}
     texts = {check: CHECKS[check].text for check in sorted(named & CHECKS.keys())}

@@ -79,7 +79,7 @@ class Call:
         self.method, self.kept = method, kept
         self.streams = not hasattr(upstream, "future")
         self._upstream, self._context = upstream, context
-        self._answers = False
+        self._initial_passed = False
 
     def forward(self, request: Any) -> Any:
         """Makes the call on the device: gives the response, or an iterator of responses.
@@ -114,9 +114,9 @@ class Call:
 
     def _pass_initial(self, call: Any) -> None:
         metadata = tuple(call.initial_metadata() or ())
-        if metadata and not self._answers:
+        if metadata and not self._initial_passed:
             self._context.send_initial_metadata(metadata)
-        self._answers = True
+        self._initial_passed = True
 
     def _while_there(self, requests: Iterator[Any]) -> Iterator[Any]:
         """The client's requests. Where it has gone they end: its cancellation tells the device."""

@@ -135,8 +135,8 @@ def test_quantised_image_of_several_blocks() -> None:
     rest = [int32(VALID), int32(1), int32(1), int32(1), int32(NONE)]
     out = run(Op.DEPTHWISE_CONV_2D, [*inputs, *rest], [tensor(T.TENSOR_QUANT8_ASYMM, (), 16, 128)])[0]
     # 0.5 * 0.5 / 16 = 1/2 * 2^-5: rounded twice, up at ties, then away from zero
-    half = ((data - 100) * (kernel - 120) + [5, -300, 0, 70] + 1) >> 1
-    wanted = np.sign(half) * ((np.abs(half) + 16) >> 5) + 128
+    half = ((data - 100) * (kernel - 120) + np.array([5, -300, 0, 70], np.int64) + 1) >> 1
+    wanted = np.where(half < 0, -((16 - half) >> 5), (half + 16) >> 5) + 128
     np.testing.assert_array_equal(out, np.clip(wanted, 0, 255))
 
 
