@@ -43,6 +43,7 @@ class Connection:
         # the session lives as long as this stream; only its first event need be read
         self._stream = self._sessions.Open(session_pb2.OpenRequest(), wait_for_ready=True)
         self._garbage = Garbage()
+        self._again: asyncio.Future[None] | None = None
         self._closed = False
         self.session = b""
 
@@ -64,6 +65,17 @@ class Connection:
             raise
         assert isinstance(event, session_pb2.SessionEvent)
         self.session = event.opened.session
+        self._stream.add_done_callback(self._broken)
+
+    def _broken(self, ended: Any) -> None:
+        if not self._closed:
+            self._again = asyncio.ensure_future(self._take_up_again(ended))
+
+    async def _take_up_again(self, ended: Any) -> None:
+        """As in `nnhal.connection`: the session goes on when its stream breaks."""
+        if await ended.code() == grpc.StatusCode.UNAVAILABLE and not self._closed:
+            self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
+            self._stream.add_done_callback(self._broken)
 
     # ---- Calls --------------------------------------------------------------------------------------
 
@@ -89,19 +101,15 @@ class Connection:
             return await self.call(method, request)
 
     async def stream(self, method: Callable[..., AsyncIterable[T]], request: Any) -> AsyncIterator[T]:
-        """Makes a call that answers with a stream, and ends it, whatever happens to the caller.
+        """Makes a call that answers with a stream.
 
         Raises:
             HalError: the call failed.
         """
         await self._before_call()
-        call: Any = method(request)
-        try:
-            with _translated():
-                async for message in call:
-                    yield message
-        finally:
-            call.cancel()
+        with _translated():
+            async for message in method(request):
+                yield message
 
     async def _before_call(self) -> None:
         """Lets go of what is not needed any more.

@@ -9,7 +9,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 import numpy as np
@@ -82,9 +82,10 @@ class Connection:
         # the session lives as long as this stream; only its first event need be read
         self._stream = self._sessions.Open(session_pb2.OpenRequest(), wait_for_ready=True)
         self._garbage = Garbage()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a stream that has broken already calls back at once
         self._closed = False
         self.session = self._opened(target, timeout)
+        self._keep()
 
     def _opened(self, target: str, timeout: float) -> bytes:
         late = threading.Timer(timeout, self._stream.cancel)
@@ -99,6 +100,20 @@ class Connection:
             raise hal_error(error) from error
         finally:
             late.cancel()
+
+    def _keep(self) -> None:
+        # a stream is a future too, which its type does not say
+        cast("grpc.Future[Any]", self._stream).add_done_callback(self._take_up_again)
+
+    def _take_up_again(self, ended: Any) -> None:
+        """Goes on with the session when its stream breaks: the service keeps it for a short grace.
+
+        Where that is over, or the service is another, the next call says that the session is lost.
+        """
+        with self._lock:
+            if not self._closed and ended.code() == grpc.StatusCode.UNAVAILABLE:
+                self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
+                self._keep()
 
     # ---- Calls --------------------------------------------------------------------------------------
 

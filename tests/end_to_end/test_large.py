@@ -1,9 +1,5 @@
 """Large models and tensors: what travels, and what the service's memory peaks at."""
 
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -24,40 +20,9 @@ from nnhal.types import OperationType as Op
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.conftest import start, stop
 from tests.end_to_end.processes import memory
+from tests.end_to_end.relay import relay
 
 MEGABYTE = 10**6
-
-
-@contextmanager
-def counted(target: str) -> Iterator[tuple[str, list[int]]]:
-    """A relay in front of a service: its address, and how many bytes the clients have sent through it."""
-    host, _, port = target.rpartition(":")
-    sent = [0]
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def pump(source: socket.socket, sink: socket.socket, count: bool) -> None:
-        with suppress(OSError):  # either end may go at any time
-            while data := source.recv(1 << 18):
-                if count:
-                    sent[0] += len(data)
-                sink.sendall(data)
-        for end in (source, sink):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def accept() -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection((host, int(port)))
-            for pair in ((client, server, True), (server, client, False)):
-                threading.Thread(target=pump, args=pair, daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    yield f"127.0.0.1:{listener.getsockname()[1]}", sent
-    listener.close()
 
 
 def sum_of_constants(count: int, floats: int) -> Model:
@@ -88,11 +53,11 @@ def test_300_megabytes_of_constants(tmp_path: Path) -> None:
     pool = model.pools[0]
     assert isinstance(pool, Memory)
     assert pool.size == 300 * MEGABYTE
-    with counted(service.target) as (target, sent), nnhal.connect(target) as device:
+    with relay(service.target) as through, nnhal.connect(through.target) as device:
         first = device.prepare(model).result(120)
-        once = sent[0]
+        once = through.sent
         second = device.prepare(model).result(120)
-        again = sent[0] - once
+        again = through.sent - once
         peak = memory(service.process.pid, "VmHWM")
         first.close()
         x = np.zeros(2_500_000, np.float32)

@@ -1,8 +1,11 @@
-"""What the clients repeat when a service cannot be reached for a moment, and what they never do."""
+"""What the clients send: what they repeat when a service cannot be reached for a moment, and what they never do; what
+they upload, and that they let go of it.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -25,8 +28,10 @@ from nnhal.v1 import (
     session_pb2_grpc,
     types_pb2,
 )
-from nnhal.v1.enums_pb2 import DEVICE_TYPE_GPU, OPERAND_TYPE_INT32
+from nnhal.v1.enums_pb2 import DEVICE_TYPE_GPU, OPERAND_TYPE_TENSOR_FLOAT32
 
+FLOATS = types_pb2.Operand(type=OPERAND_TYPE_TENSOR_FLOAT32, dimensions=[0])
+LARGE = np.ones(20000, np.float32)
 READS = {"capabilities", "type", "version", "interface_version", "extensions", "backends"}
 
 
@@ -36,11 +41,18 @@ class Flaky(
     prepared_model_pb2_grpc.PreparedModelServicer,
     session_pb2_grpc.SessionServicer,
 ):
-    """Cannot be reached at the first `failures` calls of each kind. Counts calls."""
+    """Cannot be reached at the first `failures` calls of each kind. Counts calls, and knows what is held."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.failures = 0
+        self.held: set[bytes] = set()
+        self.no_uploads = False
+
+    def _handle(self, name: str) -> bytes:
+        handle = f"{name} {self.calls[name]}".encode()
+        self.held.add(handle)
+        return handle
 
     def _answer(self, name: str, context: grpc.ServicerContext) -> None:
         self.calls[name] += 1
@@ -59,6 +71,7 @@ class Flaky(
         self, request: session_pb2.ReleaseRequest, context: grpc.ServicerContext
     ) -> session_pb2.ReleaseResponse:
         self._answer("release", context)
+        self.held.difference_update(request.handles)
         return session_pb2.ReleaseResponse()
 
     def GetCapabilities(
@@ -105,26 +118,35 @@ class Flaky(
         self, request: device_pb2.PrepareModelRequest, context: grpc.ServicerContext
     ) -> Iterator[device_pb2.PrepareModelEvent]:
         self._answer("prepare", context)
-        operand = types_pb2.Operand(type=OPERAND_TYPE_INT32)
-        yield device_pb2.PrepareModelEvent(notify=device_pb2.Notify(prepared_model=b"model", inputs=[operand]))
+        notify = device_pb2.Notify(prepared_model=self._handle("prepare"), inputs=[FLOATS], outputs=[FLOATS])
+        yield device_pb2.PrepareModelEvent(notify=notify)
 
     def ExecuteSynchronously(
         self, request: prepared_model_pb2.ExecuteSynchronouslyRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         self._answer("execute", context)
-        return types_pb2.ExecutionResult(output_sufficient_size=True)
+        shapes = [types_pb2.OutputShape(dimensions=[2], is_sufficient=True)]
+        returned = [types_pb2.ReturnedOutput(memory=self._handle("execute"))]
+        return types_pb2.ExecutionResult(output_sufficient_size=True, output_shapes=shapes, returned=returned)
 
     def Create(
         self, request: memory_pb2.CreateMemoryRequest, context: grpc.ServicerContext
     ) -> memory_pb2.CreateMemoryResponse:
         self._answer("create", context)
-        return memory_pb2.CreateMemoryResponse(memory=b"memory")
+        return memory_pb2.CreateMemoryResponse(memory=self._handle("create"))
 
     def Upload(
         self, request_iterator: Iterator[memory_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> memory_pb2.UploadResponse:
         self._answer("upload", context)
+        if self.no_uploads:
+            context.abort(grpc.StatusCode.INTERNAL, "no room")
         return memory_pb2.UploadResponse(written=sum(len(request.data) for request in request_iterator))
+
+    def Read(self, request: memory_pb2.ReadRequest, context: grpc.ServicerContext) -> Iterator[memory_pb2.ReadResponse]:
+        assert request.memory in self.held
+        yield memory_pb2.ReadResponse(data=bytes(4))
+        yield memory_pb2.ReadResponse(data=np.float32(1).tobytes())
 
 
 @pytest.fixture
@@ -156,10 +178,16 @@ def large() -> Model:
     """A model with a constant that needs a Memory object."""
     b = ModelBuilder()
     x = b.input(T.TENSOR_FLOAT32, [20000])
-    b.output(b.add(Op.ADD, x, np.ones(20000, np.float32), 0, output=Operand(T.TENSOR_FLOAT32, (20000,))))
+    b.output(b.add(Op.ADD, x, LARGE, 0, output=Operand(T.TENSOR_FLOAT32, (20000,))))
     model = b.build()
     assert isinstance(model.pools[0], Memory)
     return model
+
+
+def crowded() -> Model:
+    """1 MiB of operand values, and 30 pools of 60 KiB, of which 17 go with them into 2 MiB."""
+    pools = tuple(Memory.of(np.zeros(60 * 1024, np.uint8)) for _ in range(30))
+    return replace(small(), operand_values=bytes(2**20), pools=pools)
 
 
 # ---- The synchronous client -----------------------------------------------------------------------------
@@ -207,7 +235,7 @@ def test_an_execution_is_never_repeated(flaky: tuple[Flaky, str]) -> None:
         prepared = device.prepare(small()).result(10)
         servicer.failures = 1
         with pytest.raises(nnhal.DeadObjectError):
-            prepared.execute([1])
+            prepared.execute([[1]])
     assert servicer.calls["execute"] == 1
 
 
@@ -220,6 +248,45 @@ def test_what_could_not_be_released_is_released_later(flaky: tuple[Flaky, str]) 
         assert servicer.calls["release"] == 2
         _ = device.version
         assert servicer.calls["release"] == 2
+
+
+def test_what_was_uploaded_or_returned_is_let_go(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    with nnhal.connect(target) as device:
+        prepared = device.prepare(large()).result(10)
+        _ = device.type
+        assert servicer.held == {b"prepare 1"}
+        np.testing.assert_array_equal(prepared.execute([LARGE])[0], [0, 1])
+        device.supported_operations(large())
+        servicer.failures = 9
+        with pytest.raises(nnhal.DeadObjectError):
+            prepared.execute([[1]])
+        servicer.failures = 0
+        _ = device.version
+        assert servicer.calls["create"] == 3
+        assert servicer.held == {b"prepare 1"}
+        del prepared
+        _ = device.interface_version
+        assert servicer.held == set()
+
+
+def test_an_upload_that_fails_is_let_go(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    with nnhal.connect(target) as device:
+        servicer.no_uploads = True
+        for act in (device.prepare, device.supported_operations):
+            with pytest.raises(nnhal.HalError, match="no room"):
+                act(large())
+        assert servicer.held
+        _ = device.type
+        assert servicer.held == set()
+
+
+def test_operand_values_take_the_place_of_pools(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    with nnhal.connect(target) as device:
+        device.supported_operations(crowded())
+    assert servicer.calls["create"] == 13
 
 
 # ---- The asyncio client ---------------------------------------------------------------------------------
@@ -269,7 +336,7 @@ async def test_an_async_execution_is_never_repeated(flaky: tuple[Flaky, str]) ->
         prepared = await device.prepare(small())
         servicer.failures = 1
         with pytest.raises(nnhal.DeadObjectError):
-            await prepared.execute([1])
+            await prepared.execute([[1]])
     assert servicer.calls["execute"] == 1
 
 
@@ -282,3 +349,43 @@ async def test_async_releases_come_later_too(flaky: tuple[Flaky, str]) -> None:
         assert servicer.calls["release"] == 2
         await device.version()
         assert servicer.calls["release"] == 2
+
+
+async def test_what_was_uploaded_or_returned_is_let_go_asynchronously(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    async with nnhal.aio.connect(target) as device:
+        prepared = await device.prepare(large())
+        await device.type()
+        assert servicer.held == {b"prepare 1"}
+        np.testing.assert_array_equal((await prepared.execute([LARGE]))[0], [0, 1])
+        await device.supported_operations(large())
+        servicer.failures = 9
+        with pytest.raises(nnhal.DeadObjectError):
+            await prepared.execute([[1]])
+        servicer.failures = 0
+        await device.version()
+        assert servicer.calls["create"] == 3
+        assert servicer.held == {b"prepare 1"}
+        del prepared
+        await device.version()
+        assert servicer.held == set()
+
+
+async def test_an_async_upload_that_fails_is_let_go(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    async with nnhal.aio.connect(target) as device:
+        servicer.no_uploads = True
+        with pytest.raises(nnhal.HalError, match="no room"):
+            await device.prepare(large())
+        with pytest.raises(nnhal.HalError, match="no room"):
+            await device.supported_operations(large())
+        assert servicer.held
+        await device.type()
+        assert servicer.held == set()
+
+
+async def test_operand_values_take_the_place_of_pools_asynchronously(flaky: tuple[Flaky, str]) -> None:
+    servicer, target = flaky
+    async with nnhal.aio.connect(target) as device:
+        await device.supported_operations(crowded())
+    assert servicer.calls["create"] == 13
