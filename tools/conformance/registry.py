@@ -54,9 +54,10 @@ VECTOR_CHECKS: dict[str, VectorCheck] = {}
 
 def check(id_: str, what: str = "", *, alone: bool = False) -> Callable[[DeviceBody], DeviceBody]:
     """Registers a check of the device; what it raises without an id of its own counts against `id_`."""
+    known(id_)
 
     def register(body: DeviceBody) -> DeviceBody:
-        DEVICE_CHECKS.append(DeviceCheck(known(id_), f"{id_} {what}".rstrip(), body, alone))
+        DEVICE_CHECKS.append(DeviceCheck(id_, f"{id_} {what}".rstrip(), body, alone))
         return body
 
     return register

@@ -46,7 +46,7 @@ function entry(row) {
                           element("span", "time", duration(row.seconds)));
   if (row.reason && row.status !== "passed") summary.append(element("span", "reason", row.reason));
   const details = element("details", row.status, summary);
-  const fill = () => { if (details.children.length === 9) details.append(detail(row)); };
+  const fill = () => { if (details.children.length === 1) details.append(detail(row)); };
   details.addEventListener("toggle", fill);
   if (expand.checked) { fill(); details.open = true; }
   return element("li", "", details);

@@ -5,13 +5,12 @@ A vector gives one result: it passed, or the first failure of each mutation that
 
 import time
 from collections.abc import Iterator
-from functools import cache
 
 from nnhal.v1 import types_pb2
 from tools.conformance import mutations
 from tools.conformance.check import CheckFailed, Result, fail
 from tools.conformance.gate import refused
-from tools.conformance.mutations import Base, Mutator
+from tools.conformance.mutations import Base
 from tools.conformance.registry import per_vector, result_of
 from tools.conformance.target import BOTH_PREPARATIONS, Preparing, Target
 from tools.conformance.vectors import Case
@@ -41,20 +40,15 @@ def validation(target: Target, case: Case) -> Iterator[Result]:
     results = [fail(result_of(case, SUITE), failed) for failed in failures]
     if not results:
         passed = result_of(case, SUITE)
-        passed.checks = [*CALLS.values(), *_mutators(), *ARGUMENTS]
+        passed.checks = [*CALLS.values(), *mutations.load(), *ARGUMENTS]
         results = [passed]
     for result in results:
         result.seconds = (time.perf_counter() - started) / len(results)
         yield result
 
 
-@cache
-def _mutators() -> dict[str, Mutator]:
-    return mutations.load()
-
-
 def _mutations(target: Target, base: Base) -> Iterator[CheckFailed]:
-    for check, mutator in _mutators().items():
+    for check, mutator in mutations.load().items():
         for edit in mutator(base):
             problem = refused(target, base.edited(edit), check, edit.place, calls=CALLS)
             if problem is not None:
