@@ -57,7 +57,9 @@ def general_failure(reason: str, rule: str = "") -> HalError:
 
 def out_of_memory(what: str, error: MemoryError) -> HalError:
     """A RESOURCE_EXHAUSTED_TRANSIENT error: memory was short for `what`."""
-    return HalError(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, f"not enough memory for {what}: {error or 'none left'}")
+    return HalError(
+        ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, f"not enough memory for {what}: {str(error) or 'none is left'}"
+    )
 
 
 def missed_deadline(reason: str) -> HalError:

@@ -12,6 +12,7 @@ from nnhal.errors import HalError, invalid_argument
 from nnhal.types import PROT_READ, PROT_WRITE, Bytes, ErrorStatus, Memory, UnsetUnion
 from nnhal.v1 import memory_pb2, memory_pb2_grpc, types_pb2
 from service.limits import Limits, MemoryQuota
+from service.patience import Patience
 from service.rpc import answering
 from service.sessions import Session, Sessions
 
@@ -112,10 +113,11 @@ def read_memory(session: Session, message: types_pb2.Memory) -> Memory | UnsetUn
 class MemoryServicer(memory_pb2_grpc.MemoryServiceServicer):
     """The RPCs."""
 
-    def __init__(self, sessions: Sessions, limits: Limits, quota: MemoryQuota) -> None:
+    def __init__(self, sessions: Sessions, limits: Limits, quota: MemoryQuota, patience: Patience) -> None:
         self._sessions = sessions
         self._limits = limits
         self._quota = quota
+        self._patience = patience
         self._digests = Digests()
 
     @answering
@@ -142,14 +144,15 @@ class MemoryServicer(memory_pb2_grpc.MemoryServiceServicer):
         self, requests: Iterator[memory_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> memory_pb2.UploadResponse:
         """Writes chunks, then checks the digest."""
-        first = next(requests, None)
+        chunks = self._patience.receive(requests, context)
+        first = next(chunks, None)
         if first is None:
             raise invalid_argument("the upload is empty")
         session = self._sessions.get(first.session)
         memory = session.get(first.memory, MemoryObject)
         memory.write(first.offset, first.data)
         written = len(first.data)
-        for chunk in requests:
+        for chunk in chunks:
             memory.write(chunk.offset, chunk.data)
             written += len(chunk.data)
         memory.seal(written)
@@ -166,7 +169,8 @@ class MemoryServicer(memory_pb2_grpc.MemoryServiceServicer):
             raise invalid_argument(f"{length} bytes from {request.offset} lie outside a memory of {buffer.size}")
         window = buffer[request.offset : request.offset + length]
         starts = range(0, window.size, READ_CHUNK_BYTES)
-        return (memory_pb2.ReadResponse(data=window[i : i + READ_CHUNK_BYTES].tobytes()) for i in starts)
+        chunks = (memory_pb2.ReadResponse(data=window[i : i + READ_CHUNK_BYTES].tobytes()) for i in starts)
+        return self._patience.send(chunks, context)
 
 
 def _allocated(size: int) -> Bytes:

@@ -41,7 +41,9 @@ from service.device import DeviceServicer
 from service.limits import Limits, MemoryQuota
 from service.log import event
 from service.memory import MemoryServicer
+from service.patience import Patience
 from service.prepared_model import PreparedModelServicer
+from service.process import limit_memory
 from service.rpc import complete, on_pool
 from service.session import SessionServicer
 from service.sessions import Sessions
@@ -75,7 +77,7 @@ class Server:
         for address in settings.listen:
             if not settings.insecure and not is_local(address):
                 raise ValueError(f"{address} can be reached from other machines; without TLS that needs --insecure")
-        self._settings = settings
+        self.settings = settings
         self._limits = Limits(settings.limits)
         queues = Queues(self._limits["queued_preparations"], self._limits["queued_executions"])
         self._devices = [
@@ -85,6 +87,7 @@ class Server:
         self._sessions = Sessions(settings.session_grace_s, self._limits)
         self._executor = CallPool(settings.threads, settings.idle_thread_s, "nnhal-call")
         self._transfers = CallPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
+        self._patience = Patience(settings.transfer_idle_s)
         self._health = health.HealthServicer(experimental_non_blocking=True)
         self._server = grpc.server(self._executor, options=_options(settings, self._limits))
         self._register()
@@ -103,7 +106,7 @@ class Server:
         )
         session_pb2_grpc.add_SessionServicer_to_server(SessionServicer(sessions, executor, limits), server)
         memory_pb2_grpc.add_MemoryServiceServicer_to_server(
-            on_pool(MemoryServicer(sessions, limits, quota), self._transfers, "Upload", "Read"), server
+            on_pool(MemoryServicer(sessions, limits, quota, self._patience), self._transfers, "Upload", "Read"), server
         )
         prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
             complete(PreparedModelServicer)(sessions, limits, quota), server
@@ -119,7 +122,7 @@ class Server:
     def start(self) -> None:
         """Listens. `addresses` then holds the addresses with their real ports."""
         bound = []
-        for address in self._settings.listen:
+        for address in self.settings.listen:
             port = _bind(self._server, address)
             bound.append(address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}")
         self.addresses = tuple(bound)
@@ -129,7 +132,7 @@ class Server:
         event(
             "serving",
             addresses=",".join(self.addresses),
-            devices=",".join(self._settings.devices),
+            devices=",".join(self.settings.devices),
             version=self._devices[0].get_version_string(),
         )
 
@@ -139,11 +142,12 @@ class Server:
         self._health.enter_graceful_shutdown()
         # the streams of sessions would hold the server until the grace is over: end them first
         self._sessions.close()
-        self._server.stop(self._settings.stop_grace_s).wait()
+        self._server.stop(self.settings.stop_grace_s).wait()
         for device in self._devices:
             device.close()
         self._executor.shutdown()
         self._transfers.shutdown()
+        self._patience.close()
         event("stopped")
 
     def __enter__(self) -> "Server":
@@ -155,9 +159,10 @@ class Server:
 
 
 def serve_until_told(server: Server, ready: Callable[[Sequence[str]], None], parent: int | None = None) -> None:
-    """Starts a server, tells `ready` its addresses, and stops it at SIGINT or SIGTERM.
+    """Runs a server in a process that does nothing else, until SIGINT or SIGTERM.
 
     Args:
+        ready: is told the addresses.
         parent: a process with whose end the server stops too.
     """
     told = threading.Event()
@@ -167,6 +172,8 @@ def serve_until_told(server: Server, ready: Callable[[Sequence[str]], None], par
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    settings = server.settings
+    limit_memory(settings.process_bytes, settings.threads + settings.transfers)
     if parent is not None:
         threading.Thread(target=_watch, args=(parent, told), name="nnhal-parent", daemon=True).start()
     with server:

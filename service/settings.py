@@ -23,6 +23,9 @@ class Settings(BaseSettings):
         default=512, ge=4, description="Calls that may be in progress at once, uploads and reads aside."
     )
     transfers: int = Field(default=32, ge=1, description="Uploads and reads that may be in progress at once.")
+    transfer_idle_s: float = Field(
+        default=30.0, gt=0, description="Seconds that an upload or a read waits for its client before it is ended."
+    )
     idle_thread_s: float = Field(
         default=10.0, gt=0, description="Seconds that a thread waits for the next call before it ends."
     )
@@ -30,5 +33,10 @@ class Settings(BaseSettings):
     keepalive_s: float = Field(default=20.0, gt=0, description="Seconds between pings that find dead connections.")
     stop_grace_s: float = Field(
         default=10.0, ge=0, description="Seconds that running calls have when the service stops."
+    )
+    process_bytes: int = Field(
+        default=0,
+        ge=0,
+        description="Memory that the process may allocate; 0: nine tenths of what the machine or its container has.",
     )
     limits: dict[str, int] = Field(default={}, description="Limits other than their default, by name (docs/limits.md).")

@@ -1,10 +1,13 @@
 """The threads that serve calls: made as they are needed, and ended when they have been idle."""
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+_log = logging.getLogger("nnhal.service")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,10 +53,18 @@ class CallPool(ThreadPoolExecutor):
             if self._idle >= len(self._work):
                 self._changed.notify()
             elif len(self._alive) < self._limit:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._alive.add(thread)
-                thread.start()
+                self._grow()
         return future
+
+    def _grow(self) -> None:
+        """One more thread. Where memory is too short for its stack, the work waits for those that there are."""
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            _log.warning("there is no memory for another thread")
+        else:
+            self._alive.add(thread)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the threads when what is queued is done."""

@@ -5,7 +5,6 @@ from driver.operations.geometry import Window, in_layout, window
 from driver.operations.shape import same_quantization, shape_rule
 from nnhal.types import OperationType
 
-
 MAX_FILTER = 2**20
 """Cells of a filter along one axis. It costs nothing to ask for 2^31 of them around an image of one cell, and it would
 take days to look at them."""

@@ -9,7 +9,6 @@ from driver.operations.geometry import image_shape, in_layout
 from driver.operations.shape import fixed_quantization, fixed_shape, same_quantization, shape_rule
 from nnhal.types import OperandType, OperationType
 
-
 MAX_SAMPLING_RATIO = 256
 """Samples along one axis of an output cell. They cost a client nothing, and the device time and memory."""
 

@@ -3,7 +3,7 @@
 Everything takes a `random.Random`, so that hypothesis can drive it (`st.randoms(use_true_random=False)`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -53,7 +53,7 @@ def _messages(message: Message) -> Iterator[Message]:
 
 
 def _change(random: Random, message: Message, others: list[Message]) -> None:
-    fields = message.DESCRIPTOR.fields
+    fields: Sequence[Any] = message.DESCRIPTOR.fields
     if not fields:
         return
     field = random.choice(fields)
@@ -69,7 +69,7 @@ def _change_message(random: Random, message: Message, field: FieldDescriptor, ot
     """Unsets it, sets it to nothing, or to another message of its type."""
     choice = random.randrange(3)
     if choice == 0:
-        message.ClearField(field.name)  # type: ignore[arg-type]
+        message.ClearField(field.name)
     elif choice == 1:
         getattr(message, field.name).SetInParent()
     else:

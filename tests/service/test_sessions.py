@@ -126,3 +126,29 @@ def test_logs_call_objects_by_a_label_not_by_their_handle(sessions: Sessions) ->
     handle = session.add("thing")
     assert session.label(handle) == f"{session.name}.1"
     assert handle.hex()[:8] not in session.label(handle)
+
+
+def test_a_stream_that_goes_is_forgotten(sessions: Sessions) -> None:
+    """Whoever takes a session up again and again must not fill the memory."""
+    session = sessions.open("me")
+    told: list[str] = []
+    for _ in range(3):
+        sessions.attach(session.token)
+        session.when_ended(told.append)
+        session.forget(told.append)
+        sessions.detach(session)
+    session.when_ended(told.append)
+    assert len(session._listeners) == 1
+    sessions.end(session, "over")
+    assert told == ["over"]
+
+
+def test_streams_of_a_session_are_limited(sessions: Sessions) -> None:
+    session = sessions.open("me")
+    for _ in range(15):
+        sessions.attach(session.token)
+    with pytest.raises(HalError) as caught:
+        sessions.attach(session.token)
+    assert caught.value.limit == "session_streams"
+    sessions.detach(session)
+    assert sessions.attach(session.token) is session

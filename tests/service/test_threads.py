@@ -102,3 +102,19 @@ def test_an_idle_thread_keeps_nothing_alive() -> None:
     gc.collect()
     assert until(lambda: gone() is None)
     pool.shutdown()
+
+
+def test_work_waits_where_there_is_no_memory_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error would end the thread that serves all calls."""
+    pool = CallPool(3, 5, "test")
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", start)
+        first = pool.submit(pow, 2, 3)
+    assert not first.done()
+    assert pool.submit(pow, 2, 4).result(5) == 16
+    assert first.result(5) == 8
+    pool.shutdown()

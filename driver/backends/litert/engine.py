@@ -1,0 +1,67 @@
+"""LiteRT itself: imported when the first backend is made, so that everything else works without it."""
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from nnhal.types import AnyArray
+
+
+class EngineMissingError(ImportError):
+    """The package ai-edge-litert cannot be imported."""
+
+
+def schema() -> ModuleType:
+    """The object API of the TFLite schema.
+
+    Raises:
+        EngineMissingError: the package is not installed.
+    """
+    return _module("schema_py_generated")
+
+
+def available() -> None:
+    """Checks that the engine can be used.
+
+    Raises:
+        EngineMissingError: the package is not installed.
+    """
+    _module("interpreter")
+    schema()
+
+
+class Interpreter:
+    """One interpreter of a model; serves one call at a time.
+
+    Args:
+        path: of the flatbuffer.
+        threads: that one call may use.
+
+    Raises:
+        RuntimeError: the engine refuses the model, or cannot allocate its tensors.
+    """
+
+    def __init__(self, path: str, threads: int) -> None:
+        self.threads = threads
+        self._engine: Any = _module("interpreter").Interpreter(model_path=path, num_threads=threads)
+        self._engine.allocate_tensors()
+
+    def view(self, tensor: int) -> AnyArray:
+        """The engine's memory of a tensor. It must not be held during a call of `invoke`."""
+        found: AnyArray = self._engine.tensor(tensor)()
+        return found
+
+    def invoke(self) -> None:
+        """Runs the model. Other Python threads run meanwhile.
+
+        Raises:
+            RuntimeError: an operator failed.
+        """
+        self._engine.invoke()
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"ai_edge_litert.{name}")
+    except ImportError as error:
+        raise EngineMissingError(f"backend CpuAcc needs the package ai-edge-litert: {error}") from error

@@ -1,0 +1,43 @@
+"""ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM and POW."""
+
+from driver.backends.litert.lowering import Lowering, converter
+from nnhal.types import OperandType, OperationType
+
+_FUSED = {
+    OperationType.ADD: ("ADD", "AddOptions"),
+    OperationType.SUB: ("SUB", "SubOptions"),
+    OperationType.MUL: ("MUL", "MulOptions"),
+}
+_EXTREMES = {OperationType.MAXIMUM: "MAXIMUM", OperationType.MINIMUM: "MINIMUM"}
+
+
+@converter(*_FUSED)
+def fused(lower: Lowering) -> None:
+    """The same operands in the same order."""
+    operator, options = _FUSED[OperationType(lower.call.view.type)]
+    inputs = [lower.input("input0"), lower.input("input1")]
+    lower.emit(operator, inputs, [lower.output()], options, fusedActivationFunction=lower.call.activation())
+
+
+@converter(OperationType.DIV)
+def div(lower: Lowering) -> None:
+    """NNAPI's division of integers rounds down."""
+    inputs = [lower.input("dividend"), lower.input("divisor")]
+    if lower.type("output") == OperandType.TENSOR_INT32:
+        lower.emit("FLOOR_DIV", inputs, [lower.output()])
+    else:
+        activation = lower.call.activation()
+        lower.emit("DIV", inputs, [lower.output()], "DivOptions", fusedActivationFunction=activation)
+
+
+@converter(*_EXTREMES)
+def extremes(lower: Lowering) -> None:
+    """The engine wants all operands quantised alike."""
+    inputs = [lower.as_spec(lower.input(name), lower.spec("output")) for name in ("input0", "input1")]
+    lower.emit(_EXTREMES[OperationType(lower.call.view.type)], inputs, [lower.output()])
+
+
+@converter(OperationType.POW)
+def pow_(lower: Lowering) -> None:
+    """The same operands in the same order."""
+    lower.emit("POW", [lower.input("base"), lower.input("exponent")], [lower.output()])

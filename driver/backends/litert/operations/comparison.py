@@ -1,0 +1,28 @@
+"""EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER and GREATER_EQUAL."""
+
+from driver.backends.litert.lowering import FLOAT, INT32, Lowering, converter
+from nnhal.types import OperandType, OperationType
+
+_OPERATORS = {
+    OperationType.EQUAL: ("EQUAL", "EqualOptions"),
+    OperationType.NOT_EQUAL: ("NOT_EQUAL", "NotEqualOptions"),
+    OperationType.LESS: ("LESS", "LessOptions"),
+    OperationType.LESS_EQUAL: ("LESS_EQUAL", "LessEqualOptions"),
+    OperationType.GREATER: ("GREATER", "GreaterOptions"),
+    OperationType.GREATER_EQUAL: ("GREATER_EQUAL", "GreaterEqualOptions"),
+}
+
+
+@converter(*_OPERATORS)
+def comparison(lower: Lowering) -> None:
+    """Quantised values are compared as float32, as NNAPI says: the engine's own comparison rounds."""
+    operator, options = _OPERATORS[OperationType(lower.call.view.type)]
+    lower.emit(operator, [_comparable(lower, "x"), _comparable(lower, "y")], [lower.output()], options)
+
+
+def _comparable(lower: Lowering, name: str) -> int:
+    if lower.is_quantized(name):
+        return lower.as_spec(lower.input(name), FLOAT)
+    if lower.type(name) == OperandType.TENSOR_BOOL8:
+        return lower.as_spec(lower.input(name), INT32)
+    return lower.input(name)

@@ -1,0 +1,41 @@
+"""Windows with padding: which of the engine's schemes they are, or the operator that pads; no operation of its own."""
+
+from driver.backends.litert.limits import hold_steps
+from driver.backends.litert.lowering import Lowering
+from driver.operations.geometry import Axis, Window
+
+PADDINGS = {"SAME": 0, "VALID": 1}
+"""Numbers of TFLite's padding schemes."""
+
+
+def padding_scheme(space: Window) -> str | None:
+    """The scheme that pads as a window wants it, or None.
+
+    Raises:
+        Refused: the window or its steps are too large.
+    """
+    axes = (space.height, space.width)
+    hold_steps(*(n for axis in axes for n in (axis.stride, axis.size)))
+    if not any(axis.before or axis.after for axis in axes):
+        return "VALID"
+    if all((axis.before, axis.after) == _same(axis) for axis in axes):
+        return "SAME"
+    return None
+
+
+def _same(axis: Axis) -> tuple[int, int]:
+    need = max(0, (-(-axis.input // axis.stride) - 1) * axis.stride + axis.size - axis.input)
+    return need // 2, need - need // 2
+
+
+def padded(lower: Lowering, image: int, space: Window, value: int | None = None) -> int:
+    """The image, NHWC, padded with real 0, or with the tensor `value`."""
+    rows, columns = space.height, space.width
+    pads = [(0, 0), (rows.before, rows.after), (columns.before, columns.after), (0, 0)]
+    shape = [size + sum(pad) for size, pad in zip(lower.writer.shapes[image], pads, strict=True)]
+    out = lower.temporary(lower.writer.specs[image], shape)
+    if value is None:
+        lower.emit("PAD", [image, lower.constant(pads)], [out])
+    else:
+        lower.emit("PADV2", [image, lower.constant(pads), value], [out])
+    return out
