@@ -11,6 +11,8 @@ from driver.backends.reference.backend import CpuRef
 from driver.compilation import MAX_NESTING
 from driver.device import Device
 from driver.graph import MAX_RANK, graphs, read_outside, subgraph_view
+from driver.operations.call import Call
+from driver.operations.quantized_lstm import state_exponent
 from nnhal.errors import HalError
 from nnhal.types import (
     DataLocation,
@@ -187,6 +189,14 @@ def test_scales_whose_product_is_no_number(operation: Op, inputs: list[Value], o
     error = refusal(lambda: run(operation, inputs, [output]))  # type: ignore[list-item]
     assert error.status == ErrorStatus.GENERAL_FAILURE
     assert f"operation 0 of main ({operation.name}): the scales give the multiplier" in error.reason
+
+
+def test_the_scale_of_a_cell_state() -> None:
+    view = graphs(model_of(Op.RELU, [quantized(np.inf, 2)], [tensor(T.TENSOR_QUANT8_ASYMM, (2,), np.inf)]))[
+        0
+    ].operations[0]
+    error = refusal(lambda: state_exponent(Call(view, [None, None], {}), "input"))
+    assert "input has scale inf; it must be finite" in error.reason
 
 
 # ---- Memory ---------------------------------------------------------------------------------------------

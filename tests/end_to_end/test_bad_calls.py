@@ -161,7 +161,7 @@ def test_uploads_that_stand_still_leave_room_for_others(stage: Stage, service: S
 
 def test_memory_that_changes_while_it_is_used(stage: Stage) -> None:
     """Indices are checked before they are used: they must not be others by then."""
-    rows = 4096
+    rows = 2**18
     model = model_of(
         Op.GATHER,
         [(tensor(T.TENSOR_FLOAT32, (2,)), 0), (tensor(T.INT32), 0), (tensor(T.TENSOR_INT32, (rows,)), 0)],
@@ -250,10 +250,11 @@ def _soon(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def test_a_name_is_logged_in_one_short_line(stage: Stage, service: Service) -> None:
-    name = "\x1b[31m\nFORGED line=1 " + "x" * 100_000
+@pytest.mark.parametrize(("number", "name"), [(1, "\x1b[31m"), (2, "\n12:00:00.000 INFO "), (3, "\r"), (4, "\u202e")])
+def test_a_name_is_logged_in_one_short_line(stage: Stage, service: Service, number: int, name: str) -> None:
+    name += f"FORGED{number}" + "x" * 100_000
     assert send(stage, "Session.Open", session_pb2.OpenRequest(client_name=name)).status == ErrorStatus.NONE
-    (line,) = [line for line in service.log.read_text().splitlines() if "FORGED" in line]
+    (line,) = [line for line in service.log.read_text().split("\n") if f"FORGED{number}" in line]
     assert " session-opened " in line
     assert line.isprintable()
     assert len(line) < 300

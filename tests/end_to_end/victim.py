@@ -129,5 +129,6 @@ def _wait_for(wanted: Holdings, pid: int) -> None:
         now = Holdings.of(pid)
         if now.descriptors <= wanted.descriptors and now.threads <= wanted.threads:
             return
-        assert time.monotonic() < end, f"the service holds {now}; before it were {wanted}"
+        names = sorted(path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm"))
+        assert time.monotonic() < end, f"the service holds {now}, {names}; before it were {wanted}"
         time.sleep(0.2)

@@ -3,10 +3,36 @@
 from math import prod
 
 from driver.backends.litert.known import KnownCall, Refused, Shapes
+from driver.graph import MAX_RANK
 from nnhal.types import Operand, OperandType, OperationType, SymmPerChannelQuantParams
 
-_MOST_DIMENSIONS = 4
-_ANY_RANK = (OperationType.RESHAPE, OperationType.SQUEEZE, OperationType.EXPAND_DIMS)
+_USUAL_RANK = 4
+_RANKS = {
+    OperationType.LOG_SOFTMAX: 5,
+    **dict.fromkeys(
+        (
+            OperationType.ABS,
+            OperationType.CAST,
+            OperationType.ELU,
+            OperationType.EXP,
+            OperationType.EXPAND_DIMS,
+            OperationType.FLOOR,
+            OperationType.HARD_SWISH,
+            OperationType.LOG,
+            OperationType.LOGICAL_NOT,
+            OperationType.NEG,
+            OperationType.QUANTIZE,
+            OperationType.RANK,
+            OperationType.RESHAPE,
+            OperationType.RSQRT,
+            OperationType.SIN,
+            OperationType.SQRT,
+            OperationType.SQUEEZE,
+        ),
+        MAX_RANK,
+    ),
+}
+"""Highest rank of the arguments of operations that take more than the usual one: they go element by element."""
 _WIDEST = 2**15
 """Largest stride and extent of a window: the engine adds them up in 32 bits."""
 
@@ -25,6 +51,9 @@ _PRODUCTS = {
 }
 _OWN_SCALE = (OperationType.LOGISTIC, OperationType.TANH, OperationType.SOFTMAX, OperationType.L2_NORMALIZATION)
 """Operations whose output's scale has nothing to do with the input's."""
+_STEEP = (OperationType.LOGISTIC, OperationType.TANH)
+_STEEPEST = 2.0
+"""Largest scale of an input of these: from 4 on NNAPI's integers know only the ends of the curve."""
 _STORED = (
     OperandType.TENSOR_QUANT8_ASYMM,
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
@@ -39,12 +68,13 @@ def hold_shapes(call: KnownCall, shapes: Shapes) -> None:
     Raises:
         Refused: naming the argument.
     """
+    most = _RANKS.get(OperationType(call.view.type), _USUAL_RANK)
     for name, position in call.view.positions.items():
         shape = shapes.get(position, ())
         if 0 in shape:
             raise Refused(f"{name} has no elements")
-        if len(shape) > _MOST_DIMENSIONS and call.view.type not in _ANY_RANK:
-            raise Refused(f"{name} has rank {len(shape)}", f"rank {_MOST_DIMENSIONS} or less")
+        if len(shape) > most:
+            raise Refused(f"{name} has rank {len(shape)}", f"rank {most} or less")
         if prod(shape) * 4 >= 2**31:
             raise Refused(f"{name} has {prod(shape)} elements; the engine counts bytes in 32 bits")
 
@@ -69,8 +99,11 @@ def hold_scales(call: KnownCall) -> None:
     assert arguments is not None
     scales = {name: _scales(call.operand(name)) for name in (*arguments.inputs, *arguments.outputs)}
     for name, each in scales.items():
-        if each and not _SCALES[0] <= min(each) <= max(each) <= _SCALES[1]:
+        # dead channels of real models have scales down to 1e-11
+        if each and not _SCALES[0] <= max(each) <= _SCALES[1]:
             raise Refused(f"{name} has the scale {max(each):g}", f"a scale in {_SCALES[0]:g}..{_SCALES[1]:g}")
+    if call.view.type in _STEEP and max(scales["input"], default=0.0) > _STEEPEST:
+        raise Refused(f"input has the scale {scales['input'][0]:g}", f"a scale of at most {_STEEPEST:g}")
     if call.view.type in _OWN_SCALE:
         return
     largest = max((max(scales[name]) for name in arguments.inputs if scales[name]), default=0.0)

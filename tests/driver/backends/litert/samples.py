@@ -64,6 +64,11 @@ def shapes(draw: Draw, low: int = 1, high: int = 4, longest: int = 5) -> tuple[i
     return tuple(draw(st.lists(st.integers(1, longest), min_size=low, max_size=high)))
 
 
+def deep(draw: Draw) -> tuple[int, ...]:
+    """The shape of a tensor that an operation takes element by element, of whatever rank."""
+    return shapes(draw, 1, 8, 2) if draw(st.booleans()) else shapes(draw)
+
+
 def any_of(draw: Draw, *types: T) -> T:
     return draw(st.sampled_from(types))
 
@@ -88,7 +93,7 @@ def real(draw: Draw, type_: T, low: float, high: float) -> Value:
 @samples(Op.ABS, Op.NEG, Op.EXP, Op.FLOOR, Op.SIN, Op.LOG, Op.SQRT)
 def unary(draw: Draw, type_: Op) -> Case:
     kinds = (*FLOATS, I32) if type_ in (Op.ABS, Op.NEG) else FLOATS
-    operand, x = value(draw, tensor(any_of(draw, *kinds), shapes(draw)))
+    operand, x = value(draw, tensor(any_of(draw, *kinds), deep(draw)))
     if type_ in (Op.LOG, Op.SQRT):
         x = np.abs(np.asarray(x)) + 0.1
     return Case(type_, [(operand, x)], [like(operand)])
@@ -96,7 +101,7 @@ def unary(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.RSQRT)
 def rsqrt(draw: Draw, type_: Op) -> Case:
-    operand = tensor(any_of(draw, *FLOATS), shapes(draw))
+    operand = tensor(any_of(draw, *FLOATS), deep(draw))
     return Case(type_, [(operand, rng(draw).uniform(0.1, 9, operand.dimensions))], [like(operand)])
 
 
@@ -116,7 +121,7 @@ def sigmoid(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.ELU)
 def elu(draw: Draw, type_: Op) -> Case:
-    operand = tensor(any_of(draw, *FLOATS), shapes(draw))
+    operand = tensor(any_of(draw, *FLOATS), deep(draw))
     return Case(type_, [value(draw, operand), real(draw, T(operand.type), 0.5, 2)], [like(operand)])
 
 
@@ -181,7 +186,7 @@ def logic(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.LOGICAL_NOT)
 def negation(draw: Draw, type_: Op) -> Case:
-    return Case(type_, [value(draw, tensor(B8, shapes(draw)))], [tensor(B8)])
+    return Case(type_, [value(draw, tensor(B8, deep(draw)))], [tensor(B8)])
 
 
 @samples(Op.SELECT)
@@ -194,7 +199,7 @@ def select(draw: Draw, type_: Op) -> Case:
 @samples(Op.QUANTIZE)
 def quantize(draw: Draw, type_: Op) -> Case:
     out = quantized(draw, any_of(draw, *BYTES))
-    return Case(type_, [value(draw, tensor(any_of(draw, *FLOATS), shapes(draw)))], [out])
+    return Case(type_, [value(draw, tensor(any_of(draw, *FLOATS), deep(draw)))], [out])
 
 
 @samples(Op.DEQUANTIZE)
@@ -209,7 +214,7 @@ def dequantize(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.CAST)
 def cast(draw: Draw, type_: Op) -> Case:
-    operand = quantized(draw, any_of(draw, *FLOATS, U8, I32), shapes(draw))
+    operand = quantized(draw, any_of(draw, *FLOATS, U8, I32), deep(draw))
     x = rng(draw).uniform(-999, 999, operand.dimensions) if operand.type != U8 else sample(rng(draw), operand)
     target = any_of(draw, *FLOATS, U8, *((I32,) if operand.type in (U8, I32) else ()))
     return Case(type_, [(operand, x)], [quantized(draw, target)])
@@ -356,7 +361,11 @@ def rnn(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.SOFTMAX, Op.LOG_SOFTMAX)
 def softmax(draw: Draw, type_: Op) -> Case:
-    x = quantized(draw, any_of(draw, *FLOATS, *(BYTES if type_ == Op.SOFTMAX else ())), shapes(draw))
+    x = quantized(
+        draw,
+        any_of(draw, *FLOATS, *(BYTES if type_ == Op.SOFTMAX else ())),
+        shapes(draw, high=5 if type_ == Op.LOG_SOFTMAX else 4),
+    )
     beta = real(draw, T(x.type) if x.type not in BYTES else F32, 0.5, 2)
     axis = draw(st.integers(-len(x.dimensions), len(x.dimensions) - 1))
     out = tensor(T(x.type), (), 1 / 256, 0 if x.type == U8 else -128) if x.scale else like(x)
@@ -434,7 +443,7 @@ def squeeze(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.EXPAND_DIMS)
 def expand_dims(draw: Draw, type_: Op) -> Case:
-    x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), shapes(draw))
+    x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), deep(draw))
     rank = len(x.dimensions)
     return Case(type_, [value(draw, x), int32(draw(st.integers(-rank - 1, rank)))], [moved(draw, x)])
 
@@ -448,7 +457,7 @@ def transpose(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.RANK)
 def rank(draw: Draw, type_: Op) -> Case:
-    return Case(type_, [value(draw, quantized(draw, any_of(draw, F32, U8, I32, B8), shapes(draw)))], [Operand(T.INT32)])
+    return Case(type_, [value(draw, quantized(draw, any_of(draw, F32, U8, I32, B8), deep(draw)))], [Operand(T.INT32)])
 
 
 @samples(Op.CONCATENATION, Op.PACK)

@@ -154,6 +154,22 @@ REFUSED: list[tuple[Case, str]] = [
         "the engine multiplies no matrices of TENSOR_INT32",
     ),
     (Case(Op.MAX_POOL_2D, [FLOATS, *map(int32, (1, 2**30, 1, 1, 1, 0))], [OUT]), "a stride or window of 1073741824"),
+    (
+        Case(Op.RELU6, [(tensor(T.TENSOR_QUANT8_ASYMM, (1,), 1e-12), [1])], [tensor(T.TENSOR_QUANT8_ASYMM, (), 1e-12)]),
+        "input has the scale",
+    ),
+    (
+        Case(
+            Op.TANH, [(tensor(T.TENSOR_QUANT8_ASYMM, (1,), 8), [1])], [tensor(T.TENSOR_QUANT8_ASYMM, (), 1 / 128, 128)]
+        ),
+        "input has the scale 8",
+    ),
+    (
+        Case(
+            Op.MAXIMUM, [(tensor(T.TENSOR_QUANT8_ASYMM, (1,), 9), [1])] * 2, [tensor(T.TENSOR_QUANT8_ASYMM, (), 0.01)]
+        ),
+        "output has the scale 0.01, the inputs give 9",
+    ),
     (Case(Op.SOFTMAX, [float_tensor([1.0]), (Operand(T.FLOAT32), -1)], [OUT]), "it fails whenever it is executed"),
 ]
 
