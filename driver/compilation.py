@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from driver.backends.api import Backend, CompileOptions
 from driver.control_flow import If, While
 from driver.graph import Graph, OperationView, callees, callees_first, read_outside, subgraph_view
+from driver.placement import explain_refusal, place, unplaced
 from driver.plan import Node, Plan, Step
 from nnhal.errors import general_failure
 from nnhal.types import OperationType, Partition, Placement
@@ -16,6 +17,34 @@ MAX_NESTING = 64
 
 Plans = Mapping[int, Plan]
 """Plans of subgraphs, by their number."""
+
+
+def place_and_compile(
+    graphs: Sequence[Graph],
+    backends: Sequence[Backend],
+    options: CompileOptions,
+    *,
+    relaxed: bool,
+    check: Callable[[], None],
+) -> tuple[Placement, Plan]:
+    """Places every operation and compiles what was placed.
+
+    Args:
+        backends: in order of preference.
+        relaxed: TENSOR_FLOAT32 may be computed in half precision.
+        check: called between partitions; raises to end the preparation.
+
+    Returns:
+        the placement and the plan of main.
+
+    Raises:
+        HalError: GENERAL_FAILURE: no backend takes an operation, or a partition cannot be compiled.
+    """
+    placement = place(graphs, backends)
+    if missing := unplaced(placement):
+        raise general_failure(explain_refusal(missing[0]))
+    compiler = Compiler({backend.id: backend for backend in backends}, options, relaxed, check)
+    return placement, compiler.compile(graphs, placement)
 
 
 @dataclass(frozen=True)

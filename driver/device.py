@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from driver import placement as placing
 from driver.backends.api import Backend, CompileOptions
 from driver.cancellation import Cancellation
-from driver.compilation import Compiler
+from driver.compilation import place_and_compile
 from driver.deadline import Deadline
 from driver.graph import graphs
 from driver.operations.shape import MAX_TENSOR_BYTES
@@ -79,7 +79,6 @@ class Device:
         self.name = name
         self._tensor_bytes = tensor_bytes
         self.backends = tuple(backends)
-        self._by_id = {backend.id: backend for backend in self.backends}
         self._scheduler = Scheduler(os.cpu_count() or 1, _PREPARING_THREADS, queues)
 
     def close(self) -> None:
@@ -170,9 +169,6 @@ class Device:
     ) -> PreparedModel:
         cancellation.check()
         parts = graphs(model)
-        placement = placing.place(parts, self.backends)
-        if missing := placing.unplaced(placement):
-            raise general_failure(placing.explain_refusal(missing[0]))
 
         def check() -> None:
             deadline.check("the preparation")
@@ -180,8 +176,7 @@ class Device:
 
         relaxed = model.relax_computation_float32_to_float16
         options = CompileOptions(config.preference, self._tensor_bytes)
-        compiler = Compiler(self._by_id, options, relaxed, check)
-        plan = compiler.compile(parts, placement)
+        placement, plan = place_and_compile(parts, self.backends, options, relaxed=relaxed, check=check)
         cancellation.check()
         main = parts[0]
         return PreparedModel(

@@ -215,8 +215,8 @@ def test_pools_for_outputs(stage: Stage) -> None:
 
 def test_memory_objects(stage: Stage) -> None:
     statuses = []
-    for _ in range(5):
-        request = memory_pb2.CreateMemoryRequest(session=stage.session, size=2**31).SerializeToString()
+    for _ in range(7):
+        request = memory_pb2.CreateMemoryRequest(session=stage.session, size=2**29).SerializeToString()
         verdict = judged(lambda r=request: METHODS["MemoryService.Create"].call(stage.channel, [r], WATCHDOG_S))  # type: ignore[misc]
         statuses.append(verdict.status)
     assert statuses[0] == ErrorStatus.NONE
