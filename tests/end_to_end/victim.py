@@ -15,7 +15,7 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.conftest import Service, start, stop
-from tests.end_to_end.processes import Holdings, memory
+from tests.end_to_end.processes import Holdings, memory, thread_names
 
 ADDRESS_SPACE = 4 * 2**30
 """What the victim may map: far below what the bombs ask for, and what a machine for tests has."""
@@ -129,6 +129,5 @@ def _wait_for(wanted: Holdings, pid: int) -> None:
         now = Holdings.of(pid)
         if now.descriptors <= wanted.descriptors and now.threads <= wanted.threads:
             return
-        names = sorted(path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm"))
-        assert time.monotonic() < end, f"the service holds {now}, {names}; before it were {wanted}"
+        assert time.monotonic() < end, f"the service holds {now}, {thread_names(pid)}; before it were {wanted}"
         time.sleep(0.2)
