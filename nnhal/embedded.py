@@ -28,6 +28,9 @@ _READY = "listening on "
 class EmbeddedService:
     """A running service. Close it when done.
 
+    Args:
+        options: of `nnhal serve`, such as "--backends", "CpuRef".
+
     Attributes:
         target: where it listens.
         pid: its process.
@@ -36,10 +39,10 @@ class EmbeddedService:
         DeadObjectError: it does not start; with the last line of its log.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
         self._lock = threading.Lock()
         self._folder: Path | None = None
-        command = [sys.executable, "-P", "-m", "tools.cli", "serve", "--embedded", str(os.getpid())]
+        command = [sys.executable, "-P", "-m", "tools.cli", "serve", "--embedded", str(os.getpid()), *options]
         with tempfile.TemporaryFile() as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
             self.pid = self._process.pid

@@ -6,7 +6,7 @@ others reach one through the contract.
 
 import typer
 
-from tools.cli import conformance, demo, explain, info, run, serve
+from tools.cli import compare, conformance, demo, explain, info, run, serve
 
 app = typer.Typer(
     name="nnhal",
@@ -16,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve.serve, info.info, run.run, explain.explain, demo.demo, conformance.conformance):
+for command in (serve.serve, info.info, run.run, explain.explain, compare.compare, demo.demo, conformance.conformance):
     app.command()(command)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tools.cli.console import make_console
-from tools.cli.errors import CommandError, reporting_errors
+from tools.cli.errors import reporting_errors
 from tools.cli.options import CONNECT_S, Target
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ def explain(
     import json
 
     import nnhal
+    from tools.cli.model import load
 
-    loaded = _load(model)
+    loaded = load(model)
     with nnhal.connect(target, device=device, timeout=CONNECT_S) as connected:
         rows = _rows(loaded, connected.explain(loaded))
     if as_json:
@@ -37,15 +38,6 @@ def explain(
         _show(rows)
     if not all(row["backend"] for row in rows):
         raise typer.Exit(1)
-
-
-def _load(path: Path) -> "Model":
-    from nnhal import tflite
-
-    try:
-        return tflite.load(path)
-    except (OSError, tflite.TfliteError) as error:
-        raise CommandError(str(error)) from error
 
 
 def _rows(model: "Model", placement: "Placement") -> list[dict[str, Any]]:

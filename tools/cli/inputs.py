@@ -21,6 +21,20 @@ MODES = {1: "L", 3: "RGB"}
 """Pillow's image mode by the number of channels."""
 
 
+def given(model: Model, image: Path | None, files: Sequence[Path]) -> list[AnyArray]:
+    """The inputs that a command's options ask for: an image, arrays from .npy files, else random ones.
+
+    Raises:
+        CommandError: both are given, or one cannot be used.
+    """
+    operands = input_operands(model)
+    if image and files:
+        raise CommandError("give --image or --input, not both")
+    if image:
+        return [read_image(image, operands)]
+    return [read_array(path) for path in files] or random_inputs(operands)
+
+
 def input_operands(model: Model) -> list[Operand]:
     """The operands of the model's inputs, in order."""
     return [model.main.operands[i] for i in model.main.input_indexes]

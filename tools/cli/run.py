@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tools.cli.console import make_console
-from tools.cli.errors import CommandError, reporting_errors
+from tools.cli.errors import reporting_errors
 from tools.cli.options import CONNECT_S, Target
 
 if TYPE_CHECKING:
@@ -60,11 +60,12 @@ def run(
     Shows the five best classes where the first output is [1,N], else a summary of the outputs.
     """
     from tools.cli import inputs, results
+    from tools.cli.model import load
 
     console = make_console()
     with console.status(f"reading {model}", spinner="line") as status:
-        loaded = _load(model)
-        arrays = _inputs(loaded, image, input_ or [])
+        loaded = load(model)
+        arrays = inputs.given(loaded, image, input_ or [])
         classes = results.count_classes(loaded)
         names = results.read_labels(labels, classes) if labels else []
         ran = _run(status, loaded, arrays, target=target, device_name=device, repeat=repeat, deadline=deadline)
@@ -74,29 +75,6 @@ def run(
     if output:
         for path in results.save(output, ran.outputs, results.output_names(ran.outputs.names, len(ran.outputs))):
             console.print(f"saved {path}", soft_wrap=True)
-
-
-def _load(path: Path) -> "Model":
-    from nnhal import tflite
-    from tools.cli.inputs import reason
-
-    try:
-        return tflite.load(path)
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {reason(error)}") from error
-    except tflite.TfliteError as error:
-        raise CommandError(str(error)) from error
-
-
-def _inputs(model: "Model", image: Path | None, files: Sequence[Path]) -> "list[AnyArray]":
-    from tools.cli import inputs
-
-    operands = inputs.input_operands(model)
-    if image and files:
-        raise CommandError("give --image or --input, not both")
-    if image:
-        return [inputs.read_image(image, operands)]
-    return [inputs.read_array(path) for path in files] or inputs.random_inputs(operands)
 
 
 def _run(
