@@ -322,7 +322,7 @@ def test_info_as_json(target: str) -> None:
     facts = json.loads(result.stdout)
     assert facts["interface"] == {"version": 4, "hash": HAL_HASH}
     assert facts["type"] == "CPU" and facts["extensions"] == [] and "CpuRef" in facts["version"]
-    assert [(b["id"], b["state"]) for b in facts["backends"]] == [("CpuRef", "READY")]
+    assert [(b["id"], b["state"]) for b in facts["backends"]] == [("CpuAcc", "READY"), ("CpuRef", "READY")]
     assert len(facts["capabilities"]["operand_types"]) == len(OperandType) - 1
 
 
@@ -450,13 +450,15 @@ def test_a_demo_that_is_not_accurate_enough_fails(monkeypatch: pytest.MonkeyPatc
 def test_explain_says_what_each_operator_becomes(target: str) -> None:
     result = invoke("explain", DIGITS, "--target", target, "--json")
     assert result.exit_code == 0, result.output
-    rows = json.loads(result.stdout)
-    assert [row["operation"] for row in rows][:3] == ["CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D"]
+    explained = json.loads(result.stdout)
+    rows = explained["operations"]
+    assert [row["type"] for row in rows][:3] == ["CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D"]
     assert rows[0]["origin"] == "operator 0 (CONV_2D)"
     assert rows[0]["inputs"][0] == "TENSOR_FLOAT32 [1, 8, 8, 1]"
-    assert {row["backend"] for row in rows} == {"CpuRef"}
+    assert {row["backend"] for row in rows} == {"CpuAcc"}
+    assert [partition["operations"] for partition in explained["partitions"]] == [list(range(len(rows)))]
     shown = invoke("explain", DIGITS, "--target", target, COLUMNS="200").stdout
-    assert "operator 6 (SOFTMAX)" in shown and "CpuRef" in shown
+    assert "operator 6 (SOFTMAX)" in shown and "CpuAcc" in shown
 
 
 def test_explain_starts_a_service_of_its_own_and_names_a_bad_file(tmp_path: Path) -> None:
@@ -464,3 +466,10 @@ def test_explain_starts_a_service_of_its_own_and_names_a_bad_file(tmp_path: Path
     bad = tmp_path / "bad.tflite"
     bad.write_bytes(b"TFL3")
     fails(invoke("explain", bad), 2, "bad.tflite")
+
+
+def test_explain_draws_the_graph(target: str, tmp_path: Path) -> None:
+    page = tmp_path / "graph.html"
+    assert invoke("explain", DIGITS, "--target", target, "--html", page).exit_code == 0
+    assert "6 SOFTMAX" in page.read_text()
+    fails(invoke("explain", DIGITS, "--target", target, "--html", tmp_path / "no" / "graph.html"), 2, "cannot write")

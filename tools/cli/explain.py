@@ -1,16 +1,16 @@
-"""`nnhal explain`: what each operator of a .tflite model becomes, and what the device says to it."""
+"""`nnhal explain`: what each operator of a .tflite model becomes, where it would run, and why not elsewhere."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tools.cli.console import make_console
-from tools.cli.errors import reporting_errors
+from tools.cli.errors import CommandError, reporting_errors
 from tools.cli.options import CONNECT_S, Target
 
 if TYPE_CHECKING:
-    from nnhal.types import Model, Operand, OperationPlacement, Placement
+    from tools.explain.explanation import Explanation
 
 
 @reporting_errors()
@@ -19,62 +19,55 @@ def explain(
     target: Target = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="Which device of the service.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the graph, coloured by backend.")] = None,
 ) -> None:
     """Show, operation by operation, what a model becomes and where it would run.
 
-    Nothing is prepared. The exit code is 1 when an operation is not supported.
+    For each operation that is not on the device's first backend: why, and the nearest signature that would be. Nothing
+    is prepared. The exit code is 1 when an operation is not supported.
     """
     import json
 
     import nnhal
     from tools.cli.model import load
+    from tools.explain.explanation import explanation
 
     loaded = load(model)
     with nnhal.connect(target, device=device, timeout=CONNECT_S) as connected:
-        rows = _rows(loaded, connected.explain(loaded))
+        explained = explanation(loaded, connected.explain(loaded))
+    if html:
+        from tools.cli.inputs import reason
+        from tools.explain.page import write_html
+
+        try:
+            write_html(html, model.name, loaded, explained)
+        except OSError as error:
+            raise CommandError(f"cannot write {html}: {reason(error)}") from error
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        typer.echo(json.dumps(explained.as_json(), indent=2))
     else:
-        _show(rows)
-    if not all(row["backend"] for row in rows):
+        _show(explained)
+    if not explained.is_complete:
         raise typer.Exit(1)
 
 
-def _rows(model: "Model", placement: "Placement") -> list[dict[str, Any]]:
-    """One row for each operation of main."""
-    from nnhal.types import operation_name
-
-    placed = [operation for operation in placement.operations if operation.subgraph == 0]
-    operands = model.main.operands
-    return [
-        {
-            "origin": origin,
-            "operation": operation_name(operation.type),
-            "inputs": [_described(operands[i]) for i in operation.inputs if operands[i].dimensions],
-            "outputs": [_described(operands[i]) for i in operation.outputs],
-            "backend": where.backend,
-            "reasons": _reasons(where),
-        }
-        for origin, operation, where in zip(model.operation_names, model.main.operations, placed, strict=True)
-    ]
-
-
-def _described(operand: "Operand") -> str:
-    from nnhal.types import type_name
-
-    return f"{type_name(operand.type)} {list(operand.dimensions)}"
-
-
-def _reasons(where: "OperationPlacement") -> list[str]:
-    """Why the backends before the one that takes it do not."""
-    return [f"{refusal.backend}: {refusal.reason}" for refusal in where.refusals]
-
-
-def _show(rows: list[dict[str, Any]]) -> None:
+def _show(explained: "Explanation") -> None:
     from rich.table import Table
 
-    table = Table("operator of the file", "operation", "first input", "output", "backend")
-    for row in rows:
-        says = [row["backend"] or "not supported", *row["reasons"]]
-        table.add_row(row["origin"], row["operation"], row["inputs"][0], row["outputs"][0], "\n".join(says))
-    make_console().print(table)
+    console = make_console()
+    table = Table("", "operator of the file", "operation", "first input", "output", "backend")
+    for row in explained.operations:
+        says = [row["backend"] or "not supported"]
+        for refusal in row["refusals"]:
+            says.append(f"{refusal['backend']}: {refusal['reason']}")
+            says += [f"it would take: {refusal['nearest']}"] if refusal["nearest"] else []
+        inputs, outputs = row["inputs"] or [""], row["outputs"] or [""]
+        cells = (str(row["operation"]), row["origin"], row["type"], inputs[0], outputs[0])
+        table.add_row(*cells, "\n".join(says))
+    console.print(table)
+    partitions = Table("partition", "subgraph", "backend", "operations")
+    for row in explained.partitions:
+        types = ", ".join(f"{count} {type_}" for type_, count in row["types"].items())
+        subgraph = "main" if row["subgraph"] == 0 else f"referenced {row['subgraph'] - 1}"
+        partitions.add_row(str(row["partition"]), subgraph, row["backend"], types)
+    console.print(partitions)

@@ -1,0 +1,83 @@
+"""A model and its placement as rows, of partitions and of the operations of main: for tables, JSON and the page."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nnhal.types import Model, Operand, OperationPlacement, Placement, operation_name, type_name
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Rows, as JSON has them.
+
+    Attributes:
+        partitions: in order of execution: subgraph, backend, operations, names of their types with counts.
+        operations: of main, in the model's order: where it comes from in the file, inputs and outputs, the backend, the
+            partition, and for each backend that refused it the reason and the nearest signature that it takes.
+    """
+
+    partitions: list[dict[str, Any]]
+    operations: list[dict[str, Any]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Both tables."""
+        return {"partitions": self.partitions, "operations": self.operations}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether some backend takes each operation."""
+        return all(row["backend"] for row in self.operations)
+
+
+def explanation(model: Model, placement: Placement) -> Explanation:
+    """Puts the rows together."""
+    types = {(one.subgraph, one.operation): one.type for one in placement.operations}
+    homes = {
+        (one.subgraph, operation): index
+        for index, one in enumerate(placement.partitions)
+        for operation in one.operations
+    }
+    partitions = [
+        {
+            "partition": index,
+            "subgraph": one.subgraph,
+            "backend": one.backend,
+            "operations": list(one.operations),
+            "types": _counted([operation_name(types[one.subgraph, operation]) for operation in one.operations]),
+        }
+        for index, one in enumerate(placement.partitions)
+    ]
+    return Explanation(partitions, _operations(model, placement, homes))
+
+
+def _operations(model: Model, placement: Placement, homes: Mapping[tuple[int, int], int]) -> list[dict[str, Any]]:
+    placed = [operation for operation in placement.operations if operation.subgraph == 0]
+    origins = model.operation_names or ("",) * len(placed)
+    operands = model.main.operands
+    return [
+        {
+            "operation": index,
+            "type": operation_name(operation.type),
+            "origin": origin,
+            "inputs": [described(operands[i]) for i in operation.inputs if operands[i].dimensions],
+            "outputs": [described(operands[i]) for i in operation.outputs],
+            "backend": where.backend,
+            "partition": homes.get((0, index)),
+            "refusals": _refusals(where),
+        }
+        for index, (origin, operation, where) in enumerate(zip(origins, model.main.operations, placed, strict=True))
+    ]
+
+
+def described(operand: Operand) -> str:
+    """Type and shape."""
+    return f"{type_name(operand.type)} {list(operand.dimensions)}"
+
+
+def _refusals(where: OperationPlacement) -> list[dict[str, str]]:
+    return [{"backend": one.backend, "reason": one.reason, "nearest": one.nearest} for one in where.refusals]
+
+
+def _counted(names: list[str]) -> dict[str, int]:
+    return {name: names.count(name) for name in dict.fromkeys(names)}
