@@ -1,0 +1,36 @@
+"""Writing and reading entries, as a driver would."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from cache.errors import explaining
+from cache.store import Store
+
+
+def token(number: int) -> bytes:
+    return hashlib.sha256(b"%d" % number).digest()
+
+
+def save(store: Store, number: int, model: bytes = b"model", data: bytes = b"data", identity: str = "me") -> None:
+    with explaining(store.layout.root), store.write(identity, token(number)) as pending:
+        os.write(pending.model_fd, model)
+        os.write(pending.data_fd, data)
+        pending.commit("CpuRef 1.0")
+
+
+def load(store: Store, number: int, identity: str = "me") -> tuple[bytes, bytes] | None:
+    entry = store.entry(identity, token(number))
+    if entry is None:
+        return None
+    with entry:
+        return read_all(entry.model_fd), read_all(entry.data_fd)
+
+
+def read_all(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def files_below(path: Path) -> list[str]:
+    """Names of all that is in a folder, the lock aside."""
+    return sorted(str(p.relative_to(path)) for p in path.rglob("*") if p.name != "lock")

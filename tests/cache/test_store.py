@@ -1,0 +1,250 @@
+"""The store: entries by identity and token, replacement, eviction, what is set aside, leftovers."""
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from cache.errors import CacheError, TooLargeError
+from cache.store import ASIDE, Counters, Store
+from tests.cache.entries import files_below, load, read_all, save, token
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def age(store: Store, *numbers: int) -> None:
+    """Sets last uses seconds apart, the first one's longest ago: clocks of file systems are coarse."""
+    for seconds, number in enumerate(reversed(numbers), 1):
+        used = store.layout.entry("me", token(number)) / "used"
+        at = time.time() - 100 * seconds
+        os.utime(used, (at, at))
+
+
+def test_what_was_saved_is_found(store: Store) -> None:
+    assert load(store, 1) is None
+    save(store, 1, b"m" * 1000, b"d" * 2000)
+    assert load(store, 1) == (b"m" * 1000, b"d" * 2000)
+    assert load(store, 2) is None
+    assert load(Store(store.layout.root, 2**20), 1) == (b"m" * 1000, b"d" * 2000)
+
+
+def test_identities_do_not_see_each_other(store: Store) -> None:
+    save(store, 1, b"mine")
+    save(store, 1, b"theirs", identity="you")
+    assert load(store, 1) == (b"mine", b"data")
+    assert load(store, 1, "you") == (b"theirs", b"data")
+    assert load(store, 1, "") is None
+    assert store.clear("you") == 1
+    assert load(store, 1) is not None
+
+
+def test_an_entry_is_replaced_while_somebody_reads(store: Store) -> None:
+    save(store, 1, b"old")
+    old = store.entry("me", token(1))
+    assert old is not None
+    save(store, 1, b"new")
+    with old:
+        assert read_all(old.model_fd) == b"old"
+    assert load(store, 1) == (b"new", b"data")
+    assert len(list(store.layout.generations.iterdir())) == 1
+
+
+def test_without_commit_nothing_is_left(store: Store) -> None:
+    save(store, 1, b"old")
+    before = files_below(store.layout.root), descriptors()
+    with store.write("me", token(1)) as pending:
+        os.write(pending.model_fd, b"half")
+    with pytest.raises(ZeroDivisionError), store.write("me", token(2)) as pending:
+        raise ZeroDivisionError
+    assert (files_below(store.layout.root), descriptors()) == before
+    assert load(store, 1) == (b"old", b"data")
+
+
+def test_descriptors_are_closed(store: Store) -> None:
+    save(store, 1)
+    before = descriptors()
+    for _ in range(5):
+        save(store, 1)
+        load(store, 1)
+        load(store, 2)
+        store.list()
+        store.set_aside("me", token(1), "test")
+    assert descriptors() == before
+
+
+def test_an_entry_closes_once(store: Store) -> None:
+    save(store, 1)
+    entry = store.entry("me", token(1))
+    assert entry is not None
+    entry.close()
+    other = os.open(store.layout.root / "layout", os.O_RDONLY)  # takes the number that was given back
+    entry.close()
+    assert os.fstat(other)
+    os.close(other)
+
+
+def test_files_are_private(store: Store) -> None:
+    save(store, 1)
+    store.set_aside("me", token(1), "test")
+    save(store, 1)
+    for path in [store.layout.root, *store.layout.root.rglob("*")]:
+        if not path.is_symlink():
+            assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_lists_show_what_there_is(store: Store) -> None:
+    assert store.list() == []
+    start = time.time() - 1
+    save(store, 1, b"12345", b"123")
+    save(store, 2, identity="you")
+    for _ in range(3):
+        load(store, 1)
+    (mine,) = store.list("me")
+    assert (mine.identity, mine.token, mine.size, mine.hits, mine.backends) == ("me", token(1), 8, 3, "CpuRef 1.0")
+    assert start < mine.saved_at <= mine.last_used_at < time.time() + 1
+    assert {info.identity for info in store.list()} == {"me", "you"}
+
+
+def test_using_counts_and_saving_again_starts_anew(store: Store) -> None:
+    save(store, 1)
+    load(store, 1)
+    age(store, 1)
+    before = store.list("me")[0].last_used_at
+    load(store, 1)
+    assert store.list("me")[0].last_used_at > before
+    save(store, 1)
+    assert store.list("me")[0].hits == 0
+
+
+def test_clearing(store: Store) -> None:
+    for number in range(4):
+        save(store, number)
+    assert store.clear("me", [token(1), token(9), b"short"]) == 1
+    assert load(store, 1) is None
+    assert store.clear("nobody") == 0
+    assert store.clear(None) == 3
+    assert files_below(store.layout.root) == ["aside", "entries", "files", "generations", "layout"]
+
+
+def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache", 1000)
+    for number in range(3):
+        save(store, number, b"m" * 200, b"d" * 100)
+    age(store, 1, 0, 2)
+    load(store, 1)
+    save(store, 3, b"m" * 200, b"d" * 100)
+    assert [load(store, number) is not None for number in range(4)] == [False, True, True, True]
+    assert store.counters.evictions == 1
+    assert len(list(store.layout.generations.iterdir())) == 3
+
+
+def test_eviction_looks_at_all_identities(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache", 1000)
+    save(store, 1, b"m" * 800, identity="you")
+    save(store, 1, b"m" * 800)
+    assert store.list("you") == []
+    assert [info.identity for info in store.list()] == ["me"]
+
+
+def test_one_entry_larger_than_the_cache_is_refused_and_the_old_one_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache", 100)
+    save(store, 1)
+    with pytest.raises(TooLargeError, match="has 105 bytes; the cache may have 100"):
+        save(store, 1, b"m" * 101)
+    assert load(store, 1) == (b"model", b"data")
+    assert len(list(store.layout.generations.iterdir())) == 1
+
+
+def test_a_bad_entry_is_set_aside_and_is_a_miss_then(store: Store) -> None:
+    save(store, 1, b"bad")
+    assert store.set_aside("me", token(1), "tampered")
+    assert load(store, 1) is None
+    (kept,) = store.layout.aside.iterdir()
+    assert (kept / "model").read_bytes() == b"bad"
+    assert '"tampered"' in (kept / "why").read_text()
+    save(store, 1, b"good")
+    assert load(store, 1) == (b"good", b"data")
+    assert not store.set_aside("me", token(2), "not there")
+
+
+def test_what_replaced_a_bad_entry_is_not_set_aside(store: Store) -> None:
+    save(store, 1, b"bad")
+    entry = store.entry("me", token(1))
+    assert entry is not None
+    with entry:
+        save(store, 1, b"good")
+        assert not store.set_aside("me", token(1), "tampered", entry.generation)
+    assert load(store, 1) == (b"good", b"data")
+
+
+def test_what_is_set_aside_is_bounded(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache", 80_000)
+    for number in range(ASIDE + 3):
+        save(store, number, b"%d" % number, b"")
+        store.set_aside("me", token(number), "test")
+    kept = sorted((path / "model").read_text() for path in store.layout.aside.iterdir())
+    assert kept == sorted(str(number) for number in range(3, ASIDE + 3))
+    save(store, 1, b"m" * 30_000)
+    store.set_aside("me", token(1), "large")
+    assert list(store.layout.aside.iterdir()) == []
+
+
+def test_counters(store: Store) -> None:
+    load(store, 1)
+    save(store, 1)
+    load(store, 1)
+    load(store, 1)
+    store.set_aside("me", token(1), "test")
+    assert store.counters == Counters(hits=2, misses=1, saves=1, set_aside=1)
+
+
+def test_leftovers_are_swept_and_writers_at_work_are_not(store: Store) -> None:
+    save(store, 1)
+    (store.layout.generations / "dead").mkdir()
+    (store.layout.generations / "dead" / "model").write_bytes(b"half")
+    (store.layout.generations / "dead.link").symlink_to("nowhere")
+    with store.write("me", token(2)) as pending:
+        assert store.sweep() == 2
+        os.write(pending.model_fd, b"late")
+        pending.commit()
+    assert load(store, 2) == (b"late", b"")
+    (store.layout.generations / "dead").mkdir()
+    save(store, 3)
+    assert len(list(store.layout.generations.iterdir())) == 3
+    assert store.sweep() == 0
+
+
+def test_an_entry_that_lost_a_file_is_a_miss_and_can_be_replaced(store: Store) -> None:
+    save(store, 1)
+    (store.layout.entry("me", token(1)) / "data").unlink()
+    assert load(store, 1) is None
+    assert store.list() == []
+    save(store, 1)
+    assert load(store, 1) is not None
+
+
+def test_an_entry_whose_description_is_damaged_is_listed_and_cleared(store: Store) -> None:
+    save(store, 1)
+    (store.layout.entry("me", token(1)) / "about").write_bytes(b"\xff{")
+    assert [(info.identity, info.token) for info in store.list("me")] == [("", token(1))]
+    assert store.clear("me") == 1
+
+
+def test_a_cache_of_no_bytes_is_off(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache", 0)
+    assert load(store, 1) is None
+    with pytest.raises(CacheError, match="off"):
+        save(store, 1)
+    assert (store.list(), store.clear(None), store.sweep()) == ([], 0, 0)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("wrong", [b"", b"x" * 31, b"x" * 33])
+def test_tokens_have_32_bytes(store: Store, wrong: bytes) -> None:
+    for call in (store.entry, store.write):
+        with pytest.raises(CacheError, match="32 bytes"):
+            call("me", wrong)
