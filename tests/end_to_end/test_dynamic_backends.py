@@ -1,0 +1,154 @@
+"""A service with plug-ins in its folders: what works is used, what does not is reported, and it always starts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import nnhal
+from nnhal.types import Model, Operand, OperandType, OperationType
+from nnhal.v1 import device_pb2
+from tests.driver.backends.dynamic import plugins
+from tests.driver.backends.native.building import HEADERS, build, example
+from tests.end_to_end.conftest import Service, start, stop
+from tests.shared import shared
+from tools.cli import app
+
+FACTORY = "return Doubler()"
+RELU_MODEL_SHAPE = (300, 400)
+
+
+def _relu() -> Model:
+    b = nnhal.ModelBuilder()
+    x = b.input(OperandType.TENSOR_FLOAT32, RELU_MODEL_SHAPE)
+    b.output(b.add(OperationType.RELU, x, output=Operand(OperandType.TENSOR_FLOAT32, RELU_MODEL_SHAPE)))
+    return b.build()
+
+
+def _listed(service: Service) -> list[tuple[str, str]]:
+    with nnhal.connect(service.target) as device:
+        states = device_pb2.BackendState
+        return [(one.id, states.Name(one.state).removeprefix("BACKEND_STATE_")) for one in device.backends()]
+
+
+def test_found_backends_come_first_and_run(tmp_path: Path) -> None:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    plugins.write(folder, "A_Doubler_backend.py")
+    plugins.write(folder, "A_Crash_backend.py", {FACTORY: "import os; os.abort()"})
+    example(folder)
+    service = start(tmp_path, "--dynamic-backends-path", f"{folder}:/no/such/folder")
+    try:
+        assert [one for one in _listed(service) if one[0] != "CpuAcc"] == [
+            ("Doubler", "READY"),
+            ("Simple", "READY"),
+            ("CpuRef", "READY"),
+            ("", "FAILED"),
+        ]
+        with nnhal.connect(service.target) as device:
+            value = np.ones(RELU_MODEL_SHAPE, np.float32)
+            prepared = device.prepare(_relu()).result()
+            assert prepared.execute([value])[0].max() == 2  # the plug-in doubles
+            assert "com.example.simple" in [extension.name for extension in device.extensions]
+            assert "Doubler/7" in device.version
+        assert service.logged("/no/such/folder cannot be used")
+        assert service.logged("A_Crash_backend.py failed: it crashed the process with SIGABRT")
+    finally:
+        assert stop(service) == 0
+
+
+def test_only_what_is_named_is_used(tmp_path: Path) -> None:
+    plugins.write(tmp_path, "A_Doubler_backend.py")
+    plugins.write(tmp_path, "A_Other_backend.py", {'"Doubler"': '"Other"'})
+    service = start(tmp_path, "--backends", "CpuRef,Other", NNHAL_DYNAMIC_BACKENDS_PATH=str(tmp_path))
+    try:
+        assert _listed(service) == [("CpuRef", "READY"), ("Other", "READY"), ("Doubler", "SKIPPED")]
+    finally:
+        stop(service)
+
+
+def test_every_device_has_objects_of_its_own(tmp_path: Path) -> None:
+    count = {FACTORY: "open(__file__ + '.made', 'a').write('x'); " + FACTORY}
+    path = plugins.write(tmp_path, "A_Doubler_backend.py", count)
+    options = ("--backends", "Doubler", "--device", "one", "--device", "two")
+    service = start(tmp_path, *options, NNHAL_DYNAMIC_BACKENDS_PATH=str(tmp_path))
+    try:
+        for name in ("one", "two"):
+            with nnhal.connect(service.target, device=name) as device:
+                value = np.ones(RELU_MODEL_SHAPE, np.float32)
+                assert device.prepare(_relu()).result().execute([value])[0].max() == 2
+        assert path.with_name(path.name + ".made").read_text() == "xxx"  # the trial, and one for each device
+    finally:
+        stop(service)
+
+
+def test_a_native_plugin_that_crashes_on_load(tmp_path: Path) -> None:
+    source = Path(__file__).parents[1] / "driver" / "backends" / "native" / "broken.c"
+    build(source, tmp_path / "A_Broken_backend.so", HEADERS, "-DCRASH_ON_LOAD")
+    service = start(tmp_path, "--backends", "Broken,CpuRef", NNHAL_DYNAMIC_BACKENDS_PATH=str(tmp_path))
+    try:
+        assert _listed(service) == [("CpuRef", "READY"), ("Broken", "FAILED"), ("", "FAILED")]
+        shown = CliRunner().invoke(app, ["backends", "--target", service.target])
+        assert shown.exit_code == 1
+        assert "it crashed the process with SIGSEGV while loading it" in shown.stdout
+        rows = json.loads(CliRunner().invoke(app, ["backends", "--json", "--target", service.target]).stdout)
+        assert [row["state"] for row in rows] == ["ready", "failed", "failed"]
+        assert rows[2]["origin"] == str(tmp_path / "A_Broken_backend.so")
+    finally:
+        stop(service)
+
+
+REPACKAGED = """
+from driver.backends.api import API_VERSION
+from driver.backends.reference.backend import CpuRef
+
+
+class Repackaged(CpuRef):
+    id = "Repackaged"
+
+
+def GetBackendId():
+    return "Repackaged"
+
+
+def GetVersion():
+    return API_VERSION
+
+
+BackendFactory = Repackaged
+"""
+
+
+def test_cpu_ref_as_a_dynamic_backend(tmp_path: Path) -> None:
+    """`make nightly` runs all vectors on it; here a sample."""
+    vectors = shared("vectors")
+    (tmp_path / "Ref_Repackaged_backend.py").write_text(REPACKAGED)
+    service = start(tmp_path, "--backends", "Repackaged", NNHAL_DYNAMIC_BACKENDS_PATH=str(tmp_path))
+    try:
+        command = ["conformance", "--vectors", str(vectors), "--target", service.target, "--select", "*/relu*"]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+    finally:
+        stop(service)
+
+
+def test_the_commands_of_the_kit(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    assert run(app, ["new-backend", "Acme", "Npu", "--folder", str(tmp_path / "npu")]).exit_code == 0
+    assert run(app, ["backends", "doctor", str(tmp_path / "npu" / "Acme_Npu_backend.py")]).exit_code == 0
+    assert run(app, ["backends", "doctor", str(tmp_path / "npu" / "test_npu.py")]).exit_code == 1
+    absent = run(app, ["backends", "doctor", str(tmp_path / "absent")])
+    assert absent.exit_code == 2 and "absent is not a file" in absent.stderr
+    misnamed = run(app, ["new-backend", "Ac_me", "Npu", "--folder", str(tmp_path / "other")])
+    assert misnamed.exit_code == 2 and "must be letters and digits" in misnamed.stderr
+
+
+@pytest.mark.parametrize("path", ["", ":", "relative"])
+def test_no_folder_is_no_error(path: str, tmp_path: Path) -> None:
+    service = start(tmp_path, "--backends", "CpuRef", NNHAL_DYNAMIC_BACKENDS_PATH=path)
+    try:
+        assert _listed(service) == [("CpuRef", "READY")]
+    finally:
+        stop(service)
