@@ -1,22 +1,27 @@
-"""From a placed model to its plan: each partition is compiled by its backend, each subgraph once."""
+"""From a graph to its plan: operations are placed, each partition is compiled by its backend, each subgraph once.
 
+A part that its backend fails to compile is placed again, on the backends after it; the rest stays as it is.
+"""
+
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from driver.backends.api import Backend, CompileOptions
 from driver.control_flow import If, While
-from driver.graph import Graph, OperationView, callees, callees_first, read_outside, subgraph_view
-from driver.placement import explain_refusal, place, unplaced
+from driver.graph import Graph, OperationView, callees_first, read_outside, subgraph_view
+from driver.placement import Placer, explain_refusal, unplaced
 from driver.plan import Node, Plan, Step
-from nnhal.errors import general_failure
-from nnhal.types import OperationType, Partition, Placement
-
-MAX_NESTING = 64
-"""Deepest nesting of IF and WHILE that a plan may have: running it takes the stack of a thread."""
+from nnhal.errors import HalError, general_failure
+from nnhal.types import ErrorStatus, OperationType, Partition, Placement
 
 Plans = Mapping[int, Plan]
 """Plans of subgraphs, by their number."""
+
+_TOO_LATE = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
+_NO_MEMORY = (ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
+
+_log = logging.getLogger(__name__)
 
 
 def place_and_compile(
@@ -35,60 +40,113 @@ def place_and_compile(
         check: called between partitions; raises to end the preparation.
 
     Returns:
-        the placement and the plan of main.
+        the placement, as it is after all that failed was placed again; and the plan of main.
 
     Raises:
-        HalError: GENERAL_FAILURE: no backend takes an operation, or a partition cannot be compiled.
+        HalError: GENERAL_FAILURE: no backend takes an operation;
+            RESOURCE_EXHAUSTED_*: memory was short, and no other backend is left; or what `check` raises.
+        MemoryError: memory was short twice, or no other backend is left.
     """
-    placement = place(graphs, backends)
-    if missing := unplaced(placement):
-        raise general_failure(explain_refusal(missing[0]))
-    compiler = Compiler({backend.id: backend for backend in backends}, options, relaxed, check)
-    return placement, compiler.compile(graphs, placement)
+    placer = Placer(graphs, backends)
+    compiler = Compiler(graphs, backends, options, relaxed, check)
+    while True:
+        placement = placer.place()
+        if missing := unplaced(placement):
+            raise compiler.short_of_memory or general_failure(explain_refusal(missing[0]))
+        failures = compiler.compile(placement.partitions)
+        if not failures:
+            return placement, _plan(graphs, placement, compiler.steps)
+        for partition, reason in failures.items():
+            placer.refuse(partition, reason)
 
 
-@dataclass(frozen=True)
 class Compiler:
-    """Compiles models.
+    """Compiles the partitions of one model, each once however often the rest is placed anew.
 
     Attributes:
-        backends: by id.
-        relaxed: TENSOR_FLOAT32 may be computed in half precision.
-        check: called between partitions; raises to end the preparation.
+        steps: what has been compiled.
+        short_of_memory: the error of a backend that had not enough memory.
     """
 
-    backends: Mapping[str, Backend]
-    options: CompileOptions
-    relaxed: bool
-    check: Callable[[], None]
+    def __init__(
+        self,
+        graphs: Sequence[Graph],
+        backends: Sequence[Backend],
+        options: CompileOptions,
+        relaxed: bool,
+        check: Callable[[], None],
+    ) -> None:
+        self.steps: dict[Partition, Step] = {}
+        self.short_of_memory: Exception | None = None
+        self._graphs = graphs
+        self._backends = {backend.id: backend for backend in backends}
+        self._options = options
+        self._relaxed = relaxed
+        self._check = check
 
-    def compile(self, graphs: Sequence[Graph], placement: Placement) -> Plan:
-        """The plan of main and of all that it reaches.
+    def compile(self, partitions: Sequence[Partition]) -> dict[Partition, str]:
+        """Compiles what is new among partitions, and lets go of what is not among them.
+
+        Returns:
+            those that failed, with the reason.
 
         Raises:
-            HalError: a partition cannot be compiled, or control flow is nested too deep.
+            HalError: what `check` raises, or a backend that sees a deadline pass.
+            MemoryError: memory was short for the second time.
         """
-        partitions: dict[int, list[Partition]] = defaultdict(list)
-        for one in placement.partitions:
-            partitions[one.subgraph].append(one)
-        plans: dict[int, Plan] = {}
-        depths: dict[int, int] = {}
-        for graph in callees_first(graphs):
-            depths[graph.number] = 1 + max((depths[i] for i in callees(graph)), default=0)
-            if depths[graph.number] > MAX_NESTING:
-                raise general_failure(f"IF and WHILE are nested more than {MAX_NESTING} deep")
-            nodes = tuple(self._node(graph, one, plans) for one in partitions[graph.number])
-            plans[graph.number] = Plan(graph, nodes)
-        return plans[0]
+        self.steps = {one: self.steps[one] for one in partitions if one in self.steps}
+        failures = {}
+        for partition in partitions:
+            if partition.backend in self._backends and partition not in self.steps:
+                self._check()
+                if reason := self._try(partition):
+                    failures[partition] = reason
+        return failures
 
-    def _node(self, graph: Graph, partition: Partition, plans: Plans) -> Node:
-        self.check()
-        first = graph.operations[partition.operations[0]]
-        if first.type in _CONTROL_FLOW:
-            return _CONTROL_FLOW[first.type](first, plans)
-        view = subgraph_view(graph, partition.operations, self.relaxed)
-        compiled = self.backends[partition.backend].compile(view, self.options)
-        return Step(view, compiled, frozenset(read_outside(graph, view.operations)))
+    def _try(self, partition: Partition) -> str:
+        """Compiles a partition; gives the reason where its backend fails."""
+        graph = self._graphs[partition.subgraph]
+        view = subgraph_view(graph, partition.operations, self._relaxed)
+        try:
+            compiled = self._backends[partition.backend].compile(view, self._options)
+        except Exception as error:
+            self._judge(error)
+            reason = error.reason if isinstance(error, HalError) else f"{type(error).__name__}: {error}"
+            count = len(partition.operations)
+            _log.warning("%s fails to compile %d operations of %s: %s", partition.backend, count, graph.name, reason)
+            return f"it failed to compile this: {reason}"
+        self.steps[partition] = Step(view, compiled, frozenset(read_outside(graph, view.operations)))
+        return ""
+
+    def _judge(self, error: Exception) -> None:
+        """Passes an error on that no other backend can mend.
+
+        The first time that memory is short another backend may need less; the second time it is the machine's.
+        """
+        status = error.status if isinstance(error, HalError) else None
+        if status in _TOO_LATE:
+            raise error
+        if isinstance(error, MemoryError) or status in _NO_MEMORY:
+            if self.short_of_memory:
+                raise error
+            self.short_of_memory = error
+
+
+def _plan(graphs: Sequence[Graph], placement: Placement, steps: Mapping[Partition, Step]) -> Plan:
+    """The plan of main, and of all that it reaches."""
+    partitions: dict[int, list[Partition]] = defaultdict(list)
+    for one in placement.partitions:
+        partitions[one.subgraph].append(one)
+    plans: dict[int, Plan] = {}
+    for graph in callees_first(graphs):
+        nodes = (steps.get(one) or _control_flow(graph, one, plans) for one in partitions[graph.number])
+        plans[graph.number] = Plan(graph, tuple(nodes))
+    return plans[0]
+
+
+def _control_flow(graph: Graph, partition: Partition, plans: Plans) -> Node:
+    view = graph.operations[partition.operations[0]]
+    return _CONTROL_FLOW[view.type](view, plans)
 
 
 def _if(view: OperationView, plans: Plans) -> Node:

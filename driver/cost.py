@@ -1,0 +1,93 @@
+"""What operations and partitions cost, roughly: enough to tell whether a partition pays for its boundary.
+
+The unit is what a plain backend needs for one element or one multiply-add more than an accelerated one: about 0.25 ns.
+The constants compare CpuRef with CpuAcc on a machine with 2 cores (x86-64, LiteRT 2.3.0, one thread each);
+`python -m tests.benchmark.partition_cost` measures them again:
+
+- An operation costs CpuRef 8 µs however small it is; in a partition of CpuAcc a small one costs next to nothing.
+- One more partition costs 12 µs an execution: 9 on CpuAcc, 3 for the partition of CpuRef that it cuts in two.
+- Preparing it takes 0.4 ms, and a file. Spread over 30 executions that is 13 µs more.
+- A value that crosses a boundary is copied: 0.1 ns an element.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+
+from driver.graph import Graph, OperationView, SubgraphView, subgraph_view
+from nnhal.types import OperandLifeTime, OperationType, is_tensor
+
+PER_OPERATION = 32_000
+"""What an operation costs a plain backend, its elements and multiply-adds aside."""
+PER_PARTITION = 100_000
+"""What a partition costs, the elements that cross its boundary aside."""
+PER_CROSSING = 0.4
+"""What an element that crosses a boundary costs."""
+
+Shape = Sequence[int]
+
+
+def does_not_pay(graph: Graph, operations: Sequence[int]) -> str:
+    """Why operations do not pay for a partition of their own, in words; "" where they do or a shape is unknown."""
+    gained = 0
+    for i in operations:
+        if (done := work(graph.operations[i])) is None:
+            return ""
+        gained += PER_OPERATION + done
+    cost = _boundary(subgraph_view(graph, operations, relaxed=False))
+    if gained >= cost:
+        return ""
+    subject = "1 operation does" if len(operations) == 1 else f"{len(operations)} operations do"
+    return f"{subject} not pay for a partition (worth {gained:,} multiply-adds, cost {cost:,})"
+
+
+def work(view: OperationView) -> int | None:
+    """Multiply-adds of an operation that has them, else the elements of all its arguments; None: a shape is unknown.
+
+    The elements of weights are among them. Operations that use each weight once (LSTM, SVDF) therefore need no formula.
+    """
+    positions = (*view.operation.inputs, *view.operation.outputs)
+    operands = [view.graph.operands[i] for i in positions]
+    present = [o.dimensions for o in operands if is_tensor(o.type) and o.lifetime != OperandLifeTime.NO_VALUE]
+    if not all(shape and 0 not in shape for shape in present):
+        return None
+    if view.type in _MULTIPLY_ADDS:
+        names, count = _MULTIPLY_ADDS[view.type]
+        return count(*(view.operand(name).dimensions for name in names))
+    return sum(map(prod, present))
+
+
+def _boundary(view: SubgraphView) -> int:
+    """What a partition costs, its operations aside. Every shape is known."""
+    crossing = sum(prod(view.graph.operands[o].dimensions) for o in (*view.inputs, *view.outputs))
+    return PER_PARTITION + int(PER_CROSSING * crossing)
+
+
+def _filters(output: Shape, weights: Shape) -> int:
+    """Each output is a sum over a filter; the first dimension of the weights tells filters apart."""
+    return prod(output) * prod(weights[1:])
+
+
+def _windows(output: Shape, weights: Shape) -> int:
+    """Each output is a sum over a window of one channel."""
+    return prod(output) * prod(weights[1:3])
+
+
+def _stamps(data: Shape, weights: Shape) -> int:
+    """Each input is added to a window of every output channel."""
+    return prod(data) * prod(weights[:3])
+
+
+def _matrices(output: Shape, x: Shape) -> int:
+    """Each output is a sum over what remains of x's matrix beside the rows of the output, transposed or not."""
+    return prod(output) * (prod(x[-2:]) // output[-2])
+
+
+_MULTIPLY_ADDS: Mapping[int, tuple[Sequence[str], Callable[..., int]]] = {
+    OperationType.CONV_2D: (("output", "filter"), _filters),
+    OperationType.GROUPED_CONV_2D: (("output", "filter"), _filters),
+    OperationType.FULLY_CONNECTED: (("output", "weights"), _filters),
+    OperationType.DEPTHWISE_CONV_2D: (("output", "filter"), _windows),
+    OperationType.TRANSPOSE_CONV_2D: (("input", "filter"), _stamps),
+    OperationType.BATCH_MATMUL: (("output", "x"), _matrices),
+}
+"""The arguments whose shapes tell the multiply-adds, and how."""
