@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
 
-.PHONY: help setup demo test lint proto contract bench self-test nightly clean
+.PHONY: help setup demo test lint proto contract native bench self-test nightly clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +36,11 @@ contract: $(DEV) ## Compare the contract with the last release
 bench: $(DEV) ## Measure
 	$(BIN)/python -m tools.benchmark.server_kinds --quick
 	$(BIN)/python -m tests.benchmark.cpu_ref
+
+native: ## Build the example of a native backend into build/native
+	@mkdir -p build/native
+	$(CC) -std=c99 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -I driver/backends/native \
+		driver/backends/native/example/Example_Simple_backend.c -o build/native/Example_Simple_backend.so
 
 self-test: $(DEV) ## Show that the conformance harness catches faults
 	$(BIN)/nnhal conformance --self-test

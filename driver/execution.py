@@ -25,7 +25,9 @@ def execute(plan: Plan, bound: BoundRequest, progress: Progress, measure: bool, 
     device_ns = time.perf_counter_ns() - before
     shapes = tuple(output.shape for output in bound.outputs)
     if not all(shape.is_sufficient for shape in shapes):
+        bound.withdraw()
         return ExecutionResult(False, shapes)
+    bound.deliver()
     timing = Timing(device_ns, time.perf_counter_ns() - started_ns) if measure else Timing()
     return ExecutionResult(True, shapes, timing, bound.returned())
 
@@ -36,10 +38,10 @@ def _check_omitted(graph: Graph, bound: BoundRequest) -> None:
     Raises:
         HalError: GENERAL_FAILURE, or what the operation's file says.
     """
+    if OmittedOutput not in map(type, bound.outputs):
+        return
     indexes = graph.subgraph.output_indexes
     omitted = {i for i, output in zip(indexes, bound.outputs, strict=True) if isinstance(output, OmittedOutput)}
-    if not omitted:
-        return
     for view in graph.operations:
         optional = view.arguments.optional if view.arguments else frozenset()
         for name, position in view.positions.items():

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from nnhal.types import (
     Operation,
     Subgraph,
     byte_size,
+    is_extension,
     operation_name,
 )
 
@@ -60,6 +62,11 @@ class OperationView:
         return f"operation {self.index} of {self.graph.name} ({operation_name(self.type)})"
 
     @property
+    def extension(self) -> str:
+        """Name of the extension that the operation belongs to; "" where it is the HAL's own, or its prefix has none."""
+        return self.graph.extensions.get(self.type >> 16, "") if is_extension(self.type) else ""
+
+    @property
     def callees(self) -> list[int]:
         """Numbers of the subgraphs that it runs, in the order of its inputs."""
         operands = self.graph.operands
@@ -80,11 +87,19 @@ class OperationView:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """One subgraph of a model. `number`: 0 is main, i + 1 is referenced[i]."""
+    """One subgraph of a model.
+
+    Attributes:
+        number: 0 is main, i + 1 is referenced[i].
+        notes: what backends work out about the graph once, each by an object of its own.
+        extensions: names of the extensions that the model uses, by prefix.
+    """
 
     number: int
     subgraph: Subgraph
     constants: Mapping[int, AnyArray]
+    notes: dict[object, Any] = field(default_factory=dict, repr=False)
+    extensions: Mapping[int, str] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -130,7 +145,7 @@ class SubgraphView:
     """
 
     graph: Graph
-    operations: tuple[OperationView, ...]
+    operations: Sequence[OperationView]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     relaxed: bool = False
@@ -138,9 +153,21 @@ class SubgraphView:
 
 def graphs(model: Model) -> tuple[Graph, ...]:
     """The subgraphs of a valid model, main first."""
+    extensions = {entry.prefix: entry.name for entry in model.extension_name_to_prefix}
     return tuple(
-        Graph(number, subgraph, _constants(model, number, subgraph)) for number, subgraph in enumerate(model.subgraphs)
+        Graph(number, subgraph, _constants(model, number, subgraph), extensions=extensions)
+        for number, subgraph in enumerate(model.subgraphs)
     )
+
+
+def forget(parts: Sequence[Graph]) -> None:
+    """Drops what was made on demand and refers back to its graph, so that memory is freed with the last user.
+
+    Python would find such a circle some time later; constants of hundreds of megabytes should not wait for that.
+    """
+    for graph in parts:
+        graph.notes.clear()
+        vars(graph).pop("operations", None)
 
 
 def callees(graph: Graph) -> list[int]:

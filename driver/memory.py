@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from driver.buffer import BufferOutput, BufferValues, HeldBuffer
 from driver.graph import array_over, hold_rank
-from nnhal.errors import invalid_argument
 from nnhal.types import (
     AnyArray,
-    BufferToken,
     Bytes,
     Memory,
     Operand,
@@ -75,7 +74,7 @@ class OmittedOutput:
         self.shape = OutputShape(array.shape)
 
 
-BoundOutput = RegionOutput | GrownOutput | OmittedOutput
+BoundOutput = RegionOutput | GrownOutput | OmittedOutput | BufferOutput
 
 
 def merged_dimensions(operand: Operand, argument: RequestArgument) -> tuple[int, ...]:
@@ -84,7 +83,7 @@ def merged_dimensions(operand: Operand, argument: RequestArgument) -> tuple[int,
 
 
 class BoundRequest:
-    """A valid request, as arrays.
+    """A valid request, as arrays; its buffers have been found.
 
     Attributes:
         inputs: one array per input, None where it is omitted.
@@ -92,6 +91,7 @@ class BoundRequest:
     """
 
     def __init__(self, request: Request, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
+        self._values = BufferValues(request)
         self._pools = [_open(pool) for pool in request.pools]
         self._returned = [
             not argument.has_no_value and isinstance(request.pools[argument.location.pool_index], ReturnedPool)
@@ -107,14 +107,33 @@ class BoundRequest:
         pairs = zip(self._returned, self.outputs, strict=True)
         return tuple(output.data if returned else None for returned, output in pairs)
 
+    def deliver(self) -> None:
+        """Hands outputs that lie in buffers over to them; to be called when the execution has succeeded.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_*: a buffer has no room for its output.
+        """
+        for output in self.outputs:
+            if isinstance(output, BufferOutput):
+                output.deliver()
+
+    def withdraw(self) -> None:
+        """Leaves such buffers uninitialised; to be called when there are no outputs."""
+        for output in self.outputs:
+            if isinstance(output, BufferOutput):
+                output.withdraw()
+
     def _input(self, index: int, operand: Operand, argument: RequestArgument) -> AnyArray | None:
         if argument.has_no_value:
             return None
         dimensions = merged_dimensions(operand, argument)
-        hold_rank(len(dimensions), f"input {index} of the request")
+        place = f"input {index} of the request"
+        hold_rank(len(dimensions), place)
         start = argument.location.offset
         pool = self._pools[argument.location.pool_index]
         assert pool is not None, "inputs in a ReturnedPool are refused"
+        if isinstance(pool, HeldBuffer):
+            pool = self._values.read(pool, dimensions, place)
         array = array_over(operand, pool[start : start + byte_size(operand.type, dimensions)], dimensions)
         return array
 
@@ -125,20 +144,22 @@ class BoundRequest:
         pool = self._pools[argument.location.pool_index]
         if pool is None:
             return GrownOutput(declared)
+        if isinstance(pool, HeldBuffer):
+            return BufferOutput(declared, pool.contents)
         start = argument.location.offset
         return RegionOutput(declared, pool[start : start + argument.location.length])
 
 
-def _open(pool: RequestMemoryPool) -> Bytes | None:
+def _open(pool: RequestMemoryPool) -> Bytes | HeldBuffer | None:
     """The bytes of a pool; None where outputs are as large as they turn out to be."""
     match pool:
         case Memory():
             return pool.view
+        case HeldBuffer():
+            return pool
         case ReturnedPool(size=None):
             return None
         case ReturnedPool(size=int(size)):
             return np.empty(size, np.uint8)
-        case BufferToken(token=token):
-            raise invalid_argument(f"token {token} names no live buffer", "V-REQ-02")
         case _:
-            raise AssertionError("unset unions are refused")
+            raise AssertionError("unset unions are refused, tokens are held")

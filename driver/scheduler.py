@@ -1,29 +1,23 @@
-"""The driver's threads, and who may run when.
+"""The driver's threads.
 
-Preparations run on a few threads of their own. Executions run on their caller's thread, but only as many at once as the
-machine has cores; the rest wait, highest priority first, then earliest deadline, then in order of arrival.
+Preparations run on a few threads of their own. Synchronous executions run on their caller's thread, fenced ones on
+workers; both only when the gate (`driver.gate`) lets them. One more thread keeps the time for those that wait.
 """
 
 import heapq
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from driver.deadline import Deadline
-from nnhal.errors import HalError, general_failure, missed_deadline
-from nnhal.types import OMITTED, ErrorKind, ErrorStatus
+from driver.gate import Gate, Key, full, sort_key
+from driver.timers import Timers
+from nnhal.errors import HalError, general_failure, out_of_memory
 
 _log = logging.getLogger(__name__)
-
-Key = tuple[int, int, int]
-
-
-def _key(priority: int, deadline: Deadline, number: int) -> Key:
-    """What sorts first goes first."""
-    return (-priority, deadline.at_ns if deadline.at_ns != OMITTED else 2**63, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,70 +28,84 @@ class Queues:
     executions: int
 
 
-def _full(limit: str, length: int) -> HalError:
-    reason = f"{length} wait for their turn already (limit {limit})"
-    return HalError(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, reason, kind=ErrorKind.LIMIT, limit=limit)
+class Workers:
+    """Threads that run what has its turn: made when they are needed, at most `limit`. Close them when done."""
 
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
 
-class Gate:
-    """Lets at most `width` executions run at once, and at most `queue` wait."""
-
-    def __init__(self, width: int, queue: int) -> None:
-        self._free = width
-        self._queue = queue
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[Key, threading.Event]] = []
-        self._numbers = itertools.count()
-
-    @contextmanager
-    def pass_(self, priority: int, deadline: Deadline) -> Iterator[None]:
-        """Waits for a turn and holds it.
+    def submit(self, job: Callable[[], None]) -> None:
+        """Runs a job, which answers for its own errors, as soon as a thread is free.
 
         Raises:
-            HalError: MISSED_DEADLINE_TRANSIENT: the turn did not come in time; RESOURCE_EXHAUSTED_TRANSIENT: too many
-                wait already.
+            HalError: GENERAL_FAILURE: the device is shutting down.
         """
-        self._enter(priority, deadline)
+        with self._changed:
+            if self._closed:
+                raise _shutting_down()
+            self._jobs.append(job)
+            if self._idle < len(self._jobs) and len(self._threads) < self._limit:
+                self._grow()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Finishes the jobs that are queued, then ends the threads."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _grow(self) -> None:
+        """One more thread. Where memory is too short for its stack, the job waits for those that there are.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT: there are none; the job is not queued.
+        """
+        thread = threading.Thread(target=self._work, name=f"nnhal-execute-{len(self._threads)}", daemon=True)
         try:
-            yield
-        finally:
-            self._leave()
+            thread.start()
+        except RuntimeError as error:
+            if not self._threads:
+                self._jobs.pop()
+                raise out_of_memory("a thread", MemoryError(str(error))) from None
+        else:
+            self._threads.append(thread)
 
-    def _enter(self, priority: int, deadline: Deadline) -> None:
-        with self._lock:
-            if self._free > 0:
-                self._free -= 1
-                return
-            if len(self._waiting) >= self._queue:
-                raise _full("queued_executions", self._queue)
-            turn = threading.Event()
-            entry = (_key(priority, deadline, next(self._numbers)), turn)
-            heapq.heappush(self._waiting, entry)
-        if not turn.wait(deadline.remaining_s()):
-            self._give_up(entry)
-            raise missed_deadline("the deadline passed while the execution waited for its turn")
-
-    def _give_up(self, entry: tuple[Key, threading.Event]) -> None:
-        with self._lock:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-                heapq.heapify(self._waiting)
-                return
-        self._leave()  # the turn came at the last moment
-
-    def _leave(self) -> None:
-        with self._lock:
-            if self._waiting:
-                heapq.heappop(self._waiting)[1].set()
-            else:
-                self._free += 1
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                self._changed.wait_for(lambda: self._jobs or self._closed)
+                self._idle -= 1
+                if not self._jobs:
+                    return
+                job = self._jobs.popleft()
+            try:
+                job()
+            except Exception:
+                _log.exception("an execution ended without an answer")
+            del job  # a waiting thread must keep no memory alive
 
 
 class Scheduler:
-    """Owns the threads of one device. Use as a context manager, or call `close`."""
+    """Owns the threads of one device. Use as a context manager, or call `close`.
+
+    Attributes:
+        gate: who may execute when.
+        workers: they run fenced executions.
+        timers: they end what waits for too long.
+    """
 
     def __init__(self, executions: int, preparations: int, queues: Queues) -> None:
         self.gate = Gate(executions, queues.executions)
+        self.workers = Workers(executions)
+        self.timers = Timers("nnhal-deadlines")
         self._queue = queues.preparations
         self._jobs: list[tuple[Key, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -117,10 +125,10 @@ class Scheduler:
         """
         with self._changed:
             if self._closed:
-                raise general_failure("the device is shutting down")
+                raise _shutting_down()
             if len(self._jobs) >= self._queue:
-                raise _full("queued_preparations", self._queue)
-            heapq.heappush(self._jobs, (_key(priority, deadline, next(self._numbers)), job))
+                raise full("queued_preparations", self._queue)
+            heapq.heappush(self._jobs, (sort_key(priority, deadline, next(self._numbers)), job))
             self._changed.notify()
 
     def close(self) -> None:
@@ -130,6 +138,8 @@ class Scheduler:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
+        self.workers.close()
+        self.timers.close()
 
     def __enter__(self) -> "Scheduler":
         return self
@@ -149,3 +159,7 @@ class Scheduler:
             except Exception:
                 _log.exception("a preparation ended without an answer")
             del job  # a waiting thread must keep no model alive
+
+
+def _shutting_down() -> HalError:
+    return general_failure("the device is shutting down")

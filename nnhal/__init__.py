@@ -7,11 +7,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nnhal.buffer import Buffer
     from nnhal.builder import ModelBuilder
     from nnhal.client import Device, Preparation, PreparedModel, connect
     from nnhal.errors import DeadObjectError, HalError, SessionLostError
 
 __all__ = [
+    "Buffer",
     "DeadObjectError",
     "Device",
     "HalError",
@@ -23,6 +25,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Buffer": "nnhal.buffer",
     "DeadObjectError": "nnhal.errors",
     "Device": "nnhal.client",
     "HalError": "nnhal.errors",

@@ -13,12 +13,20 @@ properties are methods here. Calls are repeated as little as there: see `nnhal.c
 
 import asyncio
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
+from typing import overload
 
 from nnhal import pools, wire
+from nnhal.aio_buffer import Buffer
+from nnhal.aio_burst import Burst, Line, open_line
 from nnhal.aio_connection import Connection
+from nnhal.aio_fence import ExecutionFence, Fence, OwnFence, execute_fenced
+from nnhal.aio_reusable import Execution
+from nnhal.buffer import BufferedExecution, BufferInputs, BufferOutputs, Roles, Targets, allocation, without_buffers
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import HalError
+from nnhal.fenced import FencedInputs
+from nnhal.local import Transport
 from nnhal.prepared import (
     Names,
     PreparedModelBase,
@@ -27,32 +35,47 @@ from nnhal.prepared import (
     never_notified,
     outputs_in_memory,
     prepare_request,
+    read_result,
 )
 from nnhal.tensors import Inputs, Outputs
-from nnhal.types import Capabilities, DeviceType, ExecutionPreference, Extension, Model, Placement, Priority
+from nnhal.types import (
+    Capabilities,
+    DeviceType,
+    ExecutionPreference,
+    ExecutionResult,
+    Extension,
+    Model,
+    Placement,
+    Priority,
+    Request,
+)
 from nnhal.v1 import device_pb2, types_pb2
 
-__all__ = ["Device", "Inputs", "Outputs", "PreparedModel", "connect"]
+__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PreparedModel", "connect"]
 
 
-def connect(target: str | None = None, *, device: str = "", timeout: float = 10.0) -> "Connecting":
+def connect(
+    target: str | None = None, *, device: str = "", timeout: float = 10.0, transport: Transport = "auto"
+) -> "Connecting":
     """Opens a session on a service: `device = await connect(...)`, or `async with connect(...) as device`.
 
     Args:
         target: "HOST:PORT" or "unix:PATH"; None: a service of its own in a child process, which ends with the device.
         device: name of the device; the server's first by default.
         timeout: seconds to wait for the service.
+        transport: "auto": tensors go through shared memory where the service is on this machine; "grpc": they never do.
 
     Raises:
         DeadObjectError: the service does not answer, or does not start.
     """
-    return Connecting(target, device, timeout)
+    return Connecting(target, device, timeout, transport)
 
 
 class Connecting:
     """A device that is to be connected: await it, or use it as an asynchronous context manager."""
 
-    def __init__(self, target: str | None, name: str, timeout: float) -> None:
+    def __init__(self, target: str | None, name: str, timeout: float, transport: Transport) -> None:
+        self._transport = transport
         self._target = target
         self._name = name
         self._timeout = timeout
@@ -80,7 +103,7 @@ class Connecting:
             raise
 
     async def _open(self, target: str, service: EmbeddedService | None) -> "Device":
-        connection = Connection(target)
+        connection = Connection(target, self._transport)
         await connection.open(self._timeout)
         return Device(connection, self._name, service)
 
@@ -210,11 +233,34 @@ class Device:
             raise failed or never_notified()
         return prepared
 
+    async def fence(self) -> OwnFence:
+        """A fence of this client's own, for `wait_for`; `signal` it.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT: the session has all the fences that it may have.
+        """
+        return await OwnFence.make(self._connection)
+
     async def _message(self, model: Model, handles: list[bytes]) -> types_pb2.Model:
         model = pools.with_small_values(model)
         taken = memoryview(model.operand_values).nbytes
         send = await self._connection.place(model.pools, handles, lasting=True, taken=taken)
         return wire.model_message(model, send)
+
+    async def allocate(self, *, inputs: Roles = (), outputs: Roles = (), dimensions: Sequence[int] = ()) -> Buffer:
+        """Makes a driver-managed buffer: a tensor that stays on the device.
+
+        Args:
+            inputs, outputs: what it may be used for: (prepared model, number or name of its input or output).
+            dimensions: its shape, where the roles leave it open; 0 is an unknown dimension.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: roles and dimensions do not go together; RESOURCE_EXHAUSTED_*.
+        """
+        wanted = allocation(inputs, outputs, dimensions)
+        wanted.request.session, wanted.request.device = self._connection.session, self.name
+        allocated = await self._connection.call(self._connection.device.Allocate, wanted.request)
+        return Buffer(self._connection, allocated, wanted.operand)
 
     async def close(self) -> None:
         """Ends the session; what it owned is freed by the service. An embedded service ends too."""
@@ -241,22 +287,63 @@ class PreparedModel(PreparedModelBase):
         super().__init__(notify, names, connection.discard)
         self._connection = connection
 
-    async def execute(self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False) -> Outputs:
+    @overload
+    async def execute(
+        self,
+        inputs: BufferInputs,
+        *,
+        outputs: None = None,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> Outputs: ...
+
+    @overload
+    async def execute(
+        self,
+        inputs: BufferInputs,
+        *,
+        outputs: Targets,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> BufferOutputs: ...
+
+    async def execute(
+        self,
+        inputs: BufferInputs,
+        *,
+        outputs: Targets | None = None,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> Outputs | BufferOutputs:
         """Runs the model. When the task is cancelled, the service abandons the work.
 
         Args:
             inputs: one array per input, by position or by name; None omits an optional one. An array has the dtype of
-                its operand (lists and numbers are converted) and its shape.
+                its operand (lists and numbers are converted) and its shape. A buffer may stand in place of an array.
+            outputs: buffers that are to take outputs, by position or by name; the other outputs come back.
             deadline: seconds from now.
             measure_timing: fill `timing` of the result.
 
         Returns:
-            one array per output, as large as needed.
+            one array per output, as large as needed; in place of those that went to buffers, the buffers.
 
         Raises:
             HalError: INVALID_ARGUMENT: an input does not fit; MISSED_DEADLINE_*; or the execution failed.
         """
-        connection, request = self._connection, self._ends.request(inputs)
+        plain = without_buffers(inputs, outputs)
+        if plain is None:
+            execution = BufferedExecution(self._ends, inputs, outputs)
+            with execution.filling():
+                return execution.results(await self._execute(execution.request, deadline, measure_timing))
+        local = self._connection.local
+        if local is not None:
+            done = await local.execute(self._handle, self._ends, plain, deadline, measure_timing)
+            if done is not None:
+                return done
+        return self._ends.results(await self._execute(self._ends.request(plain), deadline, measure_timing))
+
+    async def _execute(self, request: Request, deadline: float | None, measure_timing: bool) -> ExecutionResult:
+        connection = self._connection
         handles: list[bytes] = []
         try:
             send = await connection.place(request.pools, handles, lasting=False)
@@ -266,9 +353,57 @@ class PreparedModel(PreparedModelBase):
                 self._execute_request(connection.session, message, deadline, measure_timing),
             )
             handles += (returned := outputs_in_memory(response))
-            return self._results(response, {handle: await connection.read_memory(handle) for handle in returned})
+            return read_result(response, {handle: await connection.read_memory(handle) for handle in returned})
         finally:
             connection.discard(*handles)
+
+    async def execute_fenced(
+        self,
+        inputs: FencedInputs,
+        *,
+        wait_for: Iterable[Fence] = (),
+        deadline: float | None = None,
+        duration: float | None = None,
+        measure_timing: bool = False,
+    ) -> ExecutionFence:
+        """Launches an execution and returns; it begins when all fences have signalled.
+
+        Args:
+            inputs: as for `execute`; also outputs of other fenced executions, which it then waits for.
+            wait_for: fences. If one of them ends in error, so does this execution.
+            deadline: seconds from now.
+            duration: seconds from the moment when all fences have signalled.
+            measure_timing: fill `timing`.
+
+        Returns:
+            a fence. Its `result` waits for the outputs and fetches them.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an input does not fit, a fence is in error, or the shape of an output is not
+                fixed; MISSED_DEADLINE_*; RESOURCE_EXHAUSTED_*: a limit of the session.
+        """
+        how = (wait_for, deadline, duration, measure_timing)
+        return await execute_fenced(self._connection, self._handle, self._ends, inputs, *how)
+
+    async def reusable(self, inputs: Inputs, *, measure_timing: bool = False) -> Execution:
+        """Freezes an execution, to be run many times; its inputs stay on the service and can be changed in place.
+
+        Args:
+            inputs: as for `execute`. Their shapes stay what they are.
+            measure_timing: fill the timings of all runs.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an input does not fit; RESOURCE_EXHAUSTED_*.
+        """
+        return await Execution(self._connection, self._handle, self._ends, inputs, measure_timing).open()
+
+    def burst(self) -> Burst:
+        """A burst, to be opened by `async with` or `await`: many executions, with less work for each."""
+        return Burst(self._open_line)
+
+    async def _open_line(self) -> Line:
+        # a method, so that the burst keeps this model until it is open
+        return await open_line(self._connection, self._handle, self._ends)
 
     async def close(self) -> None:
         """Lets the model go. Executions in progress finish."""

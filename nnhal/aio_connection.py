@@ -14,17 +14,24 @@ import grpc.aio
 import numpy as np
 
 from nnhal import pools, wire
+from nnhal.aio_local import Local
 from nnhal.connection import CLOSE_S, OPTIONS, Garbage, closed_here, unanswered
 from nnhal.errors import DeadObjectError
 from nnhal.failures import hal_error
+from nnhal.local import Transport, is_near
 from nnhal.types import Bytes, Memory
 from nnhal.v1 import (
+    buffer_pb2_grpc,
+    burst_pb2_grpc,
     device_pb2_grpc,
+    execution_pb2_grpc,
+    fence_pb2_grpc,
     memory_pb2,
     memory_pb2_grpc,
     prepared_model_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
+    types_pb2,
 )
 
 T = TypeVar("T")
@@ -33,11 +40,17 @@ T = TypeVar("T")
 class Connection:
     """One session on one service. `open` it; close it when done: the service frees what it owned."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, transport: Transport = "auto") -> None:
         self._target = target
+        self._transport = transport
+        self.local: Local | None = None
         self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
         self.device = device_pb2_grpc.DeviceStub(self._channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
+        self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
+        self.burst = burst_pb2_grpc.BurstStub(self._channel)
+        self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
+        self.fence = fence_pb2_grpc.FenceStub(self._channel)
         self._memory = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
         # the session lives as long as this stream; only its first event need be read
@@ -65,6 +78,8 @@ class Connection:
             raise
         assert isinstance(event, session_pb2.SessionEvent)
         self.session = event.opened.session
+        if self._transport == "auto" and is_near(self._target):
+            self.local = Local(event.opened, self)
         self._stream.add_done_callback(self._broken)
 
     def _broken(self, ended: Any) -> None:
@@ -85,7 +100,7 @@ class Connection:
         Raises:
             HalError: the call failed.
         """
-        await self._before_call()
+        await self.tidy()
         with _translated():
             return await method(request)
 
@@ -106,13 +121,13 @@ class Connection:
         Raises:
             HalError: the call failed.
         """
-        await self._before_call()
+        await self.tidy()
         with _translated():
             async for message in method(request):
                 yield message
 
-    async def _before_call(self) -> None:
-        """Lets go of what is not needed any more.
+    async def tidy(self) -> None:
+        """Lets go of what is not needed any more; to be called before whatever goes to the service.
 
         Raises:
             SessionLostError: the connection has been closed.
@@ -136,9 +151,14 @@ class Connection:
         self, given: Iterable[object], handles: list[bytes], *, lasting: bool, taken: int = 0
     ) -> wire.SendMemory:
         """As in `nnhal.connection.Connection`."""
-        return pools.sender(
-            {pool: await self._upload(pool, handles, lasting) for pool in pools.to_upload(given, taken)}
-        )
+        return pools.sender(await self.spill(given, handles, lasting=lasting, taken=taken))
+
+    async def spill(
+        self, given: Iterable[object], handles: list[bytes], *, lasting: bool, taken: int = 0
+    ) -> dict[Memory, types_pb2.Memory]:
+        """As in `nnhal.connection.Connection`."""
+        too_large = pools.to_upload(given, taken, lasting=lasting)
+        return {pool: pools.uploaded_memory(await self._upload(pool, handles, lasting)) for pool in too_large}
 
     async def _upload(self, pool: Memory, handles: list[bytes], lasting: bool) -> bytes:
         data = pools.contents(pool)
@@ -151,12 +171,28 @@ class Connection:
             await self.call(self._memory.Upload, pools.upload_requests(self.session, created.memory, data))
         return created.memory
 
+    async def create_memory(self, size: int) -> bytes:
+        """Handle of a new Memory object."""
+        create = memory_pb2.CreateMemoryRequest(session=self.session, size=size)
+        return (await self.call(self._memory.Create, create)).memory
+
+    async def write_memory(self, memory: bytes, data: Bytes, start: int = 0) -> None:
+        """Writes bytes into a Memory object, from byte `start` on."""
+        await self.call(self._memory.Upload, pools.upload_requests(self.session, memory, data, start))
+
     async def read_memory(self, memory: bytes) -> Bytes:
         """All bytes of a Memory object."""
         data = bytearray()
         async for chunk in self.stream(self._memory.Read, memory_pb2.ReadRequest(session=self.session, memory=memory)):
             data += chunk.data
         return np.frombuffer(data, np.uint8)
+
+    async def fetch(self, memory: bytes) -> Bytes:
+        """All bytes of a Memory object that is then let go."""
+        try:
+            return await self.read_memory(memory)
+        finally:
+            self.discard(memory)
 
     # ---- Life ---------------------------------------------------------------------------------------
 
@@ -169,6 +205,8 @@ class Connection:
         if self._closed:
             return
         self._closed = True
+        if self.local is not None:
+            self.local.close()
         try:
             # where this fails, the service ends the session by itself: the stream goes too
             with contextlib.suppress(grpc.RpcError):

@@ -18,14 +18,20 @@ from nnhal import pools, wire
 from nnhal.enums import ErrorKind, ErrorStatus
 from nnhal.errors import DeadObjectError, SessionLostError
 from nnhal.failures import hal_error
+from nnhal.local import Local, Transport, is_near
 from nnhal.types import Bytes, Memory
 from nnhal.v1 import (
+    buffer_pb2_grpc,
+    burst_pb2_grpc,
     device_pb2_grpc,
+    execution_pb2_grpc,
+    fence_pb2_grpc,
     memory_pb2,
     memory_pb2_grpc,
     prepared_model_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
+    types_pb2,
 )
 
 OPTIONS = [
@@ -73,10 +79,14 @@ class Garbage:
 class Connection:
     """One session on one service. Thread safe. Close it when done: the service frees what it owned."""
 
-    def __init__(self, target: str, timeout: float) -> None:
+    def __init__(self, target: str, timeout: float, transport: Transport = "auto") -> None:
         self._channel = grpc.insecure_channel(target, options=OPTIONS)
         self.device = device_pb2_grpc.DeviceStub(self._channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
+        self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
+        self.burst = burst_pb2_grpc.BurstStub(self._channel)
+        self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
+        self.fence = fence_pb2_grpc.FenceStub(self._channel)
         self._memory = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
         # the session lives as long as this stream; only its first event need be read
@@ -84,15 +94,17 @@ class Connection:
         self._garbage = Garbage()
         self._lock = threading.RLock()  # a stream that has broken already calls back at once
         self._closed = False
-        self.session = self._opened(target, timeout)
+        opened = self._opened(target, timeout)
+        self.session = opened.session
+        self.local = Local(opened, self) if transport == "auto" and is_near(target) else None
         self._keep()
 
-    def _opened(self, target: str, timeout: float) -> bytes:
+    def _opened(self, target: str, timeout: float) -> session_pb2.SessionOpened:
         late = threading.Timer(timeout, self._stream.cancel)
         late.daemon = True
         late.start()
         try:
-            return next(iter(self._stream)).opened.session
+            return next(iter(self._stream)).opened
         except grpc.RpcError as error:
             self._channel.close()
             if isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.CANCELLED:
@@ -145,10 +157,18 @@ class Connection:
         Raises:
             SessionLostError: the connection has been closed.
         """
+        self.tidy()
+        return method(request)
+
+    def tidy(self) -> None:
+        """Lets go of what is not needed any more; to be called before whatever goes to the service.
+
+        Raises:
+            SessionLostError: the connection has been closed.
+        """
         if self._closed:
             raise closed_here()
         self._release_garbage()
-        return method(request)
 
     # ---- Memory -------------------------------------------------------------------------------------
 
@@ -161,7 +181,14 @@ class Connection:
             lasting: the bytes may be sent again later; the service then looks for them by their digest first.
             taken: bytes of other values in the message.
         """
-        return pools.sender({pool: self._upload(pool, handles, lasting) for pool in pools.to_upload(given, taken)})
+        return pools.sender(self.spill(given, handles, lasting=lasting, taken=taken))
+
+    def spill(
+        self, given: Iterable[object], handles: list[bytes], *, lasting: bool, taken: int = 0
+    ) -> dict[Memory, types_pb2.Memory]:
+        """As `place`; gives the messages of the pools that are not in the message itself."""
+        too_large = pools.to_upload(given, taken, lasting=lasting)
+        return {pool: pools.uploaded_memory(self._upload(pool, handles, lasting)) for pool in too_large}
 
     def _upload(self, pool: Memory, handles: list[bytes], lasting: bool) -> bytes:
         data = pools.contents(pool)
@@ -173,6 +200,14 @@ class Connection:
             self.call(self._memory.Upload, pools.upload_requests(self.session, created.memory, data))
         return created.memory
 
+    def create_memory(self, size: int) -> bytes:
+        """Handle of a new Memory object."""
+        return self.call(self._memory.Create, memory_pb2.CreateMemoryRequest(session=self.session, size=size)).memory
+
+    def write_memory(self, memory: bytes, data: Bytes, start: int = 0) -> None:
+        """Writes bytes into a Memory object, from byte `start` on."""
+        self.call(self._memory.Upload, pools.upload_requests(self.session, memory, data, start))
+
     def read_memory(self, memory: bytes) -> Bytes:
         """All bytes of a Memory object."""
         data = bytearray()
@@ -182,6 +217,13 @@ class Connection:
         except grpc.RpcError as error:
             raise hal_error(error) from error
         return np.frombuffer(data, np.uint8)
+
+    def fetch(self, memory: bytes) -> Bytes:
+        """All bytes of a Memory object that is then let go."""
+        try:
+            return self.read_memory(memory)
+        finally:
+            self.discard(memory)
 
     # ---- Life ---------------------------------------------------------------------------------------
 
@@ -205,6 +247,8 @@ class Connection:
             if self._closed:
                 return
             self._closed = True
+        if self.local is not None:
+            self.local.close()
         # where this fails, the service ends the session by itself: the stream goes too
         with contextlib.suppress(grpc.RpcError):
             self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_S)

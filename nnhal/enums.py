@@ -31,6 +31,24 @@ class ErrorKind(IntEnum):
     UNIMPLEMENTED = 4
 
 
+class FenceState(IntEnum):
+    """Where a fence is (contract, fence.proto)."""
+
+    ACTIVE = 1
+    SIGNALED = 2
+    ERROR = 3
+
+
+class CacheState(IntEnum):
+    """What the compilation cache did in a preparation (contract, device.proto)."""
+
+    UNSPECIFIED = 0
+    SAVED = 1
+    NOT_SAVED = 2
+    HIT = 3
+    MISS = 4
+
+
 class DeviceType(IntEnum):
     """What a device is; 0 is no legal answer."""
 

@@ -13,8 +13,9 @@ from nnhal import wire
 from nnhal.types import Bytes, DataLocation, Memory, Model, Operand, OperandLifeTime, Subgraph
 from nnhal.v1 import memory_pb2, types_pb2
 
-INLINE_BYTES = 64 * 1024
-"""Pools up to this size travel inside the message that uses them; larger ones become Memory objects."""
+LASTING_BYTES = 64 * 1024
+"""Constants of a model up to this size travel inside its message. Larger ones become Memory objects, which the service
+finds again by their digests; inputs are only sent once, so they travel inside the message while it has room."""
 
 MESSAGE_BYTES = 2 * 2**20
 """Bytes of values that one message takes in all; what goes beyond becomes Memory objects."""
@@ -25,34 +26,39 @@ OPERAND_VALUES_BYTES = 2**20
 CHUNK_BYTES = 2**20
 
 
-def to_upload(pools: Iterable[object], taken: int = 0) -> list[Memory]:
+def to_upload(pools: Iterable[object], taken: int = 0, *, lasting: bool = True) -> list[Memory]:
     """The pools that have to become Memory objects; each once, though it be used several times.
 
     Args:
         pools: of a model or a request, in order; what is no memory of the client is passed over.
         taken: bytes of other values in the same message.
+        lasting: the bytes may be sent again later.
     """
     room = MESSAGE_BYTES - taken
+    largest = LASTING_BYTES if lasting else MESSAGE_BYTES
     spilled: dict[Memory, None] = {}
     for pool in pools:
         if not isinstance(pool, Memory):
             continue
-        if pool.view.size > min(INLINE_BYTES, room):
+        if pool.view.size > min(largest, room):
             spilled[pool] = None
         else:
             room -= pool.view.size
     return list(spilled)
 
 
-def sender(uploaded: Mapping[Memory, bytes]) -> wire.SendMemory:
-    """Makes the messages of pools: `uploaded` ones by their handles, the others with their bytes."""
+def sender(elsewhere: Mapping[Memory, types_pb2.Memory]) -> wire.SendMemory:
+    """Makes the messages of pools: for those that lie elsewhere the given ones, for the others with their bytes."""
 
     def send(pool: Memory) -> types_pb2.Memory:
-        if pool not in uploaded:
-            return wire.inline_memory(pool)
-        return types_pb2.Memory(mapped=types_pb2.MappedMemory(memory=uploaded[pool]))
+        return elsewhere[pool] if pool in elsewhere else wire.inline_memory(pool)
 
     return send
+
+
+def uploaded_memory(handle: bytes) -> types_pb2.Memory:
+    """The message of a whole Memory object."""
+    return types_pb2.Memory(mapped=types_pb2.MappedMemory(memory=handle))
 
 
 def with_small_values(model: Model) -> Model:
@@ -96,8 +102,8 @@ def digest(data: Bytes) -> bytes:
     return hashlib.sha256(data.data).digest()
 
 
-def upload_requests(session: bytes, memory: bytes, data: Bytes) -> Iterator[memory_pb2.UploadRequest]:
-    """The messages that fill a Memory object."""
+def upload_requests(session: bytes, memory: bytes, data: Bytes, start: int = 0) -> Iterator[memory_pb2.UploadRequest]:
+    """The messages that fill a Memory object, or the part of it that begins at byte `start`."""
     for offset in range(0, data.size, CHUNK_BYTES):
         chunk = data[offset : offset + CHUNK_BYTES].tobytes()
-        yield memory_pb2.UploadRequest(session=session, memory=memory, offset=offset, data=chunk)
+        yield memory_pb2.UploadRequest(session=session, memory=memory, offset=start + offset, data=chunk)

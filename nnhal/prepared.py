@@ -7,7 +7,7 @@ from typing import TypeAlias
 from nnhal import wire
 from nnhal.errors import HalError
 from nnhal.tensors import Ends, Outputs
-from nnhal.types import Bytes, ErrorStatus, Model, Operand, Placement
+from nnhal.types import Bytes, ErrorStatus, ExecutionResult, Model, Operand, Placement
 from nnhal.v1 import device_pb2, prepared_model_pb2, types_pb2
 
 Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
@@ -27,11 +27,11 @@ def prepare_request(
         model=model,
         preference=preference,  # type: ignore[arg-type]
         priority=priority,  # type: ignore[arg-type]
-        deadline_ns=_nanoseconds(deadline),
+        deadline_ns=nanoseconds(deadline),
     )
 
 
-def _nanoseconds(deadline: float | None) -> int | None:
+def nanoseconds(deadline: float | None) -> int | None:
     """A deadline in seconds as the contract has it."""
     return None if deadline is None else int(deadline * 1e9)
 
@@ -51,6 +51,22 @@ def never_notified() -> HalError:
 def outputs_in_memory(response: types_pb2.ExecutionResult) -> list[bytes]:
     """Handles of the Memory objects that hold outputs of a result; they are the client's to release."""
     return [output.memory for output in response.returned if output.WhichOneof("data") == "memory"]
+
+
+def read_results(ends: Ends, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> Outputs:
+    """The outputs of a result. `memories`: the bytes of those that came as Memory objects, by handle."""
+    return ends.results(read_result(response, memories))
+
+
+def read_result(response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> ExecutionResult:
+    """A result with the bytes of its outputs. `memories`: of those that came as Memory objects, by handle."""
+
+    def read(message: types_pb2.ReturnedOutput) -> Bytes | None:
+        if message.WhichOneof("data") == "memory":
+            return memories[message.memory]
+        return wire.read_inline_output(message)
+
+    return wire.to_result(response, read)
 
 
 class PreparedModelBase:
@@ -92,6 +108,20 @@ class PreparedModelBase:
         """Names of the outputs, or ()."""
         return self._ends.output_names
 
+    @property
+    def handle(self) -> bytes:
+        """What the service knows it by."""
+        return self._handle
+
+    def end(self, end: int | str, *, is_output: bool) -> tuple[int, Operand]:
+        """Number and operand of an input (output), given by number or by name.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: there is none.
+        """
+        index = self._ends.index(end, is_output=is_output)
+        return index, (self.outputs if is_output else self.inputs)[index]
+
     def _execute_request(
         self, session: bytes, request: types_pb2.Request, deadline: float | None, measure_timing: bool
     ) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
@@ -100,15 +130,5 @@ class PreparedModelBase:
             prepared_model=self._handle,
             request=request,
             measure_timing=measure_timing,
-            deadline_ns=_nanoseconds(deadline),
+            deadline_ns=nanoseconds(deadline),
         )
-
-    def _results(self, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> Outputs:
-        """The outputs. `memories`: the bytes of those that came as Memory objects, by handle."""
-
-        def read(message: types_pb2.ReturnedOutput) -> Bytes | None:
-            if message.WhichOneof("data") == "memory":
-                return memories[message.memory]
-            return wire.read_inline_output(message)
-
-        return self._ends.results(wire.to_result(response, read))

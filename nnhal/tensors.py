@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, overload
+from typing import Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,35 +24,41 @@ from nnhal.types import (
     is_tensor,
 )
 
+E = TypeVar("E")
+
 Inputs: TypeAlias = Sequence[ArrayLike | None] | Mapping[str, ArrayLike | None]
 """One value per input, by position or by name; None omits an optional one."""
 
 
-class Outputs(tuple[AnyArray, ...]):
-    """Outputs of an execution, in order; also by name. `timing`: what was measured, or -1s."""
+class Named(tuple[E, ...]):
+    """What an execution gives for each output, in order; also by name. `timing`: what was measured, or -1s."""
 
     names: tuple[str, ...]
     timing: Timing
 
-    @staticmethod
-    def of(arrays: Iterable[AnyArray], names: tuple[str, ...], timing: Timing) -> "Outputs":
+    @classmethod
+    def of(cls, values: Iterable[E], names: tuple[str, ...], timing: Timing) -> Self:
         """Puts outputs together."""
-        made = Outputs(arrays)
+        made = cls(values)
         made.names, made.timing = names, timing
         return made
 
     @overload  # type: ignore[override]
-    def __getitem__(self, key: int | str) -> AnyArray: ...
+    def __getitem__(self, key: int | str) -> E: ...
 
     @overload
-    def __getitem__(self, key: slice) -> tuple[AnyArray, ...]: ...
+    def __getitem__(self, key: slice) -> tuple[E, ...]: ...
 
-    def __getitem__(self, key: int | str | slice) -> AnyArray | tuple[AnyArray, ...]:
+    def __getitem__(self, key: int | str | slice) -> E | tuple[E, ...]:
         if not isinstance(key, str):
             return super().__getitem__(key)
         if key not in self.names:
             raise KeyError(f"there is no output {key!r}; there are {', '.join(self.names) or 'no names'}")
         return super().__getitem__(self.names.index(key))
+
+
+class Outputs(Named[AnyArray]):
+    """Outputs of an execution, as arrays."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,13 @@ class Ends:
         Raises:
             HalError: INVALID_ARGUMENT: an input does not fit.
         """
+        return self.request_of(self.arrays(inputs))
+
+    def request_of(self, arrays: Sequence[AnyArray | None]) -> Request:
+        """The request of inputs that have been checked."""
         pools: list[Memory | ReturnedPool] = []
         arguments = []
-        for operand, array in zip(self.inputs, self._arrays(inputs), strict=True):
+        for operand, array in zip(self.inputs, arrays, strict=True):
             if array is None:
                 arguments.append(RequestArgument(has_no_value=True))
                 continue
@@ -86,10 +96,23 @@ class Ends:
         """The arrays of a result; writable, of the shapes that it tells."""
         shapes = (shape.dimensions for shape in result.output_shapes)
         triples = zip(self.outputs, result.returned, shapes, strict=True)
-        return Outputs.of((_array(*triple) for triple in triples), self.output_names, result.timing)
+        return Outputs.of((output_array(*triple) for triple in triples), self.output_names, result.timing)
 
-    def _arrays(self, inputs: Inputs) -> list[AnyArray | None]:
-        """Inputs by position, checked."""
+    def arrays(self, inputs: Inputs) -> list[AnyArray | None]:
+        """Inputs by position, checked.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an input does not fit.
+        """
+        values: Sequence[ArrayLike | None] = self.by_position(inputs)
+        return [self.checked(i, value) for i, value in enumerate(values)]
+
+    def by_position(self, inputs: Sequence[E | None] | Mapping[str, E | None]) -> Sequence[E | None]:
+        """One value per input; None where a name is left out.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: there is no input of a name, or another number of inputs.
+        """
         if isinstance(inputs, Mapping):
             if unknown := set(inputs) - set(self.input_names):
                 raise invalid_argument(
@@ -98,26 +121,51 @@ class Ends:
             inputs = [inputs.get(name) for name in self.input_names]
         if len(inputs) != len(self.inputs):
             raise invalid_argument(f"{len(inputs)} inputs given; the model takes {len(self.inputs)}")
-        return [self._checked(i, value) for i, value in enumerate(inputs)]
+        return inputs
 
-    def _checked(self, index: int, value: ArrayLike | None) -> AnyArray | None:
-        if value is None:
-            return None
-        operand = self.inputs[index]
-        dtype = DTYPES[operand.type]
-        if isinstance(value, np.ndarray) and value.dtype != dtype:
-            raise invalid_argument(f"{self._input_name(index)} is {value.dtype}; the model takes {dtype}")
-        try:
-            array = np.ascontiguousarray(np.asarray(value, dtype))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise invalid_argument(f"{self._input_name(index)} cannot become {dtype}: {error}") from None
-        if not _fits(operand, array):
-            found, wanted = list(array.shape), list(operand.dimensions)
-            raise invalid_argument(f"{self._input_name(index)} has shape {found}; the model takes {wanted}")
-        return array
+    def checked(self, index: int, value: ArrayLike | None) -> AnyArray | None:
+        """The value of an input as an array of its dtype.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: it does not fit.
+        """
+        return None if value is None else checked_array(self.inputs[index], value, self._input_name(index), "the model")
+
+    def index(self, end: int | str, *, is_output: bool) -> int:
+        """The number of an input (output), given by number or by name.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: there is none.
+        """
+        kind, operands, names = (
+            ("output", self.outputs, self.output_names) if is_output else ("input", self.inputs, self.input_names)
+        )
+        if end in names:
+            return names.index(str(end))
+        if isinstance(end, int) and 0 <= end < len(operands):
+            return end
+        raise invalid_argument(f"there is no {kind} {end!r}; there are {', '.join(names) or len(operands)}")
 
     def _input_name(self, index: int) -> str:
         return f"input {index}" + (f" ({self.input_names[index]})" if self.input_names else "")
+
+
+def checked_array(operand: Operand, value: ArrayLike, name: str, taker: str) -> AnyArray:
+    """A value as an array of an operand's dtype. `name` and `taker`: what a person calls the value, and who takes it.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: it has another dtype or shape.
+    """
+    dtype = DTYPES[operand.type]
+    if isinstance(value, np.ndarray) and value.dtype != dtype:
+        raise invalid_argument(f"{name} is {value.dtype}; {taker} takes {dtype}")
+    try:
+        array = np.ascontiguousarray(np.asarray(value, dtype))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid_argument(f"{name} cannot become {dtype}: {error}") from None
+    if not _fits(operand, array):
+        raise invalid_argument(f"{name} has shape {list(array.shape)}; {taker} takes {list(operand.dimensions)}")
+    return array
 
 
 def _fits(operand: Operand, array: AnyArray) -> bool:
@@ -128,7 +176,8 @@ def _fits(operand: Operand, array: AnyArray) -> bool:
     return len(declared) == array.ndim and all(d in (0, a) for d, a in zip(declared, array.shape, strict=True))
 
 
-def _array(operand: Operand, data: Bytes | None, shape: tuple[int, ...]) -> AnyArray:
+def output_array(operand: Operand, data: Bytes | None, shape: tuple[int, ...]) -> AnyArray:
+    """Bytes that came back as the value of an operand; writable."""
     assert data is not None
     array = data.view(DTYPES[operand.type]).reshape(shape)
     return array if array.flags.writeable else array.copy()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnhal.enums import (
+    CacheState,
     DeviceType,
     ErrorKind,
     ErrorStatus,
@@ -32,6 +33,8 @@ __all__ = [
     "BufferRole",
     "BufferToken",
     "Bytes",
+    "CacheOutcome",
+    "CacheState",
     "Capabilities",
     "CompilationCache",
     "DataLocation",
@@ -61,6 +64,7 @@ __all__ = [
     "Partition",
     "PerformanceInfo",
     "Placement",
+    "PreparationWarning",
     "PrepareModelConfig",
     "Priority",
     "Refusal",
@@ -318,6 +322,26 @@ class CompilationCache:
     stored: bool = True
     model_cache: tuple[bytes, ...] = ()
     data_cache: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOutcome:
+    """What the compilation cache did; `state` is a CacheState, UNSPECIFIED where no cache was asked for.
+
+    Attributes:
+        reason: why nothing was saved, or why it is a miss.
+    """
+
+    state: int = CacheState.UNSPECIFIED
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationWarning:
+    """What went wrong without making a preparation fail. `code`: a short name that programs can compare."""
+
+    code: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

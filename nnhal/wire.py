@@ -368,6 +368,24 @@ def to_extension(message: types_pb2.Extension) -> t.Extension:
     )
 
 
+# ---- Driver-managed buffers -----------------------------------------------------------------------------
+
+
+def to_buffer_desc(message: types_pb2.BufferDesc) -> t.BufferDesc:
+    """BufferDesc from message."""
+    return t.BufferDesc(tuple(message.dimensions))
+
+
+def buffer_role_message(role: t.BufferRole) -> types_pb2.BufferRole:
+    """BufferRole to message."""
+    return types_pb2.BufferRole(model_index=role.model_index, io_index=role.io_index, probability=role.probability)
+
+
+def to_buffer_role(message: types_pb2.BufferRole) -> t.BufferRole:
+    """BufferRole from message."""
+    return t.BufferRole(message.model_index, message.io_index, message.probability)
+
+
 # ---- Placement ------------------------------------------------------------------------------------------
 
 
@@ -406,6 +424,11 @@ def to_placement(message: types_pb2.Placement) -> t.Placement:
             for o in message.operations
         ),
     )
+
+
+def cache_outcome_message(outcome: t.CacheOutcome) -> device_pb2.CacheOutcome:
+    """CacheOutcome to message."""
+    return device_pb2.CacheOutcome(state=_enum(device_pb2.CacheState.ValueType, outcome.state), reason=outcome.reason)
 
 
 def to_notified_operands(message: device_pb2.Notify) -> tuple[tuple[t.Operand, ...], tuple[t.Operand, ...]]:

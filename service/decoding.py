@@ -57,6 +57,8 @@ def _checked(handler: Handler) -> Handler:
             setattr(checked, name, getattr(behavior, name))
     decode = handler.request_deserializer
     assert decode is not None
+    if hasattr(behavior, "experimental_non_blocking"):
+        kind = "unary_stream"  # grpc knows no others of this sort; on the wire one answer is a stream of one
     make = getattr(grpc, f"{kind}_rpc_method_handler")
     handler = make(checked, _lenient(decode), handler.response_serializer)
     return handler

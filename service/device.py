@@ -1,18 +1,24 @@
 """Device: IDevice over the contract."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
 import grpc
 
+from driver.backends.report import Report
+from driver.cancellation import Cancellation
 from driver.deadline import now_ns
 from driver.device import Device
+from driver.prepared_model import PreparedModel
 from nnhal import wire
-from nnhal.errors import HalError, invalid_argument
+from nnhal.errors import HalError
 from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, Model, PrepareModelConfig
 from nnhal.v1 import device_pb2, device_pb2_grpc, types_pb2
-from service.limits import Limits
+from service.backends import report_message
+from service.devices import Devices
+from service.kept_models import KeptModels
+from service.limits import Limits, MemoryQuota
 from service.memory import read_memory
 from service.preparation import PreparationStream
 from service.rpc import absolute_deadline, answering, internal
@@ -25,41 +31,41 @@ PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareModelWithCon
 class DeviceServicer(device_pb2_grpc.DeviceServicer):
     """The RPCs."""
 
-    def __init__(self, devices: Sequence[Device], sessions: Sessions, executor: Executor, limits: Limits) -> None:
-        self._devices = {device.name: device for device in devices} | {"": devices[0]}
+    def __init__(
+        self,
+        devices: Devices,
+        sessions: Sessions,
+        executor: Executor,
+        limits: Limits,
+        reports: Mapping[str, Sequence[Report]],
+        quota: MemoryQuota,
+        kept: KeptModels,
+    ) -> None:
+        self._devices = devices
+        self._kept = kept
+        self._reports = reports
+        self._quota = quota
         self._sessions = sessions
         self._executor = executor
         self._limits = limits
 
     def _device(self, name: str) -> Device:
-        if name not in self._devices:
-            raise invalid_argument(f"there is no device {name!r}; there are {', '.join(filter(None, self._devices))}")
-        return self._devices[name]
+        return self._devices.get(name)
 
     @answering
     def ListDevices(
         self, request: device_pb2.ListDevicesRequest, context: grpc.ServicerContext
     ) -> device_pb2.ListDevicesResponse:
         """Names, the default first."""
-        return device_pb2.ListDevicesResponse(devices=[name for name in self._devices if name])
+        return device_pb2.ListDevicesResponse(devices=self._devices.names)
 
     @answering
     def ListBackends(
         self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
     ) -> device_pb2.ListBackendsResponse:
-        """The device's backends, in order."""
-        return device_pb2.ListBackendsResponse(
-            backends=[
-                device_pb2.BackendInfo(
-                    id=backend.id,
-                    version=backend.version,
-                    state=device_pb2.BACKEND_STATE_READY,
-                    origin="built in",
-                    capabilities=backend.capabilities(),
-                )
-                for backend in self._device(request.device).backends
-            ]
-        )
+        """Every candidate: the device's backends in order, then those that are not used."""
+        reports = self._reports[self._device(request.device).name]
+        return device_pb2.ListBackendsResponse(backends=map(report_message, reports))
 
     @answering
     def GetInterfaceVersion(
@@ -131,7 +137,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         """Launches a preparation."""
         deadline = request.deadline_ns if request.HasField("deadline_ns") else None
         config = PrepareModelConfig(request.preference, request.priority, absolute_deadline(deadline, context))
-        self._prepare(request, config, context, send)
+        self._prepare(request, request.cache if request.HasField("cache") else None, config, context, send)
 
     @answering
     def PrepareModelWithConfig(  # type: ignore[override]
@@ -150,28 +156,90 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             wire.to_hints(message.compilation_hints),
             wire.to_extension_names(message.extension_name_to_prefix),
         )
-        self._prepare(request, config, context, send)
+        self._prepare(request, message.cache if message.HasField("cache") else None, config, context, send)
+
+    @answering
+    def Allocate(
+        self, request: device_pb2.AllocateRequest, context: grpc.ServicerContext
+    ) -> device_pb2.AllocateResponse:
+        """Makes a driver-managed buffer. Its roles name prepared models of this session alone."""
+        session = self._sessions.get(request.session)
+        self._limits.hold("arguments", len(request.input_roles) + len(request.output_roles), "the allocation has")
+        buffer = self._device(request.device).allocate(
+            wire.to_buffer_desc(request.desc),
+            [session.get(handle, PreparedModel) for handle in request.prepared_models],
+            tuple(map(wire.to_buffer_role, request.input_roles)),
+            tuple(map(wire.to_buffer_role, request.output_roles)),
+            lambda size: self._quota.reserve(session.identity, size),
+        )
+        return device_pb2.AllocateResponse(buffer=session.add(buffer, "buffers"), token=buffer.token)
+
+    @answering
+    def PrepareModelFromCache(  # type: ignore[override]
+        self,
+        request: device_pb2.PrepareModelFromCacheRequest,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
+    ) -> None:
+        """Launches a preparation from what one before it saved."""
+        session = self._sessions.get(request.session)
+        wanted = absolute_deadline(request.deadline_ns if request.HasField("deadline_ns") else None, context)
+        deadline, limited = self._limited(wanted)
+
+        def launch(stream: PreparationStream) -> Cancellation:
+            device = self._device(request.device)
+            with self._kept.found(session, request.cache) as found:
+                return device.prepare_model_from_cache(found.settled(stream.notify), found.files, deadline)
+
+        self._launch(launch, session, context, send, limited=limited)
 
     # grpc calls such a handler with a function that sends, and keeps no thread for the stream
     PrepareModel.experimental_non_blocking = True  # type: ignore[attr-defined]
     PrepareModelWithConfig.experimental_non_blocking = True  # type: ignore[attr-defined]
+    PrepareModelFromCache.experimental_non_blocking = True  # type: ignore[attr-defined]
 
     def _prepare(
         self,
         request: PrepareRequest,
+        cache: types_pb2.CompilationCache | None,
         config: PrepareModelConfig,
         context: grpc.ServicerContext,
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         session = self._sessions.get(request.session)
+        deadline, limited = self._limited(config.deadline_ns)
+        bounded = replace(config, deadline_ns=deadline)
+
+        def launch(stream: PreparationStream) -> Cancellation:
+            device = self._device(request.device)
+            model = self._model(session, request.model)
+            saving = self._kept.saving(device, session, cache)
+            try:
+                return device.prepare_model(model, saving.settled(stream.notify), bounded, saving.files)
+            except BaseException:
+                saving.abandon()
+                raise
+
+        self._launch(launch, session, context, send, limited=limited)
+
+    def _limited(self, deadline_ns: int) -> tuple[int, bool]:
+        """The deadline of a preparation, and whether it is the service's limit."""
         longest = now_ns() + self._limits["preparation_seconds"] * 10**9
-        limited = config.deadline_ns == OMITTED or config.deadline_ns > longest
-        if limited:
-            config = replace(config, deadline_ns=longest)
+        limited = deadline_ns == OMITTED or deadline_ns > longest
+        return longest if limited else deadline_ns, limited
+
+    def _launch(
+        self,
+        launch: Callable[[PreparationStream], Cancellation],
+        session: Session,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
+        *,
+        limited: bool,
+    ) -> None:
         stream = PreparationStream(session, ResponseStream(context, send), self._executor, limited=limited)
         try:
-            device = self._device(request.device)
-            cancellation = device.prepare_model(self._model(session, request.model), stream.notify, config)
+            cancellation = launch(stream)
         except HalError as error:
             stream.refused(error)
         except Exception as error:

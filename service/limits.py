@@ -39,7 +39,7 @@ LIMITS = {
             "inline_bytes", 2 * MEBIBYTE, "bytes", PERSISTENT, "Bytes of pools inside one message; use Memory objects."
         ),
         Limit("pool_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One Memory object, or one ReturnedPool."),
-        Limit("memory_bytes", 8 * GIBIBYTE, "bytes", TRANSIENT, "All Memory objects of one identity that are in use."),
+        Limit("memory_bytes", 8 * GIBIBYTE, "bytes", TRANSIENT, "All Memory objects and buffers of one identity."),
         Limit("tensor_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One tensor that an execution computes."),
         Limit("pools", 10_000, "pools", PERSISTENT, "Pools of one model or request."),
         Limit("operands", 200_000, "operands", PERSISTENT, "One model, all its subgraphs together."),
@@ -56,6 +56,20 @@ LIMITS = {
         Limit("session_streams", 16, "streams", TRANSIENT, "Open keep-alive streams of one session."),
         Limit("objects", 10_000, "handles", TRANSIENT, "Handles of one session: prepared models, memories, ..."),
         Limit("prepared_models", 1000, "models", TRANSIENT, "Prepared models of one session."),
+        Limit("buffers", 1000, "buffers", TRANSIENT, "Driver-managed buffers of one session."),
+        Limit("fences", 1000, "fences", TRANSIENT, "Fences of one session."),
+        Limit("fenced_executions", 1000, "executions", TRANSIENT, "Fenced executions of one session that are not over."),
+        Limit("reusable_executions", 1000, "executions", TRANSIENT, "Reusable executions of one session."),
+        Limit("cache_files", 1000, "files", TRANSIENT, "Named cache files of one identity."),
+        Limit("cache_file_bytes", 4 * GIBIBYTE, "bytes", TRANSIENT, "All named cache files of one identity."),
+        Limit("open_cache_files", 128, "files", TRANSIENT, "Cache files that one session has open."),
+        Limit("bursts", 1000, "bursts", TRANSIENT, "Bursts of one session."),
+        Limit("burst_memories", 1000, "memories", TRANSIENT, "Memories that one burst keeps under identifiers."),
+        Limit("shared", 256, "descriptors", TRANSIENT, "Memories and files that one session shares (same machine)."),
+        Limit("data_connections", 128, "connections", TRANSIENT, "Data connections of the service (same machine)."),
+        Limit("session_data_connections", 16, "connections", TRANSIENT, "Data connections of one session."),
+        Limit("data_requests", 256, "requests", TRANSIENT, "Requests that one data connection has defined."),
+        Limit("burst_streams", 128, "streams", TRANSIENT, "Open Burst.Streams of the service."),
         Limit(
             "queued_preparations", 256, "preparations", TRANSIENT, "Preparations of a device that wait for their turn."
         ),
@@ -136,8 +150,12 @@ class Limits(Mapping[str, int]):
         self.hold("inline_bytes", sum(len(pool.inline) for pool in pools), "the message has inline pools of")
 
 
+class _Holder:
+    """Stands for bytes that are counted."""
+
+
 class MemoryQuota:
-    """Bytes of Memory objects that each identity has in use: until nothing holds them, prepared models included."""
+    """Bytes of memory and buffers that each identity has in use: until nothing holds them, prepared models included."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -150,12 +168,24 @@ class MemoryQuota:
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit memory_bytes.
         """
-        size = int(buffer.nbytes)
+        self._charge(identity, int(buffer.nbytes), buffer)
+
+    def reserve(self, identity: str, size: int) -> object:
+        """Counts bytes that are yet to come; gives them back when what it returns is let go.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit memory_bytes.
+        """
+        holder = _Holder()
+        self._charge(identity, size, holder)
+        return holder
+
+    def _charge(self, identity: str, size: int, holder: object) -> None:
         with self._lock:
             used = self._used[identity] + size
-            self._limits.hold("memory_bytes", used, "Memory objects would have")
+            self._limits.hold("memory_bytes", used, "Memory objects and buffers would have")
             self._used[identity] = used
-        weakref.finalize(buffer, self._give_back, identity, size)
+        weakref.finalize(holder, self._give_back, identity, size)
 
     def _give_back(self, identity: str, size: int) -> None:
         with self._lock:

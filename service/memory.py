@@ -106,6 +106,8 @@ def read_memory(session: Session, message: types_pb2.Memory) -> Memory | UnsetUn
             length = mapped.length if mapped.HasField("length") else None
             prot = mapped.prot if mapped.HasField("prot") else PROT_READ | PROT_WRITE
             return session.get(mapped.memory, MemoryObject).window(mapped.offset, length, prot)
+        case "shared":
+            return session.shared.memory(message.shared)
         case _:
             return UnsetUnion()
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from driver.device import Outcome
 from nnhal import wire
 from nnhal.errors import HalError
-from nnhal.types import ErrorStatus
+from nnhal.types import CacheState, ErrorStatus
 from nnhal.v1 import device_pb2
 from service.log import event
 from service.sessions import Session
@@ -97,6 +97,8 @@ class PreparationStream:
             prepared_model=handle,
             reason=outcome.reason,
             rule=outcome.rule,
+            warnings=(device_pb2.Warning(code=warning.code, text=warning.text) for warning in outcome.warnings),
+            cache=wire.cache_outcome_message(outcome.cache) if outcome.cache.state else None,
             placement=wire.placement_message(outcome.placement),
             inputs=map(wire.operand_message, prepared.inputs) if prepared else (),
             outputs=map(wire.operand_message, prepared.outputs) if prepared else (),
@@ -108,6 +110,7 @@ class PreparationStream:
             session=self._session.name,
             model=self._session.label(handle) or "-",
             status=ErrorStatus(outcome.status).name,
+            cache=CacheState(outcome.cache.state).name.lower() if outcome.cache.state else "-",
             ms=(time.perf_counter() - self._started) * 1e3,
-            reason=outcome.reason or "-",
+            reason=outcome.reason or outcome.cache.reason or "-",
         )

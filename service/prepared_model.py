@@ -2,19 +2,25 @@
 
 import grpc
 
+from driver.burst import Burst
 from driver.cancellation import Cancellation
 from driver.prepared_model import PreparedModel
+from driver.reusable import ReusableExecution
 from nnhal import wire
-from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, Bytes, ExecutionConfig
+from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, ExecutionConfig, Request
 from nnhal.v1 import device_pb2, prepared_model_pb2, prepared_model_pb2_grpc, types_pb2
+from service import fence
 from service.limits import Limits, MemoryQuota
-from service.memory import MemoryObject, read_memory
-from service.rpc import absolute_deadline, answering
+from service.memory import read_memory
+from service.returning import Returning
+from service.rpc import absolute_deadline, answering, optional_ns
 from service.sessions import Session, Sessions
 
 ExecuteRequest = (
     prepared_model_pb2.ExecuteSynchronouslyRequest | prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest
 )
+
+FencedRequest = prepared_model_pb2.ExecuteFencedRequest | prepared_model_pb2.ExecuteFencedWithConfigRequest
 
 
 class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
@@ -53,26 +59,55 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     ) -> types_pb2.ExecutionResult:
         session = self._sessions.get(request.session)
         prepared = session.get(request.prepared_model, PreparedModel)
-        self._limits.hold_request(request.request)
-        arguments = wire.to_request(request.request, lambda pool: read_memory(session, pool))
+        arguments = self._arguments(session, request.request)
         deadline = absolute_deadline(request.deadline_ns if request.HasField("deadline_ns") else None, context)
         cancellation = Cancellation()
         context.add_callback(cancellation.cancel)
-        result = prepared.execute_synchronously(arguments, config, deadline, cancellation)
-        return wire.result_message(result, _Returning(session, self._limits["inline_bytes"], self._quota))
+        result = prepared.execute_synchronously(arguments, config, deadline, cancellation, session.identity)
+        return wire.result_message(result, Returning(session, self._limits["inline_bytes"], self._quota))
 
+    def _arguments(self, session: Session, request: types_pb2.Request) -> Request:
+        self._limits.hold_request(request)
+        return wire.to_request(request, lambda pool: read_memory(session, pool))
 
-class _Returning:
-    """Makes the messages of returned outputs: inline while they fit into one message, then as Memory objects."""
+    @answering
+    def ExecuteFenced(
+        self, request: prepared_model_pb2.ExecuteFencedRequest, context: grpc.ServicerContext
+    ) -> prepared_model_pb2.FencedExecutionResult:
+        """Launches and answers at once."""
+        timeout = optional_ns(request, "loop_timeout_duration_ns")
+        return self._launch(request, ExecutionConfig(request.measure_timing, timeout))
 
-    def __init__(self, session: Session, room: int, quota: MemoryQuota) -> None:
-        self._session = session
-        self._room = room
-        self._quota = quota
+    @answering
+    def ExecuteFencedWithConfig(
+        self, request: prepared_model_pb2.ExecuteFencedWithConfigRequest, context: grpc.ServicerContext
+    ) -> prepared_model_pb2.FencedExecutionResult:
+        """The same, with hints."""
+        return self._launch(request, wire.to_execution_config(request.config))
 
-    def __call__(self, data: Bytes) -> types_pb2.ReturnedOutput:
-        if data.size <= self._room:
-            self._room -= data.size
-            return wire.inline_output(data)
-        self._quota.charge(self._session.identity, data)
-        return types_pb2.ReturnedOutput(memory=self._session.add(MemoryObject(data)))
+    def _launch(self, request: FencedRequest, config: ExecutionConfig) -> prepared_model_pb2.FencedExecutionResult:
+        session = self._sessions.get(request.session)
+        prepared = session.get(request.prepared_model, PreparedModel)
+        arguments = self._arguments(session, request.request)
+        return fence.launch(session, request, lambda how: prepared.execute_fenced(arguments, config, how))
+
+    @answering
+    def CreateReusableExecution(
+        self, request: prepared_model_pb2.CreateReusableExecutionRequest, context: grpc.ServicerContext
+    ) -> prepared_model_pb2.CreateReusableExecutionResponse:
+        """Freezes a request."""
+        session = self._sessions.get(request.session)
+        prepared = session.get(request.prepared_model, PreparedModel)
+        arguments = self._arguments(session, request.request)
+        execution = ReusableExecution(prepared, arguments, wire.to_execution_config(request.config))
+        handle = session.add(execution, "reusable_executions")
+        return prepared_model_pb2.CreateReusableExecutionResponse(execution=handle)
+
+    @answering
+    def ConfigureExecutionBurst(
+        self, request: prepared_model_pb2.PreparedModelRequest, context: grpc.ServicerContext
+    ) -> prepared_model_pb2.ConfigureExecutionBurstResponse:
+        """Makes a burst."""
+        session = self._sessions.get(request.session)
+        burst = Burst(session.get(request.prepared_model, PreparedModel), self._limits["burst_memories"])
+        return prepared_model_pb2.ConfigureExecutionBurstResponse(burst=session.add(burst, "bursts"))

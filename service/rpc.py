@@ -120,6 +120,19 @@ def absolute_deadline(relative_ns: int | None, context: grpc.ServicerContext) ->
     return min(now_ns() + min(limits), _INT64_MAX) if limits else OMITTED
 
 
+def optional_ns(request: Any, field: str) -> int:
+    """A time of a request in nanoseconds; -1 where it is left out."""
+    return getattr(request, field) if request.HasField(field) else OMITTED
+
+
+def instant(relative_ns: int) -> int:
+    """A wire time as an instant of CLOCK_BOOTTIME, for work that goes on after its call.
+
+    -1 is none; numbers below it are passed on for the driver to refuse.
+    """
+    return relative_ns if relative_ns <= OMITTED else min(now_ns() + relative_ns, _INT64_MAX)
+
+
 def complete(servicer: Callable[..., T]) -> Callable[..., T]:
     """A servicer class whose missing methods answer UNIMPLEMENTED with a reason."""
     assert isinstance(servicer, type)

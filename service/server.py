@@ -1,5 +1,6 @@
 """A service: the gRPC server, the device behind it, and their start and stop."""
 
+import gc
 import ipaddress
 import os
 import select
@@ -13,9 +14,11 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from driver.backends import registry
+from cache.store import Store
 from driver.device import Device
+from driver.performance import Performance
 from driver.scheduler import Queues
+from driver.timers import Timers
 from nnhal.v1 import (
     buffer_pb2,
     buffer_pb2_grpc,
@@ -36,8 +39,17 @@ from nnhal.v1 import (
     session_pb2,
     session_pb2_grpc,
 )
+from service.backends import assemble, find
+from service.buffer import BufferServicer
+from service.burst import REFUSING_THREADS, BurstServicer
+from service.cache import CacheServicer, open_key
+from service.data_socket import DataSocket, SharingService
 from service.decoding import Registry
 from service.device import DeviceServicer
+from service.devices import Devices
+from service.execution import ExecutionServicer
+from service.fence import FenceServicer
+from service.kept_models import KeptModels
 from service.limits import Limits, MemoryQuota
 from service.log import event
 from service.memory import MemoryServicer
@@ -78,16 +90,24 @@ class Server:
             if not settings.insecure and not is_local(address):
                 raise ValueError(f"{address} can be reached from other machines; without TLS that needs --insecure")
         self.settings = settings
+        found = find(settings)
         self._limits = Limits(settings.limits)
         queues = Queues(self._limits["queued_preparations"], self._limits["queued_executions"])
+        assemblies = {name: assemble(settings, found) for name in settings.devices}
+        self._reports = {name: assembly.reports for name, assembly in assemblies.items()}
+        self._store, key = Store(settings.cache_dir, settings.cache_bytes), open_key(settings)
+        performance = Performance(settings.state_dir)
         self._devices = [
-            Device(name, registry.create(settings.backends), queues, self._limits["tensor_bytes"])
-            for name in settings.devices
+            Device(name, assembly.backends, queues, self._limits["tensor_bytes"], key, performance=performance)
+            for name, assembly in assemblies.items()
         ]
         self._sessions = Sessions(settings.session_grace_s, self._limits)
         self._executor = CallPool(settings.threads, settings.idle_thread_s, "nnhal-call")
         self._transfers = CallPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
+        streams = self._limits["burst_streams"] + REFUSING_THREADS
+        self._bursts = CallPool(streams, settings.idle_thread_s, "nnhal-burst")
         self._patience = Patience(settings.transfer_idle_s)
+        self._timers = Timers("nnhal-waits")
         self._health = health.HealthServicer(experimental_non_blocking=True)
         self._server = grpc.server(self._executor, options=_options(settings, self._limits))
         self._register()
@@ -101,23 +121,39 @@ class Server:
             self._executor,
         )
         quota = MemoryQuota(limits)
+        devices, kept = Devices(self._devices), KeptModels(self._store)
+        users = {os.getuid(), *self.settings.data_users}
+        self._data_socket = DataSocket(SharingService(sessions, limits, quota), users)
         device_pb2_grpc.add_DeviceServicer_to_server(
-            complete(DeviceServicer)(self._devices, sessions, executor, limits), server
+            complete(DeviceServicer)(devices, sessions, executor, limits, self._reports, quota, kept), server
         )
-        session_pb2_grpc.add_SessionServicer_to_server(SessionServicer(sessions, executor, limits), server)
+        session_pb2_grpc.add_SessionServicer_to_server(
+            SessionServicer(sessions, executor, limits, self._data_socket.name), server
+        )
         memory_pb2_grpc.add_MemoryServiceServicer_to_server(
             on_pool(MemoryServicer(sessions, limits, quota, self._patience), self._transfers, "Upload", "Read"), server
         )
         prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
             complete(PreparedModelServicer)(sessions, limits, quota), server
         )
-        execution_pb2_grpc.add_ExecutionServicer_to_server(complete(execution_pb2_grpc.ExecutionServicer)(), server)
-        burst_pb2_grpc.add_BurstServicer_to_server(complete(burst_pb2_grpc.BurstServicer)(), server)
-        buffer_pb2_grpc.add_BufferServicer_to_server(complete(buffer_pb2_grpc.BufferServicer)(), server)
-        fence_pb2_grpc.add_FenceServicer_to_server(complete(fence_pb2_grpc.FenceServicer)(), server)
-        cache_pb2_grpc.add_CacheServicer_to_server(complete(cache_pb2_grpc.CacheServicer)(), server)
+        execution_pb2_grpc.add_ExecutionServicer_to_server(complete(ExecutionServicer)(sessions, limits, quota), server)
+        burst_pb2_grpc.add_BurstServicer_to_server(
+            on_pool(BurstServicer(sessions, limits, quota), self._bursts, "Stream"), server
+        )
+        buffer_pb2_grpc.add_BufferServicer_to_server(BufferServicer(sessions, limits, quota), server)
+        fence_pb2_grpc.add_FenceServicer_to_server(complete(FenceServicer)(sessions, executor, self._timers), server)
+        cache_pb2_grpc.add_CacheServicer_to_server(
+            complete(CacheServicer)(sessions, limits, self._store, devices, kept), server
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection([*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+
+    @property
+    def threads(self) -> int:
+        """How many threads may serve calls."""
+        return sum(pool.limit for pool in (self._executor, self._transfers, self._bursts)) + self._limits[
+            "data_connections"
+        ]
 
     def start(self) -> None:
         """Listens. `addresses` then holds the addresses with their real ports."""
@@ -126,6 +162,7 @@ class Server:
             port = _bind(self._server, address)
             bound.append(address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}")
         self.addresses = tuple(bound)
+        self._data_socket.start()
         self._server.start()
         for name in ("", *_SERVICES):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -147,7 +184,10 @@ class Server:
             device.close()
         self._executor.shutdown()
         self._transfers.shutdown()
+        self._bursts.shutdown()
         self._patience.close()
+        self._timers.close()
+        self._data_socket.close()
         event("stopped")
 
     def __enter__(self) -> "Server":
@@ -173,7 +213,8 @@ def serve_until_told(server: Server, ready: Callable[[Sequence[str]], None], par
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     settings = server.settings
-    limit_memory(settings.process_bytes, settings.threads + settings.transfers)
+    limit_memory(settings.process_bytes, server.threads)
+    gc.freeze()  # what is loaded by now stays; looking through it for garbage costs each preparation some milliseconds
     if parent is not None:
         threading.Thread(target=_watch, args=(parent, told), name="nnhal-parent", daemon=True).start()
     with server:

@@ -20,10 +20,11 @@ CLIENT_NAME_LENGTH = 64
 class SessionServicer(session_pb2_grpc.SessionServicer):
     """The RPCs."""
 
-    def __init__(self, sessions: Sessions, executor: Executor, limits: Limits) -> None:
+    def __init__(self, sessions: Sessions, executor: Executor, limits: Limits, data_socket: str = "") -> None:
         self._sessions = sessions
         self._executor = executor
         self._limits = limits
+        self._data_socket = data_socket
 
     @answering
     def Open(  # type: ignore[override]
@@ -71,6 +72,8 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
             grace_ns=int(self._sessions.grace_s * 1e9),
             service_version=SERVICE_VERSION,
             limits=self._limits,
+            data_socket=self._data_socket,
+            data_secret=session.secret,
         )
 
     @answering

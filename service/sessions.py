@@ -19,6 +19,7 @@ from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorKind, ErrorStatus
 from service.limits import Limits
 from service.log import event
+from service.shared_memory import SharedTable
 
 HANDLE_BYTES = 16
 
@@ -42,6 +43,8 @@ class Session:
         token: what the client presents with every call; secret.
         name: what logs call the session.
         identity: whose session it is.
+        secret: what the client presents on the data socket.
+        shared: what it sent over the data socket.
     """
 
     def __init__(self, name: str, identity: str, limits: Limits | None = None) -> None:
@@ -58,6 +61,8 @@ class Session:
         self._listeners: list[Callable[[str], None]] = []
         self._why = ""
         self._lock = threading.Lock()
+        self.secret = secrets.token_bytes(HANDLE_BYTES)
+        self.shared = SharedTable(self._limits)
 
     def add(self, thing: object, limit: str = "") -> bytes:
         """Takes an object over; gives its handle.
@@ -79,6 +84,21 @@ class Session:
             self._objects[handle] = _Entry(f"{self.name}.{next(self._numbers)}", thing, limit)
         return handle
 
+    def enter(self, limit: str) -> None:
+        """Counts something that is no object, until it leaves.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_*: the limit of that name.
+        """
+        with self._lock:
+            self._limits.hold(limit, self._counts[limit] + 1, "the session would have")
+            self._counts[limit] += 1
+
+    def leave(self, limit: str) -> None:
+        """Counts it no more."""
+        with self._lock:
+            self._counts[limit] -= 1
+
     def label(self, handle: bytes) -> str:
         """What logs call an object: handles are secret."""
         entry = self._objects.get(handle)
@@ -98,11 +118,14 @@ class Session:
         return entry.thing
 
     def release(self, handles: Iterable[bytes]) -> None:
-        """Lets objects go; unknown handles are passed over."""
+        """Lets objects go; unknown handles are passed over. One with a method `close` is closed."""
+        gone = []
         with self._lock:
             for handle in handles:
                 if entry := self._objects.pop(handle, None):
                     self._counts[entry.limit] -= 1
+                    gone.append(entry)
+        _close(gone)
 
     def forget(self, listener: Callable[[str], None]) -> None:
         """Takes a listener back."""
@@ -125,10 +148,19 @@ class Session:
                 return
             self.closed, self._why = True, why
             event("session-ended", session=self.name, why=why, objects=len(self._objects))
-            self._objects.clear()
+            gone, self._objects = list(self._objects.values()), {}
             listeners, self._listeners = self._listeners, []
+        _close(gone)
+        self.shared.close()
         for listener in listeners:
             listener(why)
+
+
+def _close(gone: Iterable[_Entry]) -> None:
+    """Closes those that have something to close, each exactly once: an object has one handle."""
+    for entry in gone:
+        if (close := getattr(entry.thing, "close", None)) is not None:
+            close()
 
 
 def session_lost() -> HalError:

@@ -34,6 +34,16 @@ class ResponseStream(Generic[M]):
                 self._raw_send(message)
             return not self._ended and self._context.is_active()
 
+    def answer(self, message: M) -> None:
+        """Sends the one message of a call and ends it; does nothing when it has ended."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            if self._context.is_active():
+                self._raw_send(message)
+            self._raw_send(None)
+
     def end(self, error: HalError | None = None) -> None:
         """Ends the call, with an error or without; later ends do nothing."""
         with self._lock:

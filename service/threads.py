@@ -30,7 +30,7 @@ class CallPool(ThreadPoolExecutor):
 
     def __init__(self, limit: int, idle_s: float, name: str) -> None:
         super().__init__(limit, thread_name_prefix=name)
-        self._limit = limit
+        self.limit = limit
         self._idle_s = idle_s
         self._name = name
         self._work: deque[_Work] = deque()
@@ -52,7 +52,7 @@ class CallPool(ThreadPoolExecutor):
             self._work.append(_Work(future, lambda: fn(*args, **kwargs)))
             if self._idle >= len(self._work):
                 self._changed.notify()
-            elif len(self._alive) < self._limit:
+            elif len(self._alive) < self.limit:
                 self._grow()
         return future
 

@@ -8,11 +8,11 @@ may break them.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from driver.graph import Graph, OperationView, SubgraphView
 from driver.operations.shape import MAX_TENSOR_BYTES
-from nnhal.types import AnyArray, PerformanceInfo
+from nnhal.types import AnyArray, Extension, PerformanceInfo
 
 __all__ = [
     "API_VERSION",
@@ -23,6 +23,7 @@ __all__ = [
     "OperationView",
     "Output",
     "Run",
+    "Sections",
     "SubgraphView",
     "Support",
 ]
@@ -86,6 +87,21 @@ class Output(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """What a compiled subgraph keeps in the compilation cache.
+
+    Attributes:
+        model: what to run. Sealed: it comes back as it was, or not at all.
+        data: constants. Arrays of integers of 32 bits or more, and of booleans, are sealed as well. All others may come
+            back with other values, if somebody changed the file and its digest is not checked: wrong answers are all
+            that may follow from that. They keep dtype and shape.
+    """
+
+    model: bytes
+    data: tuple[AnyArray, ...] = ()
+
+
 class CompiledSubgraph(ABC):
     """A subgraph that is ready to run. Called from several threads at once."""
 
@@ -102,13 +118,20 @@ class CompiledSubgraph(ABC):
             HalError: the values make the execution fail.
         """
 
+    def save(self) -> Sections | None:
+        """What the compilation cache keeps for `Backend.load` (optional); None: compiling again is as good.
+
+        Called once at most, after the compilation and before the first execution.
+        """
+        return None
+
 
 class Backend(ABC):
     """A compute backend. Made once for each device; its methods are called from several threads at once."""
 
-    id: ClassVar[str]
+    id: str
     """Unique among backends."""
-    version: ClassVar[str]
+    version: str
     """Version of the backend itself; goes into the device's version string."""
 
     @abstractmethod
@@ -123,9 +146,31 @@ class Backend(ABC):
             HalError: it cannot be compiled.
         """
 
+    def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
+        """Makes a subgraph ready to run from what it saved (optional).
+
+        Args:
+            subgraph: as it was when it was compiled; its operations are only bound when somebody looks at them.
+            sections: from the same version of the same backend; the arrays are not to be written, nor kept beyond this
+                call if they can be helped: they hold the memory of all that was saved with them.
+            options: as it was compiled with.
+
+        Raises:
+            HalError: it cannot be loaded.
+        """
+        return self.compile(subgraph, options)
+
+    def fingerprint(self) -> str:
+        """What else `load` depends on: the version of an engine (optional)."""
+        return ""
+
     def capabilities(self) -> Mapping[str, bool]:
         """Named properties (optional)."""
         return {}
+
+    def extensions(self) -> Sequence[Extension]:
+        """Vendor extensions of which it takes operations (optional)."""
+        return ()
 
     def performance(self) -> PerformanceInfo:
         """Ratio to the CPU, lower is better (optional)."""

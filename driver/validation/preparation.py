@@ -53,6 +53,8 @@ def validate_hints(hints: Sequence[TokenValuePair], names: Sequence[ExtensionNam
     Raises:
         HalError: INVALID_ARGUMENT, V-EXT-01, -02, -04, -05, -06 or V-EXECARG-05.
     """
+    if not hints and not names:
+        return
     check_extension_names(names, "extension table of the hints")
     HINTS.check(hints, lambda: "the list of hints")
 

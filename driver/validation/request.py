@@ -13,8 +13,14 @@ from driver.validation import wire
 from driver.validation.argument import FITTING, NUMBERS, OMITTED, PLACED, ArgumentIn, ArgumentOf
 from driver.validation.pool import check_pools
 from driver.validation.rule import Rules
-from nnhal.types import Memory, Operand, Request, RequestArgument, type_name
+from nnhal.types import Memory, Operand, Request, RequestArgument, RequestMemoryPool, type_name
 
+Form = tuple[object, ...]
+"""What can be judged without its values: two requests of the same form are both valid, or neither is."""
+
+_FORMS_KEPT = 64
+_PARTS_KEPT = 256
+"""Arguments and pools of a request whose form is kept: clients must not fill the memory with forms."""
 _NAMES = {False: "input", True: "output"}
 
 
@@ -77,6 +83,62 @@ def validate_request(
         if not argument.has_no_value:
             operand = (outputs if is_output else inputs)[index]
             FITTING.check(ArgumentOf(argument, operand, is_output, fenced), partial(_place, is_output, index, operand))
+
+
+class ValidRequests:
+    """Requests of one model that were found valid: another one of the same form needs no second look. Thread safe.
+
+    Args:
+        inputs, outputs: operands behind the main subgraph's input and output indexes.
+    """
+
+    def __init__(self, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
+        self._inputs = inputs
+        self._outputs = outputs
+        self._forms: dict[Form, None] = {}
+
+    def hold(self, request: Request, *, fenced: bool = False) -> None:
+        """Judges a request; see `validate_request`.
+
+        Raises:
+            HalError: INVALID_ARGUMENT.
+        """
+        if len(request.inputs) + len(request.outputs) + len(request.pools) > _PARTS_KEPT:
+            validate_request(request, self._inputs, self._outputs, fenced=fenced)
+            return
+        form = (fenced, _form(request.inputs), _form(request.outputs), _pools_form(request.pools))
+        if form in self._forms:
+            return
+        validate_request(request, self._inputs, self._outputs, fenced=fenced)
+        if len(self._forms) >= _FORMS_KEPT:  # a client that never sends the same form twice must not fill the memory
+            self._forms.clear()
+        self._forms[form] = None
+
+
+def _form(arguments: Sequence[RequestArgument]) -> Form:
+    """All that rules read of arguments."""
+    # plain tuples: the generated hash of a dataclass costs as much as a rule
+    return tuple(
+        [
+            (a.has_no_value, (at := a.location).pool_index, at.offset, at.length, at.padding, a.dimensions)
+            for a in arguments
+        ]
+    )
+
+
+def _pools_form(pools: Sequence[RequestMemoryPool]) -> Form:
+    """All that rules read of pools: of a memory everything but its bytes, and which other pools are windows on it."""
+    if len(pools) > 1:
+        buffers = [id(pool.buffer) if isinstance(pool, Memory) else None for pool in pools]
+        return tuple([(buffers.index(b), _pool_form(pool)) for b, pool in zip(buffers, pools, strict=True)])
+    return tuple(map(_pool_form, pools))
+
+
+def _pool_form(pool: RequestMemoryPool) -> Form:
+    if isinstance(pool, Memory):
+        buffer = pool.buffer
+        return (pool.offset, pool.length, pool.prot, buffer.size, buffer.flags.writeable)
+    return (pool,)
 
 
 def _arguments(request: Request) -> list[tuple[bool, int, RequestArgument]]:

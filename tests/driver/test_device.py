@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -53,19 +52,19 @@ def chain(*types: int) -> Model:
 
 
 class Partial(CpuRef):
-    """Takes only the first two operations."""
+    """Takes only the first four operations."""
 
     id = "Partial"
 
     def supports(self, operation: OperationView) -> Support:
-        return Support() if operation.index < 2 else Support("only the first two", "ADD")
+        return Support() if operation.index < 4 else Support("only the first four", "ADD")
 
 
 class Broken(Backend):
     """Promises everything and compiles nothing."""
 
-    id: ClassVar[str] = "Broken"
-    version: ClassVar[str] = "1"
+    id = "Broken"
+    version = "1"
 
     def supports(self, operation: OperationView) -> Support:
         return Support()
@@ -99,18 +98,18 @@ def test_supported_operations_of_an_invalid_model() -> None:
 
 
 def test_operations_go_to_the_first_backend_that_takes_them(mixed: Device) -> None:
-    outcome = prepare(chain(Op.ADD, Op.ADD, Op.ADD, Op.ADD), mixed)
+    outcome = prepare(chain(*[Op.ADD] * 6), mixed)
     assert [(p.backend, p.operations) for p in outcome.placement.partitions] == [
-        ("Partial", (0, 1)),
-        ("CpuRef", (2, 3)),
+        ("Partial", (0, 1, 2, 3)),
+        ("CpuRef", (4, 5)),
     ]
-    third = outcome.placement.operations[2]
-    assert (third.backend, third.refusals[0].backend, third.refusals[0].reason) == (
+    fifth = outcome.placement.operations[4]
+    assert (fifth.backend, fifth.refusals[0].backend, fifth.refusals[0].reason) == (
         "CpuRef",
         "Partial",
-        "only the first two",
+        "only the first four",
     )
-    np.testing.assert_array_equal(execute(outcome, [A])[1][0], 5 * A)
+    np.testing.assert_array_equal(execute(outcome, [A])[1][0], 7 * A)
 
 
 def test_an_operation_that_nobody_takes_is_a_callback_error() -> None:

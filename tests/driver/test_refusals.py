@@ -8,11 +8,11 @@ import pytest
 from driver.backends import registry
 from driver.backends.per_operation import PerOperationBackend
 from driver.backends.reference.backend import CpuRef
-from driver.compilation import MAX_NESTING
 from driver.device import Device
 from driver.graph import MAX_RANK, graphs, read_outside, subgraph_view
 from driver.operations.call import Call
 from driver.operations.quantized_lstm import state_exponent
+from driver.placement import MAX_NESTING
 from nnhal.errors import HalError
 from nnhal.types import (
     DataLocation,

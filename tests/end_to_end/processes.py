@@ -1,6 +1,8 @@
 """What a process holds: memory, descriptors, threads; for counting leaks."""
 
 import contextlib
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,3 +40,32 @@ def memory(pid: int, key: str) -> int:
         if line.startswith(f"{key}:"):
             return int(line.split()[1]) * 1024
     raise KeyError(key)
+
+
+def bytes_held(pid: int) -> int:
+    """Memory of a process, each page once: its own, that of files that it maps, and that of its memory files."""
+    files = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has been closed meanwhile
+            if path.readlink().name.startswith("memfd:"):
+                found = path.stat()
+                files[found.st_ino] = found.st_blocks * 512
+    return memory(pid, "RssAnon") + memory(pid, "RssFile") + sum(files.values())
+
+
+@contextlib.contextmanager
+def peak(pid: int) -> Iterator[list[int]]:
+    """Looks at `bytes_held` every few milliseconds; gives the highest found so far."""
+    highest, ended = [0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.002):
+            highest[0] = max(highest[0], bytes_held(pid))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield highest
+    finally:
+        ended.set()
+        thread.join()

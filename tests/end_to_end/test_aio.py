@@ -54,7 +54,7 @@ async def test_what_a_device_says(device: nnhal.aio.Device) -> None:
     assert ((await device.type()).name, await device.interface_version(), await device.extensions()) == ("CPU", 4, ())
     assert "CpuRef" in await device.version()
     assert (await device.capabilities()).if_performance.exec_time > 0
-    assert [backend.id for backend in await device.backends()] == ["CpuRef"]
+    assert [backend.id for backend in await device.backends()] == ["CpuAcc", "CpuRef"]
     assert await device.supported_operations(ADD) == [True]
 
 
@@ -78,7 +78,7 @@ async def test_nobody_listens() -> None:
 async def test_names_and_timing(device: nnhal.aio.Device) -> None:
     prepared = await device.prepare(chain(3))
     assert (prepared.input_names, prepared.output_names) == (("x",), ("y",))
-    assert [operation.backend for operation in prepared.placement.operations] == ["CpuRef"] * 3
+    assert [operation.backend for operation in prepared.placement.operations] == ["CpuAcc"] * 3
     outputs = await prepared.execute({"x": [1, 2]}, measure_timing=True)
     np.testing.assert_array_equal(outputs["y"], [8, 16])
     assert 0 < outputs.timing.time_on_device_ns <= outputs.timing.time_in_driver_ns

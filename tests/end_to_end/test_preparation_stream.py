@@ -91,7 +91,7 @@ def test_success(raw: Raw) -> None:
     assert kinds(events) == ["launched", "notify"]
     notify = events[1].notify
     assert notify.status == enums_pb2.ERROR_STATUS_NONE
-    assert [o.backend for o in notify.placement.operations] == ["CpuRef"] * 9
+    assert [o.backend for o in notify.placement.operations] == ["CpuAcc"] * 9
     assert [list(o.dimensions) for o in notify.inputs] == [[1, 4, 4, 3]]
 
     image = np.random.default_rng(1).standard_normal((1, 4, 4, 3)).astype(np.float32)

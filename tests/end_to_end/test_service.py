@@ -15,7 +15,7 @@ import nnhal
 from nnhal.types import ErrorKind, ErrorStatus, Memory
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal.v1 import burst_pb2, burst_pb2_grpc, error_pb2, memory_pb2, session_pb2, types_pb2
+from nnhal.v1 import memory_pb2, session_pb2, types_pb2
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.conftest import Service, start, stop
 from tests.end_to_end.raw import chain, detail, execute_request, prepare_request, raw_session
@@ -29,7 +29,7 @@ def test_what_a_device_says(service: Service) -> None:
         assert (device.type.name, device.interface_version, device.extensions) == ("CPU", 4, ())
         assert "CpuRef" in device.version
         assert device.capabilities.if_performance.exec_time > 0
-        assert [backend.id for backend in device.backends()] == ["CpuRef"]
+        assert [backend.id for backend in device.backends()] == ["CpuAcc", "CpuRef"]
         assert device.supported_operations(ADD) == [True]
 
 
@@ -157,21 +157,6 @@ def test_too_many_inline_bytes_name_the_limit(service: Service) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             events.extend(raw.device.PrepareModel(prepare_request(raw, model)))
         assert (detail(caught.value).kind, detail(caught.value).limit) == (ErrorKind.LIMIT, "inline_bytes")
-
-
-def test_what_is_not_offered_says_so(service: Service) -> None:
-    with raw_session(service.target) as raw:
-        burst = burst_pb2_grpc.BurstStub(raw.channel)
-        for call in (
-            lambda: burst.ReleaseMemoryResource(burst_pb2.ReleaseMemoryResourceRequest()),
-            lambda: list(burst.Stream(iter([burst_pb2.BurstStreamRequest()]))),
-        ):
-            with pytest.raises(grpc.RpcError) as caught:
-                call()
-            assert isinstance(caught.value, grpc.Call)
-            assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
-            assert detail(caught.value).kind == error_pb2.ERROR_KIND_UNIMPLEMENTED
-            assert "Burst." in detail(caught.value).reason
 
 
 def test_grpc_deadlines_count_too(service: Service) -> None:

@@ -32,6 +32,8 @@ from nnhal.v1.enums_pb2 import DEVICE_TYPE_GPU, OPERAND_TYPE_TENSOR_FLOAT32
 
 FLOATS = types_pb2.Operand(type=OPERAND_TYPE_TENSOR_FLOAT32, dimensions=[0])
 LARGE = np.ones(20000, np.float32)
+TOO_LARGE = np.ones(600_000, np.float32)
+"""For a message; LARGE is only too large to be sent again and again."""
 READS = {"capabilities", "type", "version", "interface_version", "extensions", "backends"}
 
 
@@ -256,7 +258,7 @@ def test_what_was_uploaded_or_returned_is_let_go(flaky: tuple[Flaky, str]) -> No
         prepared = device.prepare(large()).result(10)
         _ = device.type
         assert servicer.held == {b"prepare 1"}
-        np.testing.assert_array_equal(prepared.execute([LARGE])[0], [0, 1])
+        np.testing.assert_array_equal(prepared.execute([TOO_LARGE])[0], [0, 1])
         device.supported_operations(large())
         servicer.failures = 9
         with pytest.raises(nnhal.DeadObjectError):
@@ -357,7 +359,7 @@ async def test_what_was_uploaded_or_returned_is_let_go_asynchronously(flaky: tup
         prepared = await device.prepare(large())
         await device.type()
         assert servicer.held == {b"prepare 1"}
-        np.testing.assert_array_equal((await prepared.execute([LARGE]))[0], [0, 1])
+        np.testing.assert_array_equal((await prepared.execute([TOO_LARGE]))[0], [0, 1])
         await device.supported_operations(large())
         servicer.failures = 9
         with pytest.raises(nnhal.DeadObjectError):

@@ -48,6 +48,12 @@ def test_large_pools_are_uploaded_each_once() -> None:
     assert pools.to_upload([small, large, ReturnedPool(), window, large]) == [large]
 
 
+def test_what_is_sent_once_travels_inside_the_message_while_there_is_room() -> None:
+    large, larger = pool(1024 * KIB), pool(1024 * KIB + 1)
+    assert pools.to_upload([large], lasting=False) == []
+    assert pools.to_upload([large, larger], lasting=False) == [larger]
+
+
 def test_what_one_message_cannot_hold_is_uploaded() -> None:
     medium = [pool(60 * KIB) for _ in range(40)]
     first = pools.MESSAGE_BYTES // (60 * KIB)
@@ -60,7 +66,7 @@ def test_what_one_message_cannot_hold_is_uploaded() -> None:
 
 def test_messages_of_pools() -> None:
     here, there = Memory.of(b"abc"), Memory.of(b"def")
-    send = pools.sender({there: b"handle"})
+    send = pools.sender({there: pools.uploaded_memory(b"handle")})
     assert send(here) == wire.inline_memory(here)
     assert send(there).mapped.memory == b"handle"
     assert send(there).WhichOneof("memory") == "mapped"

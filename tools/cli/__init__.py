@@ -6,7 +6,7 @@ others reach one through the contract.
 
 import typer
 
-from tools.cli import compare, conformance, demo, explain, info, run, serve
+from tools.cli import backends, cache, compare, conformance, demo, explain, info, run, serve
 
 app = typer.Typer(
     name="nnhal",
@@ -18,6 +18,9 @@ app = typer.Typer(
 )
 for command in (serve.serve, info.info, run.run, explain.explain, compare.compare, demo.demo, conformance.conformance):
     app.command()(command)
+app.command()(backends.new_backend)
+app.add_typer(backends.backends, name="backends")
+app.add_typer(cache.cache, name="cache")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from enum import StrEnum
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
@@ -30,6 +31,10 @@ def serve(
     backends: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Backends in order of preference, with commas between them.")
     ] = None,
+    dynamic_backends_path: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDERS", help="Folders with backends to load, absolute, with colons between them."),
+    ] = None,
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Allow addresses that other machines can reach, without TLS.")
     ] = None,
@@ -39,6 +44,17 @@ def serve(
     ] = None,
     limit: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Change a limit of docs/limits.md. May be repeated.")
+    ] = None,
+    cache_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where prepared models are kept. Default: ~/.cache/nnhal.")
+    ] = None,
+    cache_bytes: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="What all kept models may have together.")
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep no prepared models.")] = False,
+    cache_key_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="32 secret bytes that seal kept models; not the directory's own."),
     ] = None,
     embedded: Annotated[
         int | None,
@@ -53,8 +69,9 @@ def serve(
     """Run a service until SIGINT or SIGTERM.
 
     Prints `listening on ADDR` for each address as soon as it takes calls. What no option says comes from NNHAL_LISTEN,
-    NNHAL_BACKENDS, NNHAL_DEVICES (JSON lists), NNHAL_LIMITS (a JSON object) and NNHAL_INSECURE; else it is
-    127.0.0.1:50051, CpuRef, nnhal and the defaults of docs/limits.md.
+    NNHAL_BACKENDS, NNHAL_DEVICES (JSON lists), NNHAL_LIMITS (a JSON object), NNHAL_DYNAMIC_BACKENDS_PATH,
+    NNHAL_CACHE_DIR, NNHAL_CACHE_BYTES, NNHAL_CACHE_KEY_FILE and NNHAL_INSECURE; else it is 127.0.0.1:50051, CpuAcc and
+    CpuRef, nnhal, the defaults of docs/limits.md and a cache of 4 GiB.
     """
     # Executions run side by side, one for each core: a BLAS that takes all cores for each gets in their way. It reads
     # this when numpy is imported, so it stands before the imports.
@@ -66,9 +83,13 @@ def serve(
     options = {
         "listen": listen,
         "backends": backends.split(",") if backends is not None else None,
+        "dynamic_backends_path": dynamic_backends_path,
         "insecure": insecure,
         "devices": device,
         "limits": limit and dict(map(_limit, limit)),
+        "cache_dir": cache_dir,
+        "cache_bytes": 0 if no_cache else cache_bytes,
+        "cache_key_file": cache_key_file,
     }
     with _private_folder() if embedded is not None else nullcontext() as folder:
         if folder is not None:

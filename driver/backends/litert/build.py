@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from driver.backends.api import SubgraphView
-from driver.backends.litert.known import KnownCall, Refused, Shapes, inferred, statics
+from driver.backends.litert.known import KnownCall, Refused, Shapes, Statics, inferred, statics
 from driver.backends.litert.limits import hold_scales, hold_shapes
 from driver.backends.litert.lowering import CONVERTERS, Lowering, Network
 from driver.backends.litert.writer import ModelFile
@@ -13,7 +13,7 @@ from driver.operations import SHAPE_RULES
 from driver.operations.call import Shape
 from driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal.errors import HalError
-from nnhal.types import OperandLifeTime, operation_name
+from nnhal.types import OperandLifeTime, byte_size, operation_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,10 @@ def build(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) ->
     found = {index: value.shape for index, value in graph.constants.items()}
     found.update(zip(subgraph.inputs, shapes, strict=True))
     network = Network(graph.constants, found)
+    known = statics(graph)
+    usual = all(known.shapes.get(i) == shape for i, shape in zip(subgraph.inputs, shapes, strict=True))
     for view in subgraph.operations:
-        call, made = _call(view, found, tensor_bytes)
+        call, made = (_followed(view, known, tensor_bytes) if usual else None) or _call(view, found, tensor_bytes)
         found.update(zip(view.operation.outputs, made, strict=True))
         _convert(network, call)
     outputs = [network.tensors[o] for o in subgraph.outputs]
@@ -81,6 +83,16 @@ def build(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) ->
     file = network.writer.write([i for i in read if i is not None], outputs)
     places = tuple((tensor, found[o]) for tensor, o in zip(outputs, subgraph.outputs, strict=True))
     return Built(file, tuple(read), places, tuple(network.writer.operators))
+
+
+def _followed(view: OperationView, known: Statics, tensor_bytes: int) -> tuple[KnownCall, list[Shape]] | None:
+    """What is known already; None where nothing is, or an output is larger than the device allows."""
+    call = known.calls.get(view.index)
+    if call is None:
+        return None
+    shapes = [known.shapes[o] for o in view.operation.outputs]
+    sizes = (byte_size(view.graph.operands[o].type, s) for o, s in zip(view.operation.outputs, shapes, strict=True))
+    return (call, shapes) if max(sizes) <= tensor_bytes else None
 
 
 def _call(view: OperationView, shapes: Shapes, tensor_bytes: int) -> tuple[KnownCall, list[Shape]]:

@@ -1,10 +1,15 @@
 """LiteRT itself: imported when the first backend is made, so that everything else works without it."""
 
+import ctypes
 import importlib
+import os
 from types import ModuleType
 from typing import Any
 
 from nnhal.types import AnyArray
+
+_LARGE = 32 * 2**20
+"""Bytes of a model from which it is worth while to give its memory back to the system at once."""
 
 
 class EngineMissingError(ImportError):
@@ -30,6 +35,15 @@ def available() -> None:
     schema()
 
 
+def version() -> str:
+    """The engine's own version.
+
+    Raises:
+        EngineMissingError: the package is not installed.
+    """
+    return str(_package().__version__)
+
+
 class Interpreter:
     """One interpreter of a model; serves one call at a time.
 
@@ -43,8 +57,13 @@ class Interpreter:
 
     def __init__(self, path: str, threads: int) -> None:
         self.threads = threads
-        self._engine: Any = _module("interpreter").Interpreter(model_path=path, num_threads=threads)
-        self._engine.allocate_tensors()
+        self._large = os.path.getsize(path) >= _LARGE
+        self._engine: Any = None
+        try:
+            self._engine = _module("interpreter").Interpreter(model_path=path, num_threads=threads)
+            self._engine.allocate_tensors()
+        except ValueError as error:  # what the engine's own binding makes of some refusals
+            raise RuntimeError(str(error)) from error
 
     def view(self, tensor: int) -> AnyArray:
         """The engine's memory of a tensor. It must not be held during a call of `invoke`."""
@@ -58,6 +77,17 @@ class Interpreter:
             RuntimeError: an operator failed.
         """
         self._engine.invoke()
+
+    def __del__(self) -> None:
+        # the engine packs weights into memory of its own: as much again as the model, which malloc would keep
+        if getattr(self, "_large", False):
+            self._engine = None
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def _package() -> ModuleType:
+    _module("interpreter")
+    return importlib.import_module("ai_edge_litert")
 
 
 def _module(name: str) -> ModuleType:

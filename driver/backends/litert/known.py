@@ -6,7 +6,6 @@ is known. Shapes and refusals of `CpuRef` are thereby those of this backend as w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -98,14 +97,11 @@ class Statics:
     calls: Mapping[int, KnownCall]
 
 
-_STATICS: WeakKeyDictionary[Graph, Statics] = WeakKeyDictionary()
-
-
 def statics(graph: Graph) -> Statics:
     """What is known of a graph's shapes, worked out once."""
-    found = _STATICS.get(graph)
-    if found is None:
-        found = _STATICS[graph] = _statics(graph)
+    found = graph.notes.get(statics)
+    if not isinstance(found, Statics):
+        found = graph.notes[statics] = _statics(graph)
     return found
 
 

@@ -3,10 +3,11 @@
 from math import prod
 
 from driver.backends.litert.known import KnownCall, Refused, Shapes
-from driver.graph import MAX_RANK
 from nnhal.types import Operand, OperandType, OperationType, SymmPerChannelQuantParams
 
 _USUAL_RANK = 4
+_HIGHEST_RANK = 8
+"""The engine's RESHAPE takes no more."""
 _RANKS = {
     OperationType.LOG_SOFTMAX: 5,
     **dict.fromkeys(
@@ -29,7 +30,7 @@ _RANKS = {
             OperationType.SQRT,
             OperationType.SQUEEZE,
         ),
-        MAX_RANK,
+        _HIGHEST_RANK,
     ),
 }
 """Highest rank of the arguments of operations that take more than the usual one: they go element by element."""

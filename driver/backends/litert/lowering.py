@@ -90,7 +90,7 @@ class Network:
             if value is None:
                 self.tensors[index] = self.writer.tensor(spec, self.shapes[index])
             else:
-                self.tensors[index] = self.writer.constant(spec, value.shape, lambda: value)
+                self.tensors[index] = self.writer.constant(spec, value.shape, value)
         return self.tensors[index]
 
     def floats(self, index: int, operand: Operand) -> int:
@@ -225,7 +225,7 @@ class Lowering:
         """A constant."""
         dtype = {"INT32": np.int32, "FLOAT32": np.float32, "UINT8": np.uint8, "INT8": np.int8}[spec.type]
         array = np.asarray(value, dtype)
-        return self.writer.constant(spec, array.shape, lambda: array)
+        return self.writer.constant(spec, array.shape, array)
 
     # ---- Operators ----------------------------------------------------------------------------------------
 

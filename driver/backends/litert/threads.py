@@ -20,27 +20,28 @@ class ThreadChoice:
 
     Attributes:
         wanted: threads for the next call.
+        open: whether calls are still timed.
     """
 
     def __init__(self, most: int) -> None:
         self.wanted = 1
         self._most = most
         self._seconds: dict[int, list[float]] = {1: [], most: []}
-        self._open = most > 1
+        self.open = most > 1
 
     def note(self, threads: int, seconds: float) -> None:
         """Takes down how long a call took."""
-        if not self._open:
+        if not self.open:
             return
         timed = self._seconds[threads]
         timed.append(seconds)
         if len(timed) < _CALLS:
             return
         if threads == 1 and self.wanted == 1:
-            self._open = min(timed) > _WORTH_IT
-            self.wanted = self._most if self._open else 1
+            self.open = min(timed) > _WORTH_IT
+            self.wanted = self._most if self.open else 1
         elif threads == self._most:
-            self._open = False
+            self.open = False
             self.wanted = self._most if min(timed) < _GAIN * min(self._seconds[1]) else 1
 
 

@@ -97,4 +97,4 @@ def _bias(lower: Lowering, weights: Spec) -> int:
         lower.copy(lower.input("bias"), made)
         return made
     value = lower.network.constants[lower.position["bias"]]
-    return lower.writer.constant(spec, value.shape, lambda: value)
+    return lower.writer.constant(spec, value.shape, value)

@@ -64,9 +64,9 @@ def shapes(draw: Draw, low: int = 1, high: int = 4, longest: int = 5) -> tuple[i
     return tuple(draw(st.lists(st.integers(1, longest), min_size=low, max_size=high)))
 
 
-def deep(draw: Draw) -> tuple[int, ...]:
+def deep(draw: Draw, high: int = 8) -> tuple[int, ...]:
     """The shape of a tensor that an operation takes element by element, of whatever rank."""
-    return shapes(draw, 1, 8, 2) if draw(st.booleans()) else shapes(draw)
+    return shapes(draw, 1, high, 2) if draw(st.booleans()) else shapes(draw)
 
 
 def any_of(draw: Draw, *types: T) -> T:
@@ -443,7 +443,7 @@ def squeeze(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.EXPAND_DIMS)
 def expand_dims(draw: Draw, type_: Op) -> Case:
-    x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), deep(draw))
+    x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), deep(draw, 7))
     rank = len(x.dimensions)
     return Case(type_, [value(draw, x), int32(draw(st.integers(-rank - 1, rank)))], [moved(draw, x)])
 

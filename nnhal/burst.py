@@ -1,0 +1,350 @@
+"""Bursts: a rapid sequence of executions of one prepared model, over a line of its own.
+
+with prepared.burst() as burst:
+    outputs = burst.execute([image])  # one after another
+    futures = [burst.submit([image]) for image in images]  # or several on their way; answered in order
+    weights = burst.keep(weights)  # an input that stays the same is sent once
+    outputs = burst.execute([image, weights])
+
+The line is one gRPC stream; on the same machine it is a socket, and tensors lie in shared memory (`nnhal.lines`).
+"""
+
+import contextlib
+import itertools
+import threading
+import time
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from nnhal import wire
+from nnhal.enums import ErrorStatus
+from nnhal.errors import HalError, general_failure
+from nnhal.tensors import Ends, Inputs, Outputs
+from nnhal.types import AnyArray, Memory
+from nnhal.v1 import burst_pb2, types_pb2
+
+KEPT_TEMPLATES = 8
+"""Sets of input shapes for which a message is kept that has all but the values."""
+
+READER_IDLE_S = 1.0
+"""How long the thread that reads the answers of `submit` waits for more."""
+
+Arrays = Sequence[AnyArray | None]
+F = TypeVar("F")
+
+
+class Kept:
+    """Inputs that stay the same, by identifier. An array is known by itself, not by its value."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._kept: dict[int, tuple[int, AnyArray]] = {}
+
+    def add(self, array: AnyArray) -> AnyArray:
+        """A read-only copy that is kept from its first use on."""
+        kept = np.array(array, order="C")
+        kept.flags.writeable = False
+        self._kept[id(kept)] = (next(self._numbers), kept)
+        return kept
+
+    def remove(self, array: AnyArray) -> int:
+        """Gives the identifier of an array that is no longer kept; -1 if it was not."""
+        return self._kept.pop(id(array), (-1, array))[0]
+
+    def identifier(self, array: AnyArray | None) -> int:
+        """The identifier of an array; -1 if it is not kept."""
+        return self._kept[id(array)][0] if id(array) in self._kept else -1
+
+
+class Messages:
+    """What a burst sends, as messages. Not thread safe."""
+
+    def __init__(self, ends: Ends, session: bytes, burst: bytes) -> None:
+        self.kept = Kept()
+        self._ends = ends
+        self._session = session
+        self._burst = burst
+        self._known: set[int] = set()
+        self._templates: OrderedDict[tuple[object, ...], burst_pb2.BurstStreamRequest] = OrderedDict()
+
+    def pools(self, arrays: Arrays) -> list[Memory | None]:
+        """The pools of the inputs that are given; None where the service has the bytes already."""
+        return [
+            None if self.kept.identifier(array) in self._known else Memory.of(array)
+            for array in arrays
+            if array is not None
+        ]
+
+    def execute(
+        self,
+        arrays: Arrays,
+        pools: Sequence[Memory | None],
+        elsewhere: Mapping[Memory, types_pb2.Memory],
+        deadline: float | None,
+        measure_timing: bool,
+    ) -> burst_pb2.BurstStreamRequest:
+        """The message of an execution. `elsewhere`: messages of the pools that are too large for it."""
+        # a message keeps the memory of every value that a field ever had: only a new one takes the bytes
+        message = burst_pb2.BurstStreamRequest()
+        message.CopyFrom(self._template(arrays))
+        call = message.execute
+        for pool, memory in zip(call.request.pools, pools, strict=False):  # the last is the outputs'
+            if memory in elsewhere:
+                assert memory is not None
+                pool.pool.CopyFrom(elsewhere[memory])
+            elif memory is not None:
+                pool.pool.inline = memory.view.tobytes()
+        identifiers = [self.kept.identifier(array) for array in arrays if array is not None]
+        self._known.update(identifier for identifier in identifiers if identifier >= 0)
+        call.memory_identifier_tokens.extend([*identifiers, -1])
+        call.measure_timing = measure_timing
+        if deadline is not None:
+            call.deadline_ns = int(deadline * 1e9)
+        return message
+
+    def release(self, identifier: int) -> burst_pb2.BurstStreamRequest:
+        """The message that forgets a kept input."""
+        self._known.discard(identifier)
+        return burst_pb2.BurstStreamRequest(
+            release=burst_pb2.ReleaseMemoryResourceRequest(
+                session=self._session, burst=self._burst, memory_identifier_token=identifier
+            )
+        )
+
+    def failed(self, arrays: Arrays) -> None:
+        """An execution failed: perhaps the service never saw the bytes of what it was to keep."""
+        self._known.difference_update(map(self.kept.identifier, arrays))
+
+    def _template(self, arrays: Arrays) -> burst_pb2.BurstStreamRequest:
+        key = tuple(None if array is None else array.shape for array in arrays)
+        if key not in self._templates:
+            self._templates[key] = burst_pb2.BurstStreamRequest(
+                execute=burst_pb2.BurstExecuteRequest(
+                    session=self._session,
+                    burst=self._burst,
+                    request=wire.request_message(self._ends.request_of(arrays), _empty),
+                )
+            )
+            if len(self._templates) > KEPT_TEMPLATES:
+                self._templates.popitem(last=False)
+        self._templates.move_to_end(key)
+        return self._templates[key]
+
+
+def _empty(pool: Memory) -> types_pb2.Memory:
+    return types_pb2.Memory()
+
+
+def answered(response: burst_pb2.BurstStreamResponse) -> types_pb2.ExecutionResult:
+    """The result in an answer.
+
+    Raises:
+        HalError: the execution failed.
+    """
+    if response.HasField("error"):
+        detail = response.error
+        raise HalError(detail.status, detail.reason, rule=detail.rule, kind=detail.kind, limit=detail.limit)
+    return response.result
+
+
+@dataclass(eq=False)
+class Waiting(Generic[F]):
+    """An execution that is on its way. `handles`: Memory objects that it uses."""
+
+    arrays: Arrays
+    future: F
+    handles: list[bytes] = field(default_factory=list)
+
+
+Sent = Waiting[Future[Outputs]]
+
+
+class Line(Protocol):
+    """What carries the executions of a burst; used by one thread at a time on either side."""
+
+    depth: int
+    """How many executions may be on their way."""
+    kept: Kept
+
+    def send(self, sent: Sent, deadline: float | None, measure_timing: bool) -> None:
+        """Sends an execution.
+
+        Raises:
+            LineBroken: nothing can be sent any more.
+            HalError: the service takes no more memory.
+        """
+        ...
+
+    def release(self, identifier: int) -> Sent | None:
+        """Forgets a kept input; gives what is to be waited for, if there is an answer."""
+        ...
+
+    def receive(self, sent: Sent) -> Outputs:
+        """Waits for the next answer, which belongs to the execution sent longest ago.
+
+        Raises:
+            LineBroken: no answer will ever come.
+            HalError: the execution failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends it."""
+        ...
+
+
+class LineBroken(Exception):
+    """A line that answers no more. `error`: what its executions end with."""
+
+    def __init__(self, error: HalError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Burst:
+    """A burst. Thread safe. Close it, or use it as a context manager; what is on its way is waited for."""
+
+    def __init__(self, line: Line, ends: Ends) -> None:
+        self._line = line
+        self._ends = ends
+        self._sending = threading.Lock()
+        self._receiving = threading.Lock()
+        self._waiting: deque[Sent] = deque()
+        self._arrived = threading.Condition()
+        self._reader: threading.Thread | None = None
+        self._broken: HalError | None = None
+        self._finalizer = weakref.finalize(self, line.close)
+        self._finalizer.atexit = False
+
+    def execute(self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False) -> Outputs:
+        """Runs the model and waits; arguments, result and errors as those of `PreparedModel.execute`."""
+        future = self._send(inputs, deadline, measure_timing)
+        while not future.done():
+            self._advance(future)
+        return future.result()
+
+    def submit(
+        self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False
+    ) -> "Future[Outputs]":
+        """Sends an execution and does not wait for it, unless too many are on their way. Inputs may change at once.
+
+        Returns:
+            a future of the outputs. Executions run in the order in which they were sent.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an input does not fit; or the burst has been closed.
+        """
+        future = self._send(inputs, deadline, measure_timing)
+        with self._arrived:
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._read, name="nnhal-burst", daemon=True)
+                self._reader.start()
+            self._arrived.notify()
+        return future
+
+    def keep(self, array: AnyArray) -> AnyArray:
+        """A read-only copy of an input; given as it is, its bytes travel with its first use alone."""
+        with self._sending:
+            return self._line.kept.add(array)
+
+    def release(self, array: AnyArray) -> None:
+        """Forgets an array of `keep`."""
+        with self._sending:
+            identifier = self._line.kept.remove(array)
+            if identifier >= 0 and self._broken is None and (sent := self._line.release(identifier)) is not None:
+                self._waiting.append(sent)
+
+    def _send(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> "Future[Outputs]":
+        arrays = self._ends.arrays(inputs)
+        sent: Sent = Waiting(arrays, Future())
+        while (before := self._sent(sent, deadline, measure_timing)) is not None:
+            self._advance(before)
+        return sent.future
+
+    def _sent(self, sent: Sent, deadline: float | None, measure_timing: bool) -> "Future[Outputs] | None":
+        """Sends an execution; or, where too many are on their way, gives the one that is to be waited for."""
+        try:
+            with self._sending:
+                if self._broken is not None:
+                    raise self._broken.with_traceback(None)
+                if len(self._waiting) >= self._line.depth:
+                    return self._waiting[0].future
+                self._line.send(sent, deadline, measure_timing)
+                self._waiting.append(sent)
+                return None
+        except LineBroken as error:
+            self._break(error.error)
+            raise error.error from None
+
+    def _advance(self, until: "Future[Outputs]") -> None:
+        """Takes the next answer, unless another thread has brought what is waited for."""
+        with self._receiving:
+            if until.done():
+                return
+            sent = self._waiting[0]
+            outputs, failed = None, None
+            try:
+                outputs = self._line.receive(sent)
+            except LineBroken as error:
+                self._break(error.error)
+                return
+            except HalError as error:
+                failed = error
+            except BaseException:
+                # which answer comes next cannot be known any more
+                self._break(general_failure("the burst was interrupted"))
+                raise
+            self._waiting.popleft()
+            _settle(sent.future, outputs, failed)
+
+    def _break(self, error: HalError) -> None:
+        with self._sending:
+            self._broken = self._broken or error
+            while self._waiting:
+                _settle(self._waiting.popleft().future, None, error)
+        self._finalizer()
+
+    def _read(self) -> None:
+        """Reads the answers of `submit`, for as long as there are any."""
+        end = time.monotonic() + READER_IDLE_S
+        while True:
+            with contextlib.suppress(IndexError):
+                while True:
+                    self._advance(self._waiting[0].future)
+                    end = time.monotonic() + READER_IDLE_S
+            with self._arrived:
+                if self._waiting:
+                    continue
+                if self._broken is not None or not self._arrived.wait(end - time.monotonic()):
+                    self._reader = None
+                    return
+
+    def close(self) -> None:
+        """Waits for what is on its way, then ends the line. A second call does nothing."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._advance(self._waiting[0].future)
+        self._break(HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the burst has been closed"))
+
+    def __enter__(self) -> "Burst":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _settle(future: "Future[Outputs]", outputs: Outputs | None, error: HalError | None) -> None:
+    """Ends a future, unless it was cancelled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        assert outputs is not None
+        future.set_result(outputs)

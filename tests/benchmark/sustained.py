@@ -1,0 +1,105 @@
+"""Two clients at once with SUSTAINED_SPEED on MobileNet v2: how well they share two cores.
+
+`python -m tests.benchmark.sustained` compares, round by round, two clients of the driver in this process with one; and
+two clients of a service with two of a bare gRPC server, of the same kind and around the same engine, which passes raw
+bytes and checks nothing. Both servers are processes of their own.
+"""
+
+import queue
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+import nnhal
+import nnhal.tflite
+from driver.backends import registry
+from driver.device import Device, Outcome
+from nnhal.types import (
+    DataLocation,
+    ExecutionPreference,
+    Memory,
+    PrepareModelConfig,
+    Request,
+    RequestArgument,
+    ReturnedPool,
+)
+from tests.benchmark.figures import Figure, model, show
+from tests.end_to_end.conftest import start, stop
+from tools.benchmark.server_kinds import PAYLOADS, Call, bare_unary, calls_per_second, server_process
+
+IN_PROCESS = 1.8
+"""Times the throughput of one client that two must reach on two cores."""
+OVER_GRPC = 0.9
+"""Of a bare server's throughput that a service must reach."""
+
+_CLIENTS = 2
+_ROUNDS = 9
+_WINDOW_S = 1.0
+_MODEL = "mobilenet_v2_1.0_224_quant"
+_PAYLOAD = next(payload for payload in PAYLOADS if payload.name == "mobilenet v2")
+
+
+def in_process() -> Figure:
+    """Two threads that call the driver, against one."""
+    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    device = Device("bench", registry.create(["CpuAcc", "CpuRef"]))
+    config = PrepareModelConfig(ExecutionPreference.SUSTAINED_SPEED)
+    device.prepare_model(nnhal.tflite.load(model(_MODEL)), outcomes.put, config)
+    prepared = outcomes.get(timeout=60).prepared_model
+    assert prepared is not None
+    data = _PAYLOAD.example()
+    given = RequestArgument(False, DataLocation(0, 0, len(data)))
+    request = Request((given,), (RequestArgument(False, DataLocation(1)),), (Memory.of(data), ReturnedPool()))
+
+    def call() -> bytes:
+        (output,) = prepared.execute_synchronously(request).returned
+        assert output is not None
+        return output.tobytes()
+
+    rates = [[calls_per_second([call] * count, _WINDOW_S) for count in (_CLIENTS, 1)] for _ in range(_ROUNDS + 1)][1:]
+    device.close()
+    return Figure("two clients in process against one", [two / one for two, one in rates], "x", IN_PROCESS, True)
+
+
+def over_grpc() -> Figure:
+    """Two clients of a service, against two of a bare server."""
+    with ExitStack() as stack:
+        ours = stack.enter_context(clients())
+        theirs = stack.enter_context(bare_clients())
+        rates = [[calls_per_second(calls, _WINDOW_S) for calls in (ours, theirs)] for _ in range(_ROUNDS + 1)][1:]
+    name = "two clients over gRPC against two of a bare server"
+    return Figure(name, [a / b for a, b in rates], "x", OVER_GRPC, True)
+
+
+@contextmanager
+def clients() -> Iterator[list[Call]]:
+    """Calls of a service, each on a connection of its own."""
+    image = np.frombuffer(_PAYLOAD.example(), _PAYLOAD.dtype).reshape(_PAYLOAD.input_shape)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        service = start(Path(folder))
+        stack.callback(stop, service)
+        calls: list[Call] = []
+        for _ in range(_CLIENTS):
+            device = stack.enter_context(nnhal.connect(service.target))
+            source = nnhal.tflite.load(model(_MODEL))
+            prepared = device.prepare(source, preference=ExecutionPreference.SUSTAINED_SPEED).result(60)
+            calls.append(lambda prepared=prepared: prepared.execute([image])[0].tobytes())  # type: ignore[misc]
+        yield calls
+
+
+@contextmanager
+def bare_clients() -> Iterator[list[Call]]:
+    """Calls of a bare server, each on a connection of its own."""
+    # gRPC would give both channels one connection
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    with server_process("bare threads", "127.0.0.1:0") as target, ExitStack() as stack:
+        channels = [stack.enter_context(grpc.insecure_channel(target, own)) for _ in range(_CLIENTS)]
+        yield [stack.enter_context(bare_unary(channel, _PAYLOAD)) for channel in channels]
+
+
+if __name__ == "__main__":
+    show("CpuAcc, SUSTAINED_SPEED, MobileNet v2", lambda: [in_process(), over_grpc()])
