@@ -35,7 +35,12 @@ contract: $(DEV) ## Compare the contract with the last release
 
 bench: $(DEV) ## Measure
 	$(BIN)/python -m tools.benchmark.server_kinds --quick
+	$(BIN)/python -m tools.benchmark.paths --quick
 	$(BIN)/python -m tests.benchmark.cpu_ref
+	$(BIN)/python -m tests.benchmark.cpu_acc
+	$(BIN)/python -m tests.benchmark.sustained
+	$(BIN)/python -m tests.benchmark.preparing
+	$(BIN)/python -m tests.benchmark.partition_cost
 
 native: ## Build the example of a native backend into build/native
 	@mkdir -p build/native

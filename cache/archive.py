@@ -131,11 +131,9 @@ def _about(name: str, file: IO[bytes]) -> About:
 def _copy(file: IO[bytes], descriptor: int, size: int, name: str) -> None:
     """Exactly `size` bytes, and no more."""
     left = size
-    while chunk := file.read(min(left, _CHUNK) or 1):
+    while chunk := file.read(min(left, _CHUNK)):
         left -= len(chunk)
-        if left < 0:
-            break
         while chunk:
             chunk = chunk[os.write(descriptor, chunk) :]
-    if left:
+    if left or file.read(1):
         raise ArchiveError(f"{name} does not have the {size} bytes that its description says")

@@ -76,14 +76,36 @@ class EntryInfo:
     generation: str
 
 
-def info_of(link: Path) -> EntryInfo:
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An entry as those see it who make room. `size`: bytes of both files; `used_at`: the last use, in nanoseconds."""
+
+    link: str
+    generation: str
+    size: int
+    used_at: int
+
+
+def placed(link: str, generations: str) -> Placed:
+    """What making room needs to know of an entry; cheap, for it is asked of all of them at each write.
+
+    Raises:
+        FileNotFoundError: it is gone, or has lost a file.
+    """
+    generation = os.path.basename(os.readlink(link))
+    folder = f"{generations}/{generation}/"
+    size = os.stat(folder + MODEL).st_size + os.stat(folder + DATA).st_size
+    return Placed(link, generation, size, os.stat(folder + USED).st_mtime_ns)
+
+
+def info_of(link: Path, generations: Path) -> EntryInfo:
     """What there is to know of an entry.
 
     Raises:
-        FileNotFoundError: it is gone.
+        FileNotFoundError: it is gone, or has lost a file.
     """
-    folder = link.resolve(strict=True)
-    used, model, data = ((folder / name).stat() for name in (USED, MODEL, DATA))
+    folder = generations / os.path.basename(os.readlink(link))
+    used, model, data = (os.stat(folder / name) for name in (USED, MODEL, DATA))
     identity = backends = ""
     with contextlib.suppress(ValueError):  # a damaged one is listed all the same, so that it can be cleared
         about = About.parse((folder / ABOUT).read_bytes())

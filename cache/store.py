@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cache.errors import CacheError, TooLargeError, explaining
-from cache.generation import ABOUT, DATA, MODEL, USED, WHY, About, EntryInfo, count_hit, info_of
+from cache.generation import ABOUT, DATA, MODEL, USED, WHY, About, EntryInfo, Placed, count_hit, info_of, placed
 from cache.layout import Layout, digest, sync_directory, try_lock, write_private
 
 __all__ = ["CacheError", "Counters", "Entry", "EntryInfo", "PendingEntry", "Store"]
@@ -196,7 +196,7 @@ class Store:
         if not self._there():
             return []
         with explaining(self.layout.root):
-            found = [info for link in self._links(identity) if (info := _info(link)) is not None]
+            found = list(self._infos(identity))
         return sorted(found, key=lambda info: info.last_used_at, reverse=True)
 
     def clear(self, identity: str | None, tokens: Iterable[bytes] = ()) -> int:
@@ -279,6 +279,11 @@ class Store:
             with contextlib.suppress(FileNotFoundError):
                 yield from sorted(owner.iterdir())
 
+    def _infos(self, identity: str | None) -> Iterator[EntryInfo]:
+        for link in self._links(identity):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, or not whole
+                yield info_of(link, self.layout.generations)
+
     def _remove(self, link: Path) -> None:
         """Under the lock. A generation that a kill spares is found by the next sweep."""
         generation = _generation(link)
@@ -298,22 +303,30 @@ class Store:
 
     def _make_room(self, newest: str) -> None:
         """Removes what was used least recently until the rest fits. Under the lock."""
-        entries = sorted(
-            (info for link in self._links(None) if (info := _info(link)) is not None),
-            key=lambda info: (info.generation != newest, -info.last_used_at),
-        )
+        entries = sorted(self._placed(), key=lambda entry: (entry.generation != newest, -entry.used_at))
         room = self.max_bytes
-        for count, info in enumerate(entries):
-            room -= info.size
-            if (room < 0 or count >= ENTRIES) and info.generation != newest:
-                self._remove(self.layout.entries / info.owner / info.token.hex())
+        for count, entry in enumerate(entries):
+            room -= entry.size
+            if (room < 0 or count >= ENTRIES) and entry.generation != newest:
+                self._remove(Path(entry.link))
                 self._count(evictions=1)
+
+    def _placed(self) -> Iterator[Placed]:
+        """All entries that are whole. Under the lock."""
+        for owner in os.listdir(self.layout.entries):
+            folder = f"{self.layout.entries}/{owner}/"
+            for token in os.listdir(folder):
+                with contextlib.suppress(
+                    FileNotFoundError
+                ):  # it has lost a file; the next one of its token replaces it
+                    yield placed(folder + token, str(self.layout.generations))
 
     def _sweep(self) -> int:
         """Under the lock, so that no link changes meanwhile."""
-        named = {_generation(link) for link in self._links(None)}
-        strays = [path for path in self.layout.generations.iterdir() if path.name not in named]
-        return sum(map(_remove_stray, strays))
+        strays = set(os.listdir(self.layout.generations))
+        for owner in os.scandir(self.layout.entries):
+            strays -= {os.path.basename(os.readlink(link)) for link in os.scandir(owner)}
+        return sum(_remove_stray(self.layout.generations / name) for name in strays)
 
     def _count(self, **more: int) -> None:
         with self._counting:
@@ -346,13 +359,6 @@ def _generation(link: Path) -> str | None:
     try:
         return Path(os.readlink(link)).name
     except FileNotFoundError:
-        return None
-
-
-def _info(link: Path) -> EntryInfo | None:
-    try:
-        return info_of(link)
-    except FileNotFoundError:  # removed meanwhile
         return None
 
 

@@ -1,13 +1,15 @@
 """What operations and partitions cost, roughly: enough to tell whether a partition pays for its boundary.
 
-The unit is what a plain backend needs for one element or one multiply-add more than an accelerated one: about 0.25 ns.
-The constants compare CpuRef with CpuAcc on a machine with 2 cores (x86-64, LiteRT 2.3.0, one thread each);
-`python -m tests.benchmark.partition_cost` measures them again:
+The unit is what a multiply-add costs a plain backend more than an accelerated one: about 0.25 ns. The constants compare
+CpuRef with CpuAcc on a machine with 2 cores (x86-64, LiteRT 2.3.0, one thread each, float32; otherwise idle):
+`python -m tests.benchmark.partition_cost` measures them again, `tests.benchmark.cpu_ref` the unit.
 
 - An operation costs CpuRef 8 µs however small it is; in a partition of CpuAcc a small one costs next to nothing.
 - One more partition costs 12 µs an execution: 9 on CpuAcc, 3 for the partition of CpuRef that it cuts in two.
 - Preparing it takes 0.4 ms, and a file. Spread over 30 executions that is 13 µs more.
 - A value that crosses a boundary is copied: 0.1 ns an element.
+- An element counts as a multiply-add. A sum costs a quarter of that and a softmax more; in doubt an operation stays
+  where it is, because a boundary too many costs less than an operation on the wrong side.
 """
 
 from collections.abc import Callable, Mapping, Sequence

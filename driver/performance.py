@@ -6,6 +6,7 @@ takes them from there. A file that cannot be used is measured anew and replaced.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
@@ -180,15 +181,17 @@ def _capabilities(figures: Figures) -> Capabilities:
 
 
 def _read(path: Path, key: Mapping[str, str]) -> Figures | None:
-    """The figures of a file; None where there is none, or it is not ours, not whole or of something else.
+    """The figures of a file; None where there is none, or it is a link, not ours, not whole or of something else.
 
     Raises:
         OSError: it cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        raise
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -199,7 +202,7 @@ def _read(path: Path, key: Mapping[str, str]) -> Figures | None:
         if kept["key"] != key or kept["figures"].keys() != WORKLOADS.keys():
             return None
         return {group: _info(figures) for group, figures in kept["figures"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         _log.warning("%s is damaged (%s) and made anew", path, error)
         return None
 

@@ -7,7 +7,7 @@ async with prepared.burst() as burst:
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Protocol
 
 import grpc
@@ -59,7 +59,8 @@ class StreamLine:
         self._waiting: deque[Sent] = deque()
         self._broken: HalError | None = None
         self._messages = Messages(ends, connection.session, burst)
-        self._call = connection.burst.Stream()
+        self._outbox: asyncio.Queue[burst_pb2.BurstStreamRequest] = asyncio.Queue()
+        self._call = connection.burst.Stream(self._requests())
         # an execution that is cancelled must not take the stream with it: one task reads, for all of them
         self._reader = asyncio.create_task(self._read())
 
@@ -72,21 +73,22 @@ class StreamLine:
             try:
                 elsewhere = await self._connection.spill(pools, sent.handles, lasting=False)
                 message = self._messages.execute(sent.arrays, pools, elsewhere, deadline, measure_timing)
-                await self._send(message, sent)
+                self._send(message, sent)
             except BaseException:
                 self._connection.discard(*sent.handles)
                 raise
         return await sent.future
 
-    async def _send(self, message: burst_pb2.BurstStreamRequest, sent: Sent) -> None:
+    def _send(self, message: burst_pb2.BurstStreamRequest, sent: Sent) -> None:
+        # does not wait: a write that is cancelled would cancel the stream
         if self._broken is not None:
             raise self._broken.with_traceback(None)
         self._waiting.append(sent)
-        try:
-            # a write that is cancelled cancels the stream
-            await asyncio.shield(self._call.write(message))
-        except (grpc.RpcError, asyncio.InvalidStateError):
-            await asyncio.shield(self._reader)  # which knows why
+        self._outbox.put_nowait(message)
+
+    async def _requests(self) -> AsyncIterator[burst_pb2.BurstStreamRequest]:
+        while True:
+            yield await self._outbox.get()
 
     async def _read(self) -> None:
         """Gives each answer to the execution that was sent longest ago, until the stream ends."""
@@ -134,7 +136,8 @@ class StreamLine:
             identifier = self._messages.kept.remove(array)
             if identifier >= 0:
                 sent: Sent = Waiting((), asyncio.get_running_loop().create_future())
-                await self._send(self._messages.release(identifier), sent)
+                sent.future.add_done_callback(_seen)
+                self._send(self._messages.release(identifier), sent)
 
     async def close(self) -> None:
         """See Line."""
@@ -146,6 +149,12 @@ class StreamLine:
             self._reader.cancel()
         await asyncio.wait([self._reader])
         self._connection.discard(self._burst)
+
+
+def _seen(future: asyncio.Future[Outputs]) -> None:
+    """Nobody waits for it: an error in it is no news."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def open_line(connection: Connection, prepared_model: bytes, ends: Ends) -> Line:

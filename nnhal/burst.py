@@ -153,7 +153,7 @@ def answered(response: burst_pb2.BurstStreamResponse) -> types_pb2.ExecutionResu
     return response.result
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Waiting(Generic[F]):
     """An execution that is on its way. `handles`: Memory objects that it uses."""
 
@@ -162,7 +162,30 @@ class Waiting(Generic[F]):
     handles: list[bytes] = field(default_factory=list)
 
 
-Sent = Waiting[Future[Outputs]]
+class Promised:
+    """What an execution brings, for a thread that fetches it itself: a Future costs more than some models run."""
+
+    def __init__(self) -> None:
+        self.outputs: Outputs | None = None
+        self.error: HalError | None = None
+
+    def done(self) -> bool:
+        """Whether it is there."""
+        return self.outputs is not None or self.error is not None
+
+    def result(self) -> Outputs:
+        """The outputs, once they are there.
+
+        Raises:
+            HalError: the execution failed.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.outputs is not None
+        return self.outputs
+
+
+Sent = Waiting[Future[Outputs] | Promised]
 
 
 class Line(Protocol):
@@ -224,10 +247,11 @@ class Burst:
 
     def execute(self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False) -> Outputs:
         """Runs the model and waits; arguments, result and errors as those of `PreparedModel.execute`."""
-        future = self._send(inputs, deadline, measure_timing)
-        while not future.done():
-            self._advance(future)
-        return future.result()
+        promised = Promised()
+        self._send(inputs, deadline, measure_timing, promised)
+        while not promised.done():
+            self._advance(promised)
+        return promised.result()
 
     def submit(
         self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False
@@ -240,7 +264,8 @@ class Burst:
         Raises:
             HalError: INVALID_ARGUMENT: an input does not fit; or the burst has been closed.
         """
-        future = self._send(inputs, deadline, measure_timing)
+        future: Future[Outputs] = Future()
+        self._send(inputs, deadline, measure_timing, future)
         with self._arrived:
             if self._reader is None:
                 self._reader = threading.Thread(target=self._read, name="nnhal-burst", daemon=True)
@@ -260,14 +285,14 @@ class Burst:
             if identifier >= 0 and self._broken is None and (sent := self._line.release(identifier)) is not None:
                 self._waiting.append(sent)
 
-    def _send(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> "Future[Outputs]":
-        arrays = self._ends.arrays(inputs)
-        sent: Sent = Waiting(arrays, Future())
+    def _send(
+        self, inputs: Inputs, deadline: float | None, measure_timing: bool, future: Future[Outputs] | Promised
+    ) -> None:
+        sent: Sent = Waiting(self._ends.arrays(inputs), future)
         while (before := self._sent(sent, deadline, measure_timing)) is not None:
             self._advance(before)
-        return sent.future
 
-    def _sent(self, sent: Sent, deadline: float | None, measure_timing: bool) -> "Future[Outputs] | None":
+    def _sent(self, sent: Sent, deadline: float | None, measure_timing: bool) -> Future[Outputs] | Promised | None:
         """Sends an execution; or, where too many are on their way, gives the one that is to be waited for."""
         try:
             with self._sending:
@@ -282,7 +307,7 @@ class Burst:
             self._break(error.error)
             raise error.error from None
 
-    def _advance(self, until: "Future[Outputs]") -> None:
+    def _advance(self, until: Future[Outputs] | Promised) -> None:
         """Takes the next answer, unless another thread has brought what is waited for."""
         with self._receiving:
             if until.done():
@@ -339,8 +364,11 @@ class Burst:
         self.close()
 
 
-def _settle(future: "Future[Outputs]", outputs: Outputs | None, error: HalError | None) -> None:
+def _settle(future: Future[Outputs] | Promised, outputs: Outputs | None, error: HalError | None) -> None:
     """Ends a future, unless it was cancelled."""
+    if isinstance(future, Promised):
+        future.outputs, future.error = outputs, error
+        return
     if not future.set_running_or_notify_cancel():
         return
     if error is not None:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from nnhal.types import OutputShape
 
@@ -47,8 +48,7 @@ class Malformed(ValueError):
     """Bytes that are no frame of this version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame. What `number`, `first` and `second` mean depends on the kind."""
 
     kind: int
@@ -137,8 +137,7 @@ class Place(IntEnum):
     MEMORY = 2  # in a new Memory object of the session
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """An output in a RESULT. `offset`: in the area; `memory`: a handle."""
 
     shape: OutputShape

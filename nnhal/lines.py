@@ -1,11 +1,10 @@
 """The lines of bursts: a Burst.Stream, or, on the same machine, a lane."""
 
 import queue
-from concurrent.futures import Future
 
 import grpc
 
-from nnhal.burst import Line, LineBroken, Messages, Sent, Waiting, answered
+from nnhal.burst import Line, LineBroken, Messages, Promised, Sent, Waiting, answered
 from nnhal.connection import Connection
 from nnhal.enums import ErrorStatus
 from nnhal.errors import DeadObjectError, HalError
@@ -58,7 +57,7 @@ class StreamLine:
     def release(self, identifier: int) -> Sent | None:
         """See Line."""
         self._outbox.put(self._messages.release(identifier))
-        return Waiting((), Future())
+        return Waiting((), Promised())
 
     def receive(self, sent: Sent) -> Outputs:
         """See Line."""

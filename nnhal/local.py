@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Literal, Protocol
 
@@ -257,7 +256,7 @@ class LaneLine:
             raise LineBroken(died()) from None
         return None
 
-    def receive(self, sent: "Sent | Future[Outputs]") -> Outputs:
+    def receive(self, sent: Sent) -> Outputs:
         """See Line."""
         try:
             return finished(self._lane, receive_answer(self._lane), self._ends, self._session.fetch)

@@ -155,11 +155,11 @@ class DataSocket:
             self._service.limits.hold("data_connections", len(self._connections) + 1, "the service would have")
             if self._closed:
                 raise invalid_argument("the service stops")
+            # before its thread, which may close the socket at once
+            self._events.register(accepted, select.EPOLLRDHUP | select.EPOLLET)
             thread.start()
             self._connections[connection] = thread
             self._watched[connection.number] = connection
-            with suppress(OSError):  # it may be over already
-                self._events.register(accepted, select.EPOLLRDHUP | select.EPOLLET)
 
     def _serve(self, connection: "_Connection") -> None:
         try:

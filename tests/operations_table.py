@@ -87,7 +87,7 @@ def document(support: Mapping[str, Support], vectors: Counts, tests: Mapping[str
 
 def fresh() -> str:
     """The document as it must be now."""
-    backends = registry.create(registry.ids())
+    backends = registry.assemble(registry.ids()).backends  # without those whose engine is not installed
     support = {type_.name: supported(type_, backends) for type_ in OperationType}
     return document(support, json.loads(VECTORS.read_text()), json.loads(TESTS.read_text()))
 

@@ -138,6 +138,8 @@ def _pool_form(pool: RequestMemoryPool) -> Form:
     if isinstance(pool, Memory):
         buffer = pool.buffer
         return (pool.offset, pool.length, pool.prot, buffer.size, buffer.flags.writeable)
+    if isinstance(pool, BufferToken):  # not the pool itself: it may hold the inside of a buffer
+        return (BufferToken, pool.token > 0)
     return (pool,)
 
 

@@ -1,9 +1,8 @@
 """How fast is CpuRef? Real models through the driver in this process, against LiteRT in the same run.
 
 `python -m tests.benchmark.cpu_ref` takes turns, round by round: CpuRef with one BLAS thread, and LiteRT's default
-interpreter with one thread. It tells medians over the rounds, and the median of the rounds' ratios. The exit status is
-1 where a model takes more than `LIMIT` times what LiteRT takes. It lies below `tests` because it uses the driver, which
-no tool may.
+interpreter with one thread. It tells medians over the rounds, and the median of the rounds' ratios, and marks a model
+that takes more than `LIMIT` times what LiteRT takes. It lies below `tests` because it uses the driver, as no tool may.
 """
 
 import argparse
@@ -11,7 +10,6 @@ import json
 import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -132,7 +130,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps({**about, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
-    sys.exit(any(row.too_slow for row in rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What preparing costs through a client, once the service has the model's bytes, against the engine's own load time.
 
-`python -m tests.benchmark.preparing` takes turns: a preparation on an embedded service, from `prepare` to its result, and
-LiteRT's interpreter made of the original file with its tensors allocated. Digesting the constants to find that the
+`python -m tests.benchmark.preparing` takes turns: a preparation on an embedded service, from `prepare` to its result,
+and LiteRT's interpreter made of the original file with its tensors allocated. Digesting the constants to find that the
 service has them is part of it.
 """
 

@@ -7,8 +7,9 @@ bytes and checks nothing. Both servers are processes of their own.
 
 import queue
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -29,7 +30,7 @@ from nnhal.types import (
 )
 from tests.benchmark.figures import Figure, model, show
 from tests.end_to_end.conftest import start, stop
-from tools.benchmark.server_kinds import PAYLOADS, Call, bare_unary, calls_per_second, server_process
+from tools.benchmark.server_kinds import PAYLOADS, Call, LiteRT, bare_unary, calls_per_second, server_process
 
 IN_PROCESS = 1.8
 """Times the throughput of one client that two must reach on two cores."""
@@ -37,14 +38,14 @@ OVER_GRPC = 0.9
 """Of a bare server's throughput that a service must reach."""
 
 _CLIENTS = 2
-_ROUNDS = 9
-_WINDOW_S = 1.0
+_ROUNDS = 15
+_WINDOW_S = 0.5
 _MODEL = "mobilenet_v2_1.0_224_quant"
 _PAYLOAD = next(payload for payload in PAYLOADS if payload.name == "mobilenet v2")
 
 
-def in_process() -> Figure:
-    """Two threads that call the driver, against one."""
+def in_process() -> list[Figure]:
+    """Two threads that call the driver, against one; and two bare interpreters against one, in the same rounds."""
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     device = Device("bench", registry.create(["CpuAcc", "CpuRef"]))
     config = PrepareModelConfig(ExecutionPreference.SUSTAINED_SPEED)
@@ -60,9 +61,20 @@ def in_process() -> Figure:
         assert output is not None
         return output.tobytes()
 
-    rates = [[calls_per_second([call] * count, _WINDOW_S) for count in (_CLIENTS, 1)] for _ in range(_ROUNDS + 1)][1:]
+    tensor = np.frombuffer(data, _PAYLOAD.dtype).reshape(_PAYLOAD.input_shape)
+    engines = [partial(LiteRT(model(_MODEL)).run, tensor) for _ in range(_CLIENTS)]
+    pairs = [(scaling([call] * _CLIENTS), scaling(engines)) for _ in range(_ROUNDS + 1)][1:]
     device.close()
-    return Figure("two clients in process against one", [two / one for two, one in rates], "x", IN_PROCESS, True)
+    ours, machine = ([pair[side] for pair in pairs] for side in (0, 1))
+    return [
+        Figure("two clients in process against one", ours, "x", IN_PROCESS, True),
+        Figure("two bare interpreters against one: what the machine allows", machine, "x", IN_PROCESS, True),
+    ]
+
+
+def scaling(calls: Sequence[Call]) -> float:
+    """The throughput of all, divided by that of one."""
+    return calls_per_second(calls, _WINDOW_S) / calls_per_second(calls[:1], _WINDOW_S)
 
 
 def over_grpc() -> Figure:
@@ -102,4 +114,4 @@ def bare_clients() -> Iterator[list[Call]]:
 
 
 if __name__ == "__main__":
-    show("CpuAcc, SUSTAINED_SPEED, MobileNet v2", lambda: [in_process(), over_grpc()])
+    show("CpuAcc, SUSTAINED_SPEED, MobileNet v2", lambda: [*in_process(), over_grpc()])

@@ -53,6 +53,22 @@ def test_an_entry_is_replaced_while_somebody_reads(store: Store) -> None:
     assert len(list(store.layout.generations.iterdir())) == 1
 
 
+def test_a_reader_sees_no_gap_while_an_entry_is_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(store, 1, b"old")
+    seen = []
+    replace = Path.replace
+
+    def looking(path: Path, target: Path) -> Path:
+        seen.append(load(store, 1))
+        found = replace(path, target)
+        seen.append(load(store, 1))
+        return found
+
+    monkeypatch.setattr(Path, "replace", looking)
+    save(store, 1, b"new")
+    assert seen == [(b"old", b"data"), (b"new", b"data")]
+
+
 def test_without_commit_nothing_is_left(store: Store) -> None:
     save(store, 1, b"old")
     before = files_below(store.layout.root), descriptors()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from driver.backends.reference.backend import CpuRef
-from driver.buffer import Buffer
+from driver.buffer import Buffer, BufferOutput
 from driver.cancellation import Cancellation
 from driver.device import Device
 from driver.fence import Fence
@@ -198,7 +198,9 @@ def test_tokens_start_again_and_leave_out_those_that_live(device: Device, on: Pr
     model = on(relu(X))
     kept = both(device, model)
     device._buffers._last = 2**31 - 2
-    assert both(device, model).token == 2**31 - 1
+    last, first = both(device, model), both(device, model)
+    assert last.token == 2**31 - 1
+    assert 0 < first.token < 2**20
     device._buffers._last = kept.token - 1
     assert both(device, model).token == kept.token + 1
 
@@ -508,6 +510,23 @@ def test_two_models_in_a_chain(device: Device, on: Prepare) -> None:
     assert between.contents.value is value
 
 
+def test_an_output_is_kept_or_copied(device: Device, on: Prepare) -> None:
+    contents = both(device, on(relu(X))).contents
+    for array, keep, shared in ((A.copy(), True, True), (A.copy(), False, False), (np.append(A, A)[:6], True, False)):
+        output = BufferOutput((2, 3), contents)
+        output.write(array.reshape(2, 3) if array.ndim == 1 else array, keep=keep)
+        assert np.shares_memory(output.data, array) == shared
+        output.deliver()
+        assert contents.value is not None
+        assert contents.value.data.tobytes() == A.tobytes()
+
+
+def test_what_was_read_is_the_readers(device: Device, on: Prepare) -> None:
+    buffer = filled(device, on(relu(X)))
+    content(buffer)[:] = 0
+    np.testing.assert_array_equal(content(buffer), A)
+
+
 def test_booleans_of_any_byte(device: Device, on: Prepare) -> None:
     flags = tensor(T.TENSOR_BOOL8, (4,))
     model = on(model_of(Op.LOGICAL_NOT, [(flags, 0)], [flags], constants=False))
@@ -612,9 +631,22 @@ def test_a_reusable_execution_reads_anew_and_keeps_its_buffers(device: Device, o
         execution.execute_synchronously()
         np.testing.assert_array_equal(out, factor * A)
     del buffer
-    execution.execute_synchronously()
-    np.testing.assert_array_equal(out, 2 * A)
+    for launch in (execution.execute_synchronously, lambda: ended(execution.execute_fenced(FencedLaunch()).fence)):
+        out[:] = 0
+        launch()
+        np.testing.assert_array_equal(out, 2 * A)
     refused(lambda: ReusableExecution(model, request(model, [2**30], [out]), ExecutionConfig()), INVALID, "V-REQ-02")
+
+
+def test_nothing_keeps_what_a_reusable_execution_used(device: Device, on: Prepare) -> None:
+    model = on(relu(X))
+    buffer = filled(device, model)
+    execution = ReusableExecution(model, request(model, [buffer], [np.empty_like(A)]), ExecutionConfig())
+    assert ended(execution.execute_fenced(FencedLaunch()).fence) == FenceState.SIGNALED
+    inside = weakref.ref(buffer.contents)
+    del buffer, execution
+    gc.collect()
+    assert inside() is None
 
 
 # ---- Lifetimes ------------------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
 """Performance figures: what they say, and that they never change once they were measured."""
 
-import itertools
 import json
 import os
 import stat
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ from driver.backends.api import (
 )
 from driver.backends.reference.backend import CpuRef
 from driver.device import Device
-from driver.performance import FLT_MAX, Performance, measure
+from driver.performance import FLT_MAX, Figures, Performance, measure
 from driver.validation.model import validate_model
 from driver.workloads import TYPES, WORKLOADS, inputs
 from nnhal.types import AnyArray, Capabilities, OperandType, OperationType, PerformanceInfo
@@ -36,31 +35,27 @@ ACCELERATED = ("CpuAcc", "CpuRef")
 
 
 class Slow(CpuRef):
-    """CpuRef with a rest before each subgraph: a multiple of its time, more of it at each measurement."""
+    """CpuRef with a rest before each subgraph: many times the time that a workload takes."""
 
     id = "Slow"
-    measured = itertools.count(1)
 
-    def __init__(self, draws: float = 1.0) -> None:
+    def __init__(self, draws: float) -> None:
         super().__init__()
-        self.compiled = 0
-        self.rest = next(Slow.measured) * 1e-3
         self.draws = draws
 
     def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
-        self.compiled += 1
-        return Resting(super().compile(subgraph, options), self.rest)
+        return Resting(super().compile(subgraph, options))
 
     def performance(self) -> PerformanceInfo:
         return PerformanceInfo(2.0, 2.0 * self.draws)
 
 
 class Resting(CompiledSubgraph):
-    def __init__(self, behind: CompiledSubgraph, rest: float) -> None:
-        self.behind, self.rest = behind, rest
+    def __init__(self, behind: CompiledSubgraph) -> None:
+        self.behind = behind
 
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
-        time.sleep(self.rest)
+        time.sleep(2e-3)
         self.behind.execute(inputs, outputs, run)
 
 
@@ -76,7 +71,7 @@ def figures(capabilities: Capabilities) -> dict[int, PerformanceInfo]:
 
 
 def asked(performance: Performance, *backends: Backend, version: str = "1") -> Capabilities:
-    return performance.capabilities(backends, version)
+    return performance.capabilities(backends or [CpuRef()], version)
 
 
 # ---- What they say --------------------------------------------------------------------------------------
@@ -103,18 +98,18 @@ def test_the_reference_is_as_fast_as_itself() -> None:
 
 
 def test_a_slow_backend_has_high_figures_and_its_power_goes_with_them() -> None:
-    capabilities = asked(Performance(), Slow(draws=3.0), CpuRef())
+    capabilities = asked(Performance(), Slow(3.0), CpuRef())
     for info in (*figures(capabilities).values(), capabilities.if_performance, capabilities.while_performance):
         assert info.exec_time > 1.5
         assert info.power_usage == pytest.approx(3 * info.exec_time, rel=0.01)
 
 
 def test_what_nobody_does_is_left_out() -> None:
+    """OnlyAdd runs the loops' and branches' sums, and not a whole workload of any other group but IF's."""
     capabilities = asked(Performance(), OnlyAdd())
-    assert set(figures(capabilities)) == {OperandType.INT32, OperandType.UINT32, OperandType.TENSOR_INT32} - {
-        type_ for type_, group in TYPES.items() if group == "int32"
-    }
+    assert figures(capabilities) == {}
     assert capabilities.relaxed_float32_to_float16_performance_tensor == PerformanceInfo(FLT_MAX, FLT_MAX)
+    assert capabilities.while_performance == PerformanceInfo(FLT_MAX, FLT_MAX)
     assert capabilities.if_performance.exec_time < FLT_MAX
 
 
@@ -129,34 +124,71 @@ def test_the_accelerated_backend_is_measured() -> None:
 # ---- That they never change -----------------------------------------------------------------------------
 
 
-def test_another_process_takes_what_is_kept(tmp_path: Path) -> None:
-    first = asked(Performance(tmp_path), Slow(), CpuRef())
-    again = Slow()
-    assert asked(Performance(tmp_path), again, CpuRef()) == first
-    assert again.compiled == 0
-    (path,) = tmp_path.glob("*.json")
+class Measurements:
+    """Stands for `measure`: other figures each time, and slow enough for others to come in between."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, backends: Sequence[Backend]) -> Figures:
+        self.count += 1
+        figure = self.count / 8
+        time.sleep(0.02)
+        return {group: None if group == "quant16" else PerformanceInfo(figure, 2 * figure) for group in WORKLOADS}
+
+
+@pytest.fixture
+def measurements(monkeypatch: pytest.MonkeyPatch) -> Measurements:
+    made = Measurements()
+    monkeypatch.setattr("driver.performance.measure", made)
+    return made
+
+
+def test_another_process_takes_what_is_kept(tmp_path: Path, measurements: Measurements) -> None:
+    first = asked(Performance(tmp_path / "made" / "here"))
+    assert asked(Performance(tmp_path / "made" / "here")) == first
+    assert measurements.count == 1
+    (path,) = tmp_path.glob("*/*/*.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert list(tmp_path.glob("*.new")) == []
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert list(tmp_path.glob("**/*.new")) == []
 
 
-def test_devices_of_one_process_share_them() -> None:
+def test_devices_of_one_process_share_them(measurements: Measurements) -> None:
     """Also where there is no folder."""
     performance = Performance()
-    one, other = (Device(name, [Slow(), CpuRef()], performance=performance) for name in "ab")
+    one, other = (Device(name, [CpuRef()], performance=performance) for name in "ab")
     assert one.get_capabilities() == other.get_capabilities()
     for each in (one, other):
         each.close()
+    assert measurements.count == 1
 
 
-def test_another_version_is_measured_on_its_own(tmp_path: Path) -> None:
-    performance = Performance(tmp_path)
-    first, second = (asked(performance, Slow(), version=version) for version in "12")
-    assert first != second
-    assert [asked(Performance(tmp_path), Slow(), version=version) for version in "12"] == [first, second]
+def test_nothing_is_measured_before_somebody_asks(tmp_path: Path, measurements: Measurements) -> None:
+    Device("a", [CpuRef()], performance=Performance(tmp_path)).close()
+    assert (measurements.count, list(tmp_path.iterdir())) == (0, [])
+
+
+def test_another_version_or_engine_is_measured_on_its_own(tmp_path: Path, measurements: Measurements) -> None:
+    class Updated(CpuRef):
+        def fingerprint(self) -> str:
+            return "engine 2"
+
+    def all_three() -> list[Capabilities]:
+        return [
+            asked(Performance(tmp_path)),
+            asked(Performance(tmp_path), version="2"),
+            asked(Performance(tmp_path), Updated()),
+        ]
+
+    first = all_three()
+    assert measurements.count == 3
+    assert all_three() == first
+    assert measurements.count == 3
 
 
 def _kept(folder: Path) -> tuple[Path, Capabilities]:
-    found = asked(Performance(folder), Slow())
+    found = asked(Performance(folder))
     (path,) = folder.glob("*.json")
     return path, found
 
@@ -183,75 +215,94 @@ def _with_figure(text: str, figure: object) -> str:
         lambda text: _with_figure(text, [1.0]),
         lambda text: _with_figure(text, ["1.0", "1.0"]),
         lambda text: _with_figure(text, 1.0),
-        lambda text: text + " " * 70_000 + "{",
         lambda text: "[" * 60_000,
     ],
 )
-def test_a_damaged_file_is_replaced(tmp_path: Path, damaged: object) -> None:
+@pytest.mark.usefixtures("measurements")
+def test_a_damaged_file_is_replaced(tmp_path: Path, damaged: Callable[[str], str]) -> None:
     path, before = _kept(tmp_path)
-    path.write_text(damaged(path.read_text()))  # type: ignore[operator]
-    after = asked(Performance(tmp_path), Slow())
+    path.write_text(damaged(path.read_text()))
+    after = asked(Performance(tmp_path))
     assert after != before
-    assert asked(Performance(tmp_path), Slow()) == after
+    assert asked(Performance(tmp_path)) == after
 
 
+@pytest.mark.usefixtures("measurements")
 def test_a_file_that_others_can_write_is_replaced(tmp_path: Path) -> None:
     path, before = _kept(tmp_path)
     path.chmod(0o622)
-    assert asked(Performance(tmp_path), Slow()) != before
+    assert asked(Performance(tmp_path)) != before
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.usefixtures("measurements")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_file_of_somebody_else_is_replaced(tmp_path: Path) -> None:
     path, before = _kept(tmp_path)
     os.chown(path, 12345, 12345)
-    assert asked(Performance(tmp_path), Slow()) != before
+    assert asked(Performance(tmp_path)) != before
     assert path.stat().st_uid == os.geteuid()
 
 
-def test_a_link_or_a_pipe_in_its_place_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("measurements")
+def test_a_link_or_a_pipe_in_its_place_is_replaced(tmp_path: Path) -> None:
     path, before = _kept(tmp_path)
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    assert asked(Performance(tmp_path), Slow()) != before
+    after = asked(Performance(tmp_path))
+    assert after != before
     path.unlink()
     os.mkfifo(path)
-    after = asked(Performance(tmp_path), Slow())
-    assert asked(Performance(tmp_path), Slow()) == after
+    last = asked(Performance(tmp_path))
+    assert last != after
+    assert asked(Performance(tmp_path)) == last
+    assert path.is_file()
 
 
 @pytest.mark.parametrize("place", ["a file/state", "a file"])
-def test_a_folder_that_cannot_be_used_is_logged(tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_used_is_logged(
+    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture, measurements: Measurements
+) -> None:
     (tmp_path / "a file").touch()
     performance = Performance(tmp_path / place)
-    backend = Slow()
-    found = asked(performance, backend)
+    found = asked(performance)
     assert "cannot be kept" in caplog.text
-    measured = backend.compiled
-    assert asked(performance, backend) == found, "for the life of this process"
-    assert backend.compiled == measured
+    assert asked(performance) == found, "for the life of this process"
+    assert measurements.count == 1
 
 
-def test_many_threads_measure_once(tmp_path: Path) -> None:
-    performance, backend = Performance(tmp_path), Slow()
+def test_a_disk_that_is_full_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, measurements: Measurements
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    performance = Performance(tmp_path)
+    assert asked(performance) == asked(performance)
+    assert "No space left" in caplog.text
+    assert measurements.count == 1
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_many_threads_measure_once(tmp_path: Path, measurements: Measurements) -> None:
+    performance = Performance(tmp_path)
     found: list[Capabilities] = []
-    threads = [threading.Thread(target=lambda: found.append(asked(performance, backend))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(asked(performance))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(found) == 8
     assert all(one == found[0] for one in found)
-    once = Slow()
-    asked(Performance(), once)
-    assert backend.compiled == once.compiled
+    assert measurements.count == 1
 
 
+@pytest.mark.usefixtures("measurements")
 def test_processes_that_start_together_agree(tmp_path: Path) -> None:
     """Each object stands for a process: they know of each other by the folder alone."""
     found: list[Capabilities] = []
-    threads = [threading.Thread(target=lambda: found.append(asked(Performance(tmp_path), Slow()))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(asked(Performance(tmp_path)))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -260,12 +311,13 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
     assert all(one == found[0] for one in found)
 
 
+@pytest.mark.usefixtures("measurements")
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
-    asked(Performance(tmp_path), Slow())
+    asked(Performance(tmp_path))
     before = len(os.listdir("/proc/self/fd"))
     for version in "23":
-        asked(Performance(tmp_path), Slow(), version=version)
-        asked(Performance(tmp_path), Slow(), version=version)
+        asked(Performance(tmp_path), version=version)
+        asked(Performance(tmp_path), version=version)
     assert len(os.listdir("/proc/self/fd")) == before
 
 

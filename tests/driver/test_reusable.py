@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from driver.deadline import now_ns
 from driver.fence import Fence
 from driver.fenced import FencedLaunch
 from driver.prepared_model import PreparedModel
@@ -95,7 +96,8 @@ def test_one_run_at_a_time(held: Bench) -> None:
     thread = threading.Thread(target=execution.execute_synchronously)
     thread.start()
     assert until(lambda: held.hold.started == [1])
-    for run in (execution.execute_synchronously, lambda: execution.execute_fenced(FencedLaunch())):
+    soon = now_ns() + 2 * 10**9
+    for run in (lambda: execution.execute_synchronously(soon), lambda: execution.execute_fenced(FencedLaunch())):
         with pytest.raises(HalError, match="in progress") as caught:
             run()
         assert caught.value.status == ErrorStatus.GENERAL_FAILURE

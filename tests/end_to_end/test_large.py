@@ -75,11 +75,12 @@ def products(count: int, size: int) -> Model:
 
 
 def sum_by_hand(values: AnyArray) -> AnyArray:
-    return values.reshape(30, -1).cumsum(axis=0, dtype=np.float32)[-1]
+    total: AnyArray = values.reshape(30, -1).cumsum(axis=0, dtype=np.float32)[-1]
+    return total
 
 
 def product_by_hand(values: AnyArray) -> AnyArray:
-    result = np.ones((1, 1580), np.float32)
+    result: AnyArray = np.ones((1, 1580), np.float32)
     for weights in values.reshape(30, 1580, 1580):
         result = result @ weights.T
     return result

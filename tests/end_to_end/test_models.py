@@ -1,5 +1,9 @@
-"""Real models agree with LiteRT's plain reference kernels, as ../shared/models/README.md says."""
+"""Real models agree with LiteRT as ../shared/models/README.md says.
 
+CpuRef agrees with its plain reference kernels, nearly; CpuAcc with its default interpreter, bit by bit.
+"""
+
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,7 @@ import nnhal
 import nnhal.tflite
 from nnhal.types import AnyArray, Model
 from nnhal.types import OperationType as Op
-from tests.end_to_end.conftest import Service
+from tests.end_to_end.conftest import Service, start, stop
 from tests.shared import shared
 
 MODELS = [
@@ -27,12 +31,19 @@ MODELS = [
 ]
 
 
-def reference(path: Path, inputs: list[AnyArray]) -> list[list[AnyArray]]:
-    """What LiteRT's reference kernels give, input by input."""
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service without CpuAcc."""
+    running = start(tmp_path_factory.mktemp("plain"), "--backends", "CpuRef")
+    yield running
+    stop(running)
+
+
+def engine_outputs(path: Path, inputs: list[AnyArray], kernels: str) -> list[list[AnyArray]]:
+    """What LiteRT gives, input by input. `kernels`: a name in OpResolverType."""
     module: Any = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
-    interpreter = module.Interpreter(
-        str(path), experimental_op_resolver_type=module.OpResolverType.BUILTIN_REF, num_threads=1
-    )
+    resolver = getattr(module.OpResolverType, kernels)
+    interpreter = module.Interpreter(str(path), experimental_op_resolver_type=resolver, num_threads=1)
     interpreter.allocate_tensors()
     results = []
     for data in inputs:
@@ -82,14 +93,26 @@ def compare(model: Model, ours: AnyArray, theirs: AnyArray) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_agrees_with_litert(name: str, service: Service) -> None:
+def test_cpu_ref_agrees_with_the_reference_kernels(name: str, plain: Service) -> None:
     path = shared(f"models/{name}.tflite")
     inputs = inputs_for(path)
     model = nnhal.tflite.load(path)
-    with nnhal.connect(service.target) as device, device.prepare(model).result(120) as prepared:
-        for data, expected in zip(inputs, reference(path, inputs), strict=True):
+    with nnhal.connect(plain.target) as device, device.prepare(model).result(120) as prepared:
+        for data, expected in zip(inputs, engine_outputs(path, inputs, "BUILTIN_REF"), strict=True):
             for ours, theirs in zip(prepared.execute([data]), expected, strict=True):
                 compare(model, ours, theirs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_default_agrees_with_the_default_interpreter(name: str, service: Service) -> None:
+    path = shared(f"models/{name}.tflite")
+    inputs = inputs_for(path)
+    with nnhal.connect(service.target) as device, device.prepare(nnhal.tflite.load(path)).result(120) as prepared:
+        assert {operation.backend for operation in prepared.placement.operations} == {"CpuAcc"}
+        for data, expected in zip(inputs, engine_outputs(path, inputs, "AUTO"), strict=True):
+            for ours, theirs in zip(prepared.execute([data]), expected, strict=True):
+                # DeepLab has a QUANTIZE from uint8 to uint8, for which NNAPI has two operations that round otherwise
+                assert np.mean(ours == theirs) >= (0.995 if theirs.dtype == np.int64 else 1)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from nnhal import enums, types
 from nnhal.errors import HalError
 from nnhal.types import OperandType as T
-from nnhal.v1 import enums_pb2, error_pb2
+from nnhal.v1 import device_pb2, enums_pb2, error_pb2
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,11 @@ def test_enums_have_the_contracts_names_and_numbers(name: str) -> None:
 def test_error_kinds_are_the_contracts() -> None:
     contract = {v.name.removeprefix("ERROR_KIND_"): v.number for v in error_pb2.ErrorKind.DESCRIPTOR.values}
     assert {member.name: member.value for member in enums.ErrorKind} == contract
+
+
+def test_cache_states_are_the_contracts() -> None:
+    contract = {v.name.removeprefix("CACHE_STATE_"): v.number for v in device_pb2.CacheState.DESCRIPTOR.values}
+    assert {member.name: member.value for member in enums.CacheState} == contract
 
 
 @pytest.mark.parametrize("module", ["nnhal", "nnhal.types", "nnhal.operations", "nnhal.errors"])

@@ -233,6 +233,21 @@ def test_a_failed_preparation_leaves_no_files(serving: Serving, tmp_path: Path) 
         assert len(os.listdir("/proc/self/fd")) <= before + 5
 
 
+def test_a_launch_that_breaks_leaves_no_files(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr("driver.device.Device.prepare_model", fail)
+    with serving() as raw:
+        request = prepare_request(raw, MODEL)
+        request.cache.CopyFrom(STORED)
+        events, error = read(raw.device.PrepareModel(request, timeout=60))
+        assert error is not None and "out of luck" in events[0].notify.reason
+        assert generations(tmp_path) == []
+
+
 # ---- Files of the client ------------------------------------------------------------------------------------
 
 

@@ -248,7 +248,8 @@ def _store(descriptor: int, value: Value, offset: int, size: int) -> None:
     array = value if isinstance(value, np.ndarray) else value()
     assert array.nbytes == size, f"a constant has {array.nbytes} bytes, not {size}"
     _write(descriptor, (array if array.flags.c_contiguous else np.ascontiguousarray(array)).data, offset)
-    if array is value and is_shareable(array):
+    # from the cache an array may come that lies elsewhere within its page: equal ones are kept once
+    if array is value and is_shareable(array) and address(array) % PAGE == offset % PAGE:
         share(array, descriptor, offset)
 
 

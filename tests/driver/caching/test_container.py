@@ -3,7 +3,6 @@
 import mmap
 import os
 import struct
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -25,13 +24,6 @@ ARRAYS: list[AnyArray] = [
     np.array(3, np.int32),
     np.empty((0, 3), np.float32),
 ]
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    made = Pair()
-    yield made
-    made.close()
 
 
 def save(pair: Pair, arrays: list[AnyArray] = ARRAYS, key: bytes = KEY, token: bytes = TOKEN) -> list[int]:

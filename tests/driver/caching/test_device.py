@@ -2,15 +2,14 @@
 
 import os
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from driver.backends import registry
 from driver.backends.api import (
-    Backend,
     CompiledSubgraph,
     CompileOptions,
     OperationView,
@@ -21,6 +20,7 @@ from driver.backends.api import (
     Support,
 )
 from driver.backends.reference.backend import CpuRef
+from driver.caching.container import Container
 from driver.caching.files import CacheFiles
 from driver.caching.origin import cpu_digest
 from driver.device import Device, Outcome
@@ -28,6 +28,7 @@ from nnhal.errors import HalError
 from nnhal.types import (
     AnyArray,
     CacheState,
+    DataLocation,
     ErrorStatus,
     ExecutionPreference,
     Model,
@@ -35,10 +36,12 @@ from nnhal.types import (
     PrepareModelConfig,
     Priority,
 )
+from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from tests.driver.caching.conftest import Devices
 from tests.driver.caching.pair import KEY, TOKEN, Pair, contents, flip, rewrite
 from tests.driver.one_operation import execute
-from tests.driver.test_control_flow import VALUES, adds_one, choose, counts, doubles, less_than, loop
+from tests.driver.test_control_flow import VALUES, GraphWriter, adds_one, choose, counts, doubles, less_than, loop
 from tests.driver.test_device import chain
 
 ONE = np.array([1], np.float32)
@@ -75,35 +78,6 @@ class _Saved(CompiledSubgraph):
 
     def save(self) -> Sections:
         return Sections(b"head", (np.array([1.5], np.float32), np.array([7], np.int32)))
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    made = Pair()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def devices() -> Iterator["Devices"]:
-    made = Devices()
-    yield made
-    for device in made.all:
-        device.close()
-
-
-class Devices:
-    """Makes devices; each has its own backends, as after a restart."""
-
-    def __init__(self) -> None:
-        self.all: list[Device] = []
-
-    def of(self, *backends: Backend | str, key: bytes | None = KEY, check: bool = True) -> Device:
-        if "CpuAcc" in backends:
-            pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
-        real = [registry.create([one])[0] if isinstance(one, str) else one for one in backends]
-        self.all.append(Device("test", real, cache_key=key, check_cached_data=check))
-        return self.all[-1]
 
 
 def save(device: Device, model: Model, files: CacheFiles | None, config: PrepareModelConfig | None = None) -> Outcome:
@@ -158,6 +132,18 @@ def test_another_device_loads_what_one_saved(
     assert loaded.prepared_model.outputs == saved.prepared_model.outputs
     for arrays in inputs:
         np.testing.assert_array_equal(execute(loaded, arrays)[1][0], execute(saved, arrays)[1][0])
+
+
+def test_a_subgraph_that_runs_in_two_places_is_saved_once(pair: Pair, devices: Devices) -> None:
+    writer = GraphWriter()
+    inputs = [writer.input(T.TENSOR_BOOL8), writer.reference(0), writer.reference(0), writer.input()]
+    writer.apply(Op.IF, inputs)
+    device = devices.of("CpuRef")
+    save(device, Model(writer.graph(), (adds_one(),), VALUES), pair.files())
+    with pair.opened() as files:
+        document = Container(files, KEY).document
+    assert (len(document["plans"]), len(document["graphs"])) == (2, 2)
+    np.testing.assert_array_equal(execute(load(device, pair.files()), [FALSE, ONE])[1][0], 2 * ONE)
 
 
 def test_nothing_is_placed_or_compiled_again(pair: Pair, devices: Devices, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,6 +254,19 @@ def test_a_file_that_cannot_be_written_is_a_warning(pair: Pair, devices: Devices
         os.close(descriptor)
 
 
+def test_a_model_that_is_half_written_does_not_stay(
+    pair: Pair, devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("driver.caching.container._seal", fail)
+    outcome = save(devices.of("CpuRef"), PLUS_ONE, pair.files())
+    assert outcome.cache.state == CacheState.NOT_SAVED
+    assert "the disk is full" in outcome.cache.reason
+    assert contents(pair.model) == b""
+
+
 def test_a_backend_that_fails_to_save_is_a_warning(
     pair: Pair, devices: Devices, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -343,6 +342,8 @@ def test_reasons(pair: Pair, devices: Devices, monkeypatch: pytest.MonkeyPatch) 
     assert missed(devices.of("CpuRef"), pair.files()) == (
         "it was made for the backends Saving, CpuRef; the device has CpuRef"
     )
+    for others in (("CpuRef", Saving()), (Saving(), "CpuRef", "CpuAcc")):
+        assert "it was made for the backends Saving, CpuRef; the device" in missed(devices.of(*others), pair.files())
     with monkeypatch.context() as patch:
         patch.setattr(Saving, "version", "1.3")
         assert "backend Saving was 1 (engine 1), is 1.3 (engine 1)" in missed(
@@ -383,6 +384,23 @@ def test_unchecked_data_gives_wrong_answers_and_nothing_worse(backend: str, pair
     loaded = load(device, pair.files())
     np.testing.assert_array_equal(execute(loaded, [ONE])[1][0], 6 * ONE)
     assert "digest" in device.check_cache(pair.files()).reason
+
+
+@pytest.mark.parametrize("backend", ["CpuRef", "CpuAcc"])
+def test_what_steers_is_sealed(backend: str, pair: Pair, devices: Devices) -> None:
+    """(x + [1, ..., 1]) reshaped: unchecked data of other bytes brings other numbers, never another shape."""
+    writer = GraphWriter()
+    x, ones = writer.input(shape=(2, 3)), writer.constant(T.TENSOR_FLOAT32, 8, (1,))
+    shape, none = writer.constant(T.TENSOR_INT32, 16, (2,)), writer.constant(T.INT32, 0)
+    writer.operands[shape] = replace(writer.operands[shape], location=DataLocation(0, 16, 8))
+    added = writer.apply(Op.ADD, [x, ones, none], shape=(2, 3), last=False)
+    writer.apply(Op.RESHAPE, [added, shape], shape=(3, 2))
+    values = VALUES.ljust(16, b"\0") + np.array([3, 2], np.int32).tobytes()
+    save(devices.of(backend), Model(writer.graph(), operand_values=values), pair.files())
+    rewrite(pair.data, lambda held: bytes(len(held)))
+    loaded = load(devices.of(backend, check=False), pair.files())
+    numbers = np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(execute(loaded, [numbers.reshape(2, 3)])[1][0], numbers.reshape(3, 2))
 
 
 def test_a_model_lives_on_without_its_files(pair: Pair, devices: Devices) -> None:

@@ -1,16 +1,32 @@
 """Real models from the cache: the same answers, from files of about the model's own size."""
 
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import nnhal.tflite
-from nnhal.types import DTYPES, AnyArray, CacheState, ErrorStatus, Operand
+from nnhal.types import CacheState, ErrorStatus
+from tests.driver.caching.conftest import Devices
 from tests.driver.caching.pair import Pair
-from tests.driver.caching.test_device import Devices, load, save
+from tests.driver.caching.test_device import load, save
 from tests.driver.one_operation import execute, sample
-from tests.shared import SHARED
+from tests.shared import shared
 
-NAMES = ["kws_ref_model", "vww_96_float", "mobilenet_v1_0.25_128_quant", "deeplabv3_mnv2_dm05_pascal_quant"]
+
+@pytest.mark.parametrize("backends", [("CpuAcc", "CpuRef"), ("CpuRef",)], ids=["CpuAcc", "CpuRef"])
+@pytest.mark.parametrize("name", ["kws_ref_model", "vww_96_float", "mobilenet_v1_0.25_128_quant"])
+def test_a_model_from_the_cache_answers_as_the_original(
+    name: str, backends: tuple[str, ...], pair: Pair, devices: Devices
+) -> None:
+    path = shared(f"models/{name}.tflite")
+    saved = save(devices.of(*backends), nnhal.tflite.load(path), pair.files())
+    assert saved.cache.state == CacheState.SAVED
+    # backend and graph share what is equal
+    assert os.fstat(pair.data).st_size < 1.25 * path.stat().st_size
+    loaded = load(devices.of(*backends), pair.files())
+    assert loaded.status == ErrorStatus.NONE, loaded.reason
+    assert loaded.prepared_model is not None
+    inputs = [sample(np.random.default_rng(7), operand) for operand in loaded.prepared_model.inputs]
+    for ours, theirs in zip(execute(loaded, inputs)[1], execute(saved, inputs)[1], strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -27,7 +28,18 @@ class Case:
     constant: frozenset[int] = frozenset()
 
 
-Draw = st.DrawFn
+class Steered:
+    """Draws that prefer the type, shape and scale of an operand that a graph has already: `wish`."""
+
+    def __init__(self, draw: st.DrawFn, wish: Operand) -> None:
+        self.draw = draw
+        self.wish = wish
+
+    def __call__(self, strategy: st.SearchStrategy[Any]) -> Any:
+        return self.draw(strategy)
+
+
+Draw = st.DrawFn | Steered
 Maker = Callable[[Draw, Op], Case]
 SAMPLES: dict[Op, Maker] = {}
 
@@ -45,6 +57,10 @@ def cases(draw: Draw, type_: Op) -> Case:
     return SAMPLES[type_](draw, type_)
 
 
+def wish_of(draw: Draw) -> Operand | None:
+    return draw.wish if isinstance(draw, Steered) else None
+
+
 def rng(draw: Draw) -> np.random.Generator:
     return np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
 
@@ -52,6 +68,9 @@ def rng(draw: Draw) -> np.random.Generator:
 def quantized(draw: Draw, type_: T, shape: Sequence[int] = ()) -> Operand:
     if type_ not in BYTES:
         return tensor(type_, shape)
+    wish = wish_of(draw)
+    if wish is not None and (wish.type, wish.dimensions) == (type_, tuple(shape)):
+        return wish
     low, high = (0, 255) if type_ == U8 else (-128, 127)
     return tensor(type_, shape, draw(st.sampled_from([0.5, 0.1, 0.03, 0.0625])), draw(st.integers(low, high)))
 
@@ -61,6 +80,9 @@ def value(draw: Draw, operand: Operand) -> Value:
 
 
 def shapes(draw: Draw, low: int = 1, high: int = 4, longest: int = 5) -> tuple[int, ...]:
+    wish = wish_of(draw)
+    if wish is not None and low <= len(wish.dimensions) <= high:
+        return wish.dimensions
     return tuple(draw(st.lists(st.integers(1, longest), min_size=low, max_size=high)))
 
 
@@ -70,6 +92,9 @@ def deep(draw: Draw, high: int = 8) -> tuple[int, ...]:
 
 
 def any_of(draw: Draw, *types: T) -> T:
+    wish = wish_of(draw)
+    if wish is not None and wish.type in types:
+        return T(wish.type)
     return draw(st.sampled_from(types))
 
 
@@ -223,7 +248,18 @@ def cast(draw: Draw, type_: Op) -> Case:
 # ---- Images ----------------------------------------------------------------------------------------------
 
 
+def depth(draw: Draw, nchw: bool, most: int) -> int:
+    """A number of channels."""
+    wish = wish_of(draw)
+    if wish is not None and len(wish.dimensions) == 4:
+        return wish.dimensions[1 if nchw else 3]
+    return draw(st.integers(1, most))
+
+
 def image(draw: Draw, kind: T, channels: int, nchw: bool, longest: int = 7) -> Operand:
+    wish = wish_of(draw)
+    if wish is not None and len(wish.dimensions) == 4 and wish.dimensions[1 if nchw else 3] == channels:
+        return quantized(draw, kind, wish.dimensions)
     batches, height, width = (draw(st.integers(1, top)) for top in (2, longest, longest))
     shape = (batches, channels, height, width) if nchw else (batches, height, width, channels)
     return quantized(draw, kind, shape)
@@ -249,7 +285,7 @@ def convolution(draw: Draw, type_: Op) -> Case:
     nchw = draw(st.booleans())
     groups = draw(st.integers(1, 3)) if type_ == Op.GROUPED_CONV_2D else 1
     multiplier = draw(st.integers(1, 2))
-    depth_in, depth_out = groups * draw(st.integers(1, 3)), groups * draw(st.integers(1, 3))
+    depth_in, depth_out = groups * depth(draw, nchw, 3), groups * draw(st.integers(1, 3))
     rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     per_channel = kind in BYTES and draw(st.booleans())
     x = image(draw, kind, depth_in, nchw)
@@ -284,7 +320,7 @@ def convolution(draw: Draw, type_: Op) -> Case:
 def pool(draw: Draw, type_: Op) -> Case:
     kind = any_of(draw, *FLOATS, *(BYTES if type_ != Op.L2_POOL_2D else ()))
     nchw = draw(st.booleans())
-    x = image(draw, kind, draw(st.integers(1, 3)), nchw)
+    x = image(draw, kind, depth(draw, nchw, 3), nchw)
     rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     if draw(st.booleans()):
         padding = [int32(draw(st.integers(0, size - 1))) for size in (columns, columns, rows, rows)]
@@ -299,7 +335,7 @@ def pool(draw: Draw, type_: Op) -> Case:
 @samples(Op.RESIZE_BILINEAR, Op.RESIZE_NEAREST_NEIGHBOR)
 def resize(draw: Draw, type_: Op) -> Case:
     nchw = draw(st.booleans())
-    x = image(draw, any_of(draw, *FLOATS, *BYTES), 2, nchw)
+    x = image(draw, any_of(draw, *FLOATS, *BYTES), depth(draw, nchw, 2), nchw)
     flags = draw(st.sampled_from([(False, False), (True, False), (False, True)]))
     size = [int32(draw(st.integers(1, 9))) for _ in range(2)]
     return Case(type_, [value(draw, x), *size, boolean(nchw), *map(boolean, flags)], [like(x)])
@@ -391,7 +427,7 @@ def local_response(draw: Draw, type_: Op) -> Case:
 @samples(Op.INSTANCE_NORMALIZATION)
 def instance(draw: Draw, type_: Op) -> Case:
     nchw = draw(st.booleans())
-    x = image(draw, any_of(draw, *FLOATS), 2, nchw)
+    x = image(draw, any_of(draw, *FLOATS), depth(draw, nchw, 2), nchw)
     numbers = [real(draw, T(x.type), *limits) for limits in ((0.5, 2), (-1, 1), (0.125, 1))]
     return Case(type_, [value(draw, x), *numbers, boolean(nchw)], [like(x)])
 

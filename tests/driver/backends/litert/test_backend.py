@@ -1,7 +1,9 @@
 """CpuAcc around its converters: what it refuses and why, constants, shapes, threads, failures of the engine."""
 
+import gc
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +18,7 @@ from driver.backends.litert.build import build
 from driver.backends.litert.compiled import LitertSubgraph
 from driver.backends.litert.engine import EngineMissingError, Interpreter
 from driver.backends.litert.threads import ThreadChoice
+from driver.backends.report import State
 from driver.device import Device, Outcome
 from driver.graph import graphs, subgraph_view
 from nnhal.errors import HalError
@@ -124,6 +127,71 @@ def test_what_the_engine_cannot_run_ends_on_the_reference(
     assert "CpuRef runs main: LiteRT says" in caplog.text
 
 
+def test_what_the_engine_does_not_load_is_placed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Interpreter, path: str, threads: int) -> None:
+        raise RuntimeError("failed to allocate")
+
+    monkeypatch.setattr(Interpreter, "__init__", fail)
+    outcome = outcome_of(Case(Op.FLOOR, [float_tensor([1.5, -1.5])], [OUT]))
+    assert outcome.prepared_model is not None, outcome.reason
+    (placed,) = outcome.placement.operations
+    assert placed.backend == "CpuRef" and "failed to allocate" in placed.refusals[0].reason
+    (found,) = execute(outcome, [np.array([1.5, -1.5], np.float32)])[1]
+    assert found.tolist() == [1, -2]
+
+
+_SHORT_OF_MEMORY = """
+import resource, sys
+import numpy as np
+from driver.backends import registry
+from driver.device import Device
+from nnhal.types import OperandType as T, OperationType as Op
+from tests.driver.one_operation import execute, model_of, prepare, tensor
+
+side = 4096  # a tensor of 64 MB
+model = model_of(Op.FLOOR, [(tensor(T.TENSOR_FLOAT32, (side, side)), 0)], [tensor(T.TENSOR_FLOAT32)], constants=False)
+x = np.full((side, side), 1.5, np.float32)
+execute(prepare(model, Device("warm", registry.create(["CpuRef"]))), [x])
+device = Device("short", registry.create(["CpuAcc", "CpuRef"]))
+execute(prepare(model_of(Op.FLOOR, [(tensor(T.TENSOR_FLOAT32, (1,)), 0)], [tensor(T.TENSOR_FLOAT32)], constants=False),
+    device), [x[0, :1]])  # the engine loads its libraries
+data = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
+resource.setrlimit(resource.RLIMIT_DATA, (data * 1024 + int(sys.argv[1]) * 2**20, resource.RLIM_INFINITY))
+outcome = prepare(model, device)
+assert outcome.prepared_model is not None, outcome.reason
+print(outcome.placement.operations[0].backend)
+print(execute(outcome, [x])[1][0].sum() == side * side)
+"""
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "placed", "said"),
+    [
+        (220, ["CpuAcc", "True"], "CpuRef runs main: LiteRT says"),  # the engine runs, its result has no room
+        (90, ["CpuRef"], "RESOURCE_EXHAUSTED_TRANSIENT"),  # it cannot even load, and CpuRef has no room either
+    ],
+)
+def test_memory_that_is_too_short_for_the_engine(megabytes: int, placed: list[str], said: str) -> None:
+    command = [sys.executable, "-c", _SHORT_OF_MEMORY, str(megabytes)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.stdout.split() == placed, ran.stderr
+    assert ran.returncode == len(placed) % 2 and said in ran.stderr
+
+
+def test_memory_is_freed_with_the_last_user() -> None:
+    outcome = outcome_of(product(3))
+    prepared = outcome.prepared_model
+    assert prepared is not None
+    gc.collect()
+    gc.disable()
+    try:
+        graph, compiled = weakref.ref(prepared.plan.graph), weakref.ref(prepared.plan.nodes[0])
+        del outcome, prepared
+        assert graph() is None and compiled() is None, "a circle of references waits for the collector"
+    finally:
+        gc.enable()
+
+
 def test_failures_are_those_of_the_reference() -> None:
     x, two = float_tensor([[1, 2], [3, 4]]), np.array([0, 2], np.int32)
     gather = Case(Op.GATHER, [x, int32(0), int_tensor([0, 1])], [OUT])
@@ -204,7 +272,10 @@ def test_without_the_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch)
     assert "CpuAcc" in registry.ids()
     with pytest.raises(EngineMissingError, match="backend CpuAcc needs the package ai-edge-litert"):
         registry.create(["CpuAcc"])
-    registry.create(["CpuRef"])
+    assembly = registry.assemble(["CpuAcc", "CpuRef"])
+    assert [backend.id for backend in assembly.backends] == ["CpuRef"]
+    failed = next(report for report in assembly.reports if report.id == "CpuAcc")
+    assert failed.state is State.FAILED and "needs the package ai-edge-litert" in failed.reason
 
 
 def lists(case: Case) -> list[Any]:
