@@ -310,7 +310,9 @@ def test_serve_says_where_it_listens_and_ends_at_a_signal(number: int, tmp_path:
             assert invoke("info", "--target", first[1]).exit_code == 0
             fails(invoke("run", DIGITS, "--target", first[1], "--device", "nnhal"), 1, "'nnhal'", "other")
             process.send_signal(number)
-            assert process.communicate(timeout=30) == ("", "")
+            out, err = process.communicate(timeout=30)
+            # the engine's library says this itself, and offers nothing to silence it
+            assert (out, err.replace("INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n", "")) == ("", "")
         finally:
             process.kill()
     assert process.returncode == 0
@@ -328,9 +330,8 @@ def test_info_as_json(target: str) -> None:
 
 def test_info_as_tables(target: str) -> None:
     shown = invoke("info", "--target", target).stdout
-    for word in (target, HAL_HASH, "CPU", "every operand type", "WHILE", "CpuRef", "READY"):
+    for word in (target, HAL_HASH, "CPU", "FLOAT32, TENSOR_FLOAT32", "WHILE", "CpuRef", "READY"):
         assert word in shown
-    assert "TENSOR_FLOAT32" not in shown
 
 
 def test_operand_types_with_the_same_performance_share_a_row() -> None:
