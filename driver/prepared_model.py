@@ -12,7 +12,7 @@ from driver.execution import execute
 from driver.fenced import FencedExecution, FencedLaunch
 from driver.gate import Claim
 from driver.memory import BoundRequest
-from driver.plan import Plan, Progress
+from driver.plan import Plan, Progress, Step
 from driver.run_times import RunTimes
 from driver.scheduler import Scheduler
 from driver.validation.preparation import validate_execution_arguments, validate_hints
@@ -24,7 +24,6 @@ from nnhal.types import (
     ExecutionConfig,
     ExecutionResult,
     Operand,
-    OperationType,
     Placement,
     Request,
     is_fully_specified,
@@ -32,7 +31,6 @@ from nnhal.types import (
 
 _DEFAULT_CONFIG = ExecutionConfig()
 _LAUNCH = FencedLaunch()
-_CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,4 +181,4 @@ class PreparedModel:
     def _takes_alike(self) -> bool:
         """Whether every execution does the same work, so that past ones tell what the next one takes."""
         fixed = all(is_fully_specified(operand.type, operand.dimensions) for operand in self.inputs)
-        return fixed and not any(view.type in _CONTROL_FLOW for view in self.plan.graph.operations)
+        return fixed and all(isinstance(node, Step) for node in self.plan.nodes)  # the others are IF and WHILE

@@ -16,7 +16,9 @@ from nnhal.types import OperandLifeTime
 
 _VALUES = (OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.TEMPORARY_VARIABLE, OperandLifeTime.SUBGRAPH_OUTPUT)
 _STEPS = 20
-"""Links to follow for each operation, in all searches together: no graph may take too long. Then nothing is joined."""
+_FEWEST_STEPS = 10_000
+"""Links to follow in all searches together, for each operation and at least: no graph may take too long. When they are
+used up, nothing more is joined."""
 
 
 class Flow:
@@ -54,7 +56,7 @@ class Regions:
         self._flow = flow
         self._parents = list(range(count))
         self._labels = list(labels)
-        self._steps = 10_000 + _STEPS * count
+        self._steps = max(_FEWEST_STEPS, _STEPS * count)
         self._connect(_levels(flow, labels))
         self._after: dict[int, set[int]] = {region: set() for region in self._positions}
         self._before: dict[int, set[int]] = {region: set() for region in self._positions}

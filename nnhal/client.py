@@ -333,9 +333,10 @@ class PreparedModel(PreparedModelBase):
             with execution.filling():
                 return execution.results(self._execute(execution.request, deadline, measure_timing))
         local = self._connection.local
-        if local is not None and (
-            done := local.execute(self._handle, self._ends, plain, deadline, measure_timing)
-        ) is not None:
+        if (
+            local is not None
+            and (done := local.execute(self._handle, self._ends, plain, deadline, measure_timing)) is not None
+        ):
             return done
         return self._ends.results(self._execute(self._ends.request(plain), deadline, measure_timing))
 

@@ -151,9 +151,8 @@ class Server:
     @property
     def threads(self) -> int:
         """How many threads may serve calls."""
-        return sum(pool.limit for pool in (self._executor, self._transfers, self._bursts)) + self._limits[
-            "data_connections"
-        ]
+        pools = (self._executor, self._transfers, self._bursts)
+        return sum(pool.limit for pool in pools) + self._limits["data_connections"]
 
     def start(self) -> None:
         """Listens. `addresses` then holds the addresses with their real ports."""

@@ -13,7 +13,7 @@ from driver.validation import wire
 from driver.validation.argument import FITTING, NUMBERS, OMITTED, PLACED, ArgumentIn, ArgumentOf
 from driver.validation.pool import check_pools
 from driver.validation.rule import Rules
-from nnhal.types import Memory, Operand, Request, RequestArgument, RequestMemoryPool, type_name
+from nnhal.types import BufferToken, Memory, Operand, Request, RequestArgument, RequestMemoryPool, type_name
 
 Form = tuple[object, ...]
 """What can be judged without its values: two requests of the same form are both valid, or neither is."""

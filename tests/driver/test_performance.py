@@ -218,13 +218,13 @@ def _with_figure(text: str, figure: object) -> str:
         lambda text: "[" * 60_000,
     ],
 )
-@pytest.mark.usefixtures("measurements")
-def test_a_damaged_file_is_replaced(tmp_path: Path, damaged: Callable[[str], str]) -> None:
-    path, before = _kept(tmp_path)
+def test_a_damaged_file_is_replaced(tmp_path: Path, damaged: Callable[[str], str], measurements: Measurements) -> None:
+    path, _ = _kept(tmp_path)
     path.write_text(damaged(path.read_text()))
     after = asked(Performance(tmp_path))
-    assert after != before
+    assert measurements.count == 2
     assert asked(Performance(tmp_path)) == after
+    assert measurements.count == 2
 
 
 @pytest.mark.usefixtures("measurements")

@@ -262,6 +262,15 @@ def test_a_long_model_is_cut_in_proportion_to_its_length() -> None:
     assert all(home[i] <= home[i + 1] for i in range(count - 1))
 
 
+def test_a_search_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one pass over the graph finds is enough to run it."""
+    monkeypatch.setattr("driver.regions._STEPS", 0)
+    monkeypatch.setattr("driver.regions._FEWEST_STEPS", 0)
+    model = graph_of([(-1, -1), (0, 0), (-1, -1), (1, 2)], [Op.ADD, Op.MAXIMUM, Op.ADD, Op.ADD], LARGE)
+    placement = placed(model, Fake("A", numbers=[0]), Fake("B", [Op.ADD]), CpuRef())
+    assert parts(placement) == [("A", (0,)), ("B", (2,)), ("CpuRef", (1,)), ("B", (3,))]
+
+
 def test_a_long_model_of_small_operations_becomes_one_partition() -> None:
     count = 8_000
     model = graph_of([(i - 1, -1) for i in range(count)], [(Op.ADD, Op.MAXIMUM)[i % 2] for i in range(count)])
@@ -327,7 +336,7 @@ def test_what_has_unknown_shapes_is_not_merged() -> None:
     ],
 )
 def test_work(type_: Op, inputs: Sequence[tuple[int, ...]], output: tuple[int, ...], expected: int | None) -> None:
-    scalars: Sequence[Value] = {
+    scalars: dict[Op, Sequence[Value]] = {
         Op.ADD: [int32(0)],
         Op.MUL: [int32(0)],
         Op.FULLY_CONNECTED: [int32(0)],
@@ -342,9 +351,9 @@ def test_work(type_: Op, inputs: Sequence[tuple[int, ...]], output: tuple[int, .
             (Operand(T.BOOL), False),
         ],
         Op.BATCH_MATMUL: [(Operand(T.BOOL), False), (Operand(T.BOOL), False)],
-    }[type_]
+    }
     tensors = [(tensor(T.TENSOR_FLOAT32, shape), np.zeros(shape)) for shape in inputs]
-    model = model_of(type_, [*tensors, *scalars], [tensor(T.TENSOR_FLOAT32, output)], constants=False)
+    model = model_of(type_, [*tensors, *scalars[type_]], [tensor(T.TENSOR_FLOAT32, output)], constants=False)
     assert work(graphs(model)[0].operations[0]) == expected
 
 

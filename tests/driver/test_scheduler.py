@@ -12,8 +12,10 @@ from driver.run_times import RunTimes
 from driver.scheduler import Queues, Scheduler, Workers
 from driver.timers import Timers
 from nnhal.errors import HalError
-from nnhal.types import ErrorStatus, Priority
-from tests.driver.held import Bench, Sum, bench, until
+from nnhal.types import ErrorStatus, OperandType, OperationType, Priority
+from tests.driver.held import TWICE, Bench, Sum, bench, until
+from tests.driver.one_operation import int32, model_of, prepare, tensor
+from tests.driver.test_control_flow import counts, less_than, loop
 
 QUEUES = Queues(preparations=10, executions=10)
 
@@ -379,3 +381,17 @@ def test_workers_are_made_as_needed_and_end_when_closed() -> None:
     assert running._value == 5
     with pytest.raises(HalError, match="shutting down"):
         workers.submit(job)
+
+
+def test_past_times_tell_nothing_where_the_work_depends_on_values() -> None:
+    """A WHILE, and an input of unknown shape: the next execution may be far shorter than all before."""
+    unknown = tensor(OperandType.TENSOR_FLOAT32, (0,))
+    grows = model_of(OperationType.ADD, [(unknown, 0), (unknown, 0), int32(0)], [unknown], constants=False)
+    soon = Deadline(now_ns() + 10**9)
+    for model, known in ((TWICE, True), (grows, False), (loop(less_than(), counts()), False)):
+        prepared = prepare(model).prepared_model
+        assert prepared is not None
+        for _ in range(3):
+            prepared.times.add(10**12)
+        assert (prepared.claim(soon, None).needed_ns == 10**12) == known
+        assert prepared.claim(NO_DEADLINE, None).needed_ns == 0

@@ -1,6 +1,7 @@
 """Driver-managed buffers of a real service: through both clients, and through the generated stubs."""
 
 import gc
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,6 +24,10 @@ from nnhal.v1 import (
     burst_pb2_grpc,
     device_pb2,
     error_pb2,
+    execution_pb2,
+    execution_pb2_grpc,
+    fence_pb2,
+    fence_pb2_grpc,
     memory_pb2,
     prepared_model_pb2,
     types_pb2,
@@ -356,7 +361,7 @@ def test_fields_out_of_range(hands: tuple[Hand, Hand]) -> None:
         assert (found.status, found.rule) == (ErrorStatus.INVALID_ARGUMENT, rule)
 
 
-def test_a_burst_and_a_fenced_execution_take_tokens(hands: tuple[Hand, Hand]) -> None:
+def test_bursts_take_tokens(hands: tuple[Hand, Hand]) -> None:
     one = hands[0]
     first, second = one.allocate(), one.allocate()
     one.copy_from(first.buffer)
@@ -375,6 +380,30 @@ def test_a_burst_and_a_fenced_execution_take_tokens(hands: tuple[Hand, Hand]) ->
     (answer,) = stub.Stream(iter([burst_pb2.BurstStreamRequest(execute=execute)]))
     assert answer.HasField("result"), answer
     assert one.read(first.buffer) == [3, 4]
+
+
+def test_fenced_and_reusable_executions_take_tokens(hands: tuple[Hand, Hand]) -> None:
+    one = hands[0]
+    buffers = [one.allocate() for _ in range(4)]
+    one.copy_from(buffers[0].buffer)
+    session, model, stub = one.raw.session, one.model, one.raw.prepared_model
+    fences: list[bytes] = []
+    for source, target in itertools.pairwise(buffers):
+        launch = prepared_model_pb2.ExecuteFencedRequest(
+            session=session, prepared_model=model, request=request(source.token, target.token), wait_for=fences
+        )
+        fences = [stub.ExecuteFenced(launch).fence]
+    ended = fence_pb2_grpc.FenceStub(one.raw.channel).Wait(fence_pb2.WaitRequest(session=session, fence=fences[0]))
+    assert ended.state == fence_pb2.FENCE_STATE_SIGNALED
+    assert one.read(buffers[3].buffer) == [4, 5]
+    create = prepared_model_pb2.CreateReusableExecutionRequest(
+        session=session, prepared_model=model, request=request(buffers[3].token, buffers[0].token)
+    )
+    run = execution_pb2.RunExecutionRequest(session=session, execution=stub.CreateReusableExecution(create).execution)
+    execution_pb2_grpc.ExecutionStub(one.raw.channel).ExecuteSynchronously(run)
+    assert one.read(buffers[0].buffer) == [5, 6]
+    create.request.pools[0].token = 2**30
+    assert refusal(lambda: stub.CreateReusableExecution(create)).rule == "V-REQ-02"
 
 
 def test_many_executions_and_copies_at_once(service: Service) -> None:

@@ -16,8 +16,12 @@ def quantize(lower: Lowering) -> None:
 
 @converter(OperationType.DEQUANTIZE)
 def dequantize(lower: Lowering) -> None:
-    """To float32; the output may then be narrowed."""
-    lower.emit("DEQUANTIZE", [lower.input("input")], [lower.output()])
+    """To float32; the output may then be narrowed. XNNPACK never writes what it makes of a constant into an output."""
+    out = lower.output()
+    if lower.is_constant("input"):
+        lower.copy(lower.real("input"), out)
+    else:
+        lower.emit("DEQUANTIZE", [lower.input("input")], [out])
 
 
 @converter(OperationType.CAST)

@@ -8,6 +8,7 @@ operation is run as it is added: draws that break a rule, or whose numbers are n
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -43,6 +44,7 @@ _ALONE = {Op.GATHER: 2, Op.EMBEDDING_LOOKUP: 0}
 """Arguments that are positions in another, and no numbers."""
 
 
+_CONSTANT = OperandLifeTime.CONSTANT_COPY
 _CONVERSIONS = {
     ("float", "byte"): Op.QUANTIZE,
     ("byte", "float"): Op.DEQUANTIZE,
@@ -72,6 +74,10 @@ class Sample:
     inputs: Sequence[AnyArray]
     expected: Sequence[AnyArray]
     errors: Sequence[AnyArray]
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """How hypothesis shows it."""
+        printer.text(repr(self))
 
     def __repr__(self) -> str:
         graphs = (self.model.main, *self.model.referenced)
@@ -136,7 +142,7 @@ class Graph:
             return self.add(Entry(replace(operand, lifetime=OperandLifeTime.NO_VALUE), None))
         array = np.asarray(value).astype(DTYPES[operand.type])
         fixed = constant or not is_tensor(operand.type) or array.size == 0 or self.draw(st.integers(0, 2)) == 0
-        lifetime = OperandLifeTime.CONSTANT_COPY if fixed else OperandLifeTime.SUBGRAPH_INPUT
+        lifetime = _CONSTANT if fixed else OperandLifeTime.SUBGRAPH_INPUT
         made = self.add(Entry(replace(operand, lifetime=lifetime), array))
         if not fixed and operand.type in (*FLOATS, *BYTES, B8, I32):
             self.tensors.append(made)
@@ -174,9 +180,9 @@ class Graph:
     def _found(self, operand: Operand, near: int | None) -> int | None:
         """A tensor of the graph for an operand: one that fits, or one that is made to fit."""
         fitting = [i for i in self.tensors if _same(self.entries[i].operand, operand)]
-        if near in fitting and self.draw(st.booleans()):
+        if near is not None and near in fitting and self.draw(st.booleans()):
             return near
-        if fitting and self.draw(st.integers(0, 4)):
+        if fitting and self.draw(st.integers(0, 4)) != 0:
             return int(self.draw(st.sampled_from(fitting)))
         room = len(self.operations) + _BROUGHT <= _MOST_OPERATIONS
         if near is None or not room or operand.type not in (*FLOATS, *BYTES, B8, I32) or not self.draw(st.booleans()):
@@ -190,7 +196,7 @@ class Graph:
 
     def _fixed(self, operand: Operand, value: object) -> int:
         array = np.asarray(value).astype(DTYPES[operand.type])
-        return self.add(Entry(replace(operand, lifetime=OperandLifeTime.CONSTANT_COPY), array))
+        return self.add(Entry(replace(operand, lifetime=_CONSTANT), array))
 
     def _vector(self, numbers: Sequence[int]) -> int:
         return self._fixed(*int_tensor(list(numbers)))
@@ -297,7 +303,7 @@ def _largest(operand: Operand) -> float:
 def _loosened(operand: Operand, how: str) -> Operand:
     """The operand with dimensions left to the execution: the first, or all of them."""
     free = operand.lifetime in (OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.TEMPORARY_VARIABLE)
-    if not how or not free or not operand.dimensions:
+    if not how or not free or not operand.dimensions or operand.extra_params is not None:
         return operand
     if how == "batch" and operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT:
         return replace(operand, dimensions=(0, *operand.dimensions[1:]))
@@ -305,7 +311,7 @@ def _loosened(operand: Operand, how: str) -> Operand:
 
 
 def _placed(operand: Operand, value: AnyArray | None, data: bytearray, is_output: bool) -> Operand:
-    if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
+    if operand.lifetime == _CONSTANT:
         assert value is not None
         location = DataLocation(0, len(data), value.nbytes)
         data += value.tobytes() + bytes(-value.nbytes % 4)
@@ -332,29 +338,34 @@ def graphs(draw: st.DrawFn) -> Sample:
 
 
 def with_empty_batch(made: Sample) -> Sample:
-    """The graph behind SLICE operations that leave an empty batch: a request cannot give one."""
+    """The graph with a SLICE before one input that leaves an empty batch: a request cannot give one."""
     inner, data = made.model.main, bytearray(made.model.operand_values)
-    if any(
-        inner.operands[i].type == B8 or len(inner.operands[i].dimensions) > _HIGHEST_RANK for i in inner.input_indexes
-    ):
+    cut = next((k for k, i in enumerate(inner.input_indexes) if _can_be_cut(inner.operands[i])), None)
+    if cut is None:
         return made
-    operands, before, inputs, arrays = list(inner.operands), list[Operation](), list[int](), list[AnyArray]()
-    for i, value in zip(inner.input_indexes, made.inputs, strict=True):
-        vector = Operand(I32, (value.ndim,))
-        begin = replace(vector, lifetime=OperandLifeTime.CONSTANT_COPY)
-        operands += [
-            replace(operands[i], lifetime=OperandLifeTime.SUBGRAPH_INPUT),
-            _placed(begin, np.zeros(value.ndim, np.int32), data, False),
-            replace(vector, lifetime=OperandLifeTime.SUBGRAPH_INPUT),
-        ]
-        last = len(operands) - 1
-        before.append(Operation(Op.SLICE, (last - 2, last - 1, last), (i,)))
-        inputs += [last - 2, last]
-        arrays += [value, np.array([0, *value.shape[1:]], np.int32)]
-        operands[i] = replace(operands[i], lifetime=OperandLifeTime.TEMPORARY_VARIABLE)
-    open_ = tuple(_loosened(one, "all") for one in operands)
-    main = Subgraph(open_, (*before, *inner.operations), tuple(inputs), inner.output_indexes)
+    index, value = inner.input_indexes[cut], made.inputs[cut]
+    vector = Operand(I32, (value.ndim,))
+    operands = [
+        *inner.operands,
+        replace(inner.operands[index], lifetime=OperandLifeTime.SUBGRAPH_INPUT),
+        _placed(replace(vector, lifetime=_CONSTANT), np.zeros(value.ndim, np.int32), data, False),
+        replace(vector, lifetime=OperandLifeTime.SUBGRAPH_INPUT),
+    ]
+    operands[index] = replace(operands[index], lifetime=OperandLifeTime.TEMPORARY_VARIABLE)
+    whole, begin, size = (len(operands) - 3 + k for k in range(3))
+    inputs = [whole if i == index else i for i in inner.input_indexes]
+    main = Subgraph(
+        tuple(_loosened(one, "all") for one in operands),
+        (Operation(Op.SLICE, (whole, begin, size), (index,)), *inner.operations),
+        (*inputs, size),
+        inner.output_indexes,
+    )
+    arrays = [*made.inputs, np.array([0, *value.shape[1:]], np.int32)]
     return Sample(replace(made.model, main=main, operand_values=bytes(data)), arrays, (), ())
+
+
+def _can_be_cut(operand: Operand) -> bool:
+    return operand.type in (*FLOATS, *BYTES, I32) and len(operand.dimensions) <= _HIGHEST_RANK
 
 
 def in_if(made: Sample) -> Sample:
@@ -376,8 +387,8 @@ def in_while(made: Sample) -> Sample:
     # operands of the body: its own, then the counter, the old outputs, and what counts up
     base = len(inner.operands)
     body_operands = [*inner.operands, counter, *kept]
-    body_operands += [_placed(Operand(I32, (1,), lifetime=OperandLifeTime.CONSTANT_COPY), one, data, False)]
-    body_operands += [_placed(Operand(T.INT32, lifetime=OperandLifeTime.CONSTANT_COPY), none, data, False)]
+    body_operands += [_placed(Operand(I32, (1,), lifetime=_CONSTANT), one, data, False)]
+    body_operands += [_placed(Operand(T.INT32, lifetime=_CONSTANT), none, data, False)]
     body_operands += [Operand(I32, (1,), lifetime=OperandLifeTime.SUBGRAPH_OUTPUT)]
     last = len(body_operands) - 1
     state = tuple(range(base, base + 1 + len(kept)))
@@ -389,7 +400,7 @@ def in_while(made: Sample) -> Sample:
     )
     given = [replace(inner.operands[i], lifetime=OperandLifeTime.SUBGRAPH_INPUT) for i in inner.input_indexes]
     condition_operands = [counter, *kept, *given]
-    condition_operands.append(_placed(Operand(I32, (1,), lifetime=OperandLifeTime.CONSTANT_COPY), limit, data, False))
+    condition_operands.append(_placed(Operand(I32, (1,), lifetime=_CONSTANT), limit, data, False))
     condition_operands.append(Operand(B8, (1,), lifetime=OperandLifeTime.SUBGRAPH_OUTPUT))
     count = len(condition_operands)
     less = Operation(Op.LESS, (0, count - 2), (count - 1,))
