@@ -376,8 +376,10 @@ def test_memory_that_can_be_cut_off(service: Service) -> None:
         os.close(unsealed)
 
 
-def test_values_that_change_while_they_are_used(service: Service) -> None:
+@pytest.mark.parametrize("backends", ["CpuAcc,CpuRef", "CpuRef"])
+def test_values_that_change_while_they_are_used(tmp_path: Path, backends: str) -> None:
     """Each answer is that of some values; and a model whose values steer memory accesses stays inside its memory."""
+    service = start(tmp_path, "--backends", backends)
     with nnhal.connect(service.target) as device:
         table, indices = tensor(T.TENSOR_FLOAT32, (8, 4)), tensor(T.TENSOR_INT32, (64,))
         axis = int32(0)
@@ -413,7 +415,8 @@ def test_values_that_change_while_they_are_used(service: Service) -> None:
                 over.set()
                 writer.join()
             np.testing.assert_array_equal(prepared.execute([values, np.full(64, 3, np.int32)])[0][0], values[3])
-    assert service.process.poll() is None
+    assert stop(service) == 0
+    assert not service.logged("Traceback")
 
 
 def test_frames_that_are_none(own: Service) -> None:

@@ -102,10 +102,79 @@ class Graph:
         tensors: operands that further operations may read.
     """
 
-    draw: st.DrawFn
     entries: list[Entry] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     tensors: list[int] = field(default_factory=list)
+
+    def add(self, entry: Entry) -> int:
+        """An operand."""
+        self.entries.append(entry)
+        return len(self.entries) - 1
+
+    def apply(self, type_: Op, inputs: Sequence[int], outputs: Sequence[Operand]) -> list[int] | None:
+        """Adds an operation, unless CpuRef refuses it or its numbers are of no use."""
+        arguments: list[Argument] = [(e.operand, e.value, e.error) for e in (self.entries[i] for i in inputs)]
+        if isinstance(SIGNATURES[type_].bind([operand for operand, _, _ in arguments], outputs), str):
+            return None
+        try:
+            with np.errstate(all="ignore"):
+                values = run_kernel(type_, [(operand, value) for operand, value, _ in arguments], outputs)
+                spread = errors(type_, arguments, outputs, values)
+        except HalError:
+            return None
+        if not all(_useful(operand, value) for operand, value in zip(outputs, values, strict=True)):
+            return None
+        made = []
+        for operand, value, error in zip(outputs, values, spread, strict=True):
+            lifetime = OperandLifeTime.TEMPORARY_VARIABLE
+            described = replace(operand, dimensions=value.shape, lifetime=lifetime)
+            made.append(self.add(Entry(described, value, error)))
+            if is_tensor(operand.type) and np.isfinite(error).all() and value.size:
+                self.tensors.append(made[-1])
+        self.operations.append(Operation(type_, tuple(inputs), tuple(made)))
+        return made
+
+    def one(self, type_: Op, inputs: Sequence[int], output: Operand) -> int | None:
+        """Adds an operation of one output."""
+        made = self.apply(type_, inputs, [output])
+        return made[0] if made else None
+
+    def fixed(self, operand: Operand, value: object) -> int:
+        """A constant."""
+        array = np.asarray(value).astype(DTYPES[operand.type])
+        return self.add(Entry(replace(operand, lifetime=_CONSTANT), array))
+
+    def given(self, operand: Operand, value: object) -> int:
+        """An input."""
+        array = np.asarray(value).astype(DTYPES[operand.type])
+        return self.add(Entry(replace(operand, lifetime=OperandLifeTime.SUBGRAPH_INPUT), array))
+
+    def sample(self, outputs: Sequence[int], loose: str = "", relaxed: bool = False) -> Sample:
+        """The model; `loose`: which dimensions only the execution tells, "batch" or "all"."""
+        read = {i for operation in self.operations for i in operation.inputs}
+        data = bytearray()
+        operands = []
+        for i, entry in enumerate(self.entries):
+            operands.append(_placed(_loosened(entry.operand, loose), entry.value, data, i in outputs))
+        inputs = [i for i in sorted(read) if operands[i].lifetime == OperandLifeTime.SUBGRAPH_INPUT]
+        main = Subgraph(tuple(operands), tuple(self.operations), tuple(inputs), tuple(outputs))
+        model = Model(main, operand_values=bytes(data), relax_computation_float32_to_float16=relaxed)
+        return Sample(model, self._values(inputs), self._values(outputs), [self._error(o) for o in outputs])
+
+    def _values(self, indexes: Sequence[int]) -> list[AnyArray]:
+        found = [self.entries[i].value for i in indexes]
+        return [value for value in found if value is not None]
+
+    def _error(self, index: int) -> AnyArray:
+        error = self.entries[index].error
+        return np.zeros(()) if error is None else error
+
+
+@dataclass
+class Grower(Graph):
+    """A graph that grows by draws."""
+
+    draw: st.DrawFn = field(kw_only=True)
 
     # ---- Growing -----------------------------------------------------------------------------------------
 
@@ -148,33 +217,6 @@ class Graph:
             self.tensors.append(made)
         return made
 
-    def add(self, entry: Entry) -> int:
-        self.entries.append(entry)
-        return len(self.entries) - 1
-
-    def apply(self, type_: Op, inputs: Sequence[int], outputs: Sequence[Operand]) -> list[int] | None:
-        """Adds an operation, unless CpuRef refuses it or its numbers are of no use."""
-        arguments: list[Argument] = [(e.operand, e.value, e.error) for e in (self.entries[i] for i in inputs)]
-        if isinstance(SIGNATURES[type_].bind([operand for operand, _, _ in arguments], outputs), str):
-            return None
-        try:
-            with np.errstate(all="ignore"):
-                values = run_kernel(type_, [(operand, value) for operand, value, _ in arguments], outputs)
-                spread = errors(type_, arguments, outputs, values)
-        except HalError:
-            return None
-        if not all(_useful(operand, value) for operand, value in zip(outputs, values, strict=True)):
-            return None
-        made = []
-        for operand, value, error in zip(outputs, values, spread, strict=True):
-            lifetime = OperandLifeTime.TEMPORARY_VARIABLE
-            described = replace(operand, dimensions=value.shape, lifetime=lifetime)
-            made.append(self.add(Entry(described, value, error)))
-            if is_tensor(operand.type) and np.isfinite(error).all() and value.size:
-                self.tensors.append(made[-1])
-        self.operations.append(Operation(type_, tuple(inputs), tuple(made)))
-        return made
-
     # ---- Bringing a tensor to what an operation wants --------------------------------------------------------
 
     def _found(self, operand: Operand, near: int | None) -> int | None:
@@ -190,16 +232,8 @@ class Graph:
         shaped = self._shaped(near, operand.dimensions)
         return shaped if shaped is None else self._typed(shaped, operand)
 
-    def _one(self, type_: Op, inputs: Sequence[int], output: Operand) -> int | None:
-        made = self.apply(type_, inputs, [output])
-        return made[0] if made else None
-
-    def _fixed(self, operand: Operand, value: object) -> int:
-        array = np.asarray(value).astype(DTYPES[operand.type])
-        return self.add(Entry(replace(operand, lifetime=_CONSTANT), array))
-
     def _vector(self, numbers: Sequence[int]) -> int:
-        return self._fixed(*int_tensor(list(numbers)))
+        return self.fixed(*int_tensor(list(numbers)))
 
     def _shaped(self, index: int, shape: Sequence[int]) -> int | None:
         """The elements of a tensor, again and again or only the first, in another shape."""
@@ -211,12 +245,12 @@ class Graph:
             return None
         found: int | None = index
         if have != want:
-            found = self._one(Op.RESHAPE, [index, self._vector([have])], like(operand))
+            found = self.one(Op.RESHAPE, [index, self._vector([have])], like(operand))
             if found is not None and have < want:
-                found = self._one(Op.TILE, [found, self._vector([-(-want // have)])], like(operand))
+                found = self.one(Op.TILE, [found, self._vector([-(-want // have)])], like(operand))
             if found is not None and prod(self.entries[found].operand.dimensions) > want:
-                found = self._one(Op.SLICE, [found, self._vector([0]), self._vector([want])], like(operand))
-        return None if found is None else self._one(Op.RESHAPE, [found, self._vector(shape)], like(operand))
+                found = self.one(Op.SLICE, [found, self._vector([0]), self._vector([want])], like(operand))
+        return None if found is None else self.one(Op.RESHAPE, [found, self._vector(shape)], like(operand))
 
     def _typed(self, index: int, wanted: Operand) -> int | None:
         """A tensor's numbers in another type, or other steps."""
@@ -228,56 +262,41 @@ class Graph:
         if have.type == B8:
             return self._choice(index, wanted)
         if have.type in BYTES and wanted.type in BYTES:
-            middle = self._one(Op.DEQUANTIZE, [index], tensor(F32))
-            return None if middle is None else self._one(Op.QUANTIZE, [middle], like(wanted))
+            middle = self.one(Op.DEQUANTIZE, [index], tensor(F32))
+            return None if middle is None else self.one(Op.QUANTIZE, [middle], like(wanted))
         step = _CONVERSIONS.get((_kind(have), _kind(wanted)))
-        return None if step is None else self._one(step, [index], like(wanted))
+        return None if step is None else self.one(step, [index], like(wanted))
 
     def _truth(self, index: int) -> int | None:
         """Which numbers are larger than the first."""
         entry = self.entries[index]
         assert entry.value is not None
-        first = self._fixed(replace(like(entry.operand), dimensions=(1,)), entry.value.reshape(-1)[:1])
-        return self._one(Op.GREATER, [index, first], tensor(B8))
+        first = self.fixed(replace(like(entry.operand), dimensions=(1,)), entry.value.reshape(-1)[:1])
+        return self.one(Op.GREATER, [index, first], tensor(B8))
 
     def _choice(self, index: int, wanted: Operand) -> int | None:
         """A number for each truth value."""
         plain = replace(wanted, dimensions=self.entries[index].operand.dimensions)
         random = np.random.default_rng(len(self.entries))
-        choices = [self._fixed(plain, sample(random, plain)) for _ in range(2)]
-        return self._one(Op.SELECT, [index, *choices], like(wanted))
+        choices = [self.fixed(plain, sample(random, plain)) for _ in range(2)]
+        return self.one(Op.SELECT, [index, *choices], like(wanted))
 
     def _positive(self, index: int) -> int | None:
         operand = self.entries[index].operand
         if operand.type not in FLOATS:
             return None
-        least = self._fixed(replace(like(operand), dimensions=(1,)), [0.25])
-        return self._one(Op.MAXIMUM, [index, least], like(operand))
+        least = self.fixed(replace(like(operand), dimensions=(1,)), [0.25])
+        return self.one(Op.MAXIMUM, [index, least], like(operand))
 
     # ---- Done --------------------------------------------------------------------------------------------
 
-    def sample(self) -> Sample:
+    def finished(self) -> Sample:
         """The model. Its outputs are all that no operation reads, and some that others read too."""
         read = {i for operation in self.operations for i in operation.inputs}
         made = [o for operation in self.operations for o in operation.outputs]
         outputs = [o for o in made if o not in read or self.draw(st.integers(0, 3)) == 0]
-        data = bytearray()
-        operands = []
         loose = self.draw(st.sampled_from([""] * 8 + ["batch", "all"]))
-        for i, entry in enumerate(self.entries):
-            operands.append(_placed(_loosened(entry.operand, loose), entry.value, data, i in outputs))
-        inputs = [i for i, one in enumerate(operands) if one.lifetime == OperandLifeTime.SUBGRAPH_INPUT]
-        used = [i for i in inputs if i in read]
-        main = Subgraph(tuple(operands), tuple(self.operations), tuple(used), tuple(outputs))
-        model = Model(main, operand_values=bytes(data), relax_computation_float32_to_float16=self.draw(st.booleans()))
-        return Sample(model, self._values(used), self._values(outputs), [self._error(self.entries[o]) for o in outputs])
-
-    def _values(self, indexes: Sequence[int]) -> list[AnyArray]:
-        found = [self.entries[i].value for i in indexes]
-        return [value for value in found if value is not None]
-
-    def _error(self, entry: Entry) -> AnyArray:
-        return np.zeros(()) if entry.error is None else entry.error
+        return self.sample(outputs, loose, self.draw(st.booleans()))
 
 
 def _kind(operand: Operand) -> str:
@@ -302,8 +321,12 @@ def _largest(operand: Operand) -> float:
 
 def _loosened(operand: Operand, how: str) -> Operand:
     """The operand with dimensions left to the execution: the first, or all of them."""
-    free = operand.lifetime in (OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.TEMPORARY_VARIABLE)
-    if not how or not free or not operand.dimensions or operand.extra_params is not None:
+    if (
+        not how
+        or operand.lifetime in (_CONSTANT, OperandLifeTime.NO_VALUE)
+        or not operand.dimensions
+        or operand.extra_params is not None
+    ):
         return operand
     if how == "batch" and operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT:
         return replace(operand, dimensions=(0, *operand.dimensions[1:]))
@@ -326,13 +349,13 @@ def _empty(operand: Operand) -> Operand:
 @st.composite
 def graphs(draw: st.DrawFn) -> Sample:
     """A graph of 3 to 12 operations, sometimes as the body of an IF or a WHILE."""
-    graph = Graph(draw)
+    graph = Grower(draw=draw)
     wanted = draw(st.integers(3, _MOST_OPERATIONS))
     for _ in range(3 * wanted):
         if len(graph.operations) >= wanted:
             break
         graph.grow()
-    made = graph.sample()
+    made = graph.finished()
     how = draw(st.sampled_from([None] * 20 + [in_if, in_while, with_empty_batch]))
     return made if how is None else how(made)
 
