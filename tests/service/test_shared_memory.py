@@ -8,8 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from driver.memory import BoundRequest
 from nnhal.errors import HalError
-from nnhal.types import PROT_READ, PROT_WRITE, ErrorStatus
+from nnhal.types import (
+    PROT_READ,
+    PROT_WRITE,
+    DataLocation,
+    ErrorStatus,
+    Operand,
+    OperandType,
+    Request,
+    RequestArgument,
+)
 from service.limits import Limits
 from service.shared_memory import SharedTable, map_memory
 
@@ -161,3 +171,18 @@ def test_as_many_as_there_may_be_and_none_after_the_end(tmp_path: Path) -> None:
     with pytest.raises(HalError, match="ended"):
         table.add_file(9, given)
     os.close(given)
+
+
+def test_inputs_are_those_of_the_moment_when_they_were_taken() -> None:
+    """What a client writes later changes nothing that has been checked; outputs it sees at once."""
+    descriptor = memfd()
+    memory = map_memory(descriptor, LIMITS)
+    operand = Operand(OperandType.TENSOR_INT32, (2,))
+    places = [RequestArgument(location=DataLocation(0, offset, 8)) for offset in (0, 64)]
+    bound = BoundRequest(Request((places[0],), (places[1],), (memory,)), [operand], [operand])
+    os.pwrite(descriptor, b"\xff" * 8, 0)
+    assert bound.inputs[0] is not None
+    np.testing.assert_array_equal(bound.inputs[0], [0, 0])
+    bound.outputs[0].write(np.array([1, 2], np.int32))
+    np.testing.assert_array_equal(np.frombuffer(os.pread(descriptor, 8, 64), np.int32), [1, 2])
+    os.close(descriptor)
