@@ -5,8 +5,9 @@ over all bytes before it and the token. Data cache: arrays; the document holds i
 CPU with SHA instructions: SHA-256 1.7 GB/s, BLAKE2b 0.9, MD5 0.7.)
 
 Integers of 32 bits and more, and booleans, are axes, shapes, paddings and indexes to those who read them: they steer
-accesses to memory, and are sealed. Only floating point and quantised numbers go to the data cache, so that a changed
-one that nobody checks gives wrong answers and nothing worse.
+accesses to memory, and are sealed. So are scalars: a FLOAT32 may say by how much to resize. Only tensors of
+floating point and quantised numbers go to the data cache, so that a changed one that nobody checks gives wrong answers
+and nothing worse.
 """
 
 import hashlib
@@ -67,7 +68,7 @@ class ContainerWriter:
 
     def array(self, value: AnyArray) -> int:
         """Adds an array; gives its number."""
-        return self._add(value, value.dtype not in _UNSEALED)
+        return self._add(value, value.ndim == 0 or value.dtype not in _UNSEALED)
 
     def blob(self, value: bytes) -> int:
         """Adds bytes, sealed; gives their number."""

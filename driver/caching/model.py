@@ -158,7 +158,8 @@ def _step(
 ) -> Step:
     backend, (graph, indexes, inputs, outputs, relaxed), read_again, sections = row
     view = SubgraphView(graphs[graph], _Operations(graphs[graph], indexes), tuple(inputs), tuple(outputs), relaxed)
-    return Step(view, _compiled(view, sections, container, backends[backend], options), frozenset(read_again))
+    compiled = _compiled(view, sections, container, backends[backend], options)
+    return Step(backend, view, compiled, frozenset(read_again))
 
 
 def _compiled(

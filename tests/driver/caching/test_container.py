@@ -69,7 +69,14 @@ def test_files_may_hold_anything_and_stand_anywhere_before(pair: Pair) -> None:
     assert os.lseek(pair.model, 0, os.SEEK_CUR) == 100_000
 
 
-def test_integers_and_booleans_are_sealed_and_other_numbers_are_not(pair: Pair) -> None:
+def test_scalars_are_sealed_whatever_their_type(pair: Pair) -> None:
+    scale = np.array(1.2345, np.float32)
+    save(pair, [scale, WEIGHTS])
+    assert scale.tobytes() in contents(pair.model)
+    assert scale.tobytes() not in contents(pair.data)
+
+
+def test_integers_and_booleans_are_sealed_and_other_tensors_are_not(pair: Pair) -> None:
     save(pair)
     assert WEIGHTS.tobytes() in contents(pair.data)
     assert WEIGHTS.tobytes() not in contents(pair.model)
