@@ -1,11 +1,9 @@
 """What stands behind each operation and operand type: how many vectors, and how many of the project's tests.
 
 The figures are committed in `tests/data`, so that the table of operations can be made without the vectors:
-{operation: {operand type: vectors}}, and {backend: {operation: {operand type: tests}}}.
+{backend: {operation: {operand type: vectors}}}, and the same of tests.
 """
 
-import gzip
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +16,11 @@ from hypothesis import settings
 from driver.backends import registry
 from driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Output, Run, SubgraphView
 from driver.control_flow import If, While
-from driver.graph import OperationView
+from driver.graph import OperationView, graphs
 from driver.plan import Frame, Progress
 from nnhal.operations import SIGNATURES
-from nnhal.types import AnyArray, OperandType, OperationType
+from nnhal.types import AnyArray, Model, OperandType, OperationType
+from tests.driver.validation.vectors import cases, model_of
 from tests.shared import SHARED
 
 DATA = Path(__file__).resolve().parent / "data"
@@ -72,26 +71,31 @@ def _arranged(pairs: Counter[Pair]) -> Counts:
 # ---- Vectors ----------------------------------------------------------------------------------------------
 
 
-def count_vectors(folder: Path = SHARED / "vectors") -> Counts:
-    """For each operation and type the cases whose model has it."""
-    return _arranged(Counter(each for case in _cases(folder) for each in _pairs(case["model"])))
+def count_vectors(backends: Sequence[Backend], folder: Path = SHARED / "vectors") -> dict[str, Counts]:
+    """For each backend, operation and type the cases in whose models the backend takes it.
 
-
-def _cases(folder: Path) -> Iterator[dict[str, Any]]:
+    Those whose execution must fail do not count. IF and WHILE are the driver's.
+    """
     files = sorted(folder.glob("*/*.jsonl.gz"))
     if not files:
         raise SystemExit(f"there are no vectors in {folder}")
-    for path in files:
-        with gzip.open(path, "rt") as lines:
-            yield from map(json.loads, lines)
+    counted: defaultdict[str, Counter[Pair]] = defaultdict(Counter)
+    for case in (case for path in files for case in cases(path) if not case["expect_failure"]):
+        for backend, taken in _taken(model_of(case), backends).items():
+            counted[backend].update(taken)
+    return {backend: _arranged(counts) for backend, counts in sorted(counted.items())}
 
 
-def _pairs(model: dict[str, Any]) -> set[Pair]:
-    return {
-        pair(OperationType[operation["type"]], [OperandType[graph["operands"][i]["type"]] for i in operation["inputs"]])
-        for graph in (model["main"], *model["referenced"])
-        for operation in graph["operations"]
-    }
+def _taken(model: Model, backends: Sequence[Backend]) -> dict[str, set[Pair]]:
+    """What each backend, and the driver itself, takes of a model."""
+    found: defaultdict[str, set[Pair]] = defaultdict(set)
+    for graph in graphs(model):
+        for view in graph.operations:
+            own = view.type not in SIGNATURES
+            takers = [DRIVER] if own else [backend.id for backend in backends if backend.supports(view)]
+            for taker in takers:
+                found[taker].add(pair(view.type, [graph.operands[i].type for i in view.operation.inputs]))
+    return found
 
 
 # ---- Tests ------------------------------------------------------------------------------------------------

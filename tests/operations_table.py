@@ -35,9 +35,10 @@ Every operation of the HAL, by its code; and for each type of its leading operan
 leading operand is the first input that may have several types. A scalar counts as a tensor of its type. IF and WHILE
 are run by the driver itself, whatever the backend; they stand under the type of their condition.
 
-`12v 3t` behind a backend: 12 vectors have the operation in this type (AOSP's cases, run by `nnhal conformance`; the
-signed twins that it derives from them are not counted), and 3 of the project's own tests run it on this backend. An
-empty cell is a type that the operation does not have.
+`12v 3t` behind a backend: in 12 vectors the backend takes the operation in this type (AOSP's cases, run by `nnhal
+conformance`; the signed twins that it derives from them are not counted), and 3 of the project's own tests run it on
+this backend. CpuRef takes all that there is, so its vectors are those that have the operation. CpuAcc judges by shapes
+and constants too: why it refuses one, `nnhal explain` says. An empty cell is a type that the operation does not have.
 """
 
 
@@ -65,30 +66,37 @@ def rows(type_: int) -> list[tuple[list[int], list[int]]]:
     return [(types(signature.inputs[0], row), types(signature.outputs, row)) for row in signature.rows]
 
 
-def document(support: Mapping[str, Support], vectors: Counts, tests: Mapping[str, Counts]) -> str:
+def document(support: Mapping[str, Support], vectors: Mapping[str, Counts], tests: Mapping[str, Counts]) -> str:
     """The text.
 
     Args:
-        support: by operation.
-        vectors: see `operation_counts`.
-        tests: by backend.
+        support: by operation, what backends take whatever the shapes; more is told by the counts.
+        vectors, tests: by backend; see `operation_counts`.
     """
     types = [name for name in dict.fromkeys(TYPES.values()) if any(name in row for row in support.values())]
     lines = [["", "operation", *types], ["--:", "---", *["---"] * len(types)]]
     for operation, row in support.items():
         cells = []
         for type_ in types:
-            known = vectors.get(operation, {}).get(type_, 0)
-            behind = [(b, tests.get(b, {}).get(operation, {}).get(type_, 0)) for b in row.get(type_, ())]
-            cells.append("<br>".join(f"{backend} {known}v {count}t" for backend, count in behind))
+            counted = {b: [_count(each, b, operation, type_) for each in (vectors, tests)] for b in (*vectors, *tests)}
+            takers = [b for b, counts in sorted(counted.items()) if any(counts) or b in row.get(type_, ())]
+            cells.append("<br>".join(f"{b} {counted[b][0]}v {counted[b][1]}t" for b in takers))
         lines.append([str(OperationType[operation].value), operation, *cells])
     return HEAD + "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def _count(counts: Mapping[str, Counts], backend: str, operation: str, type_: str) -> int:
+    return counts.get(backend, {}).get(operation, {}).get(type_, 0)
+
+
+def all_backends() -> Sequence[Backend]:
+    """Every backend but those whose engine is not installed."""
+    return registry.assemble(registry.ids()).backends
+
+
 def fresh() -> str:
     """The document as it must be now."""
-    backends = registry.assemble(registry.ids()).backends  # without those whose engine is not installed
-    support = {type_.name: supported(type_, backends) for type_ in OperationType}
+    support = {type_.name: supported(type_, all_backends()) for type_ in OperationType}
     return document(support, json.loads(VECTORS.read_text()), json.loads(TESTS.read_text()))
 
 
@@ -102,7 +110,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", required=True, help="write docs/operations.md")
     parser.add_argument("--count", action="store_true", help="make the counts first; takes a minute")
     if parser.parse_args().count:
-        _write(VECTORS, count_vectors())
+        _write(VECTORS, count_vectors(all_backends()))
         _write(TESTS, count_tests(str(ROOT / "tests" / "driver")))
     DOCUMENT.write_text(fresh())
 
