@@ -15,6 +15,7 @@ import numpy as np
 
 from driver.backends.litert.known import KnownCall, Refused, Shapes
 from driver.backends.litert.writer import Quantization, Spec, Writer
+from driver.backends.reference.quantization import dequantized
 from driver.operations.call import Shape
 from nnhal.types import AnyArray, Operand, OperandType, SymmPerChannelQuantParams, type_name
 
@@ -267,8 +268,12 @@ class Lowering:
         return out
 
     def real(self, name: str) -> int:
-        """An argument's real values in float32."""
-        return self.as_spec(self.input(name), FLOAT)
+        """An argument's real values in float32. Constants are converted here: XNNPACK rounds theirs otherwise."""
+        value = self.network.constants.get(self.position[name])
+        if value is None or not self.is_quantized(name) or self.call.channel_quant(name) is not None:
+            return self.as_spec(self.input(name), FLOAT)
+        operand = self.call.operand(name)
+        return self.writer.constant(FLOAT, value.shape, lambda: dequantized(value, operand))
 
     def copy(self, source: int, target: int) -> None:
         """Copies bytes from one tensor to another."""

@@ -1,5 +1,7 @@
 """ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM and POW."""
 
+from math import prod
+
 from driver.backends.litert.lowering import Lowering, converter
 from nnhal.types import OperandType, OperationType
 
@@ -15,8 +17,18 @@ _EXTREMES = {OperationType.MAXIMUM: "MAXIMUM", OperationType.MINIMUM: "MINIMUM"}
 def fused(lower: Lowering) -> None:
     """The same operands in the same order."""
     operator, options = _FUSED[OperationType(lower.call.view.type)]
-    inputs = [lower.input("input0"), lower.input("input1")]
+    inputs = [_of_full_rank(lower, name) for name in ("input0", "input1")]
     lower.emit(operator, inputs, [lower.output()], options, fusedActivationFunction=lower.call.activation())
+
+
+def _of_full_rank(lower: Lowering, name: str) -> int:
+    """An argument; with the output's shape, where it lacks only leading dimensions of 1.
+
+    With quantised values, a fused activation and a constant of one element the engine's output has the rank of the
+    other argument, whatever the rank of the constant.
+    """
+    tensor, shape = lower.input(name), lower.shape("output")
+    return lower.reshape(tensor, shape) if prod(lower.shape(name)) == prod(shape) else tensor
 
 
 @converter(OperationType.DIV)

@@ -1,6 +1,6 @@
 """EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER and GREATER_EQUAL."""
 
-from driver.backends.litert.lowering import FLOAT, INT32, Lowering, converter
+from driver.backends.litert.lowering import INT32, Lowering, converter
 from nnhal.types import OperandType, OperationType
 
 _OPERATORS = {
@@ -22,7 +22,7 @@ def comparison(lower: Lowering) -> None:
 
 def _comparable(lower: Lowering, name: str) -> int:
     if lower.is_quantized(name):
-        return lower.as_spec(lower.input(name), FLOAT)
+        return lower.real(name)
     if lower.type(name) == OperandType.TENSOR_BOOL8:
         return lower.as_spec(lower.input(name), INT32)
     return lower.input(name)

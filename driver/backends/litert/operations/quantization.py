@@ -16,7 +16,10 @@ def quantize(lower: Lowering) -> None:
 
 @converter(OperationType.DEQUANTIZE)
 def dequantize(lower: Lowering) -> None:
-    """To float32; the output may then be narrowed. XNNPACK never writes what it makes of a constant into an output."""
+    """To float32; the output may then be narrowed.
+
+    XNNPACK never writes what it makes of a constant into an output, so that is copied.
+    """
     out = lower.output()
     if lower.is_constant("input"):
         lower.copy(lower.real("input"), out)

@@ -28,7 +28,19 @@ from nnhal.types import (
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from tests.driver.backends.litert.samples import B8, BYTES, F16, F32, FLOATS, I32, SAMPLES, Steered, like
+from tests.driver.backends.litert.samples import (
+    B8,
+    BYTES,
+    F16,
+    F32,
+    FLOATS,
+    I32,
+    SAMPLES,
+    Steered,
+    like,
+    quantized,
+    rng,
+)
 from tests.driver.backends.litert.tolerance import Argument, errors
 from tests.driver.one_operation import int_tensor, run_kernel, sample, tensor
 
@@ -37,6 +49,8 @@ _BROUGHT = 6
 """Operations that bringing a tensor to another type and shape takes, with the one that reads it, at most."""
 _LARGEST = {F16: 2e3, F32: 1e5, I32: 2e4}
 _MOST_ELEMENTS = 4096
+_LENGTHS = (1, 2, 3, 4, 7, 8, 16, 17, 33)
+_LARGEST_START = 1024
 _HIGHEST_RANK = 4
 """That RESHAPE, TILE and SLICE take."""
 _POSITIVE = {Op.LOG, Op.SQRT, Op.RSQRT, Op.POW, Op.DIV}
@@ -151,19 +165,18 @@ class Graph:
 
     def sample(self, outputs: Sequence[int], loose: str = "", relaxed: bool = False) -> Sample:
         """The model; `loose`: which dimensions only the execution tells, "batch" or "all"."""
-        read = {i for operation in self.operations for i in operation.inputs}
         data = bytearray()
         operands = []
         for i, entry in enumerate(self.entries):
             operands.append(_placed(_loosened(entry.operand, loose), entry.value, data, i in outputs))
-        inputs = [i for i in sorted(read) if operands[i].lifetime == OperandLifeTime.SUBGRAPH_INPUT]
+        inputs = [i for i, one in enumerate(operands) if one.lifetime == OperandLifeTime.SUBGRAPH_INPUT]
         main = Subgraph(tuple(operands), tuple(self.operations), tuple(inputs), tuple(outputs))
         model = Model(main, operand_values=bytes(data), relax_computation_float32_to_float16=relaxed)
         return Sample(model, self._values(inputs), self._values(outputs), [self._error(o) for o in outputs])
 
     def _values(self, indexes: Sequence[int]) -> list[AnyArray]:
         found = [self.entries[i].value for i in indexes]
-        return [value for value in found if value is not None]
+        return [array for array in found if array is not None]
 
     def _error(self, index: int) -> AnyArray:
         error = self.entries[index].error
@@ -177,6 +190,13 @@ class Grower(Graph):
     draw: st.DrawFn = field(kw_only=True)
 
     # ---- Growing -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Adds an input, larger than the samples' own: kernels take elements by 4, 8 or 16, then the rest."""
+        shape = self.draw(st.lists(st.sampled_from(_LENGTHS), min_size=1, max_size=4))
+        if prod(shape) <= _LARGEST_START:
+            operand = quantized(self.draw, self.draw(st.sampled_from((*FLOATS, *BYTES, I32, B8))), shape)
+            self.tensors.append(self.given(operand, sample(rng(self.draw), operand)))
 
     def grow(self) -> None:
         """Tries to add an operation."""
@@ -350,6 +370,8 @@ def _empty(operand: Operand) -> Operand:
 def graphs(draw: st.DrawFn) -> Sample:
     """A graph of 3 to 12 operations, sometimes as the body of an IF or a WHILE."""
     graph = Grower(draw=draw)
+    for _ in range(draw(st.integers(0, 2))):
+        graph.start()
     wanted = draw(st.integers(3, _MOST_OPERATIONS))
     for _ in range(3 * wanted):
         if len(graph.operations) >= wanted:

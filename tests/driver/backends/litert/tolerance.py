@@ -95,7 +95,10 @@ def own_error(type_: Op, arguments: Sequence[Argument], operand: Operand, value:
     if type_ in _EXACT:
         return np.zeros(value.shape)
     unit = _UNIT[T(operand.type)] * (_CURVE_UNITS if type_ in _CURVES else 1)
-    size = np.abs(value.astype(np.float64)) + np.abs(value).max(initial=0) / 8 + 2.0**-24
+    if type_ == Op.REDUCE_PROD:  # each factor rounds
+        unit *= np.prod(arguments[0][0].dimensions)
+    # the smallest half is 2**-24, and intermediate results of CpuRef are halves
+    size = np.abs(value.astype(np.float64)) + np.abs(value).max(initial=0) / 8 + 2.0**-12
     return np.asarray(unit * (size + _terms(type_, arguments)))
 
 
