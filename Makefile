@@ -36,6 +36,8 @@ contract: $(DEV) ## Compare the contract with the last release
 bench: $(DEV) ## Measure
 	$(BIN)/python -m tools.benchmark.server_kinds --quick
 	$(BIN)/python -m tools.benchmark.paths --quick
+	$(BIN)/python -m tools.benchmark.payloads --quick
+	$(BIN)/python -m tools.benchmark.warm_start --quick
 	$(BIN)/python -m tests.benchmark.cpu_ref
 	$(BIN)/python -m tests.benchmark.cpu_acc
 	$(BIN)/python -m tests.benchmark.sustained
@@ -55,6 +57,7 @@ nightly: export NNHAL_FUZZ_EXAMPLES = 20000
 nightly: export NNHAL_KILLS = 300
 nightly: test self-test bench ## Everything that is too slow for each change
 	$(BIN)/nnhal conformance --strict --vectors ../shared/vectors --jobs 2 --junit build/conformance.xml --html build/conformance.html
+	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --backends-path tests/driver/backends/repackaged --backend Repackaged
 
 clean: ## Remove the environment, caches and builds
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from driver.cancellation import Cancellation
+from driver.memory import ValidRequest
 from driver.prepared_model import PreparedModel
 from nnhal.errors import HalError, general_failure, invalid_argument
 from nnhal.types import (
@@ -65,6 +66,26 @@ class Burst:
             request = replace(request, pools=tuple(self._resolved(*pair) for pair in pairs))
             return self.prepared_model.execute_synchronously(request, config, deadline_ns, cancellation, owner)
 
+    def execute_valid(
+        self,
+        request: ValidRequest,
+        config: ExecutionConfig,
+        deadline_ns: int,
+        cancellation: Cancellation,
+        owner: Hashable,
+        started_ns: int,
+    ) -> ExecutionResult:
+        """As PreparedModel.execute_valid, of a request none of whose pools is to be kept.
+
+        Raises:
+            HalError: GENERAL_FAILURE: the burst is busy; or the execution failed.
+        """
+        self._take()
+        try:
+            return self.prepared_model.execute_valid(request, config, deadline_ns, cancellation, owner, started_ns)
+        finally:
+            self._busy.release()
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Holds the burst for one execution.
@@ -72,12 +93,15 @@ class Burst:
         Raises:
             HalError: GENERAL_FAILURE: the burst is busy.
         """
-        if not self._busy.acquire(blocking=False):
-            raise general_failure("the burst is busy: it runs one execution at a time")
+        self._take()
         try:
             yield
         finally:
             self._busy.release()
+
+    def _take(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise general_failure("the burst is busy: it runs one execution at a time")
 
     def release_memory_resource(self, memory_identifier_token: int) -> None:
         """Forgets a memory; an execution in progress goes on with it. Unknown identifiers do no harm.

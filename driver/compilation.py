@@ -1,15 +1,18 @@
 """From a graph to its plan: operations are placed, each partition is compiled by its backend, each subgraph once.
 
-A part that its backend fails to compile is placed again, on the backends after it; the rest stays as it is.
+Before that the backend may optimise it (`driver.optimization`). A part that its backend fails to compile, or operations
+that it will not run after all, are placed again, on the backends after it; the rest stays as it is.
 """
 
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from driver.backends.api import Backend, CompileOptions
 from driver.control_flow import If, While
 from driver.graph import Graph, OperationView, callees_first, read_outside, subgraph_view
+from driver.optimization import OperationsFailedError, compiled_by
 from driver.placement import Placer, explain_refusal, unplaced
 from driver.plan import Node, Plan, Step
 from nnhal.errors import HalError, general_failure
@@ -88,35 +91,36 @@ class Compiler:
         """Compiles what is new among partitions, and lets go of what is not among them.
 
         Returns:
-            those that failed, with the reason.
+            those that failed, or their operations that did, with the reason.
 
         Raises:
             HalError: what `check` raises, or a backend that sees a deadline pass.
             MemoryError: memory was short for the second time.
         """
         self.steps = {one: self.steps[one] for one in partitions if one in self.steps}
-        failures = {}
+        failures: dict[Partition, str] = {}
         for partition in partitions:
             if partition.backend in self._backends and partition not in self.steps:
                 self._check()
-                if reason := self._try(partition):
-                    failures[partition] = reason
+                failures |= self._try(partition)
         return failures
 
-    def _try(self, partition: Partition) -> str:
-        """Compiles a partition; gives the reason where its backend fails."""
+    def _try(self, partition: Partition) -> dict[Partition, str]:
+        """Compiles a partition; gives what of it its backend fails to compile, with the reason."""
         graph = self._graphs[partition.subgraph]
         view = subgraph_view(graph, partition.operations, self._relaxed)
         try:
-            compiled = self._backends[partition.backend].compile(view, self._options)
+            compiled = compiled_by(self._backends[partition.backend], view, self._options)
+        except OperationsFailedError as error:
+            return {replace(partition, operations=(i,)): reason for i, reason in error.reasons.items()}
         except Exception as error:
             self._judge(error)
             reason = error.reason if isinstance(error, HalError) else f"{type(error).__name__}: {error}"
             count = len(partition.operations)
             _log.warning("%s fails to compile %d operations of %s: %s", partition.backend, count, graph.name, reason)
-            return f"it failed to compile this: {reason}"
-        self.steps[partition] = Step(view, compiled, frozenset(read_outside(graph, view.operations)))
-        return ""
+            return {partition: f"it failed to compile this: {reason}"}
+        self.steps[partition] = Step(partition.backend, view, compiled, frozenset(read_outside(graph, view.operations)))
+        return {}
 
     def _judge(self, error: Exception) -> None:
         """Passes an error on that no other backend can mend.

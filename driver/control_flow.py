@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from driver.deadline import now_ns
 from driver.graph import OperationView
+from driver.placement import DRIVER
 from driver.plan import Frame, Plan, Progress
 from nnhal.errors import general_failure, missed_deadline
 from nnhal.types import AnyArray, is_tensor
@@ -17,6 +19,12 @@ class If:
     view: OperationView
     then: Plan
     otherwise: Plan
+    backend: ClassVar[str] = DRIVER
+
+    @property
+    def indexes(self) -> tuple[int, ...]:
+        """The one operation."""
+        return (self.view.index,)
 
     def run(self, frame: Frame, progress: Progress) -> None:
         """Runs the branch that the condition chooses; the other is not touched."""
@@ -35,6 +43,12 @@ class While:
     view: OperationView
     condition: Plan
     body: Plan
+    backend: ClassVar[str] = DRIVER
+
+    @property
+    def indexes(self) -> tuple[int, ...]:
+        """The one operation."""
+        return (self.view.index,)
 
     def run(self, frame: Frame, progress: Progress) -> None:
         """Runs condition and body in turn; the first values of the last turn are the outputs.

@@ -29,7 +29,9 @@ def execute(plan: Plan, bound: BoundRequest, progress: Progress, measure: bool, 
         return ExecutionResult(False, shapes)
     bound.deliver()
     timing = Timing(device_ns, time.perf_counter_ns() - started_ns) if measure else Timing()
-    return ExecutionResult(True, shapes, timing, bound.returned())
+    if progress.spans is None:
+        return ExecutionResult(True, shapes, timing, bound.returned())
+    return ExecutionResult(True, shapes, timing, bound.returned(), progress.spans.all(), progress.spans.dropped)
 
 
 def _check_omitted(graph: Graph, bound: BoundRequest) -> None:

@@ -18,12 +18,13 @@ from driver.cancellation import Cancellation, cancelled
 from driver.deadline import Deadline, now_ns
 from driver.fence import Fence
 from driver.gate import Claim, Turn
+from driver.memory import ValidRequest
 from driver.scheduler import Scheduler
 from driver.timers import Timer
 from driver.validation.preparation import validate_execution_arguments
 from nnhal.enums import FenceState
 from nnhal.errors import HalError, general_failure, invalid_argument
-from nnhal.types import OMITTED, ErrorStatus, ExecutionConfig, ExecutionResult, Request, Timing
+from nnhal.types import OMITTED, ErrorStatus, ExecutionConfig, ExecutionResult, Timing
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Runner(Protocol):
 
     def run(
         self,
-        request: Request,
+        request: ValidRequest,
         config: ExecutionConfig,
         deadline: Deadline,
         cancellation: Cancellation,
@@ -80,7 +81,7 @@ class _Work:
     """What is to be run; let go when it is over, so that a fence that is kept keeps no memory and no model."""
 
     runner: Runner
-    request: Request
+    request: ValidRequest
     config: ExecutionConfig
 
 
@@ -98,7 +99,7 @@ class FencedExecution:
         fence: signalled when the outputs are there, in error when they never will be.
     """
 
-    def __init__(self, runner: Runner, request: Request, config: ExecutionConfig, launch: FencedLaunch) -> None:
+    def __init__(self, runner: Runner, request: ValidRequest, config: ExecutionConfig, launch: FencedLaunch) -> None:
         self.fence = Fence()
         self._launched_ns = time.perf_counter_ns()
         self._fenced_ns = self._launched_ns

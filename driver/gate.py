@@ -8,8 +8,7 @@ models only). Work that can no longer be done in time never gets a turn, and nob
 import heapq
 import itertools
 import threading
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from driver.cancellation import Cancellation, cancelled
@@ -52,7 +51,7 @@ class Claim:
 
     def too_late(self) -> HalError | None:
         """MISSED_DEADLINE_TRANSIENT where it cannot be done in time any more, else None."""
-        if not self.latest.passed():
+        if self.deadline.at_ns == OMITTED or not self.latest.passed():
             return None
         if self.deadline.passed():
             return missed_deadline("the deadline passed before the execution could start")
@@ -145,9 +144,12 @@ class Gate:
         """How many wait for their turn."""
         return self._waiting
 
-    @contextmanager
-    def pass_(self, claim: Claim, cancellation: Cancellation | None = None) -> Iterator[None]:
-        """Waits for a turn on the calling thread, and holds it.
+    def pass_(self, claim: Claim, cancellation: Cancellation | None = None) -> "Passage":
+        """A context that waits for a turn on the calling thread, and holds it."""
+        return Passage(self, claim, cancellation)
+
+    def wait(self, claim: Claim, cancellation: Cancellation | None = None) -> Turn:
+        """Waits for a turn on the calling thread, which must `leave`.
 
         Raises:
             HalError: MISSED_DEADLINE_TRANSIENT: it cannot be done in time, or the turn did not come in time;
@@ -156,10 +158,7 @@ class Gate:
         turn = Turn(claim)
         if not self.enter(turn):
             self._wait(turn, cancellation)
-        try:
-            yield
-        finally:
-            self.leave(turn)
+        return turn
 
     def enter(self, turn: Turn) -> bool:
         """Asks for a turn; whoever gets it must `leave`.
@@ -202,7 +201,7 @@ class Gate:
             if missed:
                 self._counted["wasted"] += 1
                 self._counted["wasted_ns"] += elapsed
-            told = self._serve()
+            told: Sequence[Turn] = self._serve() if self._waiting else ()
             self._forget(turn.claim.owner)
         for one in told:
             one.tell()
@@ -264,6 +263,24 @@ class Gate:
         owner = self._owners.get(name)
         if owner is not None and not owner.running and not owner.waiting:
             del self._owners[name]
+
+
+class Passage:
+    """See `Gate.pass_`. No generator: it would cost as much as the gate itself."""
+
+    __slots__ = ("_cancellation", "_claim", "_gate", "_turn")
+
+    def __init__(self, gate: Gate, claim: Claim, cancellation: Cancellation | None) -> None:
+        self._gate = gate
+        self._claim = claim
+        self._cancellation = cancellation
+
+    def __enter__(self) -> None:
+        """Waits; raises what `Gate.wait` does."""
+        self._turn = self._gate.wait(self._claim, self._cancellation)
+
+    def __exit__(self, *_: object) -> None:
+        self._gate.leave(self._turn)
 
 
 def _first(owner: _Owner) -> tuple[int, int, Key]:

@@ -64,7 +64,7 @@ class OperationView:
     @property
     def extension(self) -> str:
         """Name of the extension that the operation belongs to; "" where it is the HAL's own, or its prefix has none."""
-        return self.graph.extensions.get(self.type >> 16, "") if is_extension(self.type) else ""
+        return self.graph.extension(self.type)
 
     @property
     def callees(self) -> list[int]:
@@ -91,6 +91,7 @@ class Graph:
 
     Attributes:
         number: 0 is main, i + 1 is referenced[i].
+        constants: values by operand, read-only; those of extension types as their bytes.
         notes: what backends work out about the graph once, each by an object of its own.
         extensions: names of the extensions that the model uses, by prefix.
     """
@@ -105,6 +106,10 @@ class Graph:
     def name(self) -> str:
         """How messages call it."""
         return "main" if self.number == 0 else f"referenced subgraph {self.number - 1}"
+
+    def extension(self, type_: int) -> str:
+        """Name of the extension that an operand or operation type belongs to; "" where it has none."""
+        return self.extensions.get(type_ >> 16, "") if is_extension(type_) else ""
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -149,6 +154,10 @@ class SubgraphView:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     relaxed: bool = False
+
+    def part(self, indexes: Sequence[int]) -> "SubgraphView":
+        """Some of its operations, in an order of execution."""
+        return subgraph_view(self.graph, indexes, self.relaxed)
 
 
 def graphs(model: Model) -> tuple[Graph, ...]:
@@ -245,7 +254,7 @@ def _constants(model: Model, number: int, subgraph: Subgraph) -> dict[int, AnyAr
     values = np.frombuffer(model.operand_values, np.uint8)
     constants = {}
     for index, operand in enumerate(subgraph.operands):
-        if operand.type not in DTYPES:
+        if operand.type not in DTYPES and not is_extension(operand.type):
             continue
         if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
             pool = values
@@ -257,6 +266,10 @@ def _constants(model: Model, number: int, subgraph: Subgraph) -> dict[int, AnyAr
             continue
         hold_rank(len(operand.dimensions), operand_place(number, index, operand))
         start = operand.location.offset
+        if is_extension(operand.type):  # bytes that only its owner understands
+            constants[index] = pool[start : start + operand.location.length].copy()
+            constants[index].flags.writeable = False
+            continue
         raw = pool[start : start + byte_size(operand.type, operand.dimensions)]
         constants[index] = array_over(operand, raw, operand.dimensions)
         constants[index].flags.writeable = False

@@ -5,6 +5,8 @@ straight into their region.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,30 +84,98 @@ def merged_dimensions(operand: Operand, argument: RequestArgument) -> tuple[int,
     return argument.dimensions or operand.dimensions
 
 
+class InputPlace(NamedTuple):
+    """Where an input lies in its pool. `name`: what a person calls it."""
+
+    operand: Operand
+    dimensions: tuple[int, ...]
+    pool: int
+    start: int
+    end: int
+    name: str
+
+
+class OutputPlace(NamedTuple):
+    """Where an output goes. `is_returned`: its pool is a ReturnedPool."""
+
+    declared: tuple[int, ...]
+    pool: int
+    start: int
+    end: int
+    is_returned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ValidRequest(Request):
+    """A request that has been judged; its buffers have been found.
+
+    Attributes:
+        input_places, output_places: where the arguments lie, None for those that are omitted. They are the same for all
+            requests of one form, whatever their pools hold.
+    """
+
+    input_places: tuple[InputPlace | None, ...]
+    output_places: tuple[OutputPlace | None, ...]
+
+    @staticmethod
+    def of(request: Request, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> "ValidRequest":
+        """Works out where the arguments lie. `inputs`, `outputs`: operands of the model."""
+        into = zip(inputs, request.inputs, strict=True)
+        out_of = zip(outputs, request.outputs, strict=True)
+        return ValidRequest(
+            request.inputs,
+            request.outputs,
+            request.pools,
+            tuple(_input_place(index, *pair) for index, pair in enumerate(into)),
+            tuple(_output_place(request, *pair) for pair in out_of),
+        )
+
+    def with_pools(self, pools: tuple[RequestMemoryPool, ...]) -> "ValidRequest":
+        """Another request of the same form."""
+        return ValidRequest(self.inputs, self.outputs, pools, self.input_places, self.output_places)
+
+
+def _input_place(index: int, operand: Operand, argument: RequestArgument) -> InputPlace | None:
+    if argument.has_no_value:
+        return None
+    dimensions, at = merged_dimensions(operand, argument), argument.location
+    end = at.offset + byte_size(operand.type, dimensions)
+    return InputPlace(operand, dimensions, at.pool_index, at.offset, end, f"input {index} of the request")
+
+
+def _output_place(request: Request, operand: Operand, argument: RequestArgument) -> OutputPlace | None:
+    if argument.has_no_value:
+        return None
+    at = argument.location
+    is_returned = isinstance(request.pools[at.pool_index], ReturnedPool)
+    declared = merged_dimensions(operand, argument)
+    return OutputPlace(declared, at.pool_index, at.offset, at.offset + at.length, is_returned)
+
+
 class BoundRequest:
-    """A valid request, as arrays; its buffers have been found.
+    """A valid request, as arrays.
 
     Attributes:
         inputs: one array per input, None where it is omitted.
         outputs: where each output goes.
     """
 
-    def __init__(self, request: Request, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
+    def __init__(self, request: ValidRequest, outputs: Sequence[Operand]) -> None:
         self._values = BufferValues(request)
-        self._pools = [_open(pool) for pool in request.pools]
-        self._returned = [
-            not argument.has_no_value and isinstance(request.pools[argument.location.pool_index], ReturnedPool)
-            for argument in request.outputs
+        self._pools = [pool.view if isinstance(pool, Memory) else _open(pool) for pool in request.pools]
+        self._places = request.output_places
+        self.inputs = [None if place is None else self._input(place) for place in request.input_places]
+        self.outputs = [
+            OmittedOutput(merged_dimensions(operand, argument)) if place is None else self._output(place)
+            for operand, argument, place in zip(outputs, request.outputs, self._places, strict=True)
         ]
-        self.inputs = [self._input(i, *pair) for i, pair in enumerate(zip(inputs, request.inputs, strict=True))]
-        self.outputs = [self._output(*pair) for pair in zip(outputs, request.outputs, strict=True)]
 
     def returned(self) -> tuple[Bytes | None, ...]:
         """What goes back with the result: one entry per output if any lies in a ReturnedPool, else none."""
-        if not any(self._returned):
+        returned = [place is not None and place.is_returned for place in self._places]
+        if True not in returned:
             return ()
-        pairs = zip(self._returned, self.outputs, strict=True)
-        return tuple(output.data if returned else None for returned, output in pairs)
+        return tuple([output.data if goes else None for goes, output in zip(returned, self.outputs, strict=True)])
 
     def deliver(self) -> None:
         """Hands outputs that lie in buffers over to them; to be called when the execution has succeeded.
@@ -123,38 +193,26 @@ class BoundRequest:
             if isinstance(output, BufferOutput):
                 output.withdraw()
 
-    def _input(self, index: int, operand: Operand, argument: RequestArgument) -> AnyArray | None:
-        if argument.has_no_value:
-            return None
-        dimensions = merged_dimensions(operand, argument)
-        place = f"input {index} of the request"
-        hold_rank(len(dimensions), place)
-        start = argument.location.offset
-        pool = self._pools[argument.location.pool_index]
+    def _input(self, place: InputPlace) -> AnyArray:
+        hold_rank(len(place.dimensions), place.name)
+        pool = self._pools[place.pool]
         assert pool is not None, "inputs in a ReturnedPool are refused"
         if isinstance(pool, HeldBuffer):
-            pool = self._values.read(pool, dimensions, place)
-        array = array_over(operand, pool[start : start + byte_size(operand.type, dimensions)], dimensions)
-        return array
+            pool = self._values.read(pool, place.dimensions, place.name)
+        return array_over(place.operand, pool[place.start : place.end], place.dimensions)
 
-    def _output(self, operand: Operand, argument: RequestArgument) -> BoundOutput:
-        declared = merged_dimensions(operand, argument)
-        if argument.has_no_value:
-            return OmittedOutput(declared)
-        pool = self._pools[argument.location.pool_index]
+    def _output(self, place: OutputPlace) -> BoundOutput:
+        pool = self._pools[place.pool]
         if pool is None:
-            return GrownOutput(declared)
+            return GrownOutput(place.declared)
         if isinstance(pool, HeldBuffer):
-            return BufferOutput(declared, pool.contents)
-        start = argument.location.offset
-        return RegionOutput(declared, pool[start : start + argument.location.length])
+            return BufferOutput(place.declared, pool.contents)
+        return RegionOutput(place.declared, pool[place.start : place.end])
 
 
 def _open(pool: RequestMemoryPool) -> Bytes | HeldBuffer | None:
-    """The bytes of a pool; None where outputs are as large as they turn out to be."""
+    """The bytes of a pool that is no Memory; None where outputs are as large as they turn out to be."""
     match pool:
-        case Memory():
-            return pool.view
         case HeldBuffer():
             return pool
         case ReturnedPool(size=None):

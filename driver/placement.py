@@ -13,7 +13,16 @@ from driver.backends.api import Backend, Support
 from driver.cost import does_not_pay
 from driver.graph import Graph, OperationView, callees, callees_first
 from driver.regions import Flow, Regions
-from nnhal.types import OperationPlacement, OperationType, Partition, Placement, Refusal, operation_name
+from nnhal.types import (
+    OperandLifeTime,
+    OperationPlacement,
+    OperationType,
+    Partition,
+    Placement,
+    Refusal,
+    is_extension,
+    operation_name,
+)
 
 DRIVER = "driver"
 """What IF and WHILE have in place of a backend's id."""
@@ -22,6 +31,8 @@ CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
 
 MAX_NESTING = 64
 """Deepest nesting of IF and WHILE that a plan may have: running it takes the stack of a thread."""
+
+_ENDS = (OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.SUBGRAPH_OUTPUT)
 
 _log = logging.getLogger(__name__)
 
@@ -186,6 +197,8 @@ class _Part:
 
 def _ask(backend: Backend, view: OperationView) -> Support:
     """Whether a backend takes an operation. One that fails to answer does not take it."""
+    if why := _unfit(view):
+        return Support(why)
     try:
         return backend.supports(view)
     except MemoryError:
@@ -193,3 +206,12 @@ def _ask(backend: Backend, view: OperationView) -> Support:
     except Exception as error:
         _log.exception("backend %s was asked about %s", backend.id, view.name)
         return Support(f"asking it failed: {type(error).__name__}: {error}")
+
+
+def _unfit(view: OperationView) -> str:
+    """Why nobody can run an operation, whatever backends say: values of extension types stay inside of a model."""
+    for o in (*view.operation.inputs, *view.operation.outputs):
+        operand = view.graph.operands[o]
+        if is_extension(operand.type) and operand.lifetime in _ENDS:
+            return f"operand {o} of an extension type is an input or output of {view.graph.name}"
+    return ""

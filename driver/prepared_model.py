@@ -7,12 +7,13 @@ from functools import cached_property
 
 from driver.buffer import Buffers, Filling
 from driver.cancellation import Cancellation
-from driver.deadline import Deadline
+from driver.deadline import NO_DEADLINE, Deadline
 from driver.execution import execute
 from driver.fenced import FencedExecution, FencedLaunch
 from driver.gate import Claim
-from driver.memory import BoundRequest
+from driver.memory import BoundRequest, ValidRequest
 from driver.plan import Plan, Progress, Step
+from driver.profiling import Spans
 from driver.run_times import RunTimes
 from driver.scheduler import Scheduler
 from driver.validation.preparation import validate_execution_arguments, validate_hints
@@ -76,8 +77,8 @@ class PreparedModel:
                 RESOURCE_EXHAUSTED_* (memory is short, a tensor is larger than the device allows).
         """
         started_ns = time.perf_counter_ns()
-        request = self.validate(request, config)
-        return self.execute_valid(request, config, deadline_ns, cancellation or Cancellation(), owner, started_ns)
+        valid = self.validate(request, config)
+        return self.execute_valid(valid, config, deadline_ns, cancellation or Cancellation(), owner, started_ns)
 
     def execute_fenced(
         self, request: Request, config: ExecutionConfig = _DEFAULT_CONFIG, launch: FencedLaunch = _LAUNCH
@@ -99,7 +100,7 @@ class PreparedModel:
 
     # ---- Requests that have been validated --------------------------------------------------------------
 
-    def validate(self, request: Request, config: ExecutionConfig, *, fenced: bool = False) -> Request:
+    def validate(self, request: Request, config: ExecutionConfig, *, fenced: bool = False) -> ValidRequest:
         """Judges what is the same for every run of a request.
 
         Returns:
@@ -111,11 +112,11 @@ class PreparedModel:
         validate_execution_arguments(OMITTED, config.loop_timeout_duration_ns)
         validate_hints(config.execution_hints, config.extension_name_to_prefix)
         self._valid_requests.hold(request, fenced=fenced)
-        return self.buffers.held(self, request)
+        return ValidRequest.of(self.buffers.held(self, request), self.inputs, self.outputs)
 
     def execute_valid(
         self,
-        request: Request,
+        request: ValidRequest,
         config: ExecutionConfig,
         deadline_ns: int,
         cancellation: Cancellation,
@@ -123,8 +124,10 @@ class PreparedModel:
         started_ns: int,
     ) -> ExecutionResult:
         """`execute_synchronously` of a valid request. `started_ns`: time.perf_counter_ns() of the call."""
-        validate_execution_arguments(deadline_ns, OMITTED)
-        deadline = Deadline(deadline_ns)
+        deadline = NO_DEADLINE
+        if deadline_ns != OMITTED:
+            validate_execution_arguments(deadline_ns, OMITTED)
+            deadline = Deadline(deadline_ns)
         with Filling(request):
             deadline.check_on_arrival("the execution")
             with self.scheduler.gate.pass_(self.claim(deadline, owner), cancellation):
@@ -132,7 +135,7 @@ class PreparedModel:
 
     def launch_valid(
         self,
-        request: Request,
+        request: ValidRequest,
         config: ExecutionConfig,
         launch: FencedLaunch,
         over: Callable[[], None] | None = None,
@@ -150,7 +153,7 @@ class PreparedModel:
 
     def run(
         self,
-        request: Request,
+        request: ValidRequest,
         config: ExecutionConfig,
         deadline: Deadline,
         cancellation: Cancellation,
@@ -163,10 +166,10 @@ class PreparedModel:
         """
         timeout = config.loop_timeout_duration_ns
         loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
-        progress = Progress(deadline, cancellation, loop_timeout_ns)
+        progress = Progress(deadline, cancellation, loop_timeout_ns, Spans() if config.profile else None)
         before = time.perf_counter_ns()
         try:
-            bound = BoundRequest(request, self.inputs, self.outputs)
+            bound = BoundRequest(request, self.outputs)
             result = execute(self.plan, bound, progress, config.measure_timing, started_ns)
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None

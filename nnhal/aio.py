@@ -12,33 +12,38 @@ properties are methods here. Calls are repeated as little as there: see `nnhal.c
 """
 
 import asyncio
-import threading
 from collections.abc import Generator, Iterable, Sequence
 from typing import overload
 
-from nnhal import pools, wire
+from nnhal import wire
 from nnhal.aio_buffer import Buffer
 from nnhal.aio_burst import Burst, Line, open_line
 from nnhal.aio_connection import Connection
 from nnhal.aio_fence import ExecutionFence, Fence, OwnFence, execute_fenced
 from nnhal.aio_reusable import Execution
+from nnhal.aio_warm import Lifeline, Place, device_version, model_message, notified, prepare
 from nnhal.buffer import BufferedExecution, BufferInputs, BufferOutputs, Roles, Targets, allocation, without_buffers
-from nnhal.embedded import EmbeddedService
+from nnhal.caching import Recipe, Until, check_request, is_lost
 from nnhal.errors import HalError
 from nnhal.fenced import FencedInputs
 from nnhal.local import Transport
 from nnhal.prepared import (
     Names,
     PreparedModelBase,
+    execute_request,
     failure,
     names_of,
-    never_notified,
+    new_execute_request,
     outputs_in_memory,
     prepare_request,
     read_result,
+    read_results,
 )
+from nnhal.profiling import Profile, profile_request
+from nnhal.templates import pools_of
 from nnhal.tensors import Inputs, Outputs
 from nnhal.types import (
+    CacheOutcome,
     Capabilities,
     DeviceType,
     ExecutionPreference,
@@ -49,7 +54,8 @@ from nnhal.types import (
     Priority,
     Request,
 )
-from nnhal.v1 import device_pb2, types_pb2
+from nnhal.v1 import device_pb2
+from nnhal.warm import REPEATS
 
 __all__ = ["Buffer", "Device", "Inputs", "Outputs", "PreparedModel", "connect"]
 
@@ -93,43 +99,21 @@ class Connecting:
         await self._device.close()
 
     async def _connect(self) -> "Device":
-        if self._target is not None:
-            return await self._open(self._target, None)
-        service = await _start_service()
-        try:
-            return await self._open(service.target, service)
-        except BaseException:
-            await asyncio.to_thread(service.close)
-            raise
-
-    async def _open(self, target: str, service: EmbeddedService | None) -> "Device":
-        connection = Connection(target, self._transport)
-        await connection.open(self._timeout)
-        return Device(connection, self._name, service)
-
-
-async def _start_service() -> EmbeddedService:
-    """Starts a service without stopping the loop. A caller that is cancelled leaves no service behind."""
-    starting = asyncio.ensure_future(asyncio.to_thread(EmbeddedService))
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        starting.add_done_callback(_close_unwanted)
-        raise
-
-
-def _close_unwanted(started: "asyncio.Future[EmbeddedService]") -> None:
-    if not started.cancelled() and started.exception() is None:
-        threading.Thread(target=started.result().close, name="nnhal-unwanted-service").start()
+        lifeline = Lifeline(self._target, self._timeout, self._transport)
+        await lifeline.open()
+        return Device(lifeline, self._name)
 
 
 class Device:
     """A device of a service, in a session of its own. Close it, or use it as an asynchronous context manager."""
 
-    def __init__(self, connection: Connection, name: str, service: EmbeddedService | None = None) -> None:
+    def __init__(self, lifeline: Lifeline, name: str) -> None:
         self.name = name
-        self._connection = connection
-        self._service = service
+        self._lifeline = lifeline
+
+    @property
+    def _connection(self) -> Connection:
+        return self._lifeline.connection
 
     async def capabilities(self) -> Capabilities:
         """Performance figures."""
@@ -187,7 +171,7 @@ class Device:
             request = device_pb2.GetSupportedOperationsRequest(
                 session=connection.session,
                 device=self.name,
-                model=await self._message(model, handles),
+                model=await model_message(connection, model, handles),
                 explain=explain,
             )
             return await connection.call(connection.device.GetSupportedOperations, request)
@@ -198,6 +182,8 @@ class Device:
         self,
         model: Model,
         *,
+        cache: bool = False,
+        token: bytes | None = None,
         preference: int = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: int = Priority.MEDIUM,
         deadline: float | None = None,
@@ -205,6 +191,8 @@ class Device:
         """Prepares a model. When the task is cancelled, the service abandons the work.
 
         Args:
+            cache: use the cache, with a token derived from the model and the device; see `nnhal.client.Device.prepare`.
+            token: use the cache, with these 32 bytes, which stand for this model, preference and priority.
             preference: an ExecutionPreference.
             priority: a Priority, among this client's own models.
             deadline: seconds from now; the preparation ends with MISSED_DEADLINE_* when it is not met.
@@ -212,26 +200,51 @@ class Device:
         Raises:
             HalError: what the launch or the callback brought.
         """
+        if cache or token is not None:
+            until = Until(deadline)
+            # a digest of hundreds of megabytes takes too long for an event loop
+            recipe = await asyncio.to_thread(Recipe.of, model, self.name, preference, priority, token)
+            return await self._warm(recipe, until)
+        connection = self._connection
         handles: list[bytes] = []
         try:
-            request = prepare_request(await self._message(model, handles), preference, priority, deadline)
-            request.session, request.device = self._connection.session, self.name
-            return await self._prepared(request, names_of(model))
+            message = await model_message(connection, model, handles)
+            request = prepare_request(message, preference, priority, deadline)
+            request.session, request.device = connection.session, self.name
+            notify = await notified(connection, connection.device.PrepareModel, request)
+            return PreparedModel(connection, notify, names_of(model))
         finally:
-            self._connection.discard(*handles)
+            connection.discard(*handles)
 
-    async def _prepared(self, request: device_pb2.PrepareModelRequest, names: Names) -> "PreparedModel":
-        prepared: PreparedModel | None = None
-        failed: HalError | None = None
+    async def _warm(self, recipe: Recipe, until: Until) -> "PreparedModel":
+        connection = self._connection
         try:
-            async for event in self._connection.stream(self._connection.device.PrepareModel, request):
-                if event.WhichOneof("event") == "notify" and (failed := failure(event.notify)) is None:
-                    prepared = PreparedModel(self._connection, event.notify, names)
+            notify = await prepare(connection, recipe, until, again=False)
         except HalError as error:
-            failed = failed or error
-        if prepared is None:
-            raise failed or never_notified()
-        return prepared
+            if not is_lost(error):
+                raise
+            renewed = await self._lifeline.renewed(connection, until)
+            if renewed is connection:
+                raise
+            connection = renewed
+            notify = await prepare(connection, recipe, until, again=False)
+        return PreparedModel(connection, notify, recipe.names, (self._lifeline, recipe))
+
+    async def cached(
+        self,
+        model: Model | bytes,
+        *,
+        preference: int = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: int = Priority.MEDIUM,
+    ) -> CacheOutcome:
+        """As `nnhal.client.Device.cached`."""
+        connection = self._connection
+        token = model
+        if isinstance(token, Model):
+            recipe = await asyncio.to_thread(Recipe.of, token, self.name, preference, priority, None)
+            token = recipe.token_on(await device_version(connection, self.name))
+        response = await connection.call(connection.cache.Check, check_request(connection.session, self.name, token))
+        return wire.to_cache_outcome(response.outcome)
 
     async def fence(self) -> OwnFence:
         """A fence of this client's own, for `wait_for`; `signal` it.
@@ -240,12 +253,6 @@ class Device:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT: the session has all the fences that it may have.
         """
         return await OwnFence.make(self._connection)
-
-    async def _message(self, model: Model, handles: list[bytes]) -> types_pb2.Model:
-        model = pools.with_small_values(model)
-        taken = memoryview(model.operand_values).nbytes
-        send = await self._connection.place(model.pools, handles, lasting=True, taken=taken)
-        return wire.model_message(model, send)
 
     async def allocate(self, *, inputs: Roles = (), outputs: Roles = (), dimensions: Sequence[int] = ()) -> Buffer:
         """Makes a driver-managed buffer: a tensor that stays on the device.
@@ -258,17 +265,14 @@ class Device:
             HalError: INVALID_ARGUMENT: roles and dimensions do not go together; RESOURCE_EXHAUSTED_*.
         """
         wanted = allocation(inputs, outputs, dimensions)
-        wanted.request.session, wanted.request.device = self._connection.session, self.name
-        allocated = await self._connection.call(self._connection.device.Allocate, wanted.request)
-        return Buffer(self._connection, allocated, wanted.operand)
+        connection = self._connection
+        wanted.request.session, wanted.request.device = connection.session, self.name
+        allocated = await connection.call(connection.device.Allocate, wanted.request)
+        return Buffer(connection, allocated, wanted.operand)
 
     async def close(self) -> None:
         """Ends the session; what it owned is freed by the service. An embedded service ends too."""
-        try:
-            await self._connection.close()
-        finally:
-            if self._service is not None:
-                await asyncio.to_thread(self._service.close)
+        await self._lifeline.close()
 
     async def __aenter__(self) -> "Device":
         return self
@@ -283,9 +287,19 @@ class PreparedModel(PreparedModelBase):
     The service lets it go when this object is closed or collected.
     """
 
-    def __init__(self, connection: Connection, notify: device_pb2.Notify, names: Names) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        notify: device_pb2.Notify,
+        names: Names,
+        warm: tuple[Lifeline, Recipe] | None = None,
+    ) -> None:
+        if (failed := failure(notify)) is not None:
+            raise failed
         super().__init__(notify, names, connection.discard)
-        self._connection = connection
+        self._place = Place(connection, notify.prepared_model)
+        self._warm = warm
+        self._moving = asyncio.Lock()
 
     @overload
     async def execute(
@@ -331,31 +345,99 @@ class PreparedModel(PreparedModelBase):
             HalError: INVALID_ARGUMENT: an input does not fit; MISSED_DEADLINE_*; or the execution failed.
         """
         plain = without_buffers(inputs, outputs)
-        if plain is None:
+        if plain is None:  # never repeated: buffers go with their session
             execution = BufferedExecution(self._ends, inputs, outputs)
             with execution.filling():
-                return execution.results(await self._execute(execution.request, deadline, measure_timing))
-        local = self._connection.local
+                result = await self._execute(self._place, execution.request, deadline, measure_timing)
+                return execution.results(result)
+        if self._warm is None:
+            return await self._execute_plain(self._place, plain, deadline, measure_timing)
+        return await self._execute_repeatedly(*self._warm, plain, deadline, measure_timing)
+
+    async def _execute_repeatedly(
+        self, lifeline: Lifeline, recipe: Recipe, inputs: Inputs, deadline: float | None, measure_timing: bool
+    ) -> Outputs:
+        """As in `nnhal.client`."""
+        until = Until(deadline)
+        connection, repeats = self._place.connection, 0
+        while True:
+            try:
+                place = await self._place_on(connection, recipe, until)
+                return await self._execute_plain(place, inputs, until.left, measure_timing)
+            except HalError as error:
+                # what is on its way when somebody else closes a lost connection is cancelled
+                if repeats == REPEATS or not (is_lost(error) or lifeline.connection is not connection):
+                    raise
+            connection, repeats = await lifeline.renewed(connection, until), repeats + 1
+
+    async def _place_on(self, connection: Connection, recipe: Recipe, until: Until) -> Place:
+        """Where the model is on a connection; the first who asks prepares it there."""
+        if self._place.connection is connection:
+            return self._place
+        async with self._moving:
+            if self._place.connection is not connection:
+                notify = await prepare(connection, recipe, until, again=True)
+                self._move(notify, connection.discard)
+                self._place = Place(connection, notify.prepared_model)
+            return self._place
+
+    async def _execute_plain(
+        self, place: Place, inputs: Inputs, deadline: float | None, measure_timing: bool
+    ) -> Outputs:
+        local = place.connection.local
         if local is not None:
-            done = await local.execute(self._handle, self._ends, plain, deadline, measure_timing)
+            done = await local.execute(place.handle, self._ends, inputs, deadline, measure_timing)
             if done is not None:
                 return done
-        return self._ends.results(await self._execute(self._ends.request(plain), deadline, measure_timing))
+        connection, arrays = place.connection, self._ends.arrays(inputs)
+        pools, handles = pools_of(arrays), list[bytes]()
+        try:
+            elsewhere = await connection.spill(pools, handles, lasting=False)
+            message = new_execute_request(connection.session, place.handle, deadline, measure_timing)
+            self._templates.fill(message.request, arrays, pools, elsewhere)
+            response = await connection.call(connection.prepared_model.ExecuteSynchronously, message)
+            handles += (returned := outputs_in_memory(response))
+            return read_results(
+                self._ends, response, {handle: await connection.read_memory(handle) for handle in returned}
+            )
+        finally:
+            connection.discard(*handles)
 
-    async def _execute(self, request: Request, deadline: float | None, measure_timing: bool) -> ExecutionResult:
-        connection = self._connection
+    async def _execute(
+        self, place: Place, request: Request, deadline: float | None, measure_timing: bool, *, profile: bool = False
+    ) -> ExecutionResult:
+        connection = place.connection
         handles: list[bytes] = []
         try:
             send = await connection.place(request.pools, handles, lasting=False)
             message = wire.request_message(request, send)
-            response = await connection.call(
-                connection.prepared_model.ExecuteSynchronously,
-                self._execute_request(connection.session, message, deadline, measure_timing),
-            )
+            if profile:
+                config_request = profile_request(connection.session, place.handle, message, deadline)
+                response = await connection.call(
+                    connection.prepared_model.ExecuteSynchronouslyWithConfig, config_request
+                )
+            else:
+                response = await connection.call(
+                    connection.prepared_model.ExecuteSynchronously,
+                    execute_request(connection.session, place.handle, message, deadline, measure_timing),
+                )
             handles += (returned := outputs_in_memory(response))
             return read_result(response, {handle: await connection.read_memory(handle) for handle in returned})
         finally:
             connection.discard(*handles)
+
+    async def profile(self, inputs: Inputs, *, deadline: float | None = None) -> Profile:
+        """Runs the model once, and measures the parts of the work; it takes longer for that, and is never repeated.
+
+        Args:
+            inputs, deadline: as for `execute`, without buffers.
+
+        Raises:
+            HalError: as `execute`.
+        """
+        request = self._ends.request(inputs)
+        result = await self._execute(self._place, request, deadline, measure_timing=True, profile=True)
+        return Profile(self._ends.results(result), result.spans, result.dropped_spans)
 
     async def execute_fenced(
         self,
@@ -383,7 +465,8 @@ class PreparedModel(PreparedModelBase):
                 fixed; MISSED_DEADLINE_*; RESOURCE_EXHAUSTED_*: a limit of the session.
         """
         how = (wait_for, deadline, duration, measure_timing)
-        return await execute_fenced(self._connection, self._handle, self._ends, inputs, *how)
+        connection, handle = self._place
+        return await execute_fenced(connection, handle, self._ends, inputs, *how)
 
     async def reusable(self, inputs: Inputs, *, measure_timing: bool = False) -> Execution:
         """Freezes an execution, to be run many times; its inputs stay on the service and can be changed in place.
@@ -395,7 +478,7 @@ class PreparedModel(PreparedModelBase):
         Raises:
             HalError: INVALID_ARGUMENT: an input does not fit; RESOURCE_EXHAUSTED_*.
         """
-        return await Execution(self._connection, self._handle, self._ends, inputs, measure_timing).open()
+        return await Execution(*self._place, self._ends, inputs, measure_timing).open()
 
     def burst(self) -> Burst:
         """A burst, to be opened by `async with` or `await`: many executions, with less work for each."""
@@ -403,7 +486,7 @@ class PreparedModel(PreparedModelBase):
 
     async def _open_line(self) -> Line:
         # a method, so that the burst keeps this model until it is open
-        return await open_line(self._connection, self._handle, self._ends)
+        return await open_line(*self._place, self._ends)
 
     async def close(self) -> None:
         """Lets the model go. Executions in progress finish."""

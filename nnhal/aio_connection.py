@@ -16,13 +16,14 @@ import numpy as np
 from nnhal import pools, wire
 from nnhal.aio_local import Local
 from nnhal.connection import CLOSE_S, OPTIONS, Garbage, closed_here, unanswered
-from nnhal.errors import DeadObjectError
+from nnhal.errors import DeadObjectError, SessionLostError
 from nnhal.failures import hal_error
 from nnhal.local import Transport, is_near
 from nnhal.types import Bytes, Memory
 from nnhal.v1 import (
     buffer_pb2_grpc,
     burst_pb2_grpc,
+    cache_pb2_grpc,
     device_pb2_grpc,
     execution_pb2_grpc,
     fence_pb2_grpc,
@@ -38,7 +39,11 @@ T = TypeVar("T")
 
 
 class Connection:
-    """One session on one service. `open` it; close it when done: the service frees what it owned."""
+    """One session on one service. `open` it; close it when done: the service frees what it owned.
+
+    Attributes:
+        version: of the device, once somebody has asked.
+    """
 
     def __init__(self, target: str, transport: Transport = "auto") -> None:
         self._target = target
@@ -49,6 +54,7 @@ class Connection:
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
         self.burst = burst_pb2_grpc.BurstStub(self._channel)
+        self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
         self._memory = memory_pb2_grpc.MemoryServiceStub(self._channel)
@@ -59,6 +65,7 @@ class Connection:
         self._again: asyncio.Future[None] | None = None
         self._closed = False
         self.session = b""
+        self.version: str | None = None
 
     async def open(self, timeout: float) -> None:
         """Opens the session.
@@ -199,6 +206,19 @@ class Connection:
     def discard(self, *handles: bytes) -> None:
         """Lets objects go with the next call. May be called by a finaliser: it makes no call itself."""
         self._garbage.add(handles)
+
+    async def alive(self, timeout: float) -> bool:
+        """As in `nnhal.connection.Connection`."""
+        if self._closed:
+            raise closed_here()
+        try:
+            nothing = session_pb2.ReleaseRequest(session=self.session)
+            await self._sessions.Release(nothing, timeout=timeout, wait_for_ready=True)
+        except grpc.RpcError as error:
+            if isinstance(hal_error(error), SessionLostError):
+                return False
+            raise unanswered(self._target, timeout) from error
+        return True
 
     async def close(self) -> None:
         """Ends the session. A second call does nothing; a service that is gone is no error."""

@@ -14,7 +14,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -22,15 +22,12 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from nnhal import wire
 from nnhal.enums import ErrorStatus
 from nnhal.errors import HalError, general_failure
+from nnhal.templates import Templates
 from nnhal.tensors import Ends, Inputs, Outputs
 from nnhal.types import AnyArray, Memory
 from nnhal.v1 import burst_pb2, types_pb2
-
-KEPT_TEMPLATES = 8
-"""Sets of input shapes for which a message is kept that has all but the values."""
 
 READER_IDLE_S = 1.0
 """How long the thread that reads the answers of `submit` waits for more."""
@@ -67,11 +64,10 @@ class Messages:
 
     def __init__(self, ends: Ends, session: bytes, burst: bytes) -> None:
         self.kept = Kept()
-        self._ends = ends
         self._session = session
         self._burst = burst
         self._known: set[int] = set()
-        self._templates: OrderedDict[tuple[object, ...], burst_pb2.BurstStreamRequest] = OrderedDict()
+        self._templates = Templates(ends)
 
     def pools(self, arrays: Arrays) -> list[Memory | None]:
         """The pools of the inputs that are given; None where the service has the bytes already."""
@@ -90,16 +86,10 @@ class Messages:
         measure_timing: bool,
     ) -> burst_pb2.BurstStreamRequest:
         """The message of an execution. `elsewhere`: messages of the pools that are too large for it."""
-        # a message keeps the memory of every value that a field ever had: only a new one takes the bytes
         message = burst_pb2.BurstStreamRequest()
-        message.CopyFrom(self._template(arrays))
         call = message.execute
-        for pool, memory in zip(call.request.pools, pools, strict=False):  # the last is the outputs'
-            if memory in elsewhere:
-                assert memory is not None
-                pool.pool.CopyFrom(elsewhere[memory])
-            elif memory is not None:
-                pool.pool.inline = memory.view.tobytes()
+        call.session, call.burst = self._session, self._burst
+        self._templates.fill(call.request, arrays, pools, elsewhere)
         identifiers = [self.kept.identifier(array) for array in arrays if array is not None]
         self._known.update(identifier for identifier in identifiers if identifier >= 0)
         call.memory_identifier_tokens.extend([*identifiers, -1])
@@ -120,25 +110,6 @@ class Messages:
     def failed(self, arrays: Arrays) -> None:
         """An execution failed: perhaps the service never saw the bytes of what it was to keep."""
         self._known.difference_update(map(self.kept.identifier, arrays))
-
-    def _template(self, arrays: Arrays) -> burst_pb2.BurstStreamRequest:
-        key = tuple(None if array is None else array.shape for array in arrays)
-        if key not in self._templates:
-            self._templates[key] = burst_pb2.BurstStreamRequest(
-                execute=burst_pb2.BurstExecuteRequest(
-                    session=self._session,
-                    burst=self._burst,
-                    request=wire.request_message(self._ends.request_of(arrays), _empty),
-                )
-            )
-            if len(self._templates) > KEPT_TEMPLATES:
-                self._templates.popitem(last=False)
-        self._templates.move_to_end(key)
-        return self._templates[key]
-
-
-def _empty(pool: Memory) -> types_pb2.Memory:
-    return types_pb2.Memory()
 
 
 def answered(response: burst_pb2.BurstStreamResponse) -> types_pb2.ExecutionResult:

@@ -8,14 +8,12 @@ with nnhal.connect("localhost:50051") as device:
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from typing import overload
 
-import grpc
-
-from nnhal import pools, wire
+from nnhal import wire
 from nnhal.buffer import (
     Buffer,
     BufferedExecution,
@@ -27,10 +25,9 @@ from nnhal.buffer import (
     without_buffers,
 )
 from nnhal.burst import Burst
+from nnhal.caching import Recipe, Until, check_request, is_lost
 from nnhal.connection import Connection
-from nnhal.embedded import EmbeddedService
 from nnhal.errors import HalError
-from nnhal.failures import hal_error
 from nnhal.fence import ExecutionFence, Fence, OwnFence, execute_fenced
 from nnhal.fenced import FencedInputs
 from nnhal.lines import open_line
@@ -38,16 +35,21 @@ from nnhal.local import Transport
 from nnhal.prepared import (
     Names,
     PreparedModelBase,
+    execute_request,
     failure,
     names_of,
-    never_notified,
+    new_execute_request,
     outputs_in_memory,
     prepare_request,
     read_result,
+    read_results,
 )
+from nnhal.profiling import Profile, profile_request
 from nnhal.reusable import Execution
+from nnhal.templates import pools_of
 from nnhal.tensors import Inputs, Outputs
 from nnhal.types import (
+    CacheOutcome,
     Capabilities,
     DeviceType,
     ExecutionPreference,
@@ -58,7 +60,8 @@ from nnhal.types import (
     Priority,
     Request,
 )
-from nnhal.v1 import device_pb2, types_pb2
+from nnhal.v1 import device_pb2
+from nnhal.warm import REPEATS, Calls, Lifeline, Place, device_version, model_message, prepare, read_notify
 
 __all__ = ["Buffer", "Device", "Inputs", "Outputs", "Preparation", "PreparedModel", "connect"]
 
@@ -77,23 +80,19 @@ def connect(
     Raises:
         DeadObjectError: the service does not answer, or does not start.
     """
-    if target is not None:
-        return Device(Connection(target, timeout, transport), device)
-    service = EmbeddedService()
-    try:
-        return Device(Connection(service.target, timeout, transport), device, service)
-    except BaseException:
-        service.close()
-        raise
+    return Device(Lifeline(target, timeout, transport), device)
 
 
 class Device:
     """A device of a service, in a session of its own. Close it, or use it as a context manager."""
 
-    def __init__(self, connection: Connection, name: str, service: EmbeddedService | None = None) -> None:
+    def __init__(self, lifeline: Lifeline, name: str) -> None:
         self.name = name
-        self._connection = connection
-        self._service = service
+        self._lifeline = lifeline
+
+    @property
+    def _connection(self) -> Connection:
+        return self._lifeline.connection
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -151,29 +150,38 @@ class Device:
         return wire.to_placement(self._ask_support(model, explain=True).placement)
 
     def _ask_support(self, model: Model, *, explain: bool) -> device_pb2.GetSupportedOperationsResponse:
+        connection = self._connection
         handles: list[bytes] = []
         try:
             request = device_pb2.GetSupportedOperationsRequest(
-                session=self._connection.session,
+                session=connection.session,
                 device=self.name,
-                model=self._message(model, handles),
+                model=model_message(connection, model, handles),
                 explain=explain,
             )
-            return self._connection.call(self._connection.device.GetSupportedOperations, request)
+            return connection.call(connection.device.GetSupportedOperations, request)
         finally:
-            self._connection.discard(*handles)
+            connection.discard(*handles)
 
     def prepare(
         self,
         model: Model,
         *,
+        cache: bool = False,
+        token: bytes | None = None,
         preference: int = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: int = Priority.MEDIUM,
         deadline: float | None = None,
     ) -> "Preparation":
         """Starts to prepare a model.
 
+        With `cache` or `token` the service is first asked for what it has kept of the model, without sending it; where
+        that fails the model is prepared and kept, and `PreparedModel.cache` says so. Such a model survives a restart of
+        the service: `execute` then connects and prepares again by itself. For that it keeps the model.
+
         Args:
+            cache: use the cache, with a token derived from the model and the device.
+            token: use the cache, with these 32 bytes, which stand for this model, preference and priority.
             preference: an ExecutionPreference.
             priority: a Priority, among this client's own models.
             deadline: seconds from now; the preparation ends with MISSED_DEADLINE_* when it is not met.
@@ -182,16 +190,68 @@ class Device:
             a future of the prepared model. Errors come from its `result()`.
 
         Raises:
-            HalError: constants that are too large for a message could not be uploaded.
+            HalError: constants that are too large for a message could not be uploaded; INVALID_ARGUMENT: the length of
+                the token.
         """
+        if cache or token is not None:
+            recipe = Recipe.of(model, self.name, preference, priority, token)
+            until = Until(deadline)
+            return Preparation(lambda calls: self._warm(recipe, calls, until))
+        connection = self._connection
         handles: list[bytes] = []
+        calls = Calls()
         try:
-            request = prepare_request(self._message(model, handles), preference, priority, deadline)
-            request.session, request.device = self._connection.session, self.name
-            return Preparation(self._connection, request, handles, names_of(model))
+            request = prepare_request(model_message(connection, model, handles), preference, priority, deadline)
+            request.session, request.device = connection.session, self.name
+            stream = calls.start(connection, connection.device.PrepareModel, request)
         except BaseException:
-            self._connection.discard(*handles)
+            connection.discard(*handles)
             raise
+
+        def prepared(_: Calls) -> PreparedModel:
+            try:
+                return PreparedModel(connection, read_notify(stream), names_of(model))
+            finally:
+                connection.discard(*handles)
+
+        return Preparation(prepared, calls)
+
+    def _warm(self, recipe: Recipe, calls: Calls, until: Until) -> "PreparedModel":
+        connection = self._connection
+        try:
+            notify = prepare(connection, recipe, calls, until, again=False)
+        except HalError as error:
+            if not is_lost(error):
+                raise
+            renewed = self._lifeline.renewed(connection, until)
+            if renewed is connection:
+                raise
+            connection = renewed
+            notify = prepare(connection, recipe, calls, until, again=False)
+        return PreparedModel(connection, notify, recipe.names, (self._lifeline, recipe))
+
+    def cached(
+        self,
+        model: Model | bytes,
+        *,
+        preference: int = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: int = Priority.MEDIUM,
+    ) -> CacheOutcome:
+        """Whether `prepare` would find a model in the cache (HIT), and if not why not (MISS). Prepares nothing.
+
+        Args:
+            model: the model, or its token.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the length of the token.
+        """
+        connection = self._connection
+        token = model
+        if isinstance(token, Model):
+            recipe = Recipe.of(token, self.name, preference, priority, None)
+            token = recipe.token_on(device_version(connection, self.name))
+        request = check_request(connection.session, self.name, token)
+        return wire.to_cache_outcome(connection.call(connection.cache.Check, request).outcome)
 
     def fence(self) -> OwnFence:
         """A fence of this client's own, for `wait_for`; `signal` it.
@@ -200,11 +260,6 @@ class Device:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT: the session has all the fences that it may have.
         """
         return OwnFence(self._connection)
-
-    def _message(self, model: Model, handles: list[bytes]) -> types_pb2.Model:
-        model = pools.with_small_values(model)
-        taken = memoryview(model.operand_values).nbytes
-        return wire.model_message(model, self._connection.place(model.pools, handles, lasting=True, taken=taken))
 
     def allocate(self, *, inputs: Roles = (), outputs: Roles = (), dimensions: Sequence[int] = ()) -> Buffer:
         """Makes a driver-managed buffer: a tensor that stays on the device.
@@ -217,17 +272,14 @@ class Device:
             HalError: INVALID_ARGUMENT: roles and dimensions do not go together; RESOURCE_EXHAUSTED_*.
         """
         wanted = allocation(inputs, outputs, dimensions)
-        wanted.request.session, wanted.request.device = self._connection.session, self.name
-        allocated = self._connection.call(self._connection.device.Allocate, wanted.request)
-        return Buffer(self._connection, allocated, wanted.operand)
+        connection = self._connection
+        wanted.request.session, wanted.request.device = connection.session, self.name
+        allocated = connection.call(connection.device.Allocate, wanted.request)
+        return Buffer(connection, allocated, wanted.operand)
 
     def close(self) -> None:
         """Ends the session; what it owned is freed by the service. An embedded service ends too."""
-        try:
-            self._connection.close()
-        finally:
-            if self._service is not None:
-                self._service.close()
+        self._lifeline.close()
 
     def __enter__(self) -> "Device":
         return self
@@ -242,47 +294,50 @@ class Preparation(Future["PreparedModel"]):
     `result()` raises the HalError that the callback brought. `cancel()` abandons the work on the service.
     """
 
-    def __init__(
-        self, connection: Connection, request: device_pb2.PrepareModelRequest, handles: Sequence[bytes], names: Names
-    ) -> None:
+    def __init__(self, work: "Callable[[Calls], PreparedModel]", calls: Calls | None = None) -> None:
         super().__init__()
-        self._connection = connection
-        self._handles = handles
-        self._names = names
-        self._stream = connection.start(connection.device.PrepareModel, request)
-        threading.Thread(target=self._read, name="nnhal-preparation", daemon=True).start()
+        self._work = work
+        self._calls = calls or Calls()
+        threading.Thread(target=self._run, name="nnhal-preparation", daemon=True).start()
 
     def cancel(self) -> bool:
         """Abandons the work, unless it has finished."""
         cancelled = super().cancel()
         if cancelled:
-            self._stream.cancel()
+            self._calls.cancel()
         return cancelled
 
-    def _read(self) -> None:
+    def _run(self) -> None:
         prepared: PreparedModel | None = None
-        failed: HalError | None = None
+        failed: BaseException | None = None
         try:
-            for event in self._stream:
-                if event.WhichOneof("event") == "notify" and (failed := failure(event.notify)) is None:
-                    prepared = PreparedModel(self._connection, event.notify, self._names)
-        except grpc.RpcError as error:
-            failed = failed or hal_error(error)
-        self._connection.discard(*self._handles)
+            prepared = self._work(self._calls)
+        except BaseException as error:
+            failed = error
         if not self.set_running_or_notify_cancel():
             return
         if prepared is not None:
             self.set_result(prepared)
         else:
-            self.set_exception(failed or never_notified())
+            self.set_exception(failed)
 
 
 class PreparedModel(PreparedModelBase):
     """A model that is ready to run. Thread safe. The service lets it go when this object is closed or collected."""
 
-    def __init__(self, connection: Connection, notify: device_pb2.Notify, names: Names) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        notify: device_pb2.Notify,
+        names: Names,
+        warm: tuple[Lifeline, Recipe] | None = None,
+    ) -> None:
+        if (failed := failure(notify)) is not None:
+            raise failed
         super().__init__(notify, names, connection.discard)
-        self._connection = connection
+        self._place = Place(connection, notify.prepared_model)
+        self._warm = warm
+        self._moving = threading.Lock()
 
     @overload
     def execute(
@@ -328,32 +383,93 @@ class PreparedModel(PreparedModelBase):
             HalError: INVALID_ARGUMENT: an input does not fit; MISSED_DEADLINE_*; or the execution failed.
         """
         plain = without_buffers(inputs, outputs)
-        if plain is None:
+        if plain is None:  # never repeated: buffers go with their session
             execution = BufferedExecution(self._ends, inputs, outputs)
             with execution.filling():
-                return execution.results(self._execute(execution.request, deadline, measure_timing))
-        local = self._connection.local
+                return execution.results(self._execute(self._place, execution.request, deadline, measure_timing))
+        if self._warm is None:
+            return self._execute_plain(self._place, plain, deadline, measure_timing)
+        return self._execute_repeatedly(*self._warm, plain, deadline, measure_timing)
+
+    def _execute_repeatedly(
+        self, lifeline: Lifeline, recipe: Recipe, inputs: Inputs, deadline: float | None, measure_timing: bool
+    ) -> Outputs:
+        """Executes; again on the next connection where one is lost, which does no harm: an execution only computes."""
+        until = Until(deadline)
+        connection, repeats = self._place.connection, 0
+        while True:
+            try:
+                place = self._place_on(connection, recipe, until)
+                return self._execute_plain(place, inputs, until.left, measure_timing)
+            except HalError as error:
+                # what is on its way when somebody else closes a lost connection is cancelled
+                if repeats == REPEATS or not (is_lost(error) or lifeline.connection is not connection):
+                    raise
+            connection, repeats = lifeline.renewed(connection, until), repeats + 1
+
+    def _place_on(self, connection: Connection, recipe: Recipe, until: Until) -> Place:
+        """Where the model is on a connection; the first who asks prepares it there."""
+        if self._place.connection is connection:
+            return self._place
+        with self._moving:
+            if self._place.connection is not connection:
+                notify = prepare(connection, recipe, Calls(), until, again=True)
+                self._move(notify, connection.discard)
+                self._place = Place(connection, notify.prepared_model)
+            return self._place
+
+    def _execute_plain(self, place: Place, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
+        local = place.connection.local
         if (
             local is not None
-            and (done := local.execute(self._handle, self._ends, plain, deadline, measure_timing)) is not None
+            and (done := local.execute(place.handle, self._ends, inputs, deadline, measure_timing)) is not None
         ):
             return done
-        return self._ends.results(self._execute(self._ends.request(plain), deadline, measure_timing))
+        connection, arrays = place.connection, self._ends.arrays(inputs)
+        pools, handles = pools_of(arrays), list[bytes]()
+        try:
+            elsewhere = connection.spill(pools, handles, lasting=False)
+            message = new_execute_request(connection.session, place.handle, deadline, measure_timing)
+            self._templates.fill(message.request, arrays, pools, elsewhere)
+            response = connection.call(connection.prepared_model.ExecuteSynchronously, message)
+            handles += (returned := outputs_in_memory(response))
+            return read_results(self._ends, response, {handle: connection.read_memory(handle) for handle in returned})
+        finally:
+            connection.discard(*handles)
 
-    def _execute(self, request: Request, deadline: float | None, measure_timing: bool) -> ExecutionResult:
-        connection = self._connection
+    def _execute(
+        self, place: Place, request: Request, deadline: float | None, measure_timing: bool, *, profile: bool = False
+    ) -> ExecutionResult:
+        connection = place.connection
         handles: list[bytes] = []
         try:
             send = connection.place(request.pools, handles, lasting=False)
             message = wire.request_message(request, send)
-            response = connection.call(
-                connection.prepared_model.ExecuteSynchronously,
-                self._execute_request(connection.session, message, deadline, measure_timing),
-            )
+            if profile:
+                config_request = profile_request(connection.session, place.handle, message, deadline)
+                response = connection.call(connection.prepared_model.ExecuteSynchronouslyWithConfig, config_request)
+            else:
+                response = connection.call(
+                    connection.prepared_model.ExecuteSynchronously,
+                    execute_request(connection.session, place.handle, message, deadline, measure_timing),
+                )
             handles += (returned := outputs_in_memory(response))
             return read_result(response, {handle: connection.read_memory(handle) for handle in returned})
         finally:
             connection.discard(*handles)
+
+    def profile(self, inputs: Inputs, *, deadline: float | None = None) -> Profile:
+        """Runs the model once, and measures the parts of the work; it takes longer for that, and is never repeated.
+
+        Args:
+            inputs, deadline: as for `execute`, without buffers.
+
+        Raises:
+            HalError: as `execute`.
+        """
+        request = self._ends.request(inputs)
+        result = self._execute(self._place, request, deadline, measure_timing=True, profile=True)
+        return Profile(self._ends.results(result), result.spans, result.dropped_spans)
 
     def execute_fenced(
         self,
@@ -381,7 +497,8 @@ class PreparedModel(PreparedModelBase):
                 fixed; MISSED_DEADLINE_*; RESOURCE_EXHAUSTED_*: a limit of the session.
         """
         how = (wait_for, deadline, duration, measure_timing)
-        return execute_fenced(self._connection, self._handle, self._ends, inputs, *how)
+        connection, handle = self._place
+        return execute_fenced(connection, handle, self._ends, inputs, *how)
 
     def reusable(self, inputs: Inputs, *, measure_timing: bool = False) -> Execution:
         """Freezes an execution, to be run many times; its inputs stay on the service and can be changed in place.
@@ -393,7 +510,7 @@ class PreparedModel(PreparedModelBase):
         Raises:
             HalError: INVALID_ARGUMENT: an input does not fit; RESOURCE_EXHAUSTED_*.
         """
-        return Execution(self._connection, self._handle, self._ends, inputs, measure_timing)
+        return Execution(*self._place, self._ends, inputs, measure_timing)
 
     def burst(self) -> Burst:
         """Opens a burst: many executions, with less work for each.
@@ -401,7 +518,7 @@ class PreparedModel(PreparedModelBase):
         Raises:
             HalError: the model has been closed, or the session has all the bursts that it may have.
         """
-        return Burst(open_line(self._connection, self._handle, self._ends), self._ends)
+        return Burst(open_line(*self._place, self._ends), self._ends)
 
     def close(self) -> None:
         """Lets the model go. Executions in progress finish."""

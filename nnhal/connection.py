@@ -1,8 +1,8 @@
 """A client's connection: one channel, one session, the stubs, and memory that is too large for messages.
 
 Retries are only where nothing can be done twice: a question whose answer never changes (`ask`) is asked once more when
-the service could not be reached. Preparations, executions, uploads and everything else are never repeated by
-themselves, since the first attempt may have been carried out.
+the service could not be reached. Preparations, executions, uploads and everything else are never repeated here,
+since the first attempt may have been carried out; `nnhal.warm` knows which executions may be.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from nnhal.types import Bytes, Memory
 from nnhal.v1 import (
     buffer_pb2_grpc,
     burst_pb2_grpc,
+    cache_pb2_grpc,
     device_pb2_grpc,
     execution_pb2_grpc,
     fence_pb2_grpc,
@@ -38,6 +39,9 @@ OPTIONS = [
     ("grpc.max_receive_message_length", 16 * 2**20),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # a service that was started anew is soon found
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 
 CLOSE_S = 5.0
@@ -70,6 +74,8 @@ class Garbage:
     def take(self) -> list[bytes]:
         """Gives all handles, once."""
         taken: list[bytes] = []
+        if not self._handles:
+            return taken
         with contextlib.suppress(IndexError):
             while True:
                 taken.append(self._handles.popleft())
@@ -77,7 +83,11 @@ class Garbage:
 
 
 class Connection:
-    """One session on one service. Thread safe. Close it when done: the service frees what it owned."""
+    """One session on one service. Thread safe. Close it when done: the service frees what it owned.
+
+    Attributes:
+        version: of the device, once somebody has asked.
+    """
 
     def __init__(self, target: str, timeout: float, transport: Transport = "auto") -> None:
         self._channel = grpc.insecure_channel(target, options=OPTIONS)
@@ -85,6 +95,7 @@ class Connection:
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
         self.burst = burst_pb2_grpc.BurstStub(self._channel)
+        self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
         self._memory = memory_pb2_grpc.MemoryServiceStub(self._channel)
@@ -94,6 +105,8 @@ class Connection:
         self._garbage = Garbage()
         self._lock = threading.RLock()  # a stream that has broken already calls back at once
         self._closed = False
+        self._target = target
+        self.version: str | None = None
         opened = self._opened(target, timeout)
         self.session = opened.session
         self.local = Local(opened, self) if transport == "auto" and is_near(target) else None
@@ -230,6 +243,24 @@ class Connection:
     def discard(self, *handles: bytes) -> None:
         """Lets objects go with the next call. May be called by a finaliser: it makes no call itself."""
         self._garbage.add(handles)
+
+    def alive(self, timeout: float) -> bool:
+        """Whether the session goes on; waits for the service.
+
+        Raises:
+            DeadObjectError: it does not answer within `timeout` seconds.
+            SessionLostError: the connection has been closed.
+        """
+        if self._closed:
+            raise closed_here()
+        try:
+            nothing = session_pb2.ReleaseRequest(session=self.session)
+            self._sessions.Release(nothing, timeout=timeout, wait_for_ready=True)
+        except grpc.RpcError as error:
+            if isinstance(hal_error(error), SessionLostError):
+                return False
+            raise unanswered(self._target, timeout) from error
+        return True
 
     def _release_garbage(self) -> None:
         handles = self._garbage.take()

@@ -63,6 +63,11 @@ class EmbeddedService:
         reason = f"the embedded service did not start: {_last_line(log)}"
         raise DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
 
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
     def close(self) -> None:
         """Ends the process. A second call does nothing."""
         with self._lock:

@@ -149,12 +149,12 @@ class Output(NamedTuple):
 def pack_outputs(outputs: Sequence[Output]) -> bytes:
     """The body of RESULT."""
     parts = []
-    for output in outputs:
-        dimensions = output.shape.dimensions
+    for shape, place, offset, memory in outputs:
+        dimensions = shape.dimensions
         rank = len(dimensions)
-        parts.append(_OUTPUT.pack(output.place, output.shape.is_sufficient, rank, 0, output.offset))
+        parts.append(_OUTPUT.pack(place, shape.is_sufficient, rank, 0, offset))
         parts.append(struct.pack(f"<{rank}i", *dimensions))
-        parts.append(output.memory)
+        parts.append(memory)
     return b"".join(parts)
 
 

@@ -126,6 +126,7 @@ class Lane:
         self._bytes: Bytes = np.empty(0, np.uint8)
         self._room = self._wanted_room = FIRST_ROOM
         self._kept: dict[int, int] = {}
+        self._packet = memoryview(bytearray(frames.MAX_BYTES))
         self._expected: deque[Defined | None] = deque()  # None: the answer to something that is no execution
 
     # ---- Sending ------------------------------------------------------------------------------------
@@ -244,6 +245,16 @@ class Lane:
         return tuple(outputs)
 
     # ---- Receiving ----------------------------------------------------------------------------------
+
+    def receive(self) -> bytes:
+        """Waits for the next packet; b"" at the end of the stream.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        # into memory that stays: room for the largest packet, asked for each time, costs as much as the system call
+        size = self.connection.recv_into(self._packet)
+        return bytes(self._packet[:size])
 
     def finish(self, packet: bytes) -> "Answer | None":
         """What a packet answers; None for what is no execution.

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from nnhal.burst import Kept, LineBroken, Sent
 from nnhal.enums import ErrorStatus
 from nnhal.errors import DeadObjectError, HalError
-from nnhal.frames import MAX_BYTES, Malformed
+from nnhal.frames import Malformed
 from nnhal.tensors import Ends, Inputs, Outputs
 from nnhal.types import Bytes
 from nnhal.v1 import session_pb2
@@ -192,7 +192,7 @@ def receive_answer(lane: "Lane") -> "Answer":
     """
     while True:
         try:
-            packet = lane.connection.recv(MAX_BYTES)
+            packet = lane.receive()
         except OSError:
             packet = b""
         if (answer := taken(lane, packet)) is not None:

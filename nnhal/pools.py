@@ -40,10 +40,11 @@ def to_upload(pools: Iterable[object], taken: int = 0, *, lasting: bool = True) 
     for pool in pools:
         if not isinstance(pool, Memory):
             continue
-        if pool.view.size > min(largest, room):
+        size = pool.size
+        if size > min(largest, room):
             spilled[pool] = None
         else:
-            room -= pool.view.size
+            room -= size
     return list(spilled)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from nnhal import wire
-from nnhal.errors import HalError
-from nnhal.tensors import Ends, Outputs
+from nnhal.errors import HalError, SessionLostError
+from nnhal.templates import Templates
+from nnhal.tensors import Ends, Outputs, output_array
 from nnhal.types import Bytes, ErrorStatus, ExecutionResult, Model, Operand, Placement
 from nnhal.v1 import device_pb2, prepared_model_pb2, types_pb2
 
@@ -50,23 +51,46 @@ def never_notified() -> HalError:
 
 def outputs_in_memory(response: types_pb2.ExecutionResult) -> list[bytes]:
     """Handles of the Memory objects that hold outputs of a result; they are the client's to release."""
-    return [output.memory for output in response.returned if output.WhichOneof("data") == "memory"]
+    return [handle for output in response.returned if (handle := output.memory)]
 
 
 def read_results(ends: Ends, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> Outputs:
     """The outputs of a result. `memories`: the bytes of those that came as Memory objects, by handle."""
-    return ends.results(read_result(response, memories))
+    triples = zip(ends.outputs, response.returned, response.output_shapes, strict=True)
+    arrays = [
+        output_array(operand, _returned(message, memories), tuple(shape.dimensions))
+        for operand, message, shape in triples
+    ]
+    return Outputs.of(arrays, ends.output_names, wire.to_timing(response.timing))
 
 
 def read_result(response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> ExecutionResult:
     """A result with the bytes of its outputs. `memories`: of those that came as Memory objects, by handle."""
+    return wire.to_result(response, lambda message: _returned(message, memories))
 
-    def read(message: types_pb2.ReturnedOutput) -> Bytes | None:
-        if message.WhichOneof("data") == "memory":
-            return memories[message.memory]
-        return wire.read_inline_output(message)
 
-    return wire.to_result(response, read)
+def _returned(message: types_pb2.ReturnedOutput, memories: Mapping[bytes, Bytes]) -> Bytes | None:
+    if handle := message.memory:
+        return memories[handle]
+    return wire.read_inline_output(message)
+
+
+def execute_request(
+    session: bytes, handle: bytes, request: types_pb2.Request, deadline: float | None, measure_timing: bool
+) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
+    """The request of an execution."""
+    message = new_execute_request(session, handle, deadline, measure_timing)
+    message.request.CopyFrom(request)
+    return message
+
+
+def new_execute_request(
+    session: bytes, handle: bytes, deadline: float | None, measure_timing: bool
+) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
+    """The request of an execution, without its arguments."""
+    return prepared_model_pb2.ExecuteSynchronouslyRequest(
+        session=session, prepared_model=handle, measure_timing=measure_timing, deadline_ns=nanoseconds(deadline)
+    )
 
 
 class PreparedModelBase:
@@ -77,16 +101,41 @@ class PreparedModelBase:
         input_names, output_names: one each, or none.
         placement: which backend runs what, and why.
         warnings: what went wrong without making the preparation fail.
+        cache: what the compilation cache did: HIT; SAVED, and why it was no hit; NOT_SAVED, and why not.
     """
 
     def __init__(self, notify: device_pb2.Notify, names: Names, discard: Callable[[bytes], None]) -> None:
         inputs, outputs = wire.to_notified_operands(notify)
         self._ends = Ends(inputs, outputs, *names)
+        self._templates = Templates(self._ends)
+        self._tell(notify)
+        self._finalizer = self._own(notify.prepared_model, discard)
+
+    def _tell(self, notify: device_pb2.Notify) -> None:
         self.placement: Placement = wire.to_placement(notify.placement)
         self.warnings = list(notify.warnings)
+        self.cache = wire.to_cache_outcome(notify.cache)
         self._handle = notify.prepared_model
-        self._finalizer = weakref.finalize(self, discard, notify.prepared_model)
-        self._finalizer.atexit = False
+
+    def _own(self, handle: bytes, discard: Callable[[bytes], None]) -> "weakref.finalize[[bytes], PreparedModelBase]":
+        """What lets a handle go when this object is closed or collected."""
+        finalizer = weakref.finalize(self, discard, handle)
+        finalizer.atexit = False
+        return finalizer
+
+    def _move(self, notify: device_pb2.Notify, discard: Callable[[bytes], None]) -> None:
+        """Takes the place of a model that went with its session.
+
+        Raises:
+            HalError: the preparation failed; or SessionLostError: the model has been closed meanwhile.
+        """
+        if (failed := failure(notify)) is not None:
+            raise failed
+        if self._finalizer.detach() is None:
+            discard(notify.prepared_model)
+            raise SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, "the prepared model has been closed")
+        self._tell(notify)
+        self._finalizer = self._own(notify.prepared_model, discard)
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -121,14 +170,3 @@ class PreparedModelBase:
         """
         index = self._ends.index(end, is_output=is_output)
         return index, (self.outputs if is_output else self.inputs)[index]
-
-    def _execute_request(
-        self, session: bytes, request: types_pb2.Request, deadline: float | None, measure_timing: bool
-    ) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
-        return prepared_model_pb2.ExecuteSynchronouslyRequest(
-            session=session,
-            prepared_model=self._handle,
-            request=request,
-            measure_timing=measure_timing,
-            deadline_ns=nanoseconds(deadline),
-        )

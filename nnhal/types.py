@@ -7,6 +7,7 @@ seen them. Sources: hal-surface section 5.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property
 from math import prod
 from typing import Any, TypeAlias
@@ -72,6 +73,8 @@ __all__ = [
     "RequestArgument",
     "RequestMemoryPool",
     "ReturnedPool",
+    "Span",
+    "SpanKind",
     "Subgraph",
     "SymmPerChannelQuantParams",
     "Timing",
@@ -293,14 +296,49 @@ class Timing:
     time_in_driver_ns: int = OMITTED
 
 
+class SpanKind(IntEnum):
+    """What a Span is about."""
+
+    UNSPECIFIED = 0
+    PARTITION = 1
+    OPERATION = 2
+    WORK = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of the work of one execution.
+
+    Attributes:
+        kind: a SpanKind: a partition, one operation, or what the backend calls `name`.
+        operations: of `subgraph`: those of the partition, or the one operation.
+        start_ns: from the moment when the device began with the execution.
+    """
+
+    kind: int
+    name: str
+    backend: str
+    subgraph: int
+    operations: tuple[int, ...]
+    start_ns: int
+    duration_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """Result of an execution. `returned`: one uint8 array per output, None where it lies elsewhere; or ()."""
+    """Result of an execution.
+
+    Attributes:
+        returned: one uint8 array per output, None where it lies elsewhere; or ().
+        spans: what was measured, where that was asked for; `dropped_spans` more were left out.
+    """
 
     output_sufficient_size: bool
     output_shapes: tuple[OutputShape, ...] = ()
     timing: Timing = Timing()
     returned: tuple[Bytes | None, ...] = ()
+    spans: tuple[Span, ...] = ()
+    dropped_spans: int = 0
 
 
 # ---- Configuration --------------------------------------------------------------------------------------
@@ -357,12 +395,13 @@ class PrepareModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionConfig:
-    """How to execute. `loop_timeout_duration_ns`: for each WHILE; -1 is 2 s."""
+    """How to execute. `loop_timeout_duration_ns`: for each WHILE; -1 is 2 s. `profile`: measure spans."""
 
     measure_timing: bool = False
     loop_timeout_duration_ns: int = OMITTED
     execution_hints: tuple[TokenValuePair, ...] = ()
     extension_name_to_prefix: tuple[ExtensionNameAndPrefix, ...] = ()
+    profile: bool = False
 
 
 # ---- Description of a device ----------------------------------------------------------------------------

@@ -17,6 +17,8 @@ ReadMemory: TypeAlias = Callable[[types_pb2.Memory], t.Memory | t.UnsetUnion]
 """Finds the bytes behind a Memory message."""
 SendMemory: TypeAlias = Callable[[t.Memory], types_pb2.Memory]
 """Makes the message that stands for a pool, e.g. with its bytes inline."""
+SendOutput: TypeAlias = Callable[[t.Bytes, types_pb2.ReturnedOutput], None]
+"""Fills the message that stands for a returned output, e.g. with its bytes."""
 
 _E = TypeVar("_E")
 _T = TypeVar("_T")
@@ -230,29 +232,57 @@ def to_timing(message: types_pb2.Timing) -> t.Timing:
     return t.Timing(message.time_on_device_ns, message.time_in_driver_ns)
 
 
-def _returned_message(
-    data: t.Bytes | None, send: Callable[[t.Bytes], types_pb2.ReturnedOutput]
-) -> types_pb2.ReturnedOutput:
-    return types_pb2.ReturnedOutput() if data is None else send(data)
+def put_inline(data: t.Bytes, message: types_pb2.ReturnedOutput) -> None:
+    """Lets a ReturnedOutput carry the bytes themselves."""
+    message.inline = data.tobytes()
 
 
-def inline_output(data: t.Bytes) -> types_pb2.ReturnedOutput:
-    """A ReturnedOutput that carries the bytes themselves."""
-    return types_pb2.ReturnedOutput(inline=data.tobytes())
+def result_message(result: t.ExecutionResult, send: SendOutput = put_inline) -> types_pb2.ExecutionResult:
+    """ExecutionResult to message; `send` fills the messages of returned outputs."""
+    message = types_pb2.ExecutionResult()
+    fill_result(message, result, send)
+    return message
 
 
-def result_message(
-    result: t.ExecutionResult, send: Callable[[t.Bytes], types_pb2.ReturnedOutput] = inline_output
-) -> types_pb2.ExecutionResult:
-    """ExecutionResult to message; `send` makes the messages of returned outputs."""
-    return types_pb2.ExecutionResult(
-        output_sufficient_size=result.output_sufficient_size,
-        output_shapes=(
-            types_pb2.OutputShape(dimensions=shape.dimensions, is_sufficient=shape.is_sufficient)
-            for shape in result.output_shapes
-        ),
-        timing=timing_message(result.timing),
-        returned=(_returned_message(data, send) for data in result.returned),
+def fill_result(message: types_pb2.ExecutionResult, result: t.ExecutionResult, send: SendOutput = put_inline) -> None:
+    """Fills a new message, which may be part of another one: as `result_message`, without copies of messages."""
+    message.output_sufficient_size = result.output_sufficient_size
+    for shape in result.output_shapes:
+        described = message.output_shapes.add()
+        described.dimensions.extend(shape.dimensions)
+        described.is_sufficient = shape.is_sufficient
+    message.timing.time_on_device_ns = result.timing.time_on_device_ns
+    message.timing.time_in_driver_ns = result.timing.time_in_driver_ns
+    for data in result.returned:
+        returned = message.returned.add()
+        if data is not None:
+            send(data, returned)
+    if result.spans:
+        message.spans.extend(map(_span_message, result.spans))
+        message.dropped_spans = result.dropped_spans
+
+
+def _span_message(span: t.Span) -> types_pb2.Span:
+    return types_pb2.Span(
+        kind=_enum(types_pb2.SpanKind.ValueType, span.kind),
+        name=span.name,
+        backend=span.backend,
+        subgraph=span.subgraph,
+        operations=span.operations,
+        start_ns=span.start_ns,
+        duration_ns=span.duration_ns,
+    )
+
+
+def _to_span(message: types_pb2.Span) -> t.Span:
+    return t.Span(
+        message.kind,
+        message.name,
+        message.backend,
+        message.subgraph,
+        tuple(message.operations),
+        message.start_ns,
+        message.duration_ns,
     )
 
 
@@ -271,6 +301,8 @@ def to_result(
         tuple(t.OutputShape(tuple(shape.dimensions), shape.is_sufficient) for shape in message.output_shapes),
         to_timing(message.timing),
         tuple(map(read, message.returned)),
+        tuple(map(_to_span, message.spans)),
+        message.dropped_spans,
     )
 
 
@@ -294,6 +326,7 @@ def execution_config_message(config: t.ExecutionConfig) -> types_pb2.ExecutionCo
         loop_timeout_duration_ns=config.loop_timeout_duration_ns,
         execution_hints=hints_message(config.execution_hints),
         extension_name_to_prefix=extension_names_message(config.extension_name_to_prefix),
+        profile=config.profile,
     )
 
 
@@ -304,6 +337,7 @@ def to_execution_config(message: types_pb2.ExecutionConfig) -> t.ExecutionConfig
         message.loop_timeout_duration_ns if message.HasField("loop_timeout_duration_ns") else t.OMITTED,
         to_hints(message.execution_hints),
         to_extension_names(message.extension_name_to_prefix),
+        message.profile,
     )
 
 
@@ -429,6 +463,15 @@ def to_placement(message: types_pb2.Placement) -> t.Placement:
 def cache_outcome_message(outcome: t.CacheOutcome) -> device_pb2.CacheOutcome:
     """CacheOutcome to message."""
     return device_pb2.CacheOutcome(state=_enum(device_pb2.CacheState.ValueType, outcome.state), reason=outcome.reason)
+
+
+_CACHE_STATES: dict[int, int] = {state.value: state for state in t.CacheState}
+"""Numbers that have a name."""
+
+
+def to_cache_outcome(message: device_pb2.CacheOutcome) -> t.CacheOutcome:
+    """CacheOutcome from message."""
+    return t.CacheOutcome(_CACHE_STATES.get(message.state, message.state), message.reason)
 
 
 def to_notified_operands(message: device_pb2.Notify) -> tuple[tuple[t.Operand, ...], tuple[t.Operand, ...]]:

@@ -40,4 +40,6 @@ class BufferServicer(buffer_pb2_grpc.BufferServicer):
             buffer.copy_to(read_memory(session, request.dst))
             return buffer_pb2.CopyToResponse()
         returning = Returning(session, self._limits["inline_bytes"], self._quota)
-        return buffer_pb2.CopyToResponse(returned=returning(buffer.read()))
+        response = buffer_pb2.CopyToResponse()
+        returning(buffer.read(), response.returned)
+        return response

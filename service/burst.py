@@ -1,6 +1,7 @@
 """Burst: IBurst over the contract, call by call or over one stream, which is answered in order."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from nnhal import wire
 from nnhal.errors import HalError, SessionLostError, invalid_argument
 from nnhal.types import OMITTED, ExecutionConfig, Memory, Request
 from nnhal.v1 import burst_pb2, burst_pb2_grpc, types_pb2
+from service.known_requests import KnownRequests
 from service.limits import Limits, MemoryQuota
-from service.memory import read_memory
 from service.returning import Returning
 from service.rpc import absolute_deadline, answering, error_detail, internal
 from service.sessions import Session, Sessions
@@ -67,6 +68,7 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
         self._sessions = sessions
         self._limits = limits
         self._quota = quota
+        self._known = KnownRequests(limits)
         self._open = _Open(limits)
 
     @answering
@@ -74,15 +76,18 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
         self, request: burst_pb2.BurstExecuteRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         """Runs and answers when finished."""
-        return self._execute(self._called(request), request, _plain_config(request), context, _cancelled_by(context))
+        result, cancellation = types_pb2.ExecutionResult(), _cancelled_by(context)
+        self._execute(self._called(request), request, _plain_config(request), context, cancellation, result)
+        return result
 
     @answering
     def ExecuteSynchronouslyWithConfig(
         self, request: burst_pb2.BurstExecuteWithConfigRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         """The same, with hints."""
-        config = wire.to_execution_config(request.config)
-        return self._execute(self._called(request), request, config, context, _cancelled_by(context))
+        result, config = types_pb2.ExecutionResult(), wire.to_execution_config(request.config)
+        self._execute(self._called(request), request, config, context, _cancelled_by(context), result)
+        return result
 
     @answering
     def ReleaseMemoryResource(
@@ -127,7 +132,9 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
             return burst_pb2.BurstStreamResponse(released=burst_pb2.ReleaseMemoryResourceResponse())
         plain = isinstance(call, burst_pb2.BurstExecuteRequest)
         config = _plain_config(call) if plain else wire.to_execution_config(call.config)
-        return burst_pb2.BurstStreamResponse(result=self._execute(called, call, config, context, cancellation))
+        answer = burst_pb2.BurstStreamResponse()
+        self._execute(called, call, config, context, cancellation, answer.result)
+        return answer
 
     def _called(self, call: ExecuteRequest | burst_pb2.ReleaseMemoryResourceRequest) -> _Called:
         session = self._sessions.get(call.session)
@@ -140,15 +147,20 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
         config: ExecutionConfig,
         context: grpc.ServicerContext,
         cancellation: Cancellation,
-    ) -> types_pb2.ExecutionResult:
-        self._limits.hold_request(call.request)
-        request = wire.to_request(call.request, lambda pool: read_memory(called.session, pool))
-        self._charge(called, call, request)
+        answer: types_pb2.ExecutionResult,
+    ) -> None:
+        """Executes, and fills the answer."""
+        started_ns = time.perf_counter_ns()
+        session, burst, identifiers = called.session, called.burst, call.memory_identifier_tokens
         deadline = absolute_deadline(call.deadline_ns if call.HasField("deadline_ns") else None, context)
-        result = called.burst.execute_synchronously(
-            request, call.memory_identifier_tokens, config, deadline, cancellation, called.session.identity
-        )
-        return wire.result_message(result, Returning(called.session, self._limits["inline_bytes"], self._quota))
+        if list(identifiers) == [NOT_KEPT] * len(call.request.pools):
+            valid = self._known.read(session, burst.prepared_model, call.request, config)
+            result = burst.execute_valid(valid, config, deadline, cancellation, session.identity, started_ns)
+        else:
+            request = self._known.unknown(session, call.request)
+            self._charge(called, call, request)
+            result = burst.execute_synchronously(request, identifiers, config, deadline, cancellation, session.identity)
+        wire.fill_result(answer, result, Returning(session, self._limits["inline_bytes"], self._quota))
 
     def _charge(self, called: _Called, call: ExecuteRequest, request: Request) -> None:
         """Counts inline bytes that the burst is going to keep as what they become: memory of the client."""

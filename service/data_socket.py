@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,11 +23,12 @@ from google.protobuf.message import DecodeError
 from driver.burst import Burst
 from driver.cancellation import Cancellation
 from driver.deadline import now_ns
+from driver.memory import ValidRequest
 from driver.prepared_model import PreparedModel
 from nnhal import frames, wire
 from nnhal.errors import HalError, invalid_argument
 from nnhal.frames import Definition, Frame, Kind, Malformed, Output, Place
-from nnhal.types import OMITTED, PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult, Request
+from nnhal.types import OMITTED, PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult
 from nnhal.v1 import types_pb2
 from service.limits import Limits, MemoryQuota
 from service.log import event
@@ -53,6 +54,9 @@ _MAX_DESCRIPTORS = 4
 _DESCRIPTOR = struct.Struct("i")
 _ANCILLARY = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _DESCRIPTOR.size)
 _CREDENTIALS = struct.Struct("3i")
+# as numbers: what an enumeration of flags computes costs microseconds
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
+_CUT_OFF = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _INT64_MAX = 2**63 - 1
 
 
@@ -183,6 +187,7 @@ class _Connection:
         self._executions = Succession()
         self._numbers: set[int] = set()
         self._requests: dict[int, _Defined] = {}
+        self._room = memoryview(bytearray(frames.MAX_BYTES))
 
     def end(self, why: str) -> None:
         """Gives up what is running, and makes the thread find the end of the stream. Never waits."""
@@ -205,10 +210,29 @@ class _Connection:
 
     def _serve_one(self) -> bool:
         """Answers one request; gives False at the end of the stream."""
-        with _received(self._socket) as (packet, descriptors):
+        packet, descriptors = self._receive()
+        try:
             if packet:
                 self._socket.send(self._answer(packet, descriptors).pack())
             return bool(packet)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _receive(self) -> tuple[bytes, list[int]]:
+        """The next packet and its descriptors, which the caller closes; b"" at the end of the stream.
+
+        Raises:
+            Malformed: packet or descriptors were cut off; OSError: nothing came in time, or the connection broke.
+        """
+        # into memory that stays: room for the largest packet, asked for each time, costs as much as the system call
+        size, ancillary, flags, _ = self._socket.recvmsg_into([self._room], _ANCILLARY, _CLOSE_ON_EXEC)
+        descriptors = [number for _, _, data in ancillary for (number,) in _DESCRIPTOR.iter_unpack(data)]
+        if flags & _CUT_OFF:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise Malformed("a packet is too long, or has too many descriptors")
+        return bytes(self._room[:size]), descriptors
 
     def _let_go(self) -> None:
         self._requests.clear()
@@ -323,7 +347,7 @@ class _Defined:
     """
 
     handle: bytes
-    request: Request
+    request: ValidRequest
     loop_timeout_ns: int
     area: Bytes
 
@@ -342,8 +366,8 @@ def _defined(session: Session, definition: Definition, loop_timeout_ns: int, ser
     service.limits.hold_request(message)
     request = wire.to_request(message, lambda pool: read_memory(session, pool))
     prepared, _ = _executable(session, definition.handle)
-    request = prepared.validate(request, ExecutionConfig(loop_timeout_duration_ns=loop_timeout_ns))
-    return _Defined(definition.handle, request, loop_timeout_ns, _area(session, definition))
+    valid = prepared.validate(request, ExecutionConfig(loop_timeout_duration_ns=loop_timeout_ns))
+    return _Defined(definition.handle, valid, loop_timeout_ns, _area(session, definition))
 
 
 def _area(session: Session, definition: Definition) -> Bytes:
@@ -368,10 +392,9 @@ def _executed(session: Session, defined: _Defined, frame: Frame, cancellation: C
     started_ns = time.perf_counter_ns()
     prepared, burst = _executable(session, defined.handle)
     config = ExecutionConfig(bool(frame.flags & frames.MEASURE), defined.loop_timeout_ns)
-    with burst.alone() if burst else nullcontext():
-        return prepared.execute_valid(
-            defined.request, config, _instant(frame.first), cancellation, session.identity, started_ns
-        )
+    return (burst or prepared).execute_valid(
+        defined.request, config, _instant(frame.first), cancellation, session.identity, started_ns
+    )
 
 
 def _instant(relative_ns: int) -> int:
@@ -399,24 +422,6 @@ def _error(frame: Frame, error: HalError) -> Frame:
 
 
 # ---- The socket -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _received(connection: socket.socket) -> Iterator[tuple[bytes, list[int]]]:
-    """The next packet and its descriptors, which are closed at the end; b"" at the end of the stream.
-
-    Raises:
-        Malformed: packet or descriptors were cut off; OSError: nothing came in time, or the connection broke.
-    """
-    packet, ancillary, flags, _ = connection.recvmsg(frames.MAX_BYTES, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
-    descriptors = [number for _, _, data in ancillary for (number,) in _DESCRIPTOR.iter_unpack(data)]
-    try:
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise Malformed("a packet is too long, or has too many descriptors")
-        yield packet, descriptors
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
 
 
 def _set_timeout(connection: socket.socket, option: int, seconds: int) -> None:

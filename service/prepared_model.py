@@ -1,5 +1,7 @@
 """PreparedModel: IPreparedModel over the contract."""
 
+import time
+
 import grpc
 
 from driver.burst import Burst
@@ -7,14 +9,14 @@ from driver.cancellation import Cancellation
 from driver.prepared_model import PreparedModel
 from driver.reusable import ReusableExecution
 from nnhal import wire
-from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, ExecutionConfig, Request
+from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, ExecutionConfig
 from nnhal.v1 import device_pb2, prepared_model_pb2, prepared_model_pb2_grpc, types_pb2
 from service import fence
+from service.known_requests import KnownRequests
 from service.limits import Limits, MemoryQuota
-from service.memory import read_memory
 from service.returning import Returning
 from service.rpc import absolute_deadline, answering, optional_ns
-from service.sessions import Session, Sessions
+from service.sessions import Sessions
 
 ExecuteRequest = (
     prepared_model_pb2.ExecuteSynchronouslyRequest | prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest
@@ -30,6 +32,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         self._sessions = sessions
         self._limits = limits
         self._quota = quota
+        self._known = KnownRequests(limits)
 
     @answering
     def GetInterfaceVersion(
@@ -57,18 +60,15 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def _execute(
         self, request: ExecuteRequest, config: ExecutionConfig, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
+        started_ns = time.perf_counter_ns()
         session = self._sessions.get(request.session)
         prepared = session.get(request.prepared_model, PreparedModel)
-        arguments = self._arguments(session, request.request)
+        arguments = self._known.read(session, prepared, request.request, config)
         deadline = absolute_deadline(request.deadline_ns if request.HasField("deadline_ns") else None, context)
         cancellation = Cancellation()
         context.add_callback(cancellation.cancel)
-        result = prepared.execute_synchronously(arguments, config, deadline, cancellation, session.identity)
+        result = prepared.execute_valid(arguments, config, deadline, cancellation, session.identity, started_ns)
         return wire.result_message(result, Returning(session, self._limits["inline_bytes"], self._quota))
-
-    def _arguments(self, session: Session, request: types_pb2.Request) -> Request:
-        self._limits.hold_request(request)
-        return wire.to_request(request, lambda pool: read_memory(session, pool))
 
     @answering
     def ExecuteFenced(
@@ -88,7 +88,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def _launch(self, request: FencedRequest, config: ExecutionConfig) -> prepared_model_pb2.FencedExecutionResult:
         session = self._sessions.get(request.session)
         prepared = session.get(request.prepared_model, PreparedModel)
-        arguments = self._arguments(session, request.request)
+        arguments = self._known.unknown(session, request.request)
         return fence.launch(session, request, lambda how: prepared.execute_fenced(arguments, config, how))
 
     @answering
@@ -98,7 +98,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         """Freezes a request."""
         session = self._sessions.get(request.session)
         prepared = session.get(request.prepared_model, PreparedModel)
-        arguments = self._arguments(session, request.request)
+        arguments = self._known.unknown(session, request.request)
         execution = ReusableExecution(prepared, arguments, wire.to_execution_config(request.config))
         handle = session.add(execution, "reusable_executions")
         return prepared_model_pb2.CreateReusableExecutionResponse(execution=handle)

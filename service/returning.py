@@ -9,19 +9,20 @@ from service.sessions import Session
 
 
 class Returning:
-    """Makes the messages of the returned outputs of one execution. `room`: bytes that the answer may carry inline."""
+    """Fills the messages of the returned outputs of one execution. `room`: bytes that the answer may carry inline."""
 
     def __init__(self, session: Session, room: int, quota: MemoryQuota) -> None:
         self._session = session
         self._room = room
         self._quota = quota
 
-    def __call__(self, data: Bytes) -> types_pb2.ReturnedOutput:
-        """The message of one output."""
+    def __call__(self, data: Bytes, message: types_pb2.ReturnedOutput) -> None:
+        """Fills the message of one output."""
         if data.size <= self._room:
             self._room -= data.size
-            return wire.inline_output(data)
-        return types_pb2.ReturnedOutput(memory=self.as_memory(data))
+            wire.put_inline(data, message)
+        else:
+            message.memory = self.as_memory(data)
 
     def as_memory(self, data: Bytes) -> bytes:
         """The handle of a new Memory object with these bytes.

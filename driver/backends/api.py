@@ -1,18 +1,18 @@
 """The Backend interface: the only module that the author of a backend must read.
 
-A backend says, operation by operation, whether it takes it, and compiles the subgraphs that placement gives it. The
-version is (major, minor): a new minor only adds what has a default here, so older backends keep working; a new major
-may break them.
+A backend says, operation by operation, whether it takes it, and compiles the subgraphs that placement gives it.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from driver.backends.layout import Relayout
+from driver.backends.memory import MemoryManager, MemoryMode
 from driver.graph import Graph, OperationView, SubgraphView
 from driver.operations.shape import MAX_TENSOR_BYTES
-from nnhal.types import AnyArray, Extension, PerformanceInfo
+from nnhal.types import AnyArray, ExecutionPreference, Extension, PerformanceInfo
 
 __all__ = [
     "API_VERSION",
@@ -21,14 +21,23 @@ __all__ = [
     "CompiledSubgraph",
     "Graph",
     "OperationView",
+    "OptimizedSubgraph",
     "Output",
+    "Profile",
     "Run",
     "Sections",
     "SubgraphView",
+    "Substitution",
     "Support",
 ]
 
-API_VERSION = (1, 0)
+API_VERSION = (1, 1)
+"""(major, minor). A new minor only adds what has a default here, so older backends keep working; whoever adds such a
+thing raises the minor and says so below. A new major may break them.
+
+1.0: id, version, supports, compile, execute, capabilities, performance.
+1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +68,31 @@ class CompileOptions:
     preference: int
     tensor_bytes: int = MAX_TENSOR_BYTES
 
+    @property
+    def memory_mode(self) -> MemoryMode:
+        """LIMIT for a model that is to save power: it runs seldom, and memory is better left to others. (1.1)"""
+        return MemoryMode.LIMIT if self.preference == ExecutionPreference.LOW_POWER else MemoryMode.NORMAL
+
+
+class Profile(Protocol):
+    """Takes what a backend has measured in one execution."""
+
+    def span(self, name: str, start_ns: int, duration_ns: int, operation: OperationView | None = None) -> None:
+        """Tells of a piece of work; from any thread, until `execute` returns.
+
+        Args:
+            name: what it is called where people look at it.
+            start_ns: of time.perf_counter_ns(), CLOCK_MONOTONIC in C.
+            operation: the operation that this was all the work of, if it was one.
+        """
+
 
 class Run(Protocol):
     """One execution, as far as a backend must know it."""
+
+    @property
+    def profile(self) -> Profile | None:
+        """Where spans go; None when nobody listens: measure nothing then. (1.1)"""
 
     def check(self) -> None:
         """To be called between operations.
@@ -103,7 +134,14 @@ class Sections:
 
 
 class CompiledSubgraph(ABC):
-    """A subgraph that is ready to run. Called from several threads at once."""
+    """A subgraph that is ready to run. Called from several threads at once, unless it has a `resize` or a `memory`."""
+
+    memory: MemoryManager | None = None
+    """What it plans its memory with; the host acquires it before each execution, and releases it after. (1.1)"""
+
+    layouts: Mapping[int, Relayout] = {}
+    """Inputs and outputs that it takes and gives in a layout of its own; the host converts where others want another.
+    An output that is converted has all its dimensions declared. (1.1)"""
 
     @abstractmethod
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
@@ -124,6 +162,67 @@ class CompiledSubgraph(ABC):
         Called once at most, after the compilation and before the first execution.
         """
         return None
+
+    # ---- Hooks (1.1), all optional. An execution calls, in this order: resize_begin, resize, resize_end; then
+    # execute_begin, execute, wait_finish, execute_end. An _end is called wherever its _begin has succeeded, also when
+    # something in between fails.
+
+    def resize_begin(self) -> None:
+        """Before `resize`."""
+        return
+
+    def resize(self, shapes: Sequence[tuple[int, ...] | None]) -> None:
+        """Before the first execution, and before each whose inputs have other shapes: a place to plan memory.
+
+        One that has this is executed by one thread at a time. When it fails, the next execution resizes again.
+
+        Args:
+            shapes: of the inputs; None for an omitted one.
+        """
+        return
+
+    def resize_end(self) -> None:
+        """After `resize`."""
+        return
+
+    def execute_begin(self) -> None:
+        """Before `execute`."""
+        return
+
+    def execute_end(self) -> None:
+        """After `execute` and `wait_finish`."""
+        return
+
+    def wait_finish(self) -> None:
+        """For an `execute` that returns early: returns when all outputs are written. Not called when that failed."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Substitution:
+    """What runs in place of operations.
+
+    Attributes:
+        operations: indexes of them. No way from one of them to another leads through operations that are not.
+        compiled: has the inputs and outputs of `SubgraphView.part(operations)`.
+    """
+
+    operations: tuple[int, ...]
+    compiled: CompiledSubgraph
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizedSubgraph:
+    """What a backend made of a subgraph. Operations that are in neither are untouched: they are compiled as ever.
+
+    Attributes:
+        substitutions: what it has replaced.
+        failed: indexes of operations that it will not run after all, and why: they are offered to other backends, and
+            nothing else of this is used; the rest comes again.
+    """
+
+    substitutions: tuple[Substitution, ...] = ()
+    failed: Mapping[int, str] = field(default_factory=dict)
 
 
 class Backend(ABC):
@@ -159,6 +258,32 @@ class Backend(ABC):
             HalError: it cannot be loaded.
         """
         return self.compile(subgraph, options)
+
+    def optimize(self, subgraph: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:
+        """Looks at a subgraph as a whole before it is compiled (optional, 1.1); by default all is left untouched.
+
+        Raises:
+            HalError: it cannot be compiled.
+        """
+        return OptimizedSubgraph()
+
+    # ---- Hooks (1.1), all optional. `network` names one compiled subgraph and is never used twice.
+
+    def before_load(self, network: int) -> None:
+        """Before `compile` or `load`. When that fails, `after_unload` is the only other hook for this number."""
+        return
+
+    def after_load(self, network: int, compiled: CompiledSubgraph) -> None:
+        """After `compile` or `load`."""
+        return
+
+    def before_unload(self, network: int, compiled: CompiledSubgraph) -> None:
+        """When nobody uses it any more; from any thread."""
+        return
+
+    def after_unload(self, network: int) -> None:
+        """When it is gone, if the backend has kept no reference to it."""
+        return
 
     def fingerprint(self) -> str:
         """What else `load` depends on: the version of an engine (optional)."""

@@ -1,5 +1,6 @@
 """Base of backends that run one operation at a time: they bring kernels, this brings shapes, order and the deadline."""
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 from driver.backends.api import Backend, CompiledSubgraph, CompileOptions, OperationView, Output, Run, SubgraphView
 from driver.operations import infer
 from driver.operations.call import Call, Shape
-from nnhal.types import DTYPES, AnyArray
+from nnhal.types import DTYPES, AnyArray, operation_name
 
 Workload = Callable[[Call], AnyArray | Sequence[AnyArray]]
 """Runs one operation: gives the output, or all outputs, as new arrays or as views of inputs.
@@ -46,7 +47,7 @@ class _Step:
     """One operation with its workload, and what was learnt about it."""
 
     def __init__(self, view: OperationView, workload: Workload, tensor_bytes: int) -> None:
-        self._view = view
+        self.view = view
         self._workload = workload
         self._tensor_bytes = tensor_bytes
         self._memo: dict[str, object] = {}
@@ -65,7 +66,7 @@ class _Step:
         arrays = [made] if isinstance(made, np.ndarray) else made
         for position, array, shape, dtype in zip(self.outputs, arrays, shapes, self._dtypes, strict=True):
             assert array.shape == shape and array.dtype == dtype, (
-                f"{self._view.name} made {array.dtype} {array.shape}, not {dtype} {shape}"
+                f"{self.view.name} made {array.dtype} {array.shape}, not {dtype} {shape}"
             )
             values[position] = array
 
@@ -74,8 +75,8 @@ class _Step:
         declared = [wanted[o].declared if o in wanted else d for o, d in zip(self.outputs, self._declared, strict=True)]
         key = (*[None if (value := values[i]) is None else value.shape for i in self._varying], *declared)
         if (known := self._known.get(key)) is not None:
-            return Call(self._view, values, self._memo, known.findings), known.shapes
-        call = Call(self._view, values, self._memo)
+            return Call(self.view, values, self._memo, known.findings), known.shapes
+        call = Call(self.view, values, self._memo)
         shapes = infer(call, declared, self._tensor_bytes)
         if not call.reads_values:
             if len(self._known) > 64:  # a client that never sends the same shape twice must not fill the memory
@@ -101,9 +102,16 @@ class _Sequence(CompiledSubgraph):
         for position, array in zip(self._subgraph.inputs, inputs, strict=True):
             values[position] = array
         wanted = dict(zip(self._subgraph.outputs, outputs, strict=True))
+        profile = run.profile
         for step, dead in zip(self._steps, self._last_uses, strict=True):
             run.check()
-            step.run(values, wanted)
+            if profile is None:
+                step.run(values, wanted)
+            else:
+                began = time.perf_counter_ns()
+                step.run(values, wanted)
+                took = time.perf_counter_ns() - began
+                profile.span(operation_name(step.view.type), began, took, step.view)
             for position in dead:
                 values[position] = None
         for position, output in wanted.items():

@@ -14,6 +14,8 @@ from driver.caching.codec import decode, encode
 from driver.caching.container import Container, ContainerWriter, Document
 from driver.control_flow import If, While
 from driver.graph import Graph, OperationView, SubgraphView
+from driver.hosting import hosted
+from driver.optimization import compiled_by
 from driver.plan import Node, Plan, Step
 from nnhal.types import AnyArray, Operand, Operation, OperationType, Partition, Placement, Subgraph
 
@@ -166,9 +168,10 @@ def _compiled(
     view: SubgraphView, sections: Row | None, container: Container, backend: Backend, options: CompileOptions
 ) -> CompiledSubgraph:
     if sections is None:
-        return backend.compile(view, options)
+        return compiled_by(backend, view, options)
     model, data = sections
-    return backend.load(view, Sections(container.blob(model), tuple(map(container.array, data))), options)
+    saved = Sections(container.blob(model), tuple(map(container.array, data)))
+    return hosted(backend, lambda: backend.load(view, saved, options))
 
 
 class _Decoded(Sequence[T]):

@@ -24,6 +24,25 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _SpanKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SpanKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SpanKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SPAN_KIND_UNSPECIFIED: _SpanKind.ValueType  # 0
+    SPAN_KIND_PARTITION: _SpanKind.ValueType  # 1
+    SPAN_KIND_OPERATION: _SpanKind.ValueType  # 2
+    SPAN_KIND_WORK: _SpanKind.ValueType  # 3
+
+class SpanKind(_SpanKind, metaclass=_SpanKindEnumTypeWrapper): ...
+
+SPAN_KIND_UNSPECIFIED: SpanKind.ValueType  # 0
+SPAN_KIND_PARTITION: SpanKind.ValueType  # 1
+SPAN_KIND_OPERATION: SpanKind.ValueType  # 2
+SPAN_KIND_WORK: SpanKind.ValueType  # 3
+Global___SpanKind: _TypeAlias = SpanKind  # noqa: Y015
+
 class _CacheForm:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -598,8 +617,12 @@ class ExecutionResult(_message.Message):
     OUTPUT_SHAPES_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    DROPPED_SPANS_FIELD_NUMBER: _builtins.int
     output_sufficient_size: _builtins.bool
     """False: a region was too small, and the outputs hold nothing."""
+    dropped_spans: _builtins.int
+    """Spans that were left out, because there were too many: a WHILE may run its body any number of times."""
     @_builtins.property
     def output_shapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputShape]:
         """One per output; empty on success where every output was fully specified."""
@@ -610,6 +633,10 @@ class ExecutionResult(_message.Message):
     def returned(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReturnedOutput]:
         """One per output when the request has a ReturnedPool, else empty. Unset for outputs that lie elsewhere."""
 
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___Span]:
+        """What was measured, where ExecutionConfig.profile asked for it; in the order in which it ended."""
+
     def __init__(
         self,
         *,
@@ -617,14 +644,61 @@ class ExecutionResult(_message.Message):
         output_shapes: _abc.Iterable[Global___OutputShape] | None = ...,
         timing: Global___Timing | None = ...,
         returned: _abc.Iterable[Global___ReturnedOutput] | None = ...,
+        spans: _abc.Iterable[Global___Span] | None = ...,
+        dropped_spans: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["output_shapes", b"output_shapes", "output_sufficient_size", b"output_sufficient_size", "returned", b"returned", "timing", b"timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_spans", b"dropped_spans", "output_shapes", b"output_shapes", "output_sufficient_size", b"output_sufficient_size", "returned", b"returned", "spans", b"spans", "timing", b"timing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecutionResult: _TypeAlias = ExecutionResult  # noqa: Y015
+
+@_typing.final
+class Span(_message.Message):
+    """A piece of the work of one execution, with the time that it took (not of the HAL)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BACKEND_FIELD_NUMBER: _builtins.int
+    SUBGRAPH_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
+    START_NS_FIELD_NUMBER: _builtins.int
+    DURATION_NS_FIELD_NUMBER: _builtins.int
+    kind: Global___SpanKind.ValueType
+    """PARTITION: a partition, boundaries included. OPERATION: one operation. WORK: whatever a backend calls `name`."""
+    name: _builtins.str
+    backend: _builtins.str
+    subgraph: _builtins.int
+    """0: main; i + 1: referenced[i]."""
+    start_ns: _builtins.int
+    """From the moment when the device began with the execution."""
+    duration_ns: _builtins.int
+    @_builtins.property
+    def operations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indexes of operations of that subgraph: of the partition, which is Partition.operations; or the one operation."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___SpanKind.ValueType = ...,
+        name: _builtins.str = ...,
+        backend: _builtins.str = ...,
+        subgraph: _builtins.int = ...,
+        operations: _abc.Iterable[_builtins.int] | None = ...,
+        start_ns: _builtins.int = ...,
+        duration_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "duration_ns", b"duration_ns", "kind", b"kind", "name", b"name", "operations", b"operations", "start_ns", b"start_ns", "subgraph", b"subgraph"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Span: _TypeAlias = Span  # noqa: Y015
 
 @_typing.final
 class TokenValuePair(_message.Message):
@@ -738,9 +812,12 @@ class ExecutionConfig(_message.Message):
     LOOP_TIMEOUT_DURATION_NS_FIELD_NUMBER: _builtins.int
     EXECUTION_HINTS_FIELD_NUMBER: _builtins.int
     EXTENSION_NAME_TO_PREFIX_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
     measure_timing: _builtins.bool
     loop_timeout_duration_ns: _builtins.int
     """Nanoseconds for each WHILE. Absent or -1: 2 s. At most 15 s."""
+    profile: _builtins.bool
+    """Measure the parts of the work and answer with ExecutionResult.spans. It costs time; a fenced execution ignores it."""
     @_builtins.property
     def execution_hints(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenValuePair]: ...
     @_builtins.property
@@ -752,10 +829,11 @@ class ExecutionConfig(_message.Message):
         loop_timeout_duration_ns: _builtins.int | None = ...,
         execution_hints: _abc.Iterable[Global___TokenValuePair] | None = ...,
         extension_name_to_prefix: _abc.Iterable[Global___ExtensionNameAndPrefix] | None = ...,
+        profile: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_timeout_duration_ns", b"_loop_timeout_duration_ns", "loop_timeout_duration_ns", b"loop_timeout_duration_ns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_timeout_duration_ns", b"_loop_timeout_duration_ns", "execution_hints", b"execution_hints", "extension_name_to_prefix", b"extension_name_to_prefix", "loop_timeout_duration_ns", b"loop_timeout_duration_ns", "measure_timing", b"measure_timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_timeout_duration_ns", b"_loop_timeout_duration_ns", "execution_hints", b"execution_hints", "extension_name_to_prefix", b"extension_name_to_prefix", "loop_timeout_duration_ns", b"loop_timeout_duration_ns", "measure_timing", b"measure_timing", "profile", b"profile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_timeout_duration_ns: _TypeAlias = _typing.Literal["loop_timeout_duration_ns"]  # noqa: Y015
     _WhichOneofArgType__loop_timeout_duration_ns: _TypeAlias = _typing.Literal["_loop_timeout_duration_ns", b"_loop_timeout_duration_ns"]  # noqa: Y015

@@ -23,11 +23,19 @@ class Service:
         return text in self.log.read_text()
 
 
-def start(folder: Path, *options: str, **settings: str) -> Service:
-    """Starts `nnhal serve` on a free port and waits until it listens. `settings` become environment variables."""
+def start(folder: Path, *options: str, module: str = "tools.cli", **settings: str) -> Service:
+    """Starts `nnhal serve` on a free port and waits until it listens.
+
+    Its cache is in the folder: another one that is started there finds it.
+
+    Args:
+        module: what is run as `nnhal`.
+        settings: become environment variables.
+    """
     log = folder / "service.log"
-    command = [sys.executable, "-P", "-m", "tools.cli", "serve", "--listen", "127.0.0.1:0", *options]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1", **settings}
+    command = [sys.executable, "-P", "-m", module, "serve", "--listen", "127.0.0.1:0", *options]
+    own = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1", "NNHAL_CACHE_DIR": str(folder / "cache")}
+    environment = {**os.environ, **own, **settings}
     with log.open("w") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
     assert process.stdout is not None

@@ -2,7 +2,8 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +52,26 @@ def bytes_held(pid: int) -> int:
                 found = path.stat()
                 files[found.st_ino] = found.st_blocks * 512
     return memory(pid, "RssAnon") + memory(pid, "RssFile") + sum(files.values())
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Waits for a condition, at most so long; tells whether it came."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def settled(pid: int) -> Holdings:
+    """What a process holds when idle threads and closed connections have gone: two looks in a row agree."""
+    now = Holdings.of(pid)
+    while True:
+        time.sleep(1)
+        before, now = now, Holdings.of(pid)
+        if before == now:
+            return now
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import nnhal
-from nnhal.types import Model, Operand, OperandType, OperationType
+from nnhal.types import Model, Operand, OperandType, OperationType, SpanKind
 from nnhal.v1 import device_pb2
 from tests.driver.backends.dynamic import plugins
 from tests.driver.backends.native.building import HEADERS, build, example
@@ -100,38 +100,49 @@ def test_a_native_plugin_that_crashes_on_load(tmp_path: Path) -> None:
         stop(service)
 
 
-REPACKAGED = """
-from driver.backends.api import API_VERSION
-from driver.backends.reference.backend import CpuRef
+BACKENDS = Path(__file__).parents[1] / "driver" / "backends"
+EXAMPLES = Path(__file__).parents[2] / "driver" / "backends" / "example"
 
 
-class Repackaged(CpuRef):
-    id = "Repackaged"
-
-
-def GetBackendId():
-    return "Repackaged"
-
-
-def GetVersion():
-    return API_VERSION
-
-
-BackendFactory = Repackaged
-"""
-
-
-def test_cpu_ref_as_a_dynamic_backend(tmp_path: Path) -> None:
+def test_cpu_ref_as_a_dynamic_backend() -> None:
     """`make nightly` runs all vectors on it; here a sample."""
-    vectors = shared("vectors")
-    (tmp_path / "Ref_Repackaged_backend.py").write_text(REPACKAGED)
-    service = start(tmp_path, "--backends", "Repackaged", NNHAL_DYNAMIC_BACKENDS_PATH=str(tmp_path))
+    own = ("--backends-path", str(BACKENDS / "repackaged"), "--backend", "Repackaged")
+    command = ["conformance", "--vectors", str(shared("vectors")), *own, "--select", "*/relu*"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "CpuRef" not in CliRunner().invoke(app, [*command, "--mode", "support"]).stdout
+
+
+def test_modes_that_judge_nothing() -> None:
+    own = ("--backends-path", str(BACKENDS / "repackaged"), "--backend", "Repackaged,CpuRef", "--select", "*add*")
+    support = CliRunner().invoke(app, ["conformance", "--mode", "support", *own])
+    assert support.exit_code == 0, support.output
+    assert "Repackaged" in support.stdout and "ADD" in support.stdout and "CpuRef" not in support.stdout
+    perf = CliRunner().invoke(app, ["conformance", "--mode", "perf", *own])
+    assert perf.exit_code == 0 and "Repackaged" in perf.stdout and "median" in perf.stdout
+    refused = CliRunner().invoke(app, ["conformance", "--target", "localhost:1", "--backend", "CpuRef"])
+    assert refused.exit_code == 2 and "embedded service" in refused.stderr
+
+
+def test_the_example_in_python_with_its_substitution(tmp_path: Path) -> None:
+    shape = (1, 200, 200, 3)
+    b = nnhal.ModelBuilder()
+    x = b.input(OperandType.TENSOR_FLOAT32, shape)
+    image = Operand(OperandType.TENSOR_FLOAT32, shape)
+    total = b.add(OperationType.ADD, b.add(OperationType.SUB, x, x, 0, output=image), x, 0, output=image)
+    b.output(b.add(OperationType.RELU, total, output=image))
+    service = start(tmp_path, NNHAL_DYNAMIC_BACKENDS_PATH=str(EXAMPLES))
     try:
-        command = ["conformance", "--vectors", str(vectors), "--target", service.target, "--select", "*/relu*"]
-        result = CliRunner().invoke(app, command)
-        assert result.exit_code == 0, result.output
+        with nnhal.connect(service.target) as device:
+            prepared = device.prepare(b.build()).result()
+            assert [one.backend for one in prepared.placement.partitions] == ["ExampleArena"]
+            value = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+            profile = prepared.profile([value])
+            np.testing.assert_array_equal(profile.outputs[0], value.clip(0))
+            names = [span.name for span in profile.spans if span.kind == SpanKind.OPERATION]
+            assert names == ["SUB", "ADD"], "RELU is part of the ADD before it"
     finally:
-        stop(service)
+        assert stop(service) == 0
 
 
 def test_the_commands_of_the_kit(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 import nnhal
 import nnhal.aio
-import nnhal.client
+import nnhal.aio_warm
+import nnhal.warm
 from nnhal import ModelBuilder
 from nnhal.embedded import EmbeddedService
 from nnhal.types import Model
@@ -34,7 +35,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[EmbeddedService]:
             super().__init__()
             services.append(self)
 
-    for module in (nnhal.client, nnhal.aio):
+    for module in (nnhal.warm, nnhal.aio_warm):
         monkeypatch.setattr(module, "EmbeddedService", Recorded)
     return services
 

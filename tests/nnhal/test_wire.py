@@ -86,15 +86,17 @@ def test_requests(
 )
 def test_results(sufficient: bool, shapes: tuple[t.OutputShape, ...], device: int, driver: int) -> None:
     data = np.arange(5, dtype=np.uint8)
-    result = t.ExecutionResult(sufficient, shapes, t.Timing(device, driver), (data, None))
+    spans = (t.Span(t.SpanKind.OPERATION, "ADD", "CpuRef", 1, (3,), 5, driver),)
+    result = t.ExecutionResult(sufficient, shapes, t.Timing(device, driver), (data, None), spans, 7)
     back = wire.to_result(wire.result_message(result))
+    assert (back.spans, back.dropped_spans) == (spans, 7)
     assert (back.output_sufficient_size, back.output_shapes, back.timing) == (sufficient, shapes, result.timing)
     assert back.returned[1] is None
     np.testing.assert_array_equal(back.returned[0], data)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.builds(t.ExecutionConfig, st.booleans(), INT64, HINTS, NAMES))
+@given(st.builds(t.ExecutionConfig, st.booleans(), INT64, HINTS, NAMES, st.booleans()))
 def test_execution_configs(config: t.ExecutionConfig) -> None:
     assert wire.to_execution_config(wire.execution_config_message(config)) == config
 

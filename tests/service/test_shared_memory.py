@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from driver.memory import BoundRequest
+from driver.memory import BoundRequest, ValidRequest
 from nnhal.errors import HalError
 from nnhal.types import (
     PROT_READ,
@@ -179,7 +179,8 @@ def test_inputs_are_those_of_the_moment_when_they_were_taken() -> None:
     memory = map_memory(descriptor, LIMITS)
     operand = Operand(OperandType.TENSOR_INT32, (2,))
     places = [RequestArgument(location=DataLocation(0, offset, 8)) for offset in (0, 64)]
-    bound = BoundRequest(Request((places[0],), (places[1],), (memory,)), [operand], [operand])
+    request = Request((places[0],), (places[1],), (memory,))
+    bound = BoundRequest(ValidRequest.of(request, [operand], [operand]), [operand])
     os.pwrite(descriptor, b"\xff" * 8, 0)
     assert bound.inputs[0] is not None
     np.testing.assert_array_equal(bound.inputs[0], [0, 0])

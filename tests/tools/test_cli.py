@@ -462,6 +462,26 @@ def test_explain_says_what_each_operator_becomes(target: str) -> None:
     assert "operator 6 (SOFTMAX)" in shown and "CpuAcc" in shown
 
 
+def test_explain_says_what_takes_how_long(target: str, tmp_path: Path) -> None:
+    page = tmp_path / "graph.html"
+    result = invoke("explain", DIGITS, "--target", target, "--run", "--json", "--html", page)
+    assert result.exit_code == 0, result.output
+    (partition,) = json.loads(result.stdout)["partitions"]
+    assert partition["time_us"] > 0 and partition["share"] == 1
+    assert "(100.0%) with its whole partition" in page.read_text()
+    assert "(100.0%)" in invoke("explain", DIGITS, "--target", target, "--run", COLUMNS="250").stdout
+
+
+def test_a_trace_is_written(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    result = invoke("run", DIGITS, "--target", target, "--repeat", 2, "--trace", path)
+    assert result.exit_code == 0 and "trace of 2 spans" in result.stdout
+    events = json.loads(path.read_text())["traceEvents"]
+    assert [(one["pid"], one["cat"]) for one in events if one["ph"] == "X"] == [(0, "partition"), (1, "partition")]
+    fails_to_write = invoke("run", DIGITS, "--target", target, "--trace", tmp_path / "no" / "trace.json")
+    assert fails_to_write.exit_code == 2 and "cannot write" in fails_to_write.stderr
+
+
 def test_explain_starts_a_service_of_its_own_and_names_a_bad_file(tmp_path: Path) -> None:
     assert invoke("explain", DIGITS).exit_code == 0
     bad = tmp_path / "bad.tflite"

@@ -398,7 +398,7 @@ def serve_threads(
 ) -> None:
     """Serves at `address` and tells `ready` where, until `until` returns."""
     with ThreadPoolExecutor(HANDLER_THREADS) as pool:
-        server = grpc.server(pool)
+        server = grpc.server(pool, options=[("grpc.max_receive_message_length", -1)])
         add_handlers(server, handlers)
         port = server.add_insecure_port(address)
         server.start()
@@ -662,10 +662,18 @@ def measure(channels: dict[str, grpc.Channel], payload: Payload, method: str, ef
     ]
 
 
+def server_process(kind: str, address: str) -> AbstractContextManager[str]:
+    """A server of this kind."""
+    return started([sys.executable, "-m", "tools.benchmark.server_kinds", "--serve", kind, "--listen", address])
+
+
 @contextmanager
-def server_process(kind: str, address: str) -> Iterator[str]:
-    """A server in a process of its own; gives its address. It ends with this block, and with this process."""
-    command = [sys.executable, "-m", "tools.benchmark.server_kinds", "--serve", kind, "--listen", address]
+def started(command: Sequence[str]) -> Iterator[str]:
+    """A server in a process of its own; gives its address. It ends with this block, and with this process.
+
+    Args:
+        command: prints the address, and ends when its standard input does.
+    """
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -679,7 +687,7 @@ def server_process(kind: str, address: str) -> Iterator[str]:
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             if not selector.select(START_LIMIT_S) or not (reached := process.stdout.readline().strip()):
-                raise RuntimeError(f"the server of kind {kind!r} did not start")
+                raise RuntimeError(f"the server did not start: {' '.join(command)}")
         yield reached
     finally:
         # A server ends when its standard input does.

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     from tools.conformance.run import Task, Where
     from tools.conformance.selection import Selection
     from tools.conformance.vectors import Case
+
+
+class Mode(StrEnum):
+    """What is done with the vectors."""
+
+    CHECK = "check"
+    SUPPORT = "support"
+    PERF = "perf"
+
 
 MOST_JOBS = 8
 """More make a Python client no faster."""
@@ -47,6 +57,14 @@ def conformance(
         typer.Option(metavar="GLOB", help="Only vectors with such a NAME or SPEC/NAME, and checks with such an id."),
     ] = None,
     exclude: Annotated[list[str] | None, typer.Option(metavar="GLOB", help="Leave these out.")] = None,
+    path: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Paths that vectors are executed on, such as SYNC,BURST, with commas between them; or all. "
+            "[default: one of each kind of call]",
+        ),
+    ] = None,
     sample: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="N vectors of each operation and type signature.")
     ] = None,
@@ -57,6 +75,15 @@ def conformance(
     restart_cmd: Annotated[
         str, typer.Option(metavar="CMD", help="Restarts the service, for the check of warm starts.", show_default=False)
     ] = "",
+    backends_path: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A folder with backends, for the embedded service.")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(metavar="IDS", help="Backends of the embedded service, in order.", show_default=False)
+    ] = "",
+    mode: Annotated[
+        Mode, typer.Option(help="check: judge; support: list who takes which operation; perf: time the vectors.")
+    ] = Mode.CHECK,
     json_: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON.")] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as one HTML page.")] = None,
@@ -74,14 +101,20 @@ def conformance(
     nothing failed. What the device answers with UNIMPLEMENTED is counted as unsupported.
     """
     if self_test:
-        raise typer.Exit(_self_test(target, device, select or []))
+        raise typer.Exit(_self_test(target, device, select or [], restart_cmd))
     console = make_console()
     selection = _selection(select, exclude)
     names = _suites(suite, strict)
+    paths = _paths(path)
     cases = _cases(vectors)
+    options = _service_options(target, backends_path, backend)
+    if mode is not Mode.CHECK:
+        with ExitStack() as stack:
+            _list(console, mode, _where(stack, target, device, restart_cmd, paths, options), cases, selection, sample)
+        return
     work = _tasks(names, cases, selection, sample)
     with ExitStack() as stack:
-        where = _where(stack, target, device, restart_cmd)
+        where = _where(stack, target, device, restart_cmd, paths, options)
         results = _run(console, where, work, jobs or min(os.cpu_count() or 1, MOST_JOBS))
         if reduce:
             _reduce(console, where, cases, results, reduce)
@@ -90,11 +123,11 @@ def conformance(
         raise typer.Exit(FAILED)
 
 
-def _self_test(target: str, device: str, patterns: Sequence[str]) -> int:
+def _self_test(target: str, device: str, patterns: Sequence[str], restart_command: str) -> int:
     from tools.conformance import selftest
 
     try:
-        return selftest.main(target, device, patterns)
+        return selftest.main(target, device, patterns, restart_command)
     except ValueError as error:
         raise CommandError(str(error)) from error
 
@@ -114,6 +147,16 @@ def _suites(names: str | None, strict: bool) -> tuple[str, ...]:
     except ValueError as error:
         raise CommandError(str(error)) from error
     return tuple(dict.fromkeys((*found, *STRICT_SUITES))) if strict else found
+
+
+def _paths(names: str | None) -> tuple[str, ...]:
+    from tools.conformance.paths import chosen
+
+    codes = tuple(filter(None, names.split(","))) if names else ()
+    try:
+        return tuple(chosen(codes))
+    except ValueError as error:
+        raise CommandError(str(error)) from error
 
 
 def _cases(folder: Path | None) -> "list[Case]":
@@ -138,16 +181,46 @@ def _tasks(
     return work
 
 
-def _where(stack: ExitStack, target: str, device: str, restart_command: str) -> "Where":
+def _service_options(target: str, folder: Path | None, backends: str) -> list[str]:
+    """Options of the embedded service."""
+    options = ["--dynamic-backends-path", str(folder.resolve())] if folder else []
+    options += ["--backends", backends] if backends else []
+    if options and target:
+        raise CommandError("--backends-path and --backend are for the embedded service; leave --target out")
+    return options
+
+
+def _list(
+    console: "Console", mode: Mode, where: "Where", cases: "Sequence[Case]", selection: "Selection", count: int | None
+) -> None:
+    """Shows what the modes that judge nothing found."""
+    from tools.conformance import modes
+    from tools.conformance.selection import sample
+
+    chosen = [case for case in cases if selection.takes_case(case)]
+    chosen = chosen if count is None else sample(chosen, count)
+    if not chosen:
+        raise CommandError("nothing is selected")
+    with where.open() as target, console.status(f"{mode}: {len(chosen)} vectors", spinner="line"):
+        if mode is Mode.SUPPORT:
+            table = modes.claims_table(modes.claims(target, chosen))
+        else:
+            table = modes.times_table(modes.times(target, chosen))
+    console.print(table)
+
+
+def _where(
+    stack: ExitStack, target: str, device: str, restart_command: str, paths: Sequence[str], options: Sequence[str]
+) -> "Where":
     """Where the device is; without a target an embedded one is started, and ended with the stack."""
     from nnhal.embedded import EmbeddedService
     from tools.conformance.run import Where
 
     if not target:
-        service = EmbeddedService()
+        service = EmbeddedService(*options)
         stack.callback(service.close)
         target = service.target
-    return Where(target, device, restart_command)
+    return Where(target, device, restart_command, paths)
 
 
 def _run(console: "Console", where: "Where", work: "Sequence[Task]", jobs: int) -> "list[Result]":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tools.cli.console import make_console
-from tools.cli.errors import reporting_errors
+from tools.cli.errors import CommandError, reporting_errors
 from tools.cli.options import CONNECT_S, Target
 
 if TYPE_CHECKING:
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from nnhal.client import Outputs
-    from nnhal.types import AnyArray, Model, Operand
+    from nnhal.types import AnyArray, Model, Operand, Span
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of a model on a service. Times in seconds."""
+    """What came of a model on a service. Times in seconds; spans of each execution, where they were asked for."""
 
     outputs: "Outputs"
     operands: "Sequence[Operand]"
     prepare_s: float
     execute_s: Sequence[float]
+    spans: "Sequence[Sequence[Span]]"
 
 
 @reporting_errors()
@@ -51,6 +52,10 @@ def run(
         float | None,
         typer.Option(min=0, metavar="S", help="Seconds for the preparation, and again for each execution."),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Measure the parts of each execution; write a trace for Perfetto."),
+    ] = None,
 ) -> None:
     """Run a model on a service.
 
@@ -68,13 +73,27 @@ def run(
         arrays = inputs.given(loaded, image, input_ or [])
         classes = results.count_classes(loaded)
         names = results.read_labels(labels, classes) if labels else []
-        ran = _run(status, loaded, arrays, target=target, device_name=device, repeat=repeat, deadline=deadline)
+        ran = _run(
+            status,
+            loaded,
+            arrays,
+            target=target,
+            device_name=device,
+            repeat=repeat,
+            deadline=deadline,
+            profile=trace is not None,
+        )
     if not image and not input_:
         console.print(f"inputs: random, seed {inputs.SEED} (give --image or --input)", soft_wrap=True)
     _show(console, ran, bool(classes), names)
     if output:
         for path in results.save(output, ran.outputs, results.output_names(ran.outputs.names, len(ran.outputs))):
             console.print(f"saved {path}", soft_wrap=True)
+    if trace:
+        _write_trace(trace, ran)
+        console.print(
+            f"trace of {sum(map(len, ran.spans))} spans in {trace}; open it at ui.perfetto.dev", soft_wrap=True
+        )
 
 
 def _run(
@@ -86,6 +105,7 @@ def _run(
     device_name: str,
     repeat: int,
     deadline: float | None,
+    profile: bool,
 ) -> Ran:
     import nnhal
 
@@ -96,12 +116,30 @@ def _run(
         prepared = device.prepare(model, deadline=deadline).result()
         prepare_s = time.perf_counter() - began
         execute_s = []
+        spans: list[Sequence[Span]] = []
         for i in range(repeat):
             status.update(f"running {i + 1} of {repeat}")
             began = time.perf_counter()
-            outputs = prepared.execute(arrays, deadline=deadline)
+            if profile:
+                profiled = prepared.profile(arrays, deadline=deadline)
+                outputs = profiled.outputs
+                spans.append(profiled.spans)
+            else:
+                outputs = prepared.execute(arrays, deadline=deadline)
             execute_s.append(time.perf_counter() - began)
-        return Ran(outputs, prepared.outputs, prepare_s, execute_s)
+        return Ran(outputs, prepared.outputs, prepare_s, execute_s, spans)
+
+
+def _write_trace(path: Path, ran: Ran) -> None:
+    import json
+
+    from nnhal.profiling import trace
+    from tools.cli.inputs import reason
+
+    try:
+        path.write_text(json.dumps(trace(ran.spans)), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {reason(error)}") from error
 
 
 def _show(console: "Console", ran: Ran, is_classifier: bool, labels: Sequence[str]) -> None:

@@ -42,6 +42,8 @@ def _with_twins(cases: Sequence[Case]) -> Iterator[Case]:
 
 
 def _reduced(target: Target, case: Case, result: Result) -> Case:
+    target.paths = (result.path,)  # the others would only take time
+
     def fails(smaller: Case) -> bool:
         outcomes = VECTOR_CHECKS[SUITE].body(target, smaller)
         return any(outcome.check == result.check and outcome.path == result.path for outcome in outcomes)

@@ -5,14 +5,14 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from tools.conformance import registry
-from tools.conformance.check import CheckFailed, NotServiceSpecific, Result, Skipped, Status, fail, judged
-from tools.conformance.ids import CHECKS, SUITES, Check
+from tools.conformance.check import CheckFailed, NotServiceSpecific, Result, Status, fail, judged
+from tools.conformance.ids import SUITES
 from tools.conformance.registry import DEVICE_CHECKS, VECTOR_CHECKS, DeviceCheck
 from tools.conformance.selection import Selection, sample
 from tools.conformance.target import Target
@@ -32,15 +32,17 @@ class Where:
         address: of the server.
         device: name of the device on it; "" for the first.
         restart_command: for the shell, restarts the server; "" where there is none.
+        paths: see Target.
     """
 
     address: str
     device: str = ""
     restart_command: str = ""
+    paths: Sequence[str] = ()
 
     def open(self) -> Target:
         """A session on it."""
-        return Target(self.address, self.device, self.restart_command)
+        return Target(self.address, self.device, self.restart_command, self.paths)
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,6 @@ def tasks(
     for suite in names:
         here = [check for check in DEVICE_CHECKS if check.suite == suite and selection.takes_check(check)]
         found += [Task(check.name, suite, _device_work(check), check.alone) for check in here]
-        missing = [check for check in CHECKS.values() if check.suite == suite and check.needs]
-        found += [Task(check.id, suite, _missing_work(check)) for check in missing if selection.takes(check.id)]
     for suite in names:
         if suite in VECTOR_CHECKS:
             chosen = [case for case in cases if selection.takes_case(case) and VECTOR_CHECKS[suite].applies(case)]
@@ -171,23 +171,6 @@ def _device_work(check: DeviceCheck) -> Callable[[Target], Iterable[Result]]:
 
 def _vector_work(suite: str, case: Case) -> Callable[[Target], Iterable[Result]]:
     return lambda target: VECTOR_CHECKS[suite].body(target, case)
-
-
-def _missing_work(check: Check) -> Callable[[Target], Iterable[Result]]:
-    """What is said of a check that this release does not bring: unsupported where the device lacks the call, too."""
-
-    def work(target: Target) -> Iterable[Result]:
-        result = Result(f"{check.id} {check.text}", check.suite, "", Status.PASSED)
-        yield judged(result, check.id, lambda judge: _ask_for(target, check.needs))
-
-    return work
-
-
-def _ask_for(target: Target, needs: str) -> None:
-    service, method = needs.split(".")
-    with suppress(NotServiceSpecific):
-        target.call(service, method)
-    raise Skipped("", f"the device offers {needs}; this release of the harness does not check it")
 
 
 def summary(results: Sequence[Result]) -> str:

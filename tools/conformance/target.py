@@ -123,22 +123,63 @@ class Prepared:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A call beside the execution itself that a path makes. `check`: its id in the suite `generated`."""
+
+    check: str
+    holds: bool
+    stimulus: str
+    expected: str
+    got: str
+
+
+@dataclass(frozen=True)
 class Executed:
-    """What an execution brought. `outputs`: bytes of each output in a ReturnedPool, else None."""
+    """What an execution brought.
+
+    Attributes:
+        outputs: bytes of each output in a ReturnedPool or in memory that the path put there, else None.
+        steps: what the path did on the way.
+        launched: a fenced execution was launched, so `answer` is what its callback says.
+        before: the run before it on the same reusable execution.
+    """
 
     answer: Answer
     shapes: Sequence[types_pb2.OutputShape] = ()
     timing: tuple[int, int] = (-1, -1)
     outputs: Sequence[Bytes | None] = ()
+    steps: Sequence[Step] = ()
+    launched: bool = False
+    before: "Executed | None" = None
 
 
 @dataclass(frozen=True)
 class Run:
-    """How an execution is to be done. Times in nanoseconds, None where they are left out."""
+    """How an execution is to be done. Times in nanoseconds, None where they are left out.
+
+    Attributes:
+        keep: a burst keeps the memories, under identifiers from 0 on; else all identifiers are -1.
+        chain: a fenced execution is launched twice; the second waits for the fence of the first, and counts.
+        hints: where the path takes a configuration, the hints of this one are passed on.
+    """
 
     measure: bool = False
     deadline_ns: int | None = None
     loop_timeout_ns: int | None = None
+    keep: bool = False
+    chain: bool = False
+    hints: types_pb2.ExecutionConfig | None = None
+
+    @property
+    def config(self) -> types_pb2.ExecutionConfig:
+        """As a configuration."""
+        config = types_pb2.ExecutionConfig()
+        if self.hints is not None:
+            config.CopyFrom(self.hints)
+        config.measure_timing = self.measure
+        if self.loop_timeout_ns is not None:
+            config.loop_timeout_duration_ns = self.loop_timeout_ns
+        return config
 
 
 PLAIN = Run()
@@ -170,21 +211,26 @@ class Target:
     Attributes:
         session: the session's token.
         opened: what the service said when it was opened.
-        sessions, device, prepared_model, memories: the stubs.
+        sessions, device, prepared_model, memories, bursts, fences, executions, buffers: the stubs.
         name: the device's name, "" for the first.
         restart_command: for the shell, restarts the server; "" where there is none.
+        paths: codes of the paths that vectors are executed on; () for those that are tried unless others are named.
 
     Raises:
         NotServiceSpecific: nobody answers at the address.
     """
 
-    def __init__(self, address: str, device: str = "", restart_command: str = "") -> None:
-        self.address, self.name, self.restart_command = address, device, restart_command
+    def __init__(self, address: str, device: str = "", restart_command: str = "", paths: Sequence[str] = ()) -> None:
+        self.address, self.name, self.restart_command, self.paths = address, device, restart_command, paths
         self.channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 16 * 2**20)])
         self.sessions = session_pb2_grpc.SessionStub(self.channel)
         self.device = device_pb2_grpc.DeviceStub(self.channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self.channel)
         self.memories = memory_pb2_grpc.MemoryServiceStub(self.channel)
+        self.bursts = burst_pb2_grpc.BurstStub(self.channel)
+        self.fences = fence_pb2_grpc.FenceStub(self.channel)
+        self.executions = execution_pb2_grpc.ExecutionStub(self.channel)
+        self.buffers = buffer_pb2_grpc.BufferStub(self.channel)
         self._connect()
         self.stream = self.sessions.Open(session_pb2.OpenRequest(client_name="nnhal conformance"))
         self.opened = next(iter(self.stream)).opened
@@ -199,7 +245,7 @@ class Target:
 
     def another(self) -> "Target":
         """A session of its own on the same device."""
-        return Target(self.address, self.name, self.restart_command)
+        return Target(self.address, self.name, self.restart_command, self.paths)
 
     def __enter__(self) -> "Target":
         return self
@@ -264,12 +310,11 @@ class Target:
             deadline_ns=run.deadline_ns,
             loop_timeout_duration_ns=run.loop_timeout_ns,
         )
-        return self._executed(*called(self.prepared_model.ExecuteSynchronously, message))
+        return self.executed(*called(self.prepared_model.ExecuteSynchronously, message))
 
     def execute_with_config(self, model: bytes, request: types_pb2.Request, run: Run = PLAIN) -> Executed:
         """IPreparedModel.executeSynchronouslyWithConfig (path SYNC-C)."""
-        config = types_pb2.ExecutionConfig(measure_timing=run.measure, loop_timeout_duration_ns=run.loop_timeout_ns)
-        return self.execute_configured(model, request, config, run.deadline_ns)
+        return self.execute_configured(model, request, run.config, run.deadline_ns)
 
     def execute_configured(
         self,
@@ -282,16 +327,18 @@ class Target:
         message = prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest(
             session=self.session, prepared_model=model, request=request, config=config, deadline_ns=deadline_ns
         )
-        return self._executed(*called(self.prepared_model.ExecuteSynchronouslyWithConfig, message))
+        return self.executed(*called(self.prepared_model.ExecuteSynchronouslyWithConfig, message))
 
-    def _executed(self, answer: Answer, result: types_pb2.ExecutionResult | None) -> Executed:
+    def executed(self, answer: Answer, result: types_pb2.ExecutionResult | None) -> Executed:
+        """What a synchronous execution brought, with the bytes that came back."""
         if result is None:
             return Executed(answer)
         status = ErrorStatus.NONE if result.output_sufficient_size else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
         timing = (result.timing.time_on_device_ns, result.timing.time_in_driver_ns)
-        return Executed(Answer(status), result.output_shapes, timing, [self._returned(r) for r in result.returned])
+        return Executed(Answer(status), result.output_shapes, timing, [self.returned(r) for r in result.returned])
 
-    def _returned(self, output: types_pb2.ReturnedOutput) -> Bytes | None:
+    def returned(self, output: types_pb2.ReturnedOutput) -> Bytes | None:
+        """The bytes that came back, or None where there are none."""
         match output.WhichOneof("data"):
             case "inline":
                 return np.frombuffer(output.inline, np.uint8)

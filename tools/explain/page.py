@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from nnhal.types import Model
-from tools.explain.explanation import Explanation
+from tools.explain.explanation import Explanation, time_text
 from tools.explain.layout import Layout, layout
 
 WIDTH, HEIGHT = 190, 40
@@ -79,6 +79,7 @@ function show(node) {
   add("from", row.origin ? [row.origin] : []);
   add("inputs", row.inputs);
   add("outputs", row.outputs);
+  add("takes", row.time ? [row.time] : []);
   add("runs on", [row.backend ? row.backend + ", partition " + row.partition : "nothing: it is not supported"]);
   for (const refusal of row.refusals) {
     add(refusal.backend + " does not take it", [refusal.reason]);
@@ -126,7 +127,7 @@ def page(name: str, model: Model, explained: Explanation) -> str:
         ),
         colours="\n".join(_colour(i) for i in range(len(colours))) + "\n" + _NOBODY,
         graph=_svg(model, rows, colours),
-        data=json.dumps(rows).replace("<", "\\u003c"),
+        data=json.dumps([{**row, "time": _time(row, explained)} for row in rows]).replace("<", "\\u003c"),
     )
 
 
@@ -141,6 +142,14 @@ def _colour(index: int) -> str:
 
 def _class(colours: Mapping[str, int], backend: str) -> str:
     return f"backend{colours[backend]}" if backend else "nobody"
+
+
+def _time(row: Mapping[str, Any], explained: Explanation) -> str:
+    """What an operation takes; where its backend does not tell, what its partition does."""
+    if "time_us" in row or row["partition"] is None:
+        return time_text(row)
+    whole = time_text(explained.partitions[row["partition"]])
+    return f"{whole} with its whole partition" if whole else ""
 
 
 def _counted(number: int, word: str) -> str:
@@ -200,7 +209,8 @@ def _node(row: Mapping[str, Any], place: tuple[float, int], colour: str) -> str:
     x, y = _centre(place)
     shape = escape(row["outputs"][0].partition(" ")[2] if row["outputs"] else "")
     reasons = "; ".join(f"{refusal['backend']}: {refusal['reason']}" for refusal in row["refusals"])
-    about = f"{row['backend'] or 'not supported'}{' — ' + reasons if reasons else ''}"
+    time = f", {time_text(row)}" if "time_us" in row else ""
+    about = f"{row['backend'] or 'not supported'}{time}{' — ' + reasons if reasons else ''}"
     return (
         f'<g tabindex="0" role="button" aria-pressed="false" data-operation="{row["operation"]}">'
         f"<title>{escape(about)}</title>"

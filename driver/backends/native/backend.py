@@ -18,7 +18,7 @@ from driver.backends.native import abi
 from driver.backends.native.compiled import Callbacks, NativeSubgraph
 from driver.backends.native.library import Table, text
 from driver.backends.native.marshalling import SubgraphStruct
-from nnhal.types import Extension, PerformanceInfo
+from nnhal.types import Extension, PerformanceInfo, is_extension
 
 
 class NativeBackend(Backend):
@@ -38,6 +38,9 @@ class NativeBackend(Backend):
 
     def supports(self, operation: OperationView) -> Support:
         """What the plug-in says."""
+        used = (*operation.operation.inputs, *operation.operation.outputs)
+        if any(is_extension(operation.graph.operands[o].type) for o in used):
+            return Support("the C interface has no operand types of extensions")
         one = SubgraphStruct.of_operation(operation)
         reason = c.create_string_buffer(abi.REASON_BYTES)
         if self._table.call("supports", c.byref(one.struct), reason, abi.REASON_BYTES):

@@ -138,6 +138,7 @@ class Execution:
 
     Attributes:
         error: what a callback could not raise.
+        profile: where spans go; None when nobody listens.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class Execution:
         tensor_bytes: int,
     ) -> None:
         self.error: BaseException | None = None
+        self.profile = run.profile
         self._view = view
         self._outputs = outputs
         self._run = run
@@ -211,7 +213,7 @@ class Callbacks:
         live = self._live  # the functions must not refer to this object: nothing would ever free the circle at once
         self._output = abi.OutputFunction(lambda context, *call: _output(live, context, *call))
         self._check = abi.CheckFunction(lambda context: _check(live, context))
-        self._span = abi.SpanFunction(_span)
+        self._span = abi.SpanFunction(lambda context, *span: _span(live, context, *span))
         self._no_span = abi.SpanFunction()
 
     @contextmanager
@@ -226,7 +228,8 @@ class Callbacks:
 
     def struct(self, context: int, inputs: TensorList, outputs: int) -> abi.Execution:
         """What the plug-in gets."""
-        span = self._span if _log.isEnabledFor(logging.DEBUG) else self._no_span
+        wanted = self._live[context].profile is not None or _log.isEnabledFor(logging.DEBUG)
+        span = self._span if wanted else self._no_span
         return abi.Execution(
             c.sizeof(abi.Execution),
             context,
@@ -263,6 +266,9 @@ def _check(live: Mapping[int, Execution], context: int) -> int:
     return 0
 
 
-def _span(context: int, name: bytes, start_ns: int, duration_ns: int) -> None:
+def _span(live: Mapping[int, Execution], context: int, name: bytes, start_ns: int, duration_ns: int) -> None:
     text = name.decode(errors="replace")
+    execution = live.get(context)
+    if execution is not None and execution.profile is not None:
+        execution.profile.span(text, start_ns, duration_ns)
     _log.debug("span execution=%d name=%s start_ns=%d us=%.1f", context, text, start_ns, duration_ns / 1e3)

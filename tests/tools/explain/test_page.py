@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from nnhal.types import Model, OperationPlacement, Partition, Placement, Refusal
+from nnhal.types import Model, OperationPlacement, Partition, Placement, Refusal, Span, SpanKind
 from tests.tools.conformance.test_report_page import chromium, opened
 from tests.tools.test_cli import DIGITS
 from tools.cli.model import load
-from tools.explain.explanation import Explanation, explanation
+from tools.explain.explanation import Explanation, add_times, explanation
 from tools.explain.page import page
 
 HOSTILE = "</script><script>document.title='broken'</script><b>"
@@ -36,6 +36,22 @@ def test_rows_say_where_and_why() -> None:
     assert found.operations[1]["refusals"] == [{"backend": "CpuAcc", "reason": HOSTILE, "nearest": "rank 4"}]
     assert [row["partition"] for row in found.operations] == [0, 1, 2, 2, 2, 2, None]
     assert found.partitions[2]["types"] == {"CONV_2D": 1, "AVERAGE_POOL_2D": 1, "RESHAPE": 1, "FULLY_CONNECTED": 1}
+
+
+def test_times_of_operations_and_partitions() -> None:
+    found = explained(load(DIGITS))
+    add_times(
+        found,
+        [
+            Span(SpanKind.PARTITION, "CpuAcc", "CpuAcc", 0, (0,), 0, 1000),
+            Span(SpanKind.PARTITION, "CpuRef", "CpuRef", 0, (1,), 0, 2000),
+            Span(SpanKind.OPERATION, "CONV_2D", "CpuAcc", 0, (2,), 0, 500),
+            Span(SpanKind.PARTITION, "CpuAcc", "CpuAcc", 0, (2, 3, 4, 5), 0, 1000),
+            Span(SpanKind.PARTITION, "CpuRef", "CpuRef", 1, (0,), 0, 9000),
+        ],
+    )
+    assert [row["share"] for row in found.partitions] == [0.25, 0.5, 0.25]
+    assert [row.get("time_us") for row in found.operations] == [1, 2, 0.5, None, None, None, None]
 
 
 def test_a_model_without_names_has_no_origins() -> None:

@@ -4,9 +4,9 @@ import fnmatch
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from nnhal.embedded import EmbeddedService
 from tools.conformance.run import Where
 from tools.conformance.selftest.fault import FAULTS, Fault, load
+from tools.conformance.selftest.restartable import RestartableService
 from tools.conformance.selftest.trial import Verdict, clean_trial, trial
 
 CLEAN = "(clean proxy)"
@@ -14,13 +14,14 @@ _ROW = "{:<42} {:<31} {:<8} {:>5}"
 _MORE = " " * 4
 
 
-def main(target: str = "", device: str = "", patterns: Sequence[str] = ()) -> int:
+def main(target: str = "", device: str = "", patterns: Sequence[str] = (), restart_command: str = "") -> int:
     """Prints a table of faults and whether they were caught; its last line is `N caught, M missed`.
 
     Args:
         target: address of the real device's server; "" for an embedded one.
         device: its name; "" for the first.
         patterns: on names of faults; none for all. The clean proxy is always tried.
+        restart_command: for the shell, restarts the target. Without one the faults that need it are left out.
 
     Returns:
         exit status: 0 only when every fault was caught and the clean proxy tripped nothing.
@@ -31,10 +32,11 @@ def main(target: str = "", device: str = "", patterns: Sequence[str] = ()) -> in
     chosen = selected(patterns)
     with ExitStack() as stack:
         if not target:
-            service = EmbeddedService()
+            service = RestartableService()
             stack.callback(service.close)
-            target = service.target
-        where = Where(target, device)
+            target, restart_command = service.target, service.restart_command
+        where = Where(target, device, restart_command)
+        chosen = [fault for fault in chosen if restart_command or not fault.restarts]
         print(_ROW.format("FAULT", "MUST FAIL", "CAUGHT", "S"))
         tripped = _show_clean(clean_trial(where, chosen))
         missed = sum(_show(fault, trial(where, fault)) for fault in chosen)

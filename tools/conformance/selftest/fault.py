@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2, error_pb2, types_pb2
 from tools.conformance.ids import CHECKS, known
 from tools.conformance.selftest import faults
@@ -35,6 +36,7 @@ class Fault:
         text: what the device does wrong.
         hooks: see Proxy.
         select: what else to run of the suites of its ids: built-in vectors, and further checks by patterns.
+        restarts: it shows only where the service can be restarted.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Fault:
     text: str
     hooks: dict[str, Hook]
     select: tuple[str, ...]
+    restarts: bool = False
 
     @property
     def suites(self) -> tuple[str, ...]:
@@ -52,19 +55,21 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(*checks: str, on: tuple[str, ...], select: tuple[str, ...] = VECTORS) -> Callable[[Hook], Hook]:
+def fault(
+    *checks: str, on: tuple[str, ...], select: tuple[str, ...] = VECTORS, restarts: bool = False
+) -> Callable[[Hook], Hook]:
     """Registers a fault; the first paragraph of the function's docstring says what the device does wrong.
 
     Args:
         checks: the ids that must catch it.
         on: patterns of the methods that it takes part in.
-        select: see Fault.
+        select, restarts: see Fault.
     """
 
     def register(hook: Hook) -> Hook:
         name = hook.__name__.replace("_", "-")
         text = " ".join((hook.__doc__ or "").split("\n\n")[0].split())
-        FAULTS[name] = Fault(name, tuple(map(known, checks)), text, dict.fromkeys(on, hook), select)
+        FAULTS[name] = Fault(name, tuple(map(known, checks)), text, dict.fromkeys(on, hook), select, restarts)
         return hook
 
     return register
@@ -125,6 +130,17 @@ def _with_errors(call: Call, request: Any, change: Callable[[grpc.RpcError], Exc
         yield from call.forward(request)
     except grpc.RpcError as error:
         raise change(error) from None
+
+
+def forgiven(call: Call, request: Any, instead: Any, status: ErrorStatus) -> Any:
+    """Forwards a call with one answer; where it fails with a status, it succeeds with `instead`."""
+    try:
+        return call.forward(request)
+    except grpc.RpcError as error:
+        detail = detail_of(error)
+        if detail is None or detail.status != int(status):
+            raise
+        return instead
 
 
 def changed_detail(change: Callable[[error_pb2.ErrorDetail], None]) -> Callable[[grpc.RpcError], Exception]:

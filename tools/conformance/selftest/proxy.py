@@ -75,10 +75,13 @@ class Call:
         kept: what a fault keeps from call to call; one for each proxy.
     """
 
-    def __init__(self, method: str, kept: dict[Any, Any], upstream: Any, context: grpc.ServicerContext) -> None:
+    def __init__(
+        self, method: str, kept: dict[Any, Any], upstreams: dict[str, Any], context: grpc.ServicerContext
+    ) -> None:
         self.method, self.kept = method, kept
-        self.streams = not hasattr(upstream, "future")
-        self._upstream, self._context = upstream, context
+        self._upstreams, self._upstream = upstreams, upstreams[method]
+        self.streams = not hasattr(self._upstream, "future")
+        self._context = context
         self._initial_passed = False
 
     def forward(self, request: Any) -> Any:
@@ -94,6 +97,14 @@ class Call:
         if not self._context.add_callback(call.cancel):
             call.cancel()
         return self._responses(call) if self.streams else self._response(call)
+
+    def ask(self, method: str, request: Any) -> Any:
+        """Makes another call on the device, e.g. "Cache.Read": gives the response, or an iterator of responses.
+
+        Raises:
+            grpc.RpcError: as `forward`.
+        """
+        return self._upstreams[method](request, timeout=self._timeout(), metadata=self._metadata())
 
     def _response(self, call: Any) -> Any:
         try:
@@ -149,6 +160,7 @@ class Proxy:
     def __init__(self, target: str, hooks: dict[str, Hook] | None = None) -> None:
         self._hooks = hooks or {}
         self._kept: dict[Any, Any] = {}
+        self._upstreams: dict[str, Any] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="nnhal-proxy-")
         self.address = f"unix:{Path(self._folder.name) / 'socket'}"
         self._channel = grpc.insecure_channel(target, options=_OPTIONS)
@@ -178,11 +190,12 @@ class Proxy:
             response_deserializer=response.FromString,
         )
         name = f"{service.name}.{method.name}"
+        self._upstreams[name] = upstream
         hook = next((hook for pattern, hook in self._hooks.items() if fnmatch.fnmatchcase(name, pattern)), Call.forward)
         answer = _stream if method.server_streaming else _single
 
         def behave(message: Any, context: grpc.ServicerContext) -> Any:
-            return answer(hook, Call(name, self._kept, upstream, context), message, context)
+            return answer(hook, Call(name, self._kept, self._upstreams, context), message, context)
 
         return getattr(grpc, f"{kind}_rpc_method_handler")(
             behave, request_deserializer=request.FromString, response_serializer=response.SerializeToString

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tools.conformance import builtin
 from tools.conformance.check import Status
@@ -53,7 +53,7 @@ def _verdict(
     failed: dict[str, str] = {}
     with Proxy(where.address, hooks) as proxy:
         work = tasks(suites, builtin.cases(), Selection(names))
-        for result in run(Where(proxy.address, where.device), work, jobs=1):
+        for result in run(replace(where, address=proxy.address), work, jobs=1):
             if result.status is Status.FAILED:
                 failed = dict.fromkeys(result.checks, f"{result.name}: {result.reason}") | failed
     missed = tuple(check for check in must_fail if check not in failed)

@@ -2,6 +2,7 @@
 
 On each path, and on models of both preparations, a case runs with fully specified outputs; then, unless it has a RANK,
 IF or WHILE, with outputs of unspecified dimensions and with output 0 one byte too small; each with and without timing.
+Fenced executions must refuse such outputs. With arguments in buffers only fully specified outputs run, without timing.
 An endless loop must be ended. A quant8 model of one operation also runs as its signed twin.
 """
 
@@ -11,12 +12,12 @@ from contextlib import contextmanager
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from tools.conformance.check import CheckFailed, Judge, Result, Skipped, judged
-from tools.conformance.gate import Supported, prepare
 from tools.conformance.outputs import check_outputs, check_shapes, check_timing
-from tools.conformance.paths import PATHS
+from tools.conformance.paths import PATHS, Path, chosen, judge_steps
 from tools.conformance.registry import per_vector, result_of
 from tools.conformance.request import requesting, too_small
-from tools.conformance.target import BOTH_PREPARATIONS, Executed, Prepared, Preparing, Run, Target
+from tools.conformance.subject import Subject
+from tools.conformance.target import BOTH_PREPARATIONS, Executed, Preparing, Run, Target
 from tools.conformance.twin import signed_twin
 from tools.conformance.vectors import Case
 
@@ -36,9 +37,11 @@ def generated(target: Target, case: Case) -> Iterator[Result]:
         return
     trial = Trial(target, case)
     try:
-        for path in PATHS:
-            result = result_of(case, SUITE, path)
-            yield judged(result, "GEN-04", lambda judge, path=path: trial.run(path, judge))  # type: ignore[misc]
+        for code, path in chosen(target.paths).items():
+            if path.buffers and case.expect_failure:
+                continue
+            result = result_of(case, SUITE, code)
+            yield judged(result, path.check, lambda judge, path=path: trial.run(path, judge))  # type: ignore[misc]
             trial.tell_backends(result)
         twin = signed_twin(case)
         if twin is not None:
@@ -47,95 +50,67 @@ def generated(target: Target, case: Case) -> Iterator[Result]:
         trial.close()
 
 
-class Trial:
-    """One case on one device: what was prepared for it is kept, because every path runs on the same models."""
+Verdict = Callable[[Judge, Executed], None]
+"""Judges an execution."""
 
-    def __init__(self, target: Target, case: Case) -> None:
-        self.target, self.case = target, case
-        self._models: dict[bool, types_pb2.Model] = {}
-        self._supported: dict[bool, Supported] = {}
-        self._prepared: dict[tuple[bool, Preparing], Prepared] = {}
-        self._failures: dict[tuple[bool, Preparing], CheckFailed | Skipped] = {}
 
-    def close(self) -> None:
-        """Drops the models."""
-        for model in self._models.values():
-            self.target.release_pools(model.pools)
-        if handles := [prepared.model for prepared in self._prepared.values()]:
-            self.target.release(*handles)
+class Trial(Subject):
+    """All kinds of one case on one device."""
 
-    def tell_backends(self, result: Result) -> None:
-        """Writes the backend of each operation into a result, where the device says so."""
-        for prepared in self._prepared.values():
-            if len(prepared.backends) == len(self.case.operations):
-                result.operations = list(zip(self.case.operations, prepared.backends, strict=True))
-                return
-
-    def prepared(self, judge: Judge, how: Preparing, *, unspecified: bool = False) -> bytes:
-        """Handle of the prepared model; the gate is passed once for each of the four.
-
-        Raises:
-            CheckFailed, Skipped: the same again for every path.
-        """
-        key = (unspecified, how)
-        if key in self._failures:
-            raise self._failures[key]
-        if key not in self._prepared:
-            try:
-                self._prepared[key] = self._prepare(judge, how, unspecified)
-            except (CheckFailed, Skipped) as error:
-                self._failures[key] = error
-                raise
-        return self._prepared[key].model
-
-    def _prepare(self, judge: Judge, how: Preparing, unspecified: bool) -> Prepared:
-        if unspecified not in self._models:
-            self._models[unspecified] = self.target.own_pools(self.case.model(unspecified_outputs=unspecified))
-        model = self._models[unspecified]
-        if unspecified not in self._supported:
-            self._supported[unspecified] = Supported.ask(self.target, model, judge)
-        return prepare(self.target, model, judge, self._supported[unspecified], how)
-
-    def run(self, path: str, judge: Judge) -> None:
+    def run(self, path: Path, judge: Judge) -> None:
         """All kinds of the case on one path, on models of both preparations."""
         with requesting(self.target, self.case) as request:
             for how in BOTH_PREPARATIONS:
                 with _counted_against(how):
                     self._run_on(how, path, judge, request)
 
-    def _run_on(self, how: Preparing, path: str, judge: Judge, request: types_pb2.Request) -> None:
+    def _run_on(self, how: Preparing, path: Path, judge: Judge, request: types_pb2.Request) -> None:
         model = self.prepared(judge, how)
         if self.case.is_endless_loop:
             self._each_timing(path, judge, model, request, self._endless_loop, LOOP_TIMEOUT_NS)
             return
         self.fully_specified(path, judge, model, request)
-        if not _NO_DYNAMIC_SHAPE & set(self.case.operations):
+        if not path.buffers and not _NO_DYNAMIC_SHAPE & set(self.case.operations):
             self._dynamic_shape(path, judge, self.prepared(judge, how, unspecified=True), request)
 
-    def fully_specified(self, path: str, judge: Judge, model: bytes, request: types_pb2.Request) -> None:
-        """The kind GENERAL."""
-        self._each_timing(path, judge, model, request, self._fully_specified)
+    def fully_specified(self, path: Path, judge: Judge, model: bytes, request: types_pb2.Request) -> None:
+        """The kinds GENERAL, FENCED_COMPUTE and MEMORY_DOMAIN."""
+        refused = path.fenced and any(output.array.size == 0 for output in self.case.outputs)  # X9
+        verdict = _refused("GEN-16", "a zero-sized output") if refused else self._fully_specified
+        self._each_timing(path, judge, model, request, verdict)
+        if path.buffers:
+            judge.checks["GEN-31"] = None
 
-    def _dynamic_shape(self, path: str, judge: Judge, model: bytes, request: types_pb2.Request) -> None:
-        self._each_timing(path, judge, model, request, self._unspecified)
+    def _dynamic_shape(self, path: Path, judge: Judge, model: bytes, request: types_pb2.Request) -> None:
+        unspecified: Verdict = self._unspecified
+        insufficient: Verdict = self._insufficient
+        if path.fenced:
+            unspecified = _refused("GEN-22", "outputs of unspecified dimensions")
+            insufficient = _refused("GEN-27", "output 0 one byte too small")
+        self._each_timing(path, judge, model, request, unspecified)
         if self.case.outputs[0].array.nbytes > 1:  # X8
-            self._each_timing(path, judge, model, too_small(request), self._insufficient)
+            self._each_timing(path, judge, model, too_small(request), insufficient)
 
     def _each_timing(
         self,
-        path: str,
+        path: Path,
         judge: Judge,
         model: bytes,
         request: types_pb2.Request,
-        verdict: Callable[[Judge, Executed], None],
+        verdict: Verdict,
         loop_timeout_ns: int | None = None,
     ) -> None:
-        for measure in (False, True):
-            run = Run(measure, loop_timeout_ns=loop_timeout_ns)
-            executed = PATHS[path](self.target, model, request, run)
-            judge.checks["GEN-04"] = None
-            check_timing(judge, executed, measure)
-            verdict(judge, executed)
+        for measure in (False,) if path.buffers else (False, True):
+            # what waits for a loop that is ended would be refused with it
+            run = Run(measure, loop_timeout_ns=loop_timeout_ns, keep=True, chain=loop_timeout_ns is None)
+            executed = path(self.target, model, request, run)
+            judge.checks[path.check] = None
+            if executed.before is not None:
+                _judge_one(judge, executed.before, measure, verdict)
+            with _second_of(executed):
+                _judge_one(judge, executed, measure, verdict)
+            if executed.before is not None:
+                judge.checks["GEN-19"] = None
 
     def _fully_specified(self, judge: Judge, executed: Executed) -> None:
         what = "outputs fully specified"
@@ -174,6 +149,36 @@ class Trial:
         judge.expect("GEN-33", missed, "an endless loop with 1 ms", "MISSED_DEADLINE_*", executed.answer)
 
 
+def _judge_one(judge: Judge, executed: Executed, measure: bool, verdict: Verdict) -> None:
+    judge_steps(judge, executed)
+    check_timing(judge, executed, measure)
+    verdict(judge, executed)
+
+
+def _refused(check: str, what: str) -> Verdict:
+    """A fenced execution is refused with INVALID_ARGUMENT."""
+
+    def verdict(judge: Judge, executed: Executed) -> None:
+        if check != "GEN-16":
+            _allow_general_failure(executed)
+        refused = executed.answer.status == ErrorStatus.INVALID_ARGUMENT
+        judge.expect(check, refused, f"a fenced execution, {what}", "INVALID_ARGUMENT", executed.answer)
+
+    return verdict
+
+
+@contextmanager
+def _second_of(executed: Executed) -> Iterator[None]:
+    """GEN-19: what fails in the second run of a reusable execution counts against that, too."""
+    try:
+        yield
+    except CheckFailed as failed:
+        if executed.before is None:
+            raise
+        stimulus, also = f"{failed.stimulus} (second run)", {*failed.also, "GEN-19"}
+        raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, tuple(sorted(also))) from None
+
+
 @contextmanager
 def _counted_against(how: Preparing) -> Iterator[None]:
     """GEN-02: what fails on a model of prepareModelWithConfig counts against that call, too."""
@@ -202,7 +207,7 @@ def _coupling(original: Trial, twin: Case, judge: Judge) -> None:
         if all(skipped):
             raise Skipped("X1", "neither the model nor its signed twin is fully supported")
         with requesting(target, twin) as request:
-            trial.fully_specified("SYNC", judge, trial.prepared(judge, BOTH_PREPARATIONS[0]), request)
+            trial.fully_specified(PATHS["SYNC"], judge, trial.prepared(judge, BOTH_PREPARATIONS[0]), request)
         judge.checks["GEN-35"] = None
     except CheckFailed as failed:
         raise CheckFailed(failed.check, failed.stimulus, failed.expected, failed.got, ("GEN-35",)) from None

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from nnhal.types import ErrorStatus
 from tools.conformance.check import Judge, Result, Skipped, judged
 from tools.conformance.outputs import check_outputs, check_shapes, check_timing
+from tools.conformance.paths import CALLS, judge_steps
 from tools.conformance.registry import per_vector, result_of
 from tools.conformance.request import requesting
 from tools.conformance.target import Answer, Executed, Prepared, Preparing, Run, Target
@@ -28,9 +29,12 @@ PREPARATIONS = {
 }
 """The last one must succeed, and its model is executed."""
 
-EXECUTIONS = {"QOS-12": NOW_NS, "QOS-14": SHORT_NS, "QOS-13": UNLIMITED_NS}
+EXECUTIONS = {
+    "SYNC": {"QOS-12": NOW_NS, "QOS-14": SHORT_NS, "QOS-13": UNLIMITED_NS},
+    "BURST": {"QOS-15": NOW_NS, "QOS-17": SHORT_NS, "QOS-16": UNLIMITED_NS},
+}
 
-MAY_MISS = ("QOS-06", "QOS-08", "QOS-12", "QOS-14")
+MAY_MISS = ("QOS-06", "QOS-08", "QOS-12", "QOS-14", "QOS-15", "QOS-17")
 """X12: NONE and MISSED_DEADLINE_* are both right."""
 
 
@@ -42,7 +46,7 @@ def applies(case: Case) -> bool:
 @per_vector(SUITE, applies)
 def qos(target: Target, case: Case) -> Iterator[Result]:
     """One result for each vector."""
-    yield judged(result_of(case, SUITE, "SYNC"), "QOS-10", lambda judge: _qos(target, case, judge))
+    yield judged(result_of(case, SUITE), "QOS-10", lambda judge: _qos(target, case, judge))
 
 
 def _qos(target: Target, case: Case, judge: Judge) -> None:
@@ -77,13 +81,15 @@ def _judge_preparation(judge: Judge, prepared: Prepared, check: str, supported: 
 
 def _executions(target: Target, case: Case, judge: Judge, model: bytes) -> None:
     with requesting(target, case, padded=False) as request:
-        for check, deadline_ns in EXECUTIONS.items():
-            executed = target.execute(model, request, Run(deadline_ns=deadline_ns))
-            judge.checks["QOS-10"] = None
-            check_timing(judge, executed, measure=False, unmeasured="QOS-11")
-            _judge_status(judge, check, f"SYNC, {_described(check)}", executed.answer)
-            if executed.answer.status == ErrorStatus.NONE:
-                _judge_outputs(judge, case, executed)
+        for path, deadlines in EXECUTIONS.items():
+            for check, deadline_ns in deadlines.items():
+                executed = CALLS[path](target, model, request, Run(deadline_ns=deadline_ns))
+                judge.checks["QOS-10"] = None
+                judge_steps(judge, executed, "QOS-10")
+                check_timing(judge, executed, measure=False, unmeasured="QOS-11")
+                _judge_status(judge, check, f"{path}, deadline {deadline_ns} ns", executed.answer)
+                if executed.answer.status == ErrorStatus.NONE:
+                    _judge_outputs(judge, case, executed)
 
 
 def _judge_status(judge: Judge, check: str, what: str, answer: Answer) -> None:
@@ -102,7 +108,5 @@ def _judge_outputs(judge: Judge, case: Case, executed: Executed) -> None:
 
 
 def _described(check: str) -> str:
-    if check in EXECUTIONS:
-        return f"deadline {EXECUTIONS[check]} ns"
     how = PREPARATIONS[check]
     return f"priority {how.priority}" if how.deadline_ns is None else f"deadline {how.deadline_ns} ns"

@@ -6,16 +6,31 @@ from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from tools.conformance.check import CheckFailed, Judge, Result, judged
 from tools.conformance.gate import prepared_model
-from tools.conformance.paths import PATHS
+from tools.conformance.paths import CALLS, judge_steps
 from tools.conformance.registry import per_vector, result_of
 from tools.conformance.request import requesting
-from tools.conformance.target import Run, Target
+from tools.conformance.subject import Subject
+from tools.conformance.target import Executed, Run, Target
 from tools.conformance.vectors import Case
 
 SUITE = "request"
 
-REFUSALS = {"SYNC": "VALREQ-03", "SYNC-C": "VALREQ-07"}
-"""The id of each path."""
+REFUSALS = {
+    "SYNC": "VALREQ-03",
+    "FENCED": "VALREQ-04",
+    "BURST": "VALREQ-05",
+    "SYNC-R": "VALREQ-06",
+    "FENCED-R": "VALREQ-06",
+    "SYNC-C": "VALREQ-07",
+    "FENCED-C": "VALREQ-08",
+    "BURST-C": "VALREQ-09",
+    "BURST-STREAM": "VALREQ-05",
+    "BURST-C-STREAM": "VALREQ-09",
+}
+"""The id of each path. Reusable: createReusableExecution refuses, or else both ways to run it do."""
+
+_MUST_HOLD = "GEN-05"
+"""The step that must hold all the same: making a burst."""
 
 NDK_ONLY = "V1_3_cts_only"
 """The folder of vectors that the vendor test suite does not have: their models may be refused."""
@@ -32,26 +47,31 @@ def request(target: Target, case: Case) -> Iterator[Result]:
     if case.expect_failure:
         yield judged(result_of(case, SUITE, "SYNC"), "VALREQ-11", lambda judge: _must_fail(target, case, judge))
         return
-    for path, check in REFUSALS.items():
-        result = result_of(case, SUITE, path)
-        yield judged(result, check, lambda judge, path=path: _lacking(target, case, path, judge))  # type: ignore[misc]
-
-
-def _lacking(target: Target, case: Case, path: str, judge: Judge) -> None:
-    model = target.own_pools(case.model())
-    prepared = prepared_model(target, model, judge)
+    subject = Subject(target, case)
     try:
-        with requesting(target, case, padded=False) as whole:
-            for check, place, mutated in mutants(whole):
-                for measure in (False, True):
-                    executed = PATHS[path](target, prepared.model, mutated, Run(measure))
-                    judge.checks[check] = judge.checks[REFUSALS[path]] = None
-                    if executed.answer.status != ErrorStatus.INVALID_ARGUMENT:
-                        what = f"{path} {place}"
-                        raise CheckFailed(check, what, "INVALID_ARGUMENT", executed.answer, (REFUSALS[path],))
+        for path, check in REFUSALS.items():
+            result = result_of(case, SUITE, path)
+            yield judged(result, check, lambda judge, path=path: _lacking(subject, path, judge))  # type: ignore[misc]
     finally:
-        target.release(prepared.model)
-        target.release_pools(model.pools)
+        subject.close()
+
+
+def _lacking(subject: Subject, path: str, judge: Judge) -> None:
+    target, model = subject.target, subject.prepared(judge)
+    with requesting(target, subject.case, padded=False) as whole:
+        for check, place, mutated in mutants(whole):
+            for measure in (False,) if CALLS[path].fenced else (False, True):
+                executed = CALLS[path](target, model, mutated, Run(measure))
+                judge.checks[check] = judge.checks[REFUSALS[path]] = None
+                _expect_burst(judge, executed, REFUSALS[path])
+                if executed.answer.status != ErrorStatus.INVALID_ARGUMENT or executed.launched:
+                    got = f"{executed.answer}{', in the callback' if executed.launched else ''}"
+                    raise CheckFailed(check, f"{path} {place}", "INVALID_ARGUMENT", got, (REFUSALS[path],))
+
+
+def _expect_burst(judge: Judge, executed: Executed, check: str) -> None:
+    made = [done for done in executed.steps if done.check == _MUST_HOLD]
+    judge_steps(judge, Executed(executed.answer, steps=made), check)
 
 
 def mutants(whole: types_pb2.Request) -> Iterator[tuple[str, str, types_pb2.Request]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from driver.backends.api import API_VERSION
 from driver.backends.discovery import Candidate, Kind, file_candidate
 from driver.backends.loading import LoadError, load, version_fault
 from driver.device import Device
@@ -59,6 +60,18 @@ def test_versions_of_the_table(plugin: str, host: str, loads: str) -> None:
 def test_versions(plugin: tuple[int, int], host: tuple[int, int], fault: str) -> None:
     found = version_fault(plugin, host)
     assert fault in found and bool(found) == bool(fault)
+
+
+def test_a_backend_for_1_0_works_on_this_host(tmp_path: Path) -> None:
+    """It has nothing that came later: no load, no hooks, no optimize."""
+    path = plugins.write(tmp_path, "A_B_backend.py", {VERSION: "return (1, 0)"})
+    loaded = load(file_candidate(path))
+    assert loaded.api_version == (1, 0) < API_VERSION
+    assert not any(loaded.hooks.values()), "all that it lacks has a default"
+    device = Device("test", [loaded.backend])
+    model = model_of(Op.RELU, [float_tensor([1, -2])], [tensor(T.TENSOR_FLOAT32, (2,))], constants=False)
+    np.testing.assert_array_equal(execute(prepare(model, device), [np.array([1, -2], np.float32)])[1][0], [2, -4])
+    device.close()
 
 
 BROKEN = {

@@ -14,8 +14,11 @@ from driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Secti
 from driver.backends.discovery import file_candidate
 from driver.backends.loading import load
 from driver.cancellation import Cancellation
+from driver.deadline import NO_DEADLINE
 from driver.device import Device, Outcome
 from driver.graph import SubgraphView, graphs, subgraph_view
+from driver.plan import Progress
+from driver.profiling import PartitionProfile, Spans
 from nnhal.builder import ModelBuilder
 from nnhal.errors import HalError
 from nnhal.types import (
@@ -27,6 +30,8 @@ from nnhal.types import (
     Operand,
     PerformanceInfo,
     PrepareModelConfig,
+    Span,
+    SpanKind,
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
@@ -150,8 +155,13 @@ def test_inputs_with_gaps_reach_the_plugin_without(simple: Path) -> None:
     view = _relu_view(3)
     compiled = backend.compile(view, CompileOptions(0))
     output = _Output()
-    compiled.execute([np.array([-1, 9, 2, 9, -3, 9], np.float32)[::2]], [output], Cancellation())
+    compiled.execute([np.array([-1, 9, 2, 9, -3, 9], np.float32)[::2]], [output], _progress())
     assert output.value.tolist() == [0, 2, 0]
+
+
+def _progress(spans: Spans | None = None) -> Progress:
+    profile = None if spans is None else PartitionProfile(spans, "Frozen", 0, (0,))
+    return Progress(NO_DEADLINE, Cancellation(), 0, spans, profile)
 
 
 class _Output:
@@ -174,7 +184,7 @@ def _lines(path: Path) -> list[str]:
 
 def _run(compiled: CompiledSubgraph, values: list[float]) -> AnyArray:
     output = _Output()
-    compiled.execute([np.array(values, np.float32)], [output], Cancellation())
+    compiled.execute([np.array(values, np.float32)], [output], _progress())
     return output.value
 
 
@@ -276,6 +286,7 @@ def test_cancellation_reaches_the_plugin(frozen_file: Path) -> None:
 
     class Late:
         calls = 0
+        profile = None
 
         def check(self) -> None:
             self.calls += 1
@@ -292,7 +303,7 @@ def test_outputs_are_held_to_what_is_declared_and_to_the_limit(frozen_file: Path
     output.declared = (5,)
     with pytest.raises(HalError, match=r"V-RUN-04: output 0 .* has shape \[1\], declared \[5\]"):
         backend.compile(_relu_view(1, Op.NEG), CompileOptions(0)).execute(
-            [np.array([1], np.float32)], [output], Cancellation()
+            [np.array([1], np.float32)], [output], _progress()
         )
     small = backend.compile(_relu_view(1, Op.NEG), CompileOptions(0, tensor_bytes=8))
     assert _run(small, [1, 2]).tolist() == [-1, -2]
@@ -305,6 +316,14 @@ def test_spans_are_logged_when_somebody_listens(frozen_file: Path, caplog: pytes
     with caplog.at_level(logging.DEBUG, "driver.backends.native"):
         _run(compiled, [1])
     assert any("name=NEG start_ns=5 us=7.0" in record.getMessage() for record in caplog.records)
+
+
+def test_spans_of_a_profiled_execution(frozen_file: Path) -> None:
+    compiled = _backend(frozen_file).compile(_relu_view(1, Op.NEG), CompileOptions(0))
+    spans = Spans()
+    compiled.execute([np.array([1], np.float32)], [_Output()], _progress(spans))
+    expected = Span(SpanKind.WORK, "NEG", "Frozen", 0, (), 5 - spans.began_ns, 7000)
+    assert spans.all() == (expected,)
 
 
 def test_two_runtimes_again_and_again(simple: Path, capfd: pytest.CaptureFixture[str]) -> None:

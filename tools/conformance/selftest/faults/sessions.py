@@ -4,7 +4,6 @@ from typing import Any
 
 import grpc
 
-from nnhal.types import ErrorKind
 from nnhal.v1 import memory_pb2, session_pb2
 from tools.conformance.selftest.fault import ALL, PREPARE, changed_detail, fault, with_errors
 from tools.conformance.selftest.proxy import Call, Refusal, detail_of
@@ -101,13 +100,7 @@ def limit_not_named(call: Call, request: Any) -> Any:
     return with_errors(call, request, changed_detail(change))
 
 
-@fault("NNHAL-25", on=(ALL,))
+@fault("NNHAL-25", on=("Device.ListBackends",))
 def unimplemented_without_a_reason(call: Call, request: Any) -> Any:
-    """What is not offered fails with the code UNIMPLEMENTED alone."""
-
-    def change(error: grpc.RpcError) -> Exception:
-        detail = detail_of(error)
-        missing = detail is not None and int(detail.kind) == ErrorKind.UNIMPLEMENTED
-        return Refusal(grpc.StatusCode.UNIMPLEMENTED) if missing else error
-
-    return with_errors(call, request, change)
+    """A call that is not offered fails with the code UNIMPLEMENTED alone."""
+    raise Refusal(grpc.StatusCode.UNIMPLEMENTED)

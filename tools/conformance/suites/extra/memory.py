@@ -6,7 +6,7 @@ import time
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from tools.conformance.check import Judge
-from tools.conformance.paths import PATHS
+from tools.conformance.paths import CALLS
 from tools.conformance.registry import check
 from tools.conformance.request import build, too_small
 from tools.conformance.samples import expect_right, named, prepared, request_of
@@ -59,7 +59,7 @@ def _expect_only_regions(target: Target, judge: Judge, placed: _Placed, request:
 def only_regions_are_written(target: Target, judge: Judge) -> None:
     """Outputs fill their regions; inputs, padding and guards stay."""
     for name in VECTORS:
-        for path, execute in PATHS.items():
+        for path, execute in CALLS.items():
             with prepared(target, name) as model:
                 placed = _Placed(target, name)
                 answer = execute(target, model, placed.request, Run()).answer

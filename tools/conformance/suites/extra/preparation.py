@@ -6,9 +6,10 @@ from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from tools.conformance.check import Judge, NotServiceSpecific, Unsupported
 from tools.conformance.gate import prepared_model
+from tools.conformance.paths import CALLS
 from tools.conformance.registry import check
 from tools.conformance.samples import expect_right, named, prepared, request_of
-from tools.conformance.target import BOTH_PREPARATIONS, Prepared, Preparing, Target
+from tools.conformance.target import BOTH_PREPARATIONS, Prepared, Preparing, Run, Target
 
 UNKNOWN_EXTENSION = "org.example.nnhal.conformance"
 PREFIX = 0x1234
@@ -132,6 +133,17 @@ def unknown_hints_are_ignored(target: Target, judge: Judge) -> None:
     executed = target.execute_configured(outcome.model, request_of("add_float"), execution)
     expect_right(judge, "EXTRA-12", "add_float", executed, "an execution with hints of an unknown extension")
     target.release(outcome.model)
+
+
+@check("EXTRA-12", "on every path with a configuration")
+def hints_do_not_change_results(target: Target, judge: Judge) -> None:
+    """Bursts, fences and reusable executions take the same configuration."""
+    config = types_pb2.ExecutionConfig()
+    _configure(config, [(extension_code(1), b"fast")], True)
+    with prepared(target, "add_float") as model:
+        for path, execute in CALLS.items():
+            executed = execute(target, model, request_of("add_float"), Run(hints=config))
+            expect_right(judge, "EXTRA-12", "add_float", executed, f"{path} with a hint of an unknown extension")
 
 
 @check("EXTRA-12", "odd lists")

@@ -1,0 +1,148 @@
+"""Backends that optimise a subgraph: what they substitute, refuse and leave, and answers that make no sense."""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from driver.backends.api import CompiledSubgraph, CompileOptions, OptimizedSubgraph, SubgraphView, Substitution
+from driver.device import Device
+from nnhal.types import AnyArray, ErrorStatus, Model
+from nnhal.types import OperationType as Op
+from tests.driver.one_operation import execute, prepare
+from tests.driver.test_placement import LARGE, SMALL, Fake, device_of, graph_of, parts
+
+CHAIN = graph_of([(-1, -1), (0, 0), (1, -1), (2, 1)], [Op.ADD, Op.MUL, Op.SUB, Op.ADD], LARGE)
+X = np.random.default_rng(0).random(LARGE, np.float32)
+
+
+class Optimizer(Fake):
+    """Answers as told; `built` lists what it compiled for substitutions, `compiled` the rest."""
+
+    def __init__(self, answer: Callable[["Optimizer", SubgraphView], OptimizedSubgraph]) -> None:
+        super().__init__("A")
+        self.answer = answer
+        self.seen: list[tuple[int, ...]] = []
+        self.built: list[tuple[int, ...]] = []
+
+    def optimize(self, subgraph: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:
+        self.seen.append(tuple(view.index for view in subgraph.operations))
+        return self.answer(self, subgraph)
+
+    def substitution(self, subgraph: SubgraphView, operations: Sequence[int]) -> Substitution:
+        self.built.append(tuple(operations))
+        return Substitution(tuple(operations), super(Fake, self).compile(subgraph.part(operations), CompileOptions(0)))
+
+
+def replacing(*operations: Sequence[int]) -> Callable[[Optimizer, SubgraphView], OptimizedSubgraph]:
+    def answer(backend: Optimizer, subgraph: SubgraphView) -> OptimizedSubgraph:
+        return OptimizedSubgraph(tuple(backend.substitution(subgraph, one) for one in operations))
+
+    return answer
+
+
+def run(model: Model, device: Device, x: AnyArray = X) -> AnyArray:
+    return execute(prepare(model, device), [x])[1][0]
+
+
+def expected(model: Model, x: AnyArray = X) -> AnyArray:
+    with device_of(Fake("B")) as device:
+        return run(model, device, x)
+
+
+def test_a_substitution_runs_in_place_of_its_operations() -> None:
+    backend = Optimizer(replacing((1, 2)))
+    with device_of(backend) as device:
+        np.testing.assert_array_equal(run(CHAIN, device), expected(CHAIN))
+    assert backend.built == [(1, 2)]
+    assert backend.compiled == [(0,), (3,)]
+
+
+def test_what_runs_is_the_substitution() -> None:
+    class Nothing(CompiledSubgraph):
+        def execute(self, inputs: object, outputs: Sequence[object], run: object) -> None:
+            outputs[0].write(np.full(LARGE, 7, np.float32))  # type: ignore[attr-defined]
+
+    with device_of(Optimizer(lambda *_: OptimizedSubgraph((Substitution((0, 1, 2, 3), Nothing()),)))) as device:
+        assert (run(CHAIN, device) == 7).all()
+
+
+def test_all_is_untouched_by_default() -> None:
+    backend = Fake("A")
+    with device_of(backend) as device:
+        run(CHAIN, device)
+    assert backend.compiled == [(0, 1, 2, 3)]
+
+
+def test_what_fails_goes_to_the_next_backend_and_the_rest_comes_again() -> None:
+    def answer(backend: Optimizer, subgraph: SubgraphView) -> OptimizedSubgraph:
+        there = {view.index for view in subgraph.operations}
+        return OptimizedSubgraph(failed={1: "no room"} if 1 in there else {})
+
+    backend, other = Optimizer(answer), Fake("B")
+    with device_of(backend, other) as device:
+        outcome = prepare(CHAIN, device)
+        assert parts(outcome.placement) == [("A", (0,)), ("B", (1,)), ("A", (2, 3))]
+        assert outcome.placement.operations[1].refusals[0].reason == "no room"
+        np.testing.assert_array_equal(execute(outcome, [X])[1][0], expected(CHAIN))
+    assert backend.seen == [(0, 1, 2, 3), (0,), (2, 3)]
+
+
+@pytest.mark.parametrize("operations", [(9,), (), (1, 1)])
+def test_an_answer_that_makes_no_sense_is_a_failure_to_compile(operations: tuple[int, ...]) -> None:
+    def answer(backend: Optimizer, subgraph: SubgraphView) -> OptimizedSubgraph:
+        good = backend.substitution(subgraph, (0,))
+        return OptimizedSubgraph((Substitution(operations, good.compiled),))
+
+    with device_of(Optimizer(answer), Fake("B")) as device:
+        outcome = prepare(CHAIN, device)
+    assert parts(outcome.placement) == [("B", (0, 1, 2, 3))]
+    assert "must name operations of the subgraph, each once" in outcome.placement.operations[0].refusals[0].reason
+
+
+def test_operations_that_cannot_run_as_a_unit() -> None:
+    with device_of(Optimizer(replacing((0, 2))), Fake("B")) as device:
+        outcome = prepare(CHAIN, device)
+    assert parts(outcome.placement) == [("B", (0, 1, 2, 3))]
+    reason = outcome.placement.operations[0].refusals[0].reason
+    assert "operations [0, 2] cannot be substituted as a unit" in reason
+
+
+def test_an_optimisation_that_raises() -> None:
+    def answer(*_: object) -> OptimizedSubgraph:
+        raise ZeroDivisionError("oops")
+
+    with device_of(Optimizer(answer)) as device:
+        outcome = prepare(CHAIN, device)
+    assert outcome.status == ErrorStatus.GENERAL_FAILURE
+    assert "ZeroDivisionError: oops" in outcome.reason
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_substitutions_compute_the_same(seed: int) -> None:
+    """Any convex parts of any graph: neighbours in the model's order are convex together."""
+    rng = random.Random(seed)
+    count = rng.randrange(2, 12)
+    sources = [(rng.randrange(-1, i), rng.randrange(-1, i)) for i in range(count)]
+    model = graph_of(sources, [rng.choice([Op.ADD, Op.SUB, Op.MAXIMUM]) for _ in range(count)], SMALL)
+    cuts = sorted(rng.sample(range(count + 1), rng.randrange(2, min(5, count + 2))))
+    ranges = [range(a, b) for a, b in pairwise(cuts) if rng.random() < 0.7]
+    backend = Optimizer(replacing(*ranges))
+    x = np.array([0.5, -3], np.float32)
+    with device_of(backend) as device, device_of(Fake("B")) as plain:
+        one, other = (execute(prepare(model, d), [x])[1] for d in (device, plain))
+    for got, want in zip(one, other, strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert sorted(i for one in (*backend.built, *backend.compiled) for i in one) == list(range(count))
+
+
+def test_a_long_graph_with_many_substitutions_is_cut_in_time() -> None:
+    """Quadratic work would show: 4,000 operations, half of them replaced."""
+    count = 4000
+    model = graph_of([(i - 1, i - 1) for i in range(count)], [Op.MAXIMUM] * count, SMALL)
+    backend = Optimizer(replacing(*[(i,) for i in range(0, count, 2)]))
+    with device_of(backend) as device:
+        assert prepare(model, device).status == ErrorStatus.NONE
+    assert len(backend.compiled) == count // 2

@@ -1,0 +1,42 @@
+"""`nnhal serve` in a process that can be asked what objects it holds; for counting leaks.
+
+`python -m tests.end_to_end.counted_service serve ...` is `nnhal serve ...`, and writes the counts to the file
+`$COUNTS` on SIGUSR1. What was loaded before it listens is not counted.
+"""
+
+import gc
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+MODULES = ("cache.", "driver.", "grpc.", "nnhal.", "service.", "weakref")
+"""Types of these modules are counted. Those of weakref are finalisers: memory that is counted has one."""
+
+
+def objects() -> Counter[str]:
+    """How many objects of each type this process holds, garbage aside."""
+    gc.collect()
+    kinds = map(type, gc.get_objects())
+    return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith(MODULES))
+
+
+def main() -> None:
+    """The service process."""
+    target = Path(os.environ["COUNTS"])
+
+    def write(number: int, frame: FrameType | None) -> None:
+        unfinished = target.with_suffix(".new")
+        unfinished.write_text(json.dumps(objects()))
+        unfinished.rename(target)
+
+    signal.signal(signal.SIGUSR1, write)
+    from tools.cli import main as nnhal
+
+    nnhal()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Paths of execution (checklist 0): each runs a request on a prepared model and says what came of it."""
+
+from collections.abc import Sequence
+
+from tools.conformance.paths import burst, fenced, reusable, synchronous  # noqa: F401  (they register)
+from tools.conformance.paths.buffers import on_buffers
+from tools.conformance.paths.path import PATHS, Path, judge_steps
+
+CALLS: dict[str, Path] = dict(PATHS)
+"""The paths whose arguments lie in memory: each call of the contract that executes."""
+
+_STREAMS = ("BURST-STREAM", "BURST-C-STREAM")
+
+PATHS.update({f"{code}/BUFFER": on_buffers(path) for code, path in CALLS.items() if code not in _STREAMS})
+
+DEFAULT = ("SYNC", "SYNC-C", "SYNC-R", "BURST", "FENCED", "FENCED/BUFFER")
+"""What vectors are executed on unless paths are named: every id, and each kind of call once."""
+
+ALL = "all"
+
+__all__ = ["ALL", "CALLS", "DEFAULT", "PATHS", "Path", "chosen", "judge_steps"]
+
+
+def chosen(codes: Sequence[str]) -> dict[str, Path]:
+    """Paths by their codes; none for the default, "all" for all.
+
+    Raises:
+        ValueError: there is no such path.
+    """
+    if ALL in codes:
+        return PATHS
+    if unknown := sorted(set(codes) - set(PATHS)):
+        raise ValueError(f"there is no path {unknown[0]!r}; there are {', '.join(PATHS)}, and {ALL}")
+    return {code: path for code, path in PATHS.items() if code in (codes or DEFAULT)}

@@ -1,0 +1,68 @@
+"""What a path of execution is, and where paths register by the checklist's code (section 0)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from nnhal.v1 import types_pb2
+from tools.conformance.check import Judge
+from tools.conformance.target import Answer, Executed, Run, Step, Target
+
+Execute = Callable[[Target, bytes, types_pb2.Request, Run], Executed]
+
+
+@dataclass(frozen=True)
+class Path:
+    """Runs a request on a prepared model and says what came of it.
+
+    Attributes:
+        execute: does so.
+        check: the id in `generated` that an execution which fails without a service-specific error counts against.
+        fenced: it is launched, and ends with a fence; outputs that are not fully specified are refused.
+        buffers: arguments lie in buffers of the device.
+    """
+
+    execute: Execute
+    check: str
+    fenced: bool = False
+    buffers: bool = False
+
+    def __call__(self, target: Target, model: bytes, request: types_pb2.Request, run: Run) -> Executed:
+        """See Path."""
+        return self.execute(target, model, request, run)
+
+
+PATHS: dict[str, Path] = {}
+"""By the checklist's code. `/BUFFER` behind it: every argument that can lies in a buffer of the device.
+
+`-STREAM`: the same calls of a burst over one stream.
+"""
+
+
+def path(code: str, check: str, *, fenced: bool = False) -> Callable[[Execute], Execute]:
+    """Registers a path; see Path."""
+
+    def register(execute: Execute) -> Execute:
+        PATHS[code] = Path(execute, check, fenced)
+        return execute
+
+    return register
+
+
+def step(check: str, stimulus: str, answer: Answer) -> Step:
+    """A call that must be OK."""
+    return Step(check, answer.status == 0, stimulus, "NONE", str(answer))
+
+
+def after(steps: list[Step], executed: Executed) -> Executed:
+    """An execution with the steps before it."""
+    return replace(executed, steps=(*steps, *executed.steps))
+
+
+def judge_steps(judge: Judge, executed: Executed, check: str = "") -> None:
+    """Every step holds. `check`: the id that they count as; "" for their own.
+
+    Raises:
+        CheckFailed: one does not.
+    """
+    for done in executed.steps:
+        judge.expect(check or done.check, done.holds, done.stimulus, done.expected, done.got)
