@@ -37,7 +37,8 @@ class RegionOutput:
 
     def write(self, array: AnyArray, *, keep: bool = False) -> None:
         """Copies the value, if it fits (V-RUN-07)."""
-        self.shape = OutputShape(array.shape, array.nbytes <= self._region.size)
+        if array.shape != self.declared or array.nbytes > self._region.size:
+            self.shape = OutputShape(array.shape, array.nbytes <= self._region.size)
         if self.shape.is_sufficient:
             self._region[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             self._written = array.nbytes
@@ -162,7 +163,7 @@ class BoundRequest:
 
     def __init__(self, request: ValidRequest, outputs: Sequence[Operand]) -> None:
         self._values = BufferValues(request)
-        self._pools = [pool.view if isinstance(pool, Memory) else _open(pool) for pool in request.pools]
+        self._pools = [_window(pool) if isinstance(pool, Memory) else _open(pool) for pool in request.pools]
         self._places = request.output_places
         self.inputs = [None if place is None else self._input(place) for place in request.input_places]
         self.outputs = [
@@ -208,6 +209,11 @@ class BoundRequest:
         if isinstance(pool, HeldBuffer):
             return BufferOutput(place.declared, pool.contents)
         return RegionOutput(place.declared, pool[place.start : place.end])
+
+
+def _window(pool: Memory) -> Bytes:
+    """The bytes of a memory."""
+    return pool.buffer if pool.length is None and pool.offset == 0 else pool.view
 
 
 def _open(pool: RequestMemoryPool) -> Bytes | HeldBuffer | None:

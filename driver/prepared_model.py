@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from driver.buffer import Buffers, Filling
@@ -141,6 +141,8 @@ class PreparedModel:
         over: Callable[[], None] | None = None,
     ) -> FencedExecution:
         """`execute_fenced` of a valid request. `over`: is called just before the fence ends, if nothing is raised."""
+        if config.profile:  # nobody would get the spans
+            config = replace(config, profile=False)
         execution = FencedExecution(self, request, config, launch)
         with Filling(request):
             execution.launch(over)

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from nnhal.types import OutputShape
@@ -158,8 +159,9 @@ def pack_outputs(outputs: Sequence[Output]) -> bytes:
     return b"".join(parts)
 
 
-def unpack_outputs(body: bytes, count: int) -> list[Output]:
-    """The outputs of a RESULT.
+@lru_cache(maxsize=256)
+def unpack_outputs(body: bytes, count: int) -> tuple[Output, ...]:
+    """The outputs of a RESULT; those of one request are mostly the same bytes.
 
     Raises:
         Malformed: the body is too short.
@@ -176,4 +178,4 @@ def unpack_outputs(body: bytes, count: int) -> list[Output]:
             outputs.append(Output(OutputShape(dimensions, bool(sufficient)), place, offset, memory))
     except struct.error as error:
         raise Malformed(f"a RESULT of {len(body)} bytes: {error}") from None
-    return outputs
+    return tuple(outputs)

@@ -251,8 +251,9 @@ def fill_result(message: types_pb2.ExecutionResult, result: t.ExecutionResult, s
         described = message.output_shapes.add()
         described.dimensions.extend(shape.dimensions)
         described.is_sufficient = shape.is_sufficient
-    message.timing.time_on_device_ns = result.timing.time_on_device_ns
-    message.timing.time_in_driver_ns = result.timing.time_in_driver_ns
+    timing = message.timing
+    timing.time_on_device_ns = result.timing.time_on_device_ns
+    timing.time_in_driver_ns = result.timing.time_in_driver_ns
     for data in result.returned:
         returned = message.returned.add()
         if data is not None:

@@ -4,8 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -28,8 +27,10 @@ REFUSING_THREADS = 8
 """Of the pool for streams, beyond the limit on open ones: they answer for those that are too many."""
 
 
-@dataclass(frozen=True)
-class _Called:
+_PLAIN = ExecutionConfig()
+
+
+class _Called(NamedTuple):
     """Whom a call is about."""
 
     session: Session
@@ -175,7 +176,7 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
 
 def _plain_config(call: burst_pb2.BurstExecuteRequest) -> ExecutionConfig:
     timeout = call.loop_timeout_duration_ns if call.HasField("loop_timeout_duration_ns") else OMITTED
-    return ExecutionConfig(call.measure_timing, timeout)
+    return ExecutionConfig(call.measure_timing, timeout) if call.measure_timing or timeout != OMITTED else _PLAIN
 
 
 def _cancelled_by(context: grpc.ServicerContext) -> Cancellation:

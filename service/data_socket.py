@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -28,7 +29,7 @@ from driver.prepared_model import PreparedModel
 from nnhal import frames, wire
 from nnhal.errors import HalError, invalid_argument
 from nnhal.frames import Definition, Frame, Kind, Malformed, Output, Place
-from nnhal.types import OMITTED, PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult
+from nnhal.types import OMITTED, PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult, OutputShape
 from nnhal.v1 import types_pb2
 from service.limits import Limits, MemoryQuota
 from service.log import event
@@ -323,7 +324,7 @@ class _Connection:
             frames.SUFFICIENT if result.output_sufficient_size else 0,
             result.timing.time_on_device_ns,
             result.timing.time_in_driver_ns,
-            frames.pack_outputs(list(_outputs(result, defined.area, session, self._service.quota))),
+            _body(result, defined.area, session, self._service.quota),
         )
 
 
@@ -348,7 +349,7 @@ class _Defined:
 
     handle: bytes
     request: ValidRequest
-    loop_timeout_ns: int
+    config: ExecutionConfig
     area: Bytes
 
 
@@ -366,8 +367,9 @@ def _defined(session: Session, definition: Definition, loop_timeout_ns: int, ser
     service.limits.hold_request(message)
     request = wire.to_request(message, lambda pool: read_memory(session, pool))
     prepared, _ = _executable(session, definition.handle)
-    valid = prepared.validate(request, ExecutionConfig(loop_timeout_duration_ns=loop_timeout_ns))
-    return _Defined(definition.handle, valid, loop_timeout_ns, _area(session, definition))
+    config = ExecutionConfig(loop_timeout_duration_ns=loop_timeout_ns)
+    valid = prepared.validate(request, config)
+    return _Defined(definition.handle, valid, config, _area(session, definition))
 
 
 def _area(session: Session, definition: Definition) -> Bytes:
@@ -391,7 +393,7 @@ def _executable(session: Session, handle: bytes) -> tuple[PreparedModel, Burst |
 def _executed(session: Session, defined: _Defined, frame: Frame, cancellation: Cancellation) -> ExecutionResult:
     started_ns = time.perf_counter_ns()
     prepared, burst = _executable(session, defined.handle)
-    config = ExecutionConfig(bool(frame.flags & frames.MEASURE), defined.loop_timeout_ns)
+    config = replace(defined.config, measure_timing=True) if frame.flags & frames.MEASURE else defined.config
     return (burst or prepared).execute_valid(
         defined.request, config, _instant(frame.first), cancellation, session.identity, started_ns
     )
@@ -400,6 +402,18 @@ def _executed(session: Session, defined: _Defined, frame: Frame, cancellation: C
 def _instant(relative_ns: int) -> int:
     """A deadline of the wire as an instant; numbers below -1 are the driver's to refuse."""
     return relative_ns if relative_ns <= OMITTED else min(now_ns() + relative_ns, _INT64_MAX)
+
+
+def _body(result: ExecutionResult, area: Bytes, session: Session, quota: MemoryQuota) -> bytes:
+    if result.returned:
+        return frames.pack_outputs(list(_outputs(result, area, session, quota)))
+    return _in_regions(result.output_shapes)
+
+
+@lru_cache(maxsize=256)
+def _in_regions(shapes: tuple[OutputShape, ...]) -> bytes:
+    """The body where all outputs lie in their regions: mostly the same for every execution of a request."""
+    return frames.pack_outputs([Output(shape) for shape in shapes])
 
 
 def _outputs(result: ExecutionResult, area: Bytes, session: Session, quota: MemoryQuota) -> Iterator[Output]:

@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from cache.store import Store
+from driver.deadline import now_ns
 from driver.device import Device
 from driver.performance import Performance
 from driver.scheduler import Queues
@@ -55,7 +56,7 @@ from service.log import event
 from service.memory import MemoryServicer
 from service.patience import Patience
 from service.prepared_model import PreparedModelServicer
-from service.process import limit_memory
+from service.process import give_back_memory, limit_memory, use_one_arena
 from service.rpc import complete, on_pool
 from service.session import SessionServicer
 from service.sessions import Sessions
@@ -76,6 +77,10 @@ _SERVICES = [
         (session_pb2, "Session"),
     )
 ]
+
+
+REST_NS = 10**9
+"""After the last session has ended."""
 
 
 class Server:
@@ -101,7 +106,7 @@ class Server:
             Device(name, assembly.backends, queues, self._limits["tensor_bytes"], key, performance=performance)
             for name, assembly in assemblies.items()
         ]
-        self._sessions = Sessions(settings.session_grace_s, self._limits)
+        self._sessions = Sessions(settings.session_grace_s, self._limits, self._rest)
         self._executor = CallPool(settings.threads, settings.idle_thread_s, "nnhal-call")
         self._transfers = CallPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
         streams = self._limits["burst_streams"] + REFUSING_THREADS
@@ -147,6 +152,15 @@ class Server:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection([*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+
+    def _rest(self) -> None:
+        """No session is left: what malloc keeps goes back, as soon as connections and threads have gone as well."""
+
+        def rest() -> None:
+            if self._sessions.count() == 0:
+                give_back_memory()
+
+        self._timers.at(now_ns() + REST_NS, rest)
 
     @property
     def threads(self) -> int:
@@ -212,6 +226,7 @@ def serve_until_told(server: Server, ready: Callable[[Sequence[str]], None], par
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     settings = server.settings
+    use_one_arena()
     limit_memory(settings.process_bytes, server.threads)
     gc.freeze()  # what is loaded by now stays; looking through it for garbage costs each preparation some milliseconds
     if parent is not None:

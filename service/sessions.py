@@ -173,11 +173,18 @@ def session_lost() -> HalError:
 
 
 class Sessions:
-    """All sessions of a service, and the one thread that ends those whose grace time is over."""
+    """All sessions of a service, and the one thread that ends those whose grace time is over.
 
-    def __init__(self, grace_s: float, limits: Limits | None = None) -> None:
+    Args:
+        when_none: is called when the last session has ended.
+    """
+
+    def __init__(
+        self, grace_s: float, limits: Limits | None = None, when_none: Callable[[], object] = lambda: None
+    ) -> None:
         self.grace_s = grace_s
         self._limits = limits or Limits()
+        self._when_none = when_none
         self._sessions: dict[bytes, Session] = {}
         self._numbers = itertools.count(1)
         self._entries = itertools.count()
@@ -234,7 +241,10 @@ class Sessions:
         """Ends a session at once."""
         with self._changed:
             self._sessions.pop(session.token, None)
+            none = not self._sessions
         session.close(why)
+        if none:
+            self._when_none()
 
     def count(self) -> int:
         """How many sessions there are."""

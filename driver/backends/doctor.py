@@ -23,6 +23,7 @@ _DEFAULTS = {
     "extensions": "no vendor extensions",
     "save": "a warm start compiles again",
     "load": "a warm start compiles again",
+    "optimize": "subgraphs are compiled as they are",
     "fingerprint": "a warm start depends on its version alone",
     "allocate_buffer": "outputs lie in memory of the host",
     "wait_finish": "execute has finished when it returns",

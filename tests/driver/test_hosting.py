@@ -244,3 +244,16 @@ def test_memory_is_held_around_executions(preference: ExecutionPreference, held:
         with pytest.raises(HalError, match="told to"):
             execute(outcome, [f(1)])
         assert compiled.memory.is_held == held
+
+
+def test_after_a_resize_that_failed_the_old_shapes_are_resized_to_again() -> None:
+    backend = Noting()
+    with device_of(backend) as device:
+        outcome = prepare(MODEL, device)
+        execute(outcome, [f(1)])
+        backend.fails.add("resize (2,)")
+        with pytest.raises(HalError, match="resize"):
+            execute(outcome, [f(1, 2)])
+        backend.events.clear()
+        execute(outcome, [f(1)])
+        assert backend.events[1] == "resize (1,)"

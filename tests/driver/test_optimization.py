@@ -146,3 +146,11 @@ def test_a_long_graph_with_many_substitutions_is_cut_in_time() -> None:
     with device_of(backend) as device:
         assert prepare(model, device).status == ErrorStatus.NONE
     assert len(backend.compiled) == count // 2
+
+
+def test_what_is_untouched_is_compiled_in_few_pieces() -> None:
+    model = graph_of([(-1, -1), (-1, -1), (0, 0), (1, 1), (2, 3)], [Op.ADD, Op.SUB, Op.MUL, Op.ADD, Op.ADD], SMALL)
+    backend = Optimizer(replacing((1,), (3,)))
+    with device_of(backend) as device:
+        assert prepare(model, device).status == ErrorStatus.NONE
+    assert backend.compiled == [(0, 2), (4,)]

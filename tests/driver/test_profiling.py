@@ -1,5 +1,6 @@
 """Spans: what an execution tells of its partitions and operations, and what it keeps of very many."""
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,17 @@ from driver import profiling
 from driver.deadline import NO_DEADLINE
 from driver.device import Outcome
 from nnhal.tensors import Ends
-from nnhal.types import AnyArray, ExecutionConfig, ExecutionResult, SpanKind
+from nnhal.types import (
+    AnyArray,
+    DataLocation,
+    ErrorStatus,
+    ExecutionConfig,
+    ExecutionResult,
+    Memory,
+    Request,
+    RequestArgument,
+    SpanKind,
+)
 from nnhal.types import OperationType as Op
 from tests.driver.one_operation import execute, prepare
 from tests.driver.test_control_flow import counts, f, less_than, loop
@@ -69,3 +80,22 @@ def test_what_is_too_much_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     result = profiled(prepare(loop(less_than(), counts())), [f(0), f(3)])
     assert len(result.spans) == 4
     assert result.dropped_spans == 15 - 4
+
+
+def test_a_fenced_execution_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("driver.prepared_model.Spans", lambda: pytest.fail("measured"))
+    prepared = prepare(MODEL).prepared_model
+    assert prepared is not None
+    output = np.empty(SMALL, np.float32)
+    place = DataLocation(1, 0, output.nbytes)
+    request = Request(
+        (RequestArgument(False, DataLocation(0, 0, output.nbytes)),),
+        (RequestArgument(False, place),),
+        (Memory.of(np.ones(SMALL, np.float32)), Memory(output.view(np.uint8))),
+    )
+    execution = prepared.execute_fenced(request, ExecutionConfig(profile=True))
+    ended = threading.Event()
+    execution.fence.when_over(lambda _: ended.set())
+    assert ended.wait(30)
+    assert execution.info().status == ErrorStatus.NONE
+    assert output.tolist() == [4, 4]

@@ -12,15 +12,16 @@ from collections import Counter
 from pathlib import Path
 from types import FrameType
 
-MODULES = ("cache.", "driver.", "grpc.", "nnhal.", "service.", "weakref")
-"""Types of these modules are counted. Those of weakref are finalisers: memory that is counted has one."""
+COUNTED = ("cache.", "driver.", "grpc.", "nnhal.", "service.", "weakref.finalize")
+"""What the names of types begin with. Memory that counts against a quota has a finaliser."""
 
 
 def objects() -> Counter[str]:
     """How many objects of each type this process holds, garbage aside."""
     gc.collect()
     kinds = map(type, gc.get_objects())
-    return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith(MODULES))
+    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+    return Counter(name for name in names if name.startswith(COUNTED))
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ KILLS = int(os.environ.get("NNHAL_KILLS", "20"))
 WARM_UP = max(10, KILLS // 6)
 LATEST_S = 0.15
 """A client is killed at most so long after its step began; most steps take some ten milliseconds and are repeated."""
-SLACK_BYTES, GROWTH_BYTES = 24 * 2**20, 2048
-"""What the service's memory may grow by in all, and for each kill."""
+GROWTH_BYTES = 2048 if KILLS >= 300 else 2**16
+"""What the service's memory may grow by for each kill. A few kills say less: some pages more are few among many."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_clients_killed_at_any_moment(tmp_path: Path) -> None:
         print(f"\n{KILLS} kills: memory {before.resident / 2**20:.1f} MiB, and {grown / 1024:.0f} KiB more")
         assert after.changed_since(before) == {}
         assert after.mappings == 0
-        assert grown <= SLACK_BYTES + GROWTH_BYTES * KILLS
+        assert grown < GROWTH_BYTES * KILLS
         warm(service)
 
 

@@ -27,34 +27,13 @@ from nnhal.types import OperationType as Op
 from nnhal.v1 import error_pb2, prepared_model_pb2, session_pb2, types_pb2
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.conftest import Service, start, stop
-from tests.end_to_end.processes import Holdings
+from tests.end_to_end.processes import until
 from tests.end_to_end.raw import Raw, chain, prepare_request, raw_session
-from tests.end_to_end.test_many_sessions import all_ended, settled, until
 
 X = tensor(T.TENSOR_FLOAT32, (0,))
 ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
 ONES = np.ones(4, np.float32)
-KILLS = int(os.environ.get("NNHAL_KILLS", "20"))
 ROOT = Path(__file__).resolve().parents[2]
-
-CLIENT = """
-import random, sys, threading, numpy as np, nnhal
-from tests.end_to_end.test_same_machine import ADD
-device = nnhal.connect(sys.argv[1])
-prepared = device.prepare(ADD).result()
-print("started", flush=True)
-rng = random.Random(int(sys.argv[2]))
-def work():
-    while True:
-        size = rng.choice((10, 100_000, 1_000_000))
-        prepared.execute([np.ones(size, np.float32)] * 2)
-        with prepared.burst() as burst:
-            kept = burst.keep(np.ones(size, np.float32))
-            for _ in range(5):
-                burst.submit([kept, np.ones(size, np.float32)])
-for _ in range(2):
-    threading.Thread(target=work).start()
-"""
 
 
 @pytest.fixture
@@ -332,7 +311,7 @@ def test_connections_of_a_session_are_counted(service: Service) -> None:
             client.socket.close()
 
 
-# ---- Clients that lie, change their minds, stall or die -----------------------------------------------------
+# ---- Clients that lie, change their minds or stall -----------------------------------------------------
 
 
 def test_sizes_that_are_not_true(service: Service) -> None:
@@ -473,36 +452,3 @@ def test_who_does_not_read_answers(own: Service) -> None:
                     time.sleep(0.05)
         client.socket.close()
         works(good, memory)
-
-
-def mappings(pid: int) -> int:
-    """How many shared memories a process has mapped."""
-    return Path(f"/proc/{pid}/maps").read_text().count("memfd:nnhal ")
-
-
-def killed_client(service: Service, seed: int) -> None:
-    command = [sys.executable, "-c", CLIENT, service.target, str(seed)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
-    assert process.stdout is not None
-    process.stdout.readline()
-    time.sleep(random.Random(seed).uniform(0.0, 0.3))
-    process.send_signal(signal.SIGKILL)
-    _, errors = process.communicate()
-    assert b"Error" not in errors, errors.decode()
-
-
-def test_clients_killed_at_any_moment(own: Service) -> None:
-    """Descriptors, threads and mappings are as before, and no folder has anything more in it."""
-    pid = own.process.pid
-    for seed in range(3):
-        killed_client(own, seed)
-    assert all_ended(own)
-    before, mapped = settled(pid), mappings(pid)
-    for seed in range(KILLS):
-        killed_client(own, 100 + seed)
-    assert all_ended(own)
-    assert until(lambda: mappings(pid) <= mapped, 10)
-    after: Holdings = settled(pid)
-    assert (after.descriptors, after.threads) <= (before.descriptors, before.threads)
-    assert mapped == 0
-    assert not own.logged("Traceback")

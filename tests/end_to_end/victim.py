@@ -15,7 +15,7 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.conftest import Service, start, stop
-from tests.end_to_end.processes import Holdings, memory, thread_names
+from tests.end_to_end.processes import Holdings, memory, settled, thread_names
 
 ADDRESS_SPACE = 4 * 2**30
 """What the victim may map: far below what the bombs ask for, and what a machine for tests has."""
@@ -82,7 +82,7 @@ def victim(folder: Path, *options: str) -> Iterator[Service]:
     try:
         resource.prlimit(pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
         _warm_up(service.target)
-        before, resident = _settled(pid), memory(pid, "VmRSS")
+        before, resident = settled(pid), memory(pid, "VmRSS")
         good = GoodClient(service.target)
         yield service
         good.stop()
@@ -110,16 +110,6 @@ def _one_round(target: str) -> None:
     with nnhal.connect(target, timeout=60) as device, device.prepare(_ADD).result(60) as prepared:
         large = np.ones(1_000_000, np.float32)
         np.testing.assert_array_equal(prepared.execute([large, large])[0], 2 * large)
-
-
-def _settled(pid: int) -> Holdings:
-    """What a process holds when idle threads and closed connections have gone: two looks in a row agree."""
-    now = Holdings.of(pid)
-    while True:
-        time.sleep(1)
-        before, now = now, Holdings.of(pid)
-        if before == now:
-            return now
 
 
 def _wait_for(wanted: Holdings, pid: int) -> None:

@@ -130,7 +130,6 @@ def named(size: int) -> str:
 
 def draw(figures: dict[int, Rounds], path: Path) -> None:
     """Saves the curves as a picture; a band from the fastest round to the slowest is around each."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -146,7 +145,7 @@ def draw(figures: dict[int, Rounds], path: Path) -> None:
     axes.legend()
     axes.set_title("One execution by the size of its input")
     path.parent.mkdir(parents=True, exist_ok=True)
-    FigureCanvasAgg(figure).print_png(path)
+    figure.savefig(path)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

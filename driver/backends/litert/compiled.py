@@ -183,10 +183,13 @@ class LitertSubgraph(CompiledSubgraph):
 
 def _fit(built: Built, outputs: Sequence[Output]) -> bool:
     """Whether no declared shape is contradicted."""
-    return all(_fits(output.declared, shape) for output, (_, shape) in zip(outputs, built.outputs, strict=True))
+    for output, (_, shape) in zip(outputs, built.outputs, strict=True):
+        if output.declared != shape and not _fits(output.declared, shape):
+            return False
+    return True
 
 
 def _fits(declared: Shape, shape: Shape) -> bool:
-    if not declared or declared == shape:
+    if not declared:
         return True
     return len(declared) == len(shape) and all(d in (0, s) for d, s in zip(declared, shape, strict=True))

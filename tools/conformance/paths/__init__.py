@@ -4,14 +4,22 @@ from collections.abc import Sequence
 
 from tools.conformance.paths import burst, fenced, reusable, synchronous  # noqa: F401  (they register)
 from tools.conformance.paths.buffers import on_buffers
-from tools.conformance.paths.path import PATHS, Path, judge_steps
+from tools.conformance.paths.path import REGISTERED, Path, judge_steps
 
-CALLS: dict[str, Path] = dict(PATHS)
-"""The paths whose arguments lie in memory: each call of the contract that executes."""
-
+_FAMILIES = ("SYNC", "BURST", "FENCED")
 _STREAMS = ("BURST-STREAM", "BURST-C-STREAM")
 
-PATHS.update({f"{code}/BUFFER": on_buffers(path) for code, path in CALLS.items() if code not in _STREAMS})
+
+def _place(code: str) -> tuple[int, str]:
+    """Where a path stands among the others."""
+    return _FAMILIES.index(code.partition("-")[0]), code
+
+
+CALLS: dict[str, Path] = {code: REGISTERED[code] for code in sorted(REGISTERED, key=_place)}
+"""The paths whose arguments lie in memory: each call of the contract that executes."""
+
+PATHS = CALLS | {f"{code}/BUFFER": on_buffers(path) for code, path in CALLS.items() if code not in _STREAMS}
+"""Every path. `/BUFFER`: every argument that can lies in a buffer of the device."""
 
 DEFAULT = ("SYNC", "SYNC-C", "SYNC-R", "BURST", "FENCED", "FENCED/BUFFER")
 """What vectors are executed on unless paths are named: every id, and each kind of call once."""

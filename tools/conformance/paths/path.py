@@ -31,18 +31,15 @@ class Path:
         return self.execute(target, model, request, run)
 
 
-PATHS: dict[str, Path] = {}
-"""By the checklist's code. `/BUFFER` behind it: every argument that can lies in a buffer of the device.
-
-`-STREAM`: the same calls of a burst over one stream.
-"""
+REGISTERED: dict[str, Path] = {}
+"""By the checklist's code. `-STREAM`: the same calls of a burst over one stream."""
 
 
 def path(code: str, check: str, *, fenced: bool = False) -> Callable[[Execute], Execute]:
     """Registers a path; see Path."""
 
     def register(execute: Execute) -> Execute:
-        PATHS[code] = Path(execute, check, fenced)
+        REGISTERED[code] = Path(execute, check, fenced)
         return execute
 
     return register

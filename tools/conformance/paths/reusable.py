@@ -8,10 +8,8 @@ from nnhal.types import ErrorStatus
 from nnhal.v1 import execution_pb2, prepared_model_pb2, types_pb2
 from tools.conformance.paths.fenced import Launched, finish, launched
 from tools.conformance.paths.path import after, path, step
-from tools.conformance.paths.staged import Staged, read, staged
+from tools.conformance.paths.staged import Staged, staged
 from tools.conformance.target import Answer, Executed, Run, Target, called
-
-Once = Callable[[Target, bytes, Staged, Run], Executed]
 
 
 @contextmanager
@@ -57,31 +55,38 @@ def launch_once(
     return launched(*called(target.executions.ExecuteFenced, request))
 
 
-def _twice(once: Once, target: Target, model: bytes, request: types_pb2.Request, run: Run) -> Executed:
-    with staged(target, request) as made, reusing(target, model, made.request, run.config) as (answer, execution):
+def _twice(
+    once: Callable[[bytes], Executed],
+    target: Target,
+    model: bytes,
+    request: types_pb2.Request,
+    run: Run,
+    between: Callable[[], None] = lambda: None,
+) -> Executed:
+    """Makes an execution and runs it twice; `between` is called before the second run."""
+    with reusing(target, model, request, run.config) as (answer, execution):
         steps = [step("GEN-03", "createReusableExecution", answer)]
         if answer.status:
             return Executed(answer, steps=steps)
-        first = after(steps, once(target, execution, made, run))
+        first = after(steps, once(execution))
         if first.answer.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):
             return first
-        made.spoil()
-        return replace(once(target, execution, made, run), before=first)
+        between()
+        return replace(once(execution), before=first)
 
 
 @path("SYNC-R", "GEN-04")
 def _synchronous(target: Target, model: bytes, request: types_pb2.Request, run: Run) -> Executed:
-    return _twice(_run, target, model, request, run)
+    return _twice(lambda execution: run_once(target, execution, run.deadline_ns), target, model, request, run)
 
 
 @path("FENCED-R", "GEN-08", fenced=True)
 def _fenced(target: Target, model: bytes, request: types_pb2.Request, run: Run) -> Executed:
-    return _twice(_launch, target, model, request, run)
-
-
-def _run(target: Target, execution: bytes, made: Staged, run: Run) -> Executed:
-    executed = run_once(target, execution, run.deadline_ns)
-    return replace(executed, outputs=read(executed, made))
+    """What the first run wrote is overwritten before the second one."""
+    with staged(target, request) as made:
+        return _twice(
+            lambda execution: _launch(target, execution, made, run), target, model, made.request, run, made.spoil
+        )
 
 
 def _launch(target: Target, execution: bytes, made: Staged, run: Run) -> Executed:
