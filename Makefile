@@ -52,9 +52,10 @@ native: ## Build the example of a native backend into build/native
 self-test: $(DEV) ## Show that the conformance harness catches faults
 	$(BIN)/nnhal conformance --self-test
 
-# What a change is spared: long fuzzing, many kills, every check on every vector (the vectors lie beside the project).
+# What a change is spared: long fuzzing and soaking, many kills, every check on every vector (the vectors lie beside the project).
 nightly: export NNHAL_FUZZ_EXAMPLES = 20000
 nightly: export NNHAL_KILLS = 300
+nightly: export NNHAL_SOAK_S = 300
 nightly: test self-test bench ## Everything that is too slow for each change
 	$(BIN)/nnhal conformance --strict --vectors ../shared/vectors --jobs 2 --junit build/conformance.xml --html build/conformance.html
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --backends-path tests/driver/backends/repackaged --backend Repackaged

@@ -148,6 +148,11 @@ class Store:
         self._count(hits=found is not None, misses=found is None)
         return found
 
+    def unused(self, entry: EntryInfo) -> Entry | None:
+        """The files of an entry that was listed, without counting that as a use; None: they are gone."""
+        with explaining(self.layout.root):
+            return _open_files(self.layout.generations / entry.generation, entry.generation, used=False)
+
     def write(self, identity: str, token: bytes) -> PendingEntry:
         """Begins a new entry; use it as a context manager."""
         self.layout.entry(identity, token)
@@ -334,8 +339,8 @@ class Store:
             self._counters = replace(now, **{name: getattr(now, name) + n for name, n in more.items()})
 
 
-def _open_files(path: Path, generation: str) -> Entry | None:
-    """Opens both files of a generation, and counts a hit; None: one is not there."""
+def _open_files(path: Path, generation: str, *, used: bool = True) -> Entry | None:
+    """Opens both files of a generation, and counts a hit if they are to be used; None: one is not there."""
     with contextlib.ExitStack() as opened:
 
         def opening(name: str | Path, flags: int, folder: int | None = None) -> int:
@@ -348,7 +353,8 @@ def _open_files(path: Path, generation: str) -> Entry | None:
             model, data = (opening(name, os.O_NOFOLLOW, folder) for name in (MODEL, DATA))
         except FileNotFoundError:
             return None
-        count_hit(folder)
+        if used:
+            count_hit(folder)
         opened.pop_all()
     os.close(folder)
     return Entry(model, data, generation)

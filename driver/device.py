@@ -22,6 +22,7 @@ from driver.graph import forget, graphs
 from driver.operations.shape import MAX_TENSOR_BYTES
 from driver.performance import Performance
 from driver.prepared_model import PreparedModel
+from driver.run_times import RunTimes
 from driver.scheduler import Queues, Scheduler
 from driver.validation.model import validate_model
 from driver.validation.preparation import validate_hints, validate_preparation
@@ -216,7 +217,7 @@ class Device:
         return cancellation
 
     def prepare_model_from_cache(
-        self, callback: Callback, cache: CacheFiles | Missing, deadline_ns: int = OMITTED
+        self, callback: Callback, cache: CacheFiles | Missing | PreparedModel, deadline_ns: int = OMITTED
     ) -> Cancellation:
         """Launches a preparation from files that `prepare_model` saved (hal-surface 8.1).
 
@@ -224,7 +225,8 @@ class Device:
         GENERAL_FAILURE, and in `Outcome.cache` why. A model keeps the priority and preference that it was saved with.
 
         Args:
-            cache: the descriptors may be closed once this has returned.
+            cache: the descriptors may be closed once this has returned. Or what this device has loaded from such files
+                before: the callback then gets a prepared model of its own that shares the plan with it, at once.
             deadline_ns: instant of CLOCK_BOOTTIME, or -1.
 
         Returns:
@@ -239,6 +241,9 @@ class Device:
             deadline = Deadline(deadline_ns)
             if isinstance(cache, Missing):
                 callback(Outcome.miss(cache.reason))
+                return cancellation
+            if isinstance(cache, PreparedModel):
+                callback(_answer(lambda: _share(cache, deadline, cancellation)))
                 return cancellation
             files = OpenFiles(cache)
 
@@ -329,8 +334,18 @@ class Device:
             self._scheduler,
             self._buffers,
         )
-        weakref.finalize(prepared, forget, kept.graphs)
+        weakref.finalize(kept.plan, forget, kept.graphs)  # prepared models may share it
         return Outcome(ErrorStatus.NONE, prepared, placement=kept.placement)
+
+
+def _share(prepared: PreparedModel, deadline: Deadline, cancellation: Cancellation) -> Outcome:
+    """The outcome of a preparation from what has been prepared.
+
+    Each client gets an object of its own: the roles of buffers name it, and are nobody else's business.
+    """
+    _checked(deadline, cancellation)
+    shared = replace(prepared, times=RunTimes())
+    return Outcome(ErrorStatus.NONE, shared, placement=shared.placement, cache=CacheOutcome(CacheState.HIT))
 
 
 def _checked(deadline: Deadline, cancellation: Cancellation) -> Callable[[], None]:

@@ -238,16 +238,16 @@ def hold_rank(rank: int, place: str) -> None:
         raise general_failure(f"{place} has rank {rank}; this device takes at most {MAX_RANK}")
 
 
-def array_over(operand: Operand, raw: AnyArray, dimensions: Sequence[int]) -> AnyArray:
+def array_over(operand: Operand, raw: AnyArray, dimensions: Sequence[int], *, private: bool = True) -> AnyArray:
     """The bytes `raw` (uint8) as the value of an operand.
 
-    A copy where memory is unaligned, where it is writable (its owner could change values that have been checked), and
-    for booleans: one is any byte that is not 0, which numpy's bool must not be shown.
+    A copy where memory is unaligned, where it is writable (its owner could change values that have been checked) and
+    the array is to be `private`, and for booleans: one is any byte that is not 0, which numpy's bool must not be shown.
     """
     if operand.type in _BOOLS:
         return np.not_equal(raw, 0).reshape(dimensions)
     array: AnyArray = raw.view(DTYPES[operand.type]).reshape(dimensions)
-    return array if array.flags.aligned and not array.flags.writeable else array.copy()
+    return array if array.flags.aligned and not (private and array.flags.writeable) else array.copy()
 
 
 def _constants(model: Model, number: int, subgraph: Subgraph) -> dict[int, AnyArray]:

@@ -156,12 +156,17 @@ def _output_place(request: Request, operand: Operand, argument: RequestArgument)
 class BoundRequest:
     """A valid request, as arrays.
 
+    Args:
+        outputs: operands of the model's outputs.
+        private: whether inputs that a client may write to meanwhile are copied.
+
     Attributes:
         inputs: one array per input, None where it is omitted.
         outputs: where each output goes.
     """
 
-    def __init__(self, request: ValidRequest, outputs: Sequence[Operand]) -> None:
+    def __init__(self, request: ValidRequest, outputs: Sequence[Operand], *, private: bool = True) -> None:
+        self._private = private
         self._values = BufferValues(request)
         self._pools = [_window(pool) if isinstance(pool, Memory) else _open(pool) for pool in request.pools]
         self._places = request.output_places
@@ -200,7 +205,7 @@ class BoundRequest:
         assert pool is not None, "inputs in a ReturnedPool are refused"
         if isinstance(pool, HeldBuffer):
             pool = self._values.read(pool, place.dimensions, place.name)
-        return array_over(place.operand, pool[place.start : place.end], place.dimensions)
+        return array_over(place.operand, pool[place.start : place.end], place.dimensions, private=self._private)
 
     def _output(self, place: OutputPlace) -> BoundOutput:
         pool = self._pools[place.pool]

@@ -221,6 +221,11 @@ class Plan:
                 node.run(frame, replace(progress, profile=profile))
 
     @cached_property
+    def copies_inputs(self) -> bool:
+        """Whether the inputs are read once only, by a backend that copies them before it looks at a value."""
+        return self._only is not None and self._only.copies_inputs
+
+    @cached_property
     def _only(self) -> CompiledSubgraph | None:
         """What runs all of the subgraph, where one partition has its very inputs and outputs; else None."""
         step = self.nodes[0] if len(self.nodes) == 1 else None

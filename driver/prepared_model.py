@@ -171,7 +171,7 @@ class PreparedModel:
         progress = Progress(deadline, cancellation, loop_timeout_ns, Spans() if config.profile else None)
         before = time.perf_counter_ns()
         try:
-            bound = BoundRequest(request, self.outputs)
+            bound = BoundRequest(request, self.outputs, private=not self.plan.copies_inputs)
             result = execute(self.plan, bound, progress, config.measure_timing, started_ns)
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None

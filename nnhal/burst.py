@@ -24,7 +24,7 @@ import numpy as np
 
 from nnhal.enums import ErrorStatus
 from nnhal.errors import HalError, general_failure
-from nnhal.templates import Templates
+from nnhal.templates import Templates, pools_of
 from nnhal.tensors import Ends, Inputs, Outputs
 from nnhal.types import AnyArray, Memory
 from nnhal.v1 import burst_pb2, types_pb2
@@ -54,6 +54,9 @@ class Kept:
         """Gives the identifier of an array that is no longer kept; -1 if it was not."""
         return self._kept.pop(id(array), (-1, array))[0]
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def identifier(self, array: AnyArray | None) -> int:
         """The identifier of an array; -1 if it is not kept."""
         return self._kept[id(array)][0] if id(array) in self._kept else -1
@@ -71,6 +74,8 @@ class Messages:
 
     def pools(self, arrays: Arrays) -> list[Memory | None]:
         """The pools of the inputs that are given; None where the service has the bytes already."""
+        if not self.kept:
+            return [*pools_of(arrays)]
         return [
             None if self.kept.identifier(array) in self._known else Memory.of(array)
             for array in arrays
@@ -90,8 +95,10 @@ class Messages:
         call = message.execute
         call.session, call.burst = self._session, self._burst
         self._templates.fill(call.request, arrays, pools, elsewhere)
-        identifiers = [self.kept.identifier(array) for array in arrays if array is not None]
-        self._known.update(identifier for identifier in identifiers if identifier >= 0)
+        identifiers = [-1] * len(pools)
+        if self.kept:
+            identifiers = [self.kept.identifier(array) for array in arrays if array is not None]
+            self._known.update(identifier for identifier in identifiers if identifier >= 0)
         call.memory_identifier_tokens.extend([*identifiers, -1])
         call.measure_timing = measure_timing
         if deadline is not None:

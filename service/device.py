@@ -19,11 +19,13 @@ from service.backends import report_message
 from service.devices import Devices
 from service.kept_models import KeptModels
 from service.limits import Limits, MemoryQuota
+from service.log import event
 from service.memory import read_memory
 from service.preparation import PreparationStream
 from service.rpc import absolute_deadline, answering, internal
 from service.sessions import Session, Sessions
 from service.stream import ResponseStream, Send
+from service.warm import WarmModels
 
 PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareModelWithConfigRequest
 
@@ -40,8 +42,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         reports: Mapping[str, Sequence[Report]],
         quota: MemoryQuota,
         kept: KeptModels,
+        warm: WarmModels,
     ) -> None:
         self._devices = devices
+        self._warm = warm
         self._kept = kept
         self._reports = reports
         self._quota = quota
@@ -189,7 +193,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         def launch(stream: PreparationStream) -> Cancellation:
             device = self._device(request.device)
             with self._kept.found(session, request.cache) as found:
-                return device.prepare_model_from_cache(found.settled(stream.notify), found.files, deadline)
+                warm = self._warm.get(device, session.identity, request.cache.token, found.generation)
+                if warm is not None:
+                    event("prepared-ahead", session=session.name)
+                return device.prepare_model_from_cache(found.settled(stream.notify), warm or found.files, deadline)
 
         self._launch(launch, session, context, send, limited=limited)
 

@@ -78,10 +78,12 @@ class Found:
     Attributes:
         files: for the driver.
         spoilt: is told the reason if they turn out to be damaged.
+        generation: of the store's entry; "": it has none; None: the files are the client's.
     """
 
     files: CacheFiles | Missing
     spoilt: Callable[[str], None] = lambda reason: None
+    generation: str | None = ""
 
     def settled(self, callback: Callback) -> Callback:
         """A callback that first has damaged files set aside."""
@@ -117,7 +119,7 @@ class KeptModels:
         _check_form(message)
         if message.form == types_pb2.CACHE_FORM_FILES:
             with cache_files(session, message) as files:
-                yield Found(files)
+                yield Found(files, generation=None)
             return
         check_token(message.token)
         try:
@@ -130,7 +132,8 @@ class KeptModels:
             return
         with entry:
             files = CacheFiles(message.token, [entry.model_fd], [entry.data_fd], read_only=True)
-            yield Found(files, partial(self._set_aside, session.identity, message.token, entry.generation))
+            spoilt = partial(self._set_aside, session.identity, message.token, entry.generation)
+            yield Found(files, spoilt, entry.generation)
 
     def check(self, device: Device, session: Session, message: Message) -> CacheOutcome:
         """Whether a model would be prepared from what a message names, and if not why not.

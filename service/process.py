@@ -21,7 +21,7 @@ _ARENA_MAX = -8
 
 
 def use_one_arena() -> None:
-    """Has malloc take all memory from one heap; to be called before there are many threads.
+    """Has malloc take all memory from one heap. Call it before there are other threads: heaps that are there stay.
 
     Else it has eight for each core, and each keeps the most that its threads ever had at one time: a service grows for
     thousands of clients, though nothing of it is in use. Where malloc is another one, nothing happens.

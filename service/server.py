@@ -56,12 +56,13 @@ from service.log import event
 from service.memory import MemoryServicer
 from service.patience import Patience
 from service.prepared_model import PreparedModelServicer
-from service.process import give_back_memory, limit_memory, use_one_arena
+from service.process import give_back_memory, limit_memory
 from service.rpc import complete, on_pool
 from service.session import SessionServicer
 from service.sessions import Sessions
 from service.settings import Settings
 from service.threads import CallPool
+from service.warm import WarmModels
 
 _SERVICES = [
     module.DESCRIPTOR.services_by_name[name].full_name
@@ -81,6 +82,10 @@ _SERVICES = [
 
 REST_NS = 10**9
 """After the last session has ended."""
+
+_SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+_DEVICE = device_pb2.DESCRIPTOR.services_by_name["Device"].full_name
+"""Serves when the models that are to be prepared on start are there; the others do at once."""
 
 
 class Server:
@@ -106,6 +111,7 @@ class Server:
             Device(name, assembly.backends, queues, self._limits["tensor_bytes"], key, performance=performance)
             for name, assembly in assemblies.items()
         ]
+        self._warm = WarmModels(self._store, self._devices[0], settings.warm)
         self._sessions = Sessions(settings.session_grace_s, self._limits, self._rest)
         self._executor = CallPool(settings.threads, settings.idle_thread_s, "nnhal-call")
         self._transfers = CallPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
@@ -130,7 +136,8 @@ class Server:
         users = {os.getuid(), *self.settings.data_users}
         self._data_socket = DataSocket(SharingService(sessions, limits, quota), users)
         device_pb2_grpc.add_DeviceServicer_to_server(
-            complete(DeviceServicer)(devices, sessions, executor, limits, self._reports, quota, kept), server
+            complete(DeviceServicer)(devices, sessions, executor, limits, self._reports, quota, kept, self._warm),
+            server,
         )
         session_pb2_grpc.add_SessionServicer_to_server(
             SessionServicer(sessions, executor, limits, self._data_socket.name), server
@@ -178,7 +185,8 @@ class Server:
         self._data_socket.start()
         self._server.start()
         for name in ("", *_SERVICES):
-            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            self._health.set(name, _NOT_SERVING if name == _DEVICE else _SERVING)
+        self._warm.start(lambda: self._health.set(_DEVICE, _SERVING))
         event(
             "serving",
             addresses=",".join(self.addresses),
@@ -193,6 +201,7 @@ class Server:
         # the streams of sessions would hold the server until the grace is over: end them first
         self._sessions.close()
         self._server.stop(self.settings.stop_grace_s).wait()
+        self._warm.close()
         for device in self._devices:
             device.close()
         self._executor.shutdown()
@@ -226,7 +235,6 @@ def serve_until_told(server: Server, ready: Callable[[Sequence[str]], None], par
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     settings = server.settings
-    use_one_arena()
     limit_memory(settings.process_bytes, server.threads)
     gc.freeze()  # what is loaded by now stays; looking through it for garbage costs each preparation some milliseconds
     if parent is not None:

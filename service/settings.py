@@ -72,6 +72,9 @@ class Settings(BaseSettings):
         description="32 secret bytes that seal kept models, for machines that share them. Without it, each cache "
         "directory has a key of its own.",
     )
+    warm: int = Field(
+        default=0, ge=0, description="Kept models to prepare on start, before anybody asks: the most used ones."
+    )
     state_dir: Path = Field(
         default_factory=default_state,
         description="Where what the service has measured of its machine is kept; private to this user.",

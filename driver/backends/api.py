@@ -139,6 +139,10 @@ class CompiledSubgraph(ABC):
     memory: MemoryManager | None = None
     """What it plans its memory with; the host acquires it before each execution, and releases it after. (1.1)"""
 
+    copies_inputs: bool = False
+    """Whether it copies every input before it looks at a value. Else, where a client may write to inputs meanwhile, the
+    host copies them. (1.1)"""
+
     layouts: Mapping[int, Relayout] = {}
     """Inputs and outputs that it takes and gives in a layout of its own; the host converts where others want another.
     An output that is converted has all its dimensions declared. (1.1)"""

@@ -1,5 +1,6 @@
 """Backends that optimise a subgraph: what they substitute, refuse and leave, and answers that make no sense."""
 
+import queue
 import random
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from driver.backends.api import CompiledSubgraph, CompileOptions, OptimizedSubgraph, SubgraphView, Substitution
-from driver.device import Device
-from nnhal.types import AnyArray, ErrorStatus, Model
+from driver.device import Device, Outcome
+from nnhal.types import AnyArray, CacheState, ErrorStatus, Model
 from nnhal.types import OperationType as Op
+from tests.driver.caching.pair import KEY, Pair
 from tests.driver.one_operation import execute, prepare
 from tests.driver.test_placement import LARGE, SMALL, Fake, device_of, graph_of, parts
 
@@ -154,3 +156,22 @@ def test_what_is_untouched_is_compiled_in_few_pieces() -> None:
     with device_of(backend) as device:
         assert prepare(model, device).status == ErrorStatus.NONE
     assert backend.compiled == [(0, 2), (4,)]
+
+
+def test_a_warm_start_optimises_again() -> None:
+    pair = Pair()
+    backends = [Optimizer(replacing((1, 2))) for _ in range(2)]
+    devices = [Device("test", [backend], cache_key=KEY) for backend in backends]
+    try:
+        outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        devices[0].prepare_model(CHAIN, outcomes.put, cache=pair.files())
+        assert outcomes.get(timeout=60).cache.state == CacheState.SAVED
+        devices[1].prepare_model_from_cache(outcomes.put, pair.files())
+        loaded = outcomes.get(timeout=60)
+        assert loaded.cache.state == CacheState.HIT
+        np.testing.assert_array_equal(execute(loaded, [X])[1][0], expected(CHAIN))
+        assert backends[1].built == [(1, 2)]
+    finally:
+        for device in devices:
+            device.close()
+        pair.close()

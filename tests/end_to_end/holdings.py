@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from tests.end_to_end.conftest import Service, start, stop
 from tests.end_to_end.processes import Holdings, memory, settled, until
 
 ROOT = Path(__file__).resolve().parents[2]
+REST_S = 1.2
+"""A second after its last session has ended a service gives memory back."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,12 @@ class CountedService:
     def everything(self) -> "Everything":
         """What it holds once every session has ended and idle threads have gone."""
         assert all_ended(self.service)
-        plain = settled(self.pid)
-        objects = self.objects()
-        # finalisers and threads that were still at work let go of theirs a moment later
-        while (now := self.objects()) != objects:
-            objects = now
-        return Everything(plain, objects, mapped(self.pid), memory(self.pid, "VmRSS"))
+        plain, objects = settled(self.pid), self.objects()
+        while True:
+            time.sleep(REST_S)
+            before, (plain, objects) = (plain, objects), (Holdings.of(self.pid), self.objects())
+            if before == (plain, objects):
+                return Everything(plain, objects, mapped(self.pid), memory(self.pid, "VmRSS"))
 
 
 @dataclass(frozen=True)

@@ -311,7 +311,7 @@ def test_connections_of_a_session_are_counted(service: Service) -> None:
             client.socket.close()
 
 
-# ---- Clients that lie, change their minds or stall -----------------------------------------------------
+# ---- Clients that lie, change their minds or stall ----------------------------------------------------------
 
 
 def test_sizes_that_are_not_true(service: Service) -> None:

@@ -47,3 +47,24 @@ def test_a_container_has_less(
     whole = process.available()
     monkeypatch.setattr(process, "_CONTAINER_LIMITS", (path, path.with_name("absent")))
     assert process.available() == (expected or whole)
+
+
+HEAPS = """
+import ctypes, threading
+from service.process import use_one_arena
+use_one_arena()
+threads = [threading.Thread(target=lambda: bytes(1000)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+stdout = ctypes.c_void_p.in_dll(libc, "stdout")
+libc.malloc_info(0, stdout)
+libc.fflush(stdout)
+"""
+
+
+def test_threads_share_a_heap() -> None:
+    made = subprocess.run([sys.executable, "-c", HEAPS], capture_output=True, text=True, check=True)
+    assert made.stdout.count("<heap nr=") == 1

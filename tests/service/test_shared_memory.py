@@ -184,6 +184,8 @@ def test_inputs_are_those_of_the_moment_when_they_were_taken() -> None:
     os.pwrite(descriptor, b"\xff" * 8, 0)
     assert bound.inputs[0] is not None
     np.testing.assert_array_equal(bound.inputs[0], [0, 0])
+    shared = BoundRequest(ValidRequest.of(request, [operand], [operand]), [operand], private=False).inputs[0]
+    assert shared is not None and np.shares_memory(shared, memory.buffer), "a backend that copies it was given a copy"
     bound.outputs[0].write(np.array([1, 2], np.int32))
     np.testing.assert_array_equal(np.frombuffer(os.pread(descriptor, 8, 64), np.int32), [1, 2])
     os.close(descriptor)

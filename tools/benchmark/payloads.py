@@ -96,9 +96,9 @@ def of_size(size: int, rounds: int, near: nnhal.Device, far: nnhal.Device, chann
     with ExitStack() as stack:
         unary, burst = ours(far, data, stack)
         calls: dict[str, Call] = {
-            "bare unary": bare(channel, data),
-            "unary": unary,
-            "burst": burst,
+            "bare gRPC unary": bare(channel, data),
+            "gRPC unary": unary,
+            "gRPC burst": burst,
             "same-machine burst": ours(near, data, stack)[1],
         }
         found: Rounds = {path: [] for path in calls}

@@ -56,6 +56,10 @@ def serve(
         Path | None,
         typer.Option(metavar="FILE", help="32 secret bytes that seal kept models; not the directory's own."),
     ] = None,
+    warm: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Prepare the N most used of the kept models on start. Default: 0."),
+    ] = None,
     embedded: Annotated[
         int | None,
         typer.Option(
@@ -70,15 +74,17 @@ def serve(
 
     Prints `listening on ADDR` for each address as soon as it takes calls. What no option says comes from NNHAL_LISTEN,
     NNHAL_BACKENDS, NNHAL_DEVICES (JSON lists), NNHAL_LIMITS (a JSON object), NNHAL_DYNAMIC_BACKENDS_PATH,
-    NNHAL_CACHE_DIR, NNHAL_CACHE_BYTES, NNHAL_CACHE_KEY_FILE and NNHAL_INSECURE; else it is 127.0.0.1:50051, CpuAcc and
-    CpuRef, nnhal, the defaults of docs/limits.md and a cache of 4 GiB.
+    NNHAL_CACHE_DIR, NNHAL_CACHE_BYTES, NNHAL_CACHE_KEY_FILE, NNHAL_WARM and NNHAL_INSECURE; else it is 127.0.0.1:50051,
+    CpuAcc and CpuRef, nnhal, the defaults of docs/limits.md, a cache of 4 GiB and nothing prepared ahead.
     """
     # Executions run side by side, one for each core: a BLAS that takes all cores for each gets in their way. It reads
     # this when numpy is imported, so it stands before the imports.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from service import log
+    from service.process import use_one_arena
     from service.server import Server, serve_until_told
 
+    use_one_arena()
     log.configure(log_level)
     options = {
         "listen": listen,
@@ -90,6 +96,7 @@ def serve(
         "cache_dir": cache_dir,
         "cache_bytes": 0 if no_cache else cache_bytes,
         "cache_key_file": cache_key_file,
+        "warm": warm,
     }
     with _private_folder() if embedded is not None else nullcontext() as folder:
         if folder is not None:

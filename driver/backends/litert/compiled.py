@@ -102,6 +102,8 @@ class LitertSubgraph(CompiledSubgraph):
         HalError: GENERAL_FAILURE: the engine refuses the model.
     """
 
+    copies_inputs = True  # into the engine's tensors
+
     def __init__(self, subgraph: SubgraphView, options: CompileOptions, sections: Sections | None = None) -> None:
         self._subgraph = subgraph
         self._options = options
@@ -150,7 +152,8 @@ class LitertSubgraph(CompiledSubgraph):
                     reason = str(error) or type(error).__name__
                     _LOG.warning("CpuRef runs %s: LiteRT says %s", self._subgraph.graph.name, reason)
                 engine.let_go()
-        self._fall_back().execute(inputs, outputs, run)
+        private = [None if array is None else array.copy() for array in inputs]
+        self._fall_back().execute(private, outputs, run)
 
     def _for_shapes(self, shapes: tuple[Shape, ...]) -> Engine | None:
         """The engine for input shapes; None where it cannot take them."""

@@ -28,7 +28,7 @@ ADDED = {
             *("before_load", "after_load", "before_unload", "after_unload"),
         },
         CompiledSubgraph: {
-            *("save", "memory", "layouts", "resize_begin", "resize", "resize_end"),
+            *("save", "memory", "copies_inputs", "layouts", "resize_begin", "resize", "resize_end"),
             *("execute_begin", "execute_end", "wait_finish"),
         },
         CompileOptions: {"memory_mode"},
