@@ -58,10 +58,14 @@ class Timers:
                 return
             timer.call = None  # what it would have used need not live as long as the timer
             self._cancelled += 1
-            if self._cancelled > len(self._heap) // 2:
-                self._heap = [one for one in self._heap if one.call is not None]
-                heapq.heapify(self._heap)
-                self._cancelled = 0
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Drops cancelled timers once they are more than half of all."""
+        if self._cancelled > len(self._heap) // 2:
+            self._heap = [one for one in self._heap if one.call is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
 
     def close(self) -> None:
         """Ends the thread; calls that have not come are not made."""
@@ -88,6 +92,7 @@ class Timers:
                     timer = heapq.heappop(self._heap)
                     if (call := timer.call) is not None:
                         timer.call = None
+                        self._tidy()
                         return call
                     self._cancelled -= 1
                 else:

@@ -127,6 +127,33 @@ def test_what_the_engine_cannot_run_ends_on_the_reference(
     assert "CpuRef runs main: LiteRT says" in caplog.text
 
 
+def test_the_reference_gets_inputs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine copies its inputs, so the host does not; what runs in its place must not read a client's memory."""
+    x = np.array([1.5, -1.5], np.float32)
+    seen: list[Any] = []
+
+    def fail(_: Interpreter) -> None:
+        raise RuntimeError("failed")
+
+    def look(self: LitertSubgraph) -> Any:
+        reference = fall_back(self)
+        run = reference.execute
+
+        def execute_seen(inputs: list[Any], *rest: Any) -> None:
+            seen.extend(inputs)
+            run(inputs, *rest)
+
+        monkeypatch.setattr(reference, "execute", execute_seen)
+        return reference
+
+    outcome = outcome_of(Case(Op.FLOOR, [float_tensor([1.5, -1.5])], [OUT]))
+    fall_back = LitertSubgraph._fall_back
+    monkeypatch.setattr(LitertSubgraph, "_fall_back", look)
+    monkeypatch.setattr(Interpreter, "invoke", fail)
+    execute(outcome, [x])
+    assert len(seen) == 1 and not np.shares_memory(seen[0], x)
+
+
 def test_what_the_engine_does_not_load_is_placed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Interpreter, path: str, threads: int) -> None:
         raise RuntimeError("failed to allocate")
@@ -167,7 +194,7 @@ print(execute(outcome, [x])[1][0].sum() == side * side)
 @pytest.mark.parametrize(
     ("megabytes", "placed", "said"),
     [
-        (220, ["CpuAcc", "True"], "CpuRef runs main: LiteRT says"),  # the engine runs, its result has no room
+        (170, ["CpuAcc", "True"], "CpuRef runs main: LiteRT says"),  # the engine runs, its result has no room
         (90, ["CpuRef"], "RESOURCE_EXHAUSTED_TRANSIENT"),  # it cannot even load, and CpuRef has no room either
     ],
 )

@@ -1,0 +1,103 @@
+"""A prepared model in place of cache files: each preparation gets an object of its own that shares the plan."""
+
+import gc
+import queue
+import weakref
+
+import numpy as np
+import pytest
+
+from driver.deadline import now_ns
+from driver.device import Device, Outcome
+from driver.prepared_model import PreparedModel
+from nnhal.errors import HalError
+from nnhal.types import (
+    BufferDesc,
+    BufferRole,
+    BufferToken,
+    CacheState,
+    DataLocation,
+    ErrorStatus,
+    Memory,
+    Request,
+    RequestArgument,
+)
+from nnhal.types import OperationType as Op
+from tests.driver.caching.conftest import Devices
+from tests.driver.caching.pair import Pair
+from tests.driver.caching.test_device import load, save
+from tests.driver.one_operation import execute
+from tests.driver.test_device import chain
+
+INPUT = np.array([1, 2], np.float32)
+
+
+def share(device: Device, prepared: PreparedModel, deadline_ns: int = -1) -> Outcome:
+    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    device.prepare_model_from_cache(outcomes.put, prepared, deadline_ns)
+    return outcomes.get_nowait()  # nothing is queued
+
+
+@pytest.fixture
+def device(devices: Devices) -> Device:
+    return devices.of("CpuRef")
+
+
+@pytest.fixture
+def first(device: Device, pair: Pair) -> Outcome:
+    saved = save(device, chain(Op.ADD, Op.MUL), pair.files())
+    assert saved.cache.state == CacheState.SAVED
+    return load(device, pair.files())
+
+
+def test_it_shares_the_plan_and_nothing_that_tells_clients_apart(device: Device, first: Outcome) -> None:
+    assert first.prepared_model is not None
+    second = share(device, first.prepared_model)
+    assert (second.status, second.cache, second.placement) == (ErrorStatus.NONE, first.cache, first.placement)
+    assert second.prepared_model is not None and second.prepared_model is not first.prepared_model
+    assert second.prepared_model.plan is first.prepared_model.plan
+    assert second.prepared_model.times is not first.prepared_model.times
+    np.testing.assert_array_equal(execute(second, [INPUT])[1][0], execute(first, [INPUT])[1][0])
+
+
+def test_buffers_of_one_are_unknown_to_the_other(device: Device, first: Outcome) -> None:
+    assert first.prepared_model is not None
+    second = share(device, first.prepared_model).prepared_model
+    assert second is not None
+    role = BufferRole(0, 0, 1.0)
+    buffer = device.allocate(BufferDesc(()), [first.prepared_model], [], [role])
+    output = RequestArgument(False, DataLocation(1, 0, 0))
+    argument = RequestArgument(False, DataLocation(0, 0, INPUT.nbytes))
+    request = Request((argument,), (output,), (Memory.of(INPUT), BufferToken(buffer.token)))
+    first.prepared_model.execute_synchronously(request)
+    with pytest.raises(HalError) as caught:
+        second.execute_synchronously(request)
+    assert caught.value.rule == "V-TOKEN-01"
+
+
+def test_the_plan_goes_with_the_last_of_them(device: Device, pair: Pair) -> None:
+    saved = save(device, chain(Op.ADD, Op.MUL), pair.files())
+    assert saved.prepared_model is not None
+    second = share(device, saved.prepared_model)
+    assert second.prepared_model is not None
+    graph = second.prepared_model.plan.graph
+    assert "operations" in vars(graph)
+    plan = weakref.ref(second.prepared_model.plan)
+    gc.disable()
+    try:
+        del saved
+        assert "operations" in vars(graph)  # the other needs it
+        execute(second, [INPUT])
+        del second
+        assert plan() is None and "operations" not in vars(graph)
+    finally:
+        gc.enable()
+
+
+def test_deadlines_hold(device: Device, first: Outcome) -> None:
+    assert first.prepared_model is not None
+    late = share(device, first.prepared_model, now_ns() - 1)
+    assert (late.status, late.prepared_model) == (ErrorStatus.MISSED_DEADLINE_PERSISTENT, None)
+    with pytest.raises(HalError) as caught:
+        share(device, first.prepared_model, -2)
+    assert caught.value.rule == "V-PREP-03"
