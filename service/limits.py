@@ -58,7 +58,7 @@ LIMITS = {
         Limit("prepared_models", 1000, "models", TRANSIENT, "Prepared models of one session."),
         Limit("buffers", 1000, "buffers", TRANSIENT, "Driver-managed buffers of one session."),
         Limit("fences", 1000, "fences", TRANSIENT, "Fences of one session."),
-        Limit("fenced_executions", 1000, "executions", TRANSIENT, "Fenced executions of one session that are not over."),
+        Limit("fenced_executions", 1000, "executions", TRANSIENT, "Fenced executions of one session that go on."),
         Limit("reusable_executions", 1000, "executions", TRANSIENT, "Reusable executions of one session."),
         Limit("cache_files", 1000, "files", TRANSIENT, "Named cache files of one identity."),
         Limit("cache_file_bytes", 4 * GIBIBYTE, "bytes", TRANSIENT, "All named cache files of one identity."),
