@@ -152,7 +152,7 @@ def test_threads_outlive_kills(restarted: Restarted, transport: Transport) -> No
         except BaseException as error:
             wrong.append(error)
 
-    with nnhal.connect(restarted.target, transport=transport) as device:
+    with nnhal.connect(restarted.target, transport=transport, timeout=60) as device:
         prepared = device.prepare(MODEL, cache=True).result(30)
         threads = [threading.Thread(target=work, args=(number,)) for number in range(len(answers))]
         for thread in threads:

@@ -23,8 +23,10 @@ from nnhal import ModelBuilder
 from nnhal.types import CacheState, Model
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal.v1 import types_pb2
+from service.kept_models import KeptModels
 from service.server import Server
-from service.sessions import ANONYMOUS
+from service.sessions import ANONYMOUS, Session
 from service.settings import Settings
 from service.warm import WarmModels
 from tests.end_to_end.conftest import start, stop
@@ -258,6 +260,9 @@ def test_only_that_client_token_device_and_generation(tmp_path: Path) -> None:
             (device, ANONYMOUS, TOKENS[0], None),  # files of the client
         ):
             assert warm.get(*wrong) is None
+        files = types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_FILES, token=TOKENS[0])
+        with KeptModels(store).found(Session("test", ANONYMOUS), files) as found:
+            assert found.generation is None
         right = (device, ANONYMOUS, TOKENS[0], entry.generation)
         assert warm.get(*right) is not None
         assert warm.get(device, ANONYMOUS, TOKENS[0], "") is None
