@@ -114,7 +114,7 @@ def test_would_it_load(restarted: Restarted) -> None:
 
 
 async def test_would_it_load_with_asyncio(restarted: Restarted) -> None:
-    async with nnhal.aio.connect(restarted.target) as device:
+    async with nnhal.aio.connect(restarted.target, timeout=60) as device:
         assert (await device.cached(MODEL)).state == CacheState.MISS
         first = await device.prepare(MODEL, cache=True)
         assert (first.cache.state, first.cache.reason) == (CacheState.SAVED, "there is no entry for this token")
@@ -188,7 +188,7 @@ async def test_tasks_outlive_kills(restarted: Restarted) -> None:
             assert await right_async(prepared, random.randrange(1000))
             answers[number] += 1
 
-    async with nnhal.aio.connect(restarted.target) as device:
+    async with nnhal.aio.connect(restarted.target, timeout=60) as device:
         prepared = await device.prepare(MODEL, cache=True)
         async with asyncio.TaskGroup() as group:
             for number in range(len(answers)):

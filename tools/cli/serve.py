@@ -81,11 +81,12 @@ def serve(
     # Executions run side by side, one for each core: a BLAS that takes all cores for each gets in their way. It reads
     # this when numpy is imported, so it stands before the imports.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.disable()  # to look for garbage among what is being loaded takes a tenth of the start, and finds none
+    gc.disable()  # to look for garbage among what is being loaded takes some 30 ms, and finds none
     from service import log
     from service.process import use_one_arena
     from service.server import Server, serve_until_told
 
+    gc.freeze()
     gc.enable()
     use_one_arena()
     log.configure(log_level)
