@@ -21,7 +21,7 @@ from tests.end_to_end.contract import METHODS
 from tests.end_to_end.oracle import WATCHDOG_S, Verdict, judged
 from tests.end_to_end.raw import prepare_request
 from tests.end_to_end.seeds import Stage, inline_request, loop
-from tests.end_to_end.victim import victim
+from tests.end_to_end.victim import ADDRESS_SPACE, victim
 
 F32 = T.TENSOR_FLOAT32
 LARGE = 2**31 - 1
@@ -215,7 +215,7 @@ def test_pools_for_outputs(stage: Stage) -> None:
 
 def test_memory_objects(stage: Stage) -> None:
     statuses = []
-    for _ in range(7):
+    for _ in range(ADDRESS_SPACE // 2**29 + 1):
         request = memory_pb2.CreateMemoryRequest(session=stage.session, size=2**29).SerializeToString()
         verdict = judged(lambda r=request: METHODS["MemoryService.Create"].call(stage.channel, [r], WATCHDOG_S))  # type: ignore[misc]
         statuses.append(verdict.status)
