@@ -42,7 +42,9 @@ class EmbeddedService:
     def __init__(self, *options: str) -> None:
         self._lock = threading.Lock()
         self._folder: Path | None = None
-        command = [sys.executable, "-P", "-m", "tools.cli", "serve", "--embedded", str(os.getpid()), *options]
+        # nobody reads what it logs of each call, and a busy service spends a sixth of its time on that
+        serve = ["serve", "--embedded", str(os.getpid()), "--log-level", "warning"]
+        command = [sys.executable, "-P", "-m", "tools.cli", *serve, *options]
         with tempfile.TemporaryFile() as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
             self.pid = self._process.pid
