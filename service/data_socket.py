@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -324,7 +323,7 @@ class _Connection:
             frames.SUFFICIENT if result.output_sufficient_size else 0,
             result.timing.time_on_device_ns,
             result.timing.time_in_driver_ns,
-            _body(result, defined.area, session, self._service.quota),
+            _body(result, defined, session, self._service.quota),
         )
 
 
@@ -339,18 +338,22 @@ _ANSWERS: dict[int, Answer] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Defined:
     """A request that is ready to run. The handle stays a handle, so that this keeps no model alive.
 
     Attributes:
         area: takes returned outputs.
+        shapes: of the outputs of the last execution whose outputs all lay in their regions.
+        body: what that execution was answered: mostly the same for every one of a request.
     """
 
     handle: bytes
     request: ValidRequest
     config: ExecutionConfig
     area: Bytes
+    shapes: tuple[OutputShape, ...] | None = None
+    body: bytes = b""
 
 
 def _defined(session: Session, definition: Definition, loop_timeout_ns: int, service: SharingService) -> _Defined:
@@ -404,16 +407,13 @@ def _instant(relative_ns: int) -> int:
     return relative_ns if relative_ns <= OMITTED else min(now_ns() + relative_ns, _INT64_MAX)
 
 
-def _body(result: ExecutionResult, area: Bytes, session: Session, quota: MemoryQuota) -> bytes:
+def _body(result: ExecutionResult, defined: _Defined, session: Session, quota: MemoryQuota) -> bytes:
     if result.returned:
-        return frames.pack_outputs(list(_outputs(result, area, session, quota)))
-    return _in_regions(result.output_shapes)
-
-
-@lru_cache(maxsize=256)
-def _in_regions(shapes: tuple[OutputShape, ...]) -> bytes:
-    """The body where all outputs lie in their regions: mostly the same for every execution of a request."""
-    return frames.pack_outputs([Output(shape) for shape in shapes])
+        return frames.pack_outputs(list(_outputs(result, defined.area, session, quota)))
+    if result.output_shapes != defined.shapes:
+        defined.shapes = result.output_shapes
+        defined.body = frames.pack_outputs([Output(shape) for shape in result.output_shapes])
+    return defined.body
 
 
 def _outputs(result: ExecutionResult, area: Bytes, session: Session, quota: MemoryQuota) -> Iterator[Output]:

@@ -1,5 +1,6 @@
 """A service: the gRPC server, the device behind it, and their start and stop."""
 
+import faulthandler
 import gc
 import ipaddress
 import os
@@ -7,6 +8,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from types import FrameType
 from typing import cast
 
@@ -82,6 +84,8 @@ _SERVICES = [
 
 REST_NS = 10**9
 """After the last session has ended."""
+STOPPING_S = 20
+"""A stop that takes so long beyond its grace hangs: the log says where every thread stands, and the process ends."""
 
 _SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 _DEVICE = device_pb2.DESCRIPTOR.services_by_name["Device"].full_name
@@ -227,10 +231,10 @@ def serve_until_told(server: Server, ready: Callable[[Sequence[str]], None], par
         ready: is told the addresses.
         parent: a process with whose end the server stops too.
     """
-    told = threading.Event()
+    told: SimpleQueue[None] = SimpleQueue()  # unlike an Event's, its lock may be held already where a signal arrives
 
     def stop(number: int, frame: FrameType | None) -> None:
-        told.set()
+        told.put(None)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
@@ -238,24 +242,26 @@ def serve_until_told(server: Server, ready: Callable[[Sequence[str]], None], par
     limit_memory(settings.process_bytes, server.threads)
     gc.freeze()  # what is loaded by now stays; looking through it for garbage costs each preparation some milliseconds
     if parent is not None:
-        threading.Thread(target=_watch, args=(parent, told), name="nnhal-parent", daemon=True).start()
+        threading.Thread(target=_watch, args=(parent, told.put), name="nnhal-parent", daemon=True).start()
     with server:
         ready(server.addresses)
-        told.wait()
+        told.get()
+        # until the process has ended: what ends after the server may hang as well
+        faulthandler.dump_traceback_later(settings.stop_grace_s + STOPPING_S, exit=True)
 
 
-def _watch(process: int, ended: threading.Event) -> None:
+def _watch(process: int, ended: Callable[[None], None]) -> None:
     """Waits for the end of a process. A pidfd cannot miss it, and no child of the process can keep it open."""
     try:
         descriptor = os.pidfd_open(process)
     except ProcessLookupError:
-        ended.set()
+        ended(None)
         return
     try:
         select.select([descriptor], [], [])
     finally:
         os.close(descriptor)
-    ended.set()
+    ended(None)
 
 
 def is_local(address: str) -> bool:

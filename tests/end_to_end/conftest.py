@@ -47,10 +47,10 @@ def start(folder: Path, *options: str, module: str = "tools.cli", **settings: st
 
 
 def stop(service: Service) -> int:
-    """Ends a service as an operator does; gives its exit status."""
+    """Ends a service as an operator does; gives its exit status. One that hangs says in its log where, and ends."""
     service.process.terminate()
     try:
-        return service.process.wait(timeout=30)
+        return service.process.wait(timeout=60)
     finally:
         service.process.kill()
         assert service.process.stdout is not None
