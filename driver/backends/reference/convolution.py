@@ -5,6 +5,7 @@ floats as well: see `requantization`. Stored values are multiplied as they are, 
 """
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
@@ -101,7 +102,8 @@ def _depthwise(call: Call, image: Reals, weights: Reals, space: Window) -> Reals
     image = np.ascontiguousarray(image) if multiplier == 1 else np.repeat(image, multiplier, axis=3)
     joined = columns.out if columns.stride == 1 and columns.out * weights.shape[2] <= _LONGEST_RUN else 1
     runs = call.once(f"weights, {joined} times", lambda: np.tile(weights, (1, 1, joined)), "filter")
-    batch, row, column, channel = image.strides
+    # computed: numpy may say anything of a dimension of 1, and the stride of the channels is used for a whole run
+    batch, row, column, channel = (prod(image.shape[axis:]) * image.itemsize for axis in range(1, 5))
     cells = as_strided(
         image,
         (space.batches, rows.out, columns.out // joined, runs.shape[2], rows.filter, columns.filter),

@@ -110,9 +110,9 @@ def summed_by_cells(image: AnyArray, kernel: AnyArray, dilation: int) -> AnyArra
 
 
 @pytest.mark.parametrize("nchw", [False, True])
-@pytest.mark.parametrize("shape", [(2, 5, 6, 3), (1, 2, 20000, 2)])
+@pytest.mark.parametrize("shape", [(2, 5, 6, 3), (2, 5, 6, 1), (1, 2, 20000, 2)])
 def test_depthwise_is_the_sum_over_cells(shape: tuple[int, ...], nchw: bool) -> None:
-    """With rows that are joined, and with a row too long for that."""
+    """With rows that are joined, also of one channel, and with a row too long for that."""
     rng = np.random.default_rng(1)
     data, kernel = rng.integers(-9, 9, shape), rng.integers(-9, 9, (1, 2, 3, shape[3]))
     dilation = 2 if shape[1] > 2 else 1
