@@ -2,9 +2,9 @@
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 _log = logging.getLogger("nnhal.service")
@@ -24,6 +24,9 @@ class CallPool(ThreadPoolExecutor):
     A ThreadPoolExecutor by type, because grpc asks for one; but the standard one keeps every thread that it ever made,
     so that a crowd of clients would leave its threads behind.
 
+    Work and threads meet in a queue, which wakes a thread faster than a condition does. Each work in it belongs to one
+    thread: to an idle one, which is then idle no more, or to a new one; or it waits for one that gets ready.
+
     Args:
         idle_s: how long a thread waits for work before it ends.
     """
@@ -33,10 +36,11 @@ class CallPool(ThreadPoolExecutor):
         self.limit = limit
         self._idle_s = idle_s
         self._name = name
-        self._work: deque[_Work] = deque()
-        self._changed = threading.Condition()
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._lock = threading.Lock()
         self._alive: set[threading.Thread] = set()
         self._idle = 0
+        self._waiting = 0
         self._closed = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -46,51 +50,69 @@ class CallPool(ThreadPoolExecutor):
             RuntimeError: the pool has been shut down.
         """
         future: Future[T] = Future()
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise RuntimeError("the pool has been shut down")
-            self._work.append(_Work(future, lambda: fn(*args, **kwargs)))
-            if self._idle >= len(self._work):
-                self._changed.notify()
-            elif len(self._alive) < self.limit:
-                self._grow()
+            if self._idle:
+                self._idle -= 1
+            elif len(self._alive) >= self.limit or not self._grow():
+                self._waiting += 1
+            self._work.put(_Work(future, lambda: fn(*args, **kwargs)))
         return future
 
-    def _grow(self) -> None:
-        """One more thread. Where memory is too short for its stack, the work waits for those that there are."""
+    def _grow(self) -> bool:
+        """One more thread; gives False where memory is too short for its stack."""
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
             thread.start()
         except RuntimeError:
             _log.warning("there is no memory for another thread")
-        else:
-            self._alive.add(thread)
+            return False
+        self._alive.add(thread)
+        return True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the threads when what is queued is done."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             alive = list(self._alive)
-            self._changed.notify_all()
+            for _ in alive:
+                self._work.put(None)
         for thread in alive if wait else ():
             thread.join()
 
     def _run(self) -> None:
-        while (work := self._next()) is not None:
+        work = self._work.get()
+        while work is not None:
             if work.future.set_running_or_notify_cancel():
                 try:
                     work.future.set_result(work.function())
                 except BaseException as error:
                     work.future.set_exception(error)
             del work  # an idle thread must keep nothing alive
+            work = self._next()
 
     def _next(self) -> _Work | None:
         """The next work; None, for good, when there is none for too long or the pool is shut down."""
-        with self._changed:
-            self._idle += 1
-            self._changed.wait_for(lambda: self._work or self._closed, self._idle_s)
+        with self._lock:
+            ready = self._waiting or self._closed
+            if self._waiting:
+                self._waiting -= 1
+            elif not self._closed:
+                self._idle += 1
+        if not ready:
+            try:
+                return self._work.get(timeout=self._idle_s)
+            except Empty:
+                if self._ended():
+                    return None
+        return self._work.get()
+
+    def _ended(self) -> bool:
+        """Whether this thread, which found no work in time, may end: none has come for it meanwhile."""
+        with self._lock:
+            if self._closed or not self._idle:
+                return False
             self._idle -= 1
-            if self._work:
-                return self._work.popleft()
             self._alive.discard(threading.current_thread())
-            return None
+            return True
