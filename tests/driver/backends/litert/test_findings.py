@@ -9,7 +9,7 @@ from nnhal.types import OperationType as Op
 from tests.driver.backends.litert.random_graphs import Graph
 from tests.driver.backends.litert.samples import B8, F32, I8, PER_CHANNEL, U8
 from tests.driver.backends.litert.test_random_graphs import hold_alike
-from tests.driver.one_operation import tensor
+from tests.driver.one_operation import int_tensor, tensor
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
@@ -56,3 +56,13 @@ def test_equal_values_on_different_zero_points(type_: Op, constants: int) -> Non
     inputs = [graph.given(x, stored) if constants == 1 else graph.fixed(x, stored), graph.fixed(y, moved)]
     made = applied(graph, type_, inputs, tensor(B8))
     assert hold_alike(graph.sample([made])) == {type_: 1}
+
+
+@pytest.mark.parametrize("type_", [T.TENSOR_FLOAT32, T.TENSOR_FLOAT16])
+def test_a_zero_after_an_overflow(type_: T) -> None:
+    """The engine multiplied infinity by 0; NNAPI's product is 0 as soon as one factor is."""
+    graph, large = Graph(), np.finfo(np.float16 if type_ == T.TENSOR_FLOAT16 else np.float32).max
+    x = graph.given(tensor(type_, (2, 3)), [[large, large, 0], [2, 3, 4]])
+    axis, keep = graph.fixed(*int_tensor([1])), graph.fixed(Operand(T.BOOL), False)
+    made = applied(graph, Op.REDUCE_PROD, [x, axis, keep], tensor(type_))
+    assert hold_alike(graph.sample([made])) == {Op.REDUCE_PROD: 1}
