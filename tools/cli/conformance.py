@@ -154,9 +154,10 @@ def _paths(names: str | None) -> tuple[str, ...]:
 
     codes = tuple(filter(None, names.split(","))) if names else ()
     try:
-        return tuple(chosen(codes))
+        chosen(codes)
     except ValueError as error:
         raise CommandError(str(error)) from error
+    return codes
 
 
 def _cases(folder: Path | None) -> "list[Case]":

@@ -38,6 +38,16 @@ class Supported:
         """Whether the whole model is supported."""
         return all(self.operations)
 
+    def demand(self) -> None:
+        """Ends what needs the whole model.
+
+        Raises:
+            Skipped: X1.
+        """
+        if not self.all:
+            count = self.operations.count(False)
+            raise Skipped("X1", f"not fully supported: {count} of {len(self.operations)} operations")
+
 
 def prepare(
     target: Target, model: types_pb2.Model, judge: Judge, supported: Supported, how: Preparing = PREPARE_MODEL

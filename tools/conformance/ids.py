@@ -421,6 +421,13 @@ GROUPS = (
             "a model from the cache keeps the priority that it was saved with",
             "files that cannot be saved to are told as NOT_SAVED, with a warning `cache-not-saved` and the reason",
             "a model from the cache brings the placement, inputs and outputs of the original",
+            "data socket: nobody is let in without HELLO, a session that lives, and its secret",
+            "data socket: memory is a sealed memfd that is not empty, one for each number of the session",
+            "data socket: what is no frame ends its connection, and no other",
+            "data socket: a request is refused at DEFINE as the same call is; one that is not there cannot run",
+            "data socket: dropped memory stays where a request uses it; what a connection shared ends with it",
+            "data socket: returned outputs lie in the area while they fit, and are Memory objects where they do not",
+            "data socket: the execution of a client that goes is given up",
         ),
     ),
     Group(

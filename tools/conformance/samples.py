@@ -7,7 +7,7 @@ from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from tools.conformance import builtin
 from tools.conformance.check import CheckFailed, Judge
-from tools.conformance.gate import prepared_model
+from tools.conformance.gate import Supported, prepared_model
 from tools.conformance.outputs import check_outputs, check_shapes
 from tools.conformance.request import build
 from tools.conformance.target import Executed, Target
@@ -18,6 +18,17 @@ def named(name: str) -> Case:
     """A built-in vector."""
     (found,) = [case for case in builtin.cases() if case.name == name]
     return found
+
+
+def taken(target: Target, case: Case) -> Case:
+    """The same vector, whose model the device must take: for checks that prepare it in ways of their own.
+
+    Raises:
+        CheckFailed: PREP-01 or PREP-02.
+        Skipped: X1.
+    """
+    Supported.ask(target, case.model(), Judge()).demand()
+    return case
 
 
 @contextmanager

@@ -170,6 +170,18 @@ class Run:
     chain: bool = False
     hints: types_pb2.ExecutionConfig | None = None
 
+    def plain_fields(self) -> dict[str, Any]:
+        """The fields that say so of a call without a configuration."""
+        return {
+            "measure_timing": self.measure,
+            "deadline_ns": self.deadline_ns,
+            "loop_timeout_duration_ns": self.loop_timeout_ns,
+        }
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields that say so of a call with a configuration."""
+        return {"config": self.config, "deadline_ns": self.deadline_ns}
+
     @property
     def config(self) -> types_pb2.ExecutionConfig:
         """As a configuration."""
@@ -303,12 +315,7 @@ class Target:
     def execute(self, model: bytes, request: types_pb2.Request, run: Run = PLAIN) -> Executed:
         """IPreparedModel.executeSynchronously (path SYNC)."""
         message = prepared_model_pb2.ExecuteSynchronouslyRequest(
-            session=self.session,
-            prepared_model=model,
-            request=request,
-            measure_timing=run.measure,
-            deadline_ns=run.deadline_ns,
-            loop_timeout_duration_ns=run.loop_timeout_ns,
+            session=self.session, prepared_model=model, request=request, **run.plain_fields()
         )
         return self.executed(*called(self.prepared_model.ExecuteSynchronously, message))
 
@@ -491,7 +498,12 @@ def told(error: grpc.RpcError) -> Answer | None:
     detail = detail_of(error)
     if detail is None:
         return None
-    return Answer(detail.status, detail.reason, detail.rule, detail.kind, detail.limit, error.code().name)
+    return answer_from(detail, error.code().name)
+
+
+def answer_from(detail: error_pb2.ErrorDetail, code: str = "OK") -> Answer:
+    """What a detail says. `code`: of gRPC, which it came with."""
+    return Answer(detail.status, detail.reason, detail.rule, detail.kind, detail.limit, code)
 
 
 def detail_of(error: grpc.RpcError) -> error_pb2.ErrorDetail | None:

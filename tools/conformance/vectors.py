@@ -32,6 +32,10 @@ class Expected:
     rtol: float
 
 
+BUILT_IN = "builtin"
+"""The folder of the built-in set in the specs of its vectors."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One vector. `data`: the JSON object; see the vectors' own description for its keys."""
@@ -47,6 +51,11 @@ class Case:
     def spec(self) -> str:
         """The file's path without its ending."""
         return str(self.data["spec"])
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is of the built-in set."""
+        return self.spec.startswith(f"{BUILT_IN}/")
 
     @property
     def expect_failure(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from nnhal.types import Model
 from tools.explain.explanation import Explanation, time_text
 from tools.explain.layout import Layout, layout
+from tools.page_head import HEAD
 
 WIDTH, HEIGHT = 190, 40
 """Of a node, in pixels."""
@@ -22,14 +23,9 @@ _MARGIN = 20
 _HUES = (152, 214, 32, 280, 190, 330)
 """Colours of backends, in their order; what nobody takes is red."""
 
-_PAGE = Template("""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>$title</title>
-<style>
+_PAGE = Template(
+    HEAD
+    + """<style>
 :root { color-scheme: light dark; --ground: #f6f7f9; --card: #fff; --line: #d9dde5; --ink: #1a1f2b; --soft: #566074;
   --light: 88%; --edge: #9aa3b5; }
 @media (prefers-color-scheme: dark) { :root { --ground: #12151b; --card: #1b1f28; --line: #343b4a; --ink: #e7eaf1;
@@ -97,7 +93,8 @@ document.querySelectorAll("svg g").forEach(node => {
 </script>
 </body>
 </html>
-""")
+"""
+)
 
 
 def write_html(path: Path, name: str, model: Model, explained: Explanation) -> None:

@@ -13,7 +13,7 @@ from nnhal.types import ErrorStatus
 from tools.cli import app
 from tools.conformance import builtin
 from tools.conformance.check import CheckFailed, Judge, Status
-from tools.conformance.paths import ALL, CALLS, DEFAULT, PATHS, chosen, judge_steps
+from tools.conformance.paths import ALL, CALLS, DEFAULT, LOCAL, PATHS, chosen, judge_steps
 from tools.conformance.paths.burst import identifiers_of
 from tools.conformance.paths.fenced import ERROR, launch, wait
 from tools.conformance.paths.staged import STALE, staged
@@ -47,12 +47,14 @@ def wrong(name: str) -> Case:
 
 def test_the_paths_of_the_checklist_are_there() -> None:
     wanted = {"SYNC", "SYNC-C", "SYNC-R", "BURST", "BURST-C", "FENCED", "FENCED-C", "FENCED-R"}
-    assert wanted | {"BURST-STREAM", "BURST-C-STREAM"} == set(CALLS)
-    assert {f"{code}/BUFFER" for code in wanted} == set(PATHS) - set(CALLS)
+    assert wanted | {"BURST-STREAM", "BURST-C-STREAM", *LOCAL} == set(CALLS)
+    assert {f"{code}/BUFFER" for code in (*wanted, *LOCAL)} == set(PATHS) - set(CALLS)
 
 
 def test_paths_are_chosen_by_their_codes() -> None:
     assert tuple(chosen(())) == DEFAULT
+    assert set(chosen((), built_in=True)) == {*DEFAULT, *LOCAL}
+    assert list(chosen(("SYNC",), built_in=True)) == ["SYNC"]
     assert list(chosen(("FENCED", "SYNC"))) == ["SYNC", "FENCED"]
     assert chosen((ALL,)) == PATHS
     with pytest.raises(ValueError, match="there is no path 'SYNC-X'; there are SYNC, "):
@@ -86,7 +88,7 @@ def test_a_path_says_what_it_did(target: Target, code: str) -> None:
     before = executed.before.steps if executed.before else ()
     found = {step.check for step in (*before, *executed.steps)}
     is_reusable = "-R" in code
-    assert ("GEN-03" in found) == (is_reusable and "/" not in code)  # with buffers only the second run is kept
+    assert ("GEN-03" in found) == is_reusable
     assert ({"GEN-05", "GEN-07"} <= found) == code.startswith("BURST")
     assert ({"GEN-10", "GEN-11"} <= found) == code.startswith("FENCED") == executed.launched
     assert ("GEN-09" in found) == (code.startswith("FENCED") and not is_reusable)

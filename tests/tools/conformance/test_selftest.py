@@ -303,6 +303,8 @@ SAMPLE = (
     "roles-not-checked",
     "fence-signalled-before-the-outputs-are-there",
     "reusable-execution-keeps-old-inputs",
+    "defined-request-runs-once",
+    "unsealed-memory-accepted",
 )
 GROUPS = (
     *("COM", "PREP", "BASIC", "GEN", "VALMODEL", "VALREQ", "BURST", "CACHE", "CACHESEC"),

@@ -23,7 +23,7 @@ from tools.conformance.builtin.writer import Graph
 from tools.conformance.builtin.writer import case as written
 from tools.conformance.check import Result, Status
 from tools.conformance.ids import CHECKS
-from tools.conformance.paths import DEFAULT
+from tools.conformance.paths import DEFAULT, LOCAL
 from tools.conformance.run import Task, Where, run, tasks
 from tools.conformance.samples import named
 from tools.conformance.selftest.restartable import RestartableService
@@ -232,7 +232,7 @@ def test_a_failure_is_shown_reduced_and_counted(target: str, tmp_path: Path) -> 
     assert shown[3].startswith("  expected  TENSOR_FLOAT32 element [0, 1] = ")
     assert shown[4].startswith("  got       ")
     failures = sum(line.startswith("FAILED network (generated, ") for line in lines)
-    assert failures == len(DEFAULT) and re.match(rf"\d+ passed, {failures} failed, 0 skipped", lines[-1])
+    assert failures == len((*DEFAULT, *LOCAL)) and re.match(rf"\d+ passed, {failures} failed, 0 skipped", lines[-1])
     (file,) = reduced.glob("*.jsonl.gz")
     (smaller,) = vectors.read(reduced)
     assert str(file) in invoked.stdout.replace("\n", "")

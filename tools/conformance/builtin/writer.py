@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnhal.types import DTYPES, AnyArray, OperandType
-from tools.conformance.vectors import Case
-
-SPEC = "builtin"
+from tools.conformance.vectors import BUILT_IN, Case
 
 _EXACT = (0.0, 0.0)
 _HALF = (5 * 2.0**-10, 5 * 2.0**-10)
@@ -114,8 +112,8 @@ def case(
     """
     data = {
         "name": name,
-        "spec": f"{SPEC}/{name}",
-        "folder": SPEC,
+        "spec": f"{BUILT_IN}/{name}",
+        "folder": BUILT_IN,
         "feature_level": "1.3",
         "expect_failure": expect_failure,
         "relaxed": relaxed,

@@ -163,4 +163,4 @@ def on_buffers(base: Path) -> Path:
             arguments.close()
 
     moved: Execute = execute
-    return Path(moved, base.check, base.fenced, buffers=True)
+    return Path(moved, base.check, base.fenced, buffers=True, local=base.local)

@@ -1,15 +1,15 @@
 """The paths of bursts: call by call, and over one stream. Each execution has a burst of its own."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import burst_pb2, error_pb2, prepared_model_pb2, types_pb2
-from tools.conformance.paths.path import after, path, step
+from tools.conformance.paths.path import after, held, path, step
 from tools.conformance.paths.staged import read, staged
-from tools.conformance.target import Answer, Executed, Run, Step, Target, called
+from tools.conformance.target import Answer, Executed, Run, Step, Target, answer_from, called
 
 NOT_KEPT = -1
 
@@ -18,19 +18,11 @@ Calls = Callable[[Target, bytes, Message, Sequence[int]], Executed]
 """Executes and then releases memories: (target, burst, message, identifiers to be released)."""
 
 
-@contextmanager
-def bursting(target: Target, model: bytes) -> Iterator[tuple[Answer, bytes]]:
+def bursting(target: Target, model: bytes) -> AbstractContextManager[tuple[Answer, bytes]]:
     """How configureExecutionBurst ended, and the burst, which is dropped at the end."""
     request = prepared_model_pb2.PreparedModelRequest(session=target.session, prepared_model=model)
     answer, made = called(target.prepared_model.ConfigureExecutionBurst, request)
-    burst = made.burst if made else b""
-    if made and not burst:
-        answer = Answer(ErrorStatus.GENERAL_FAILURE, "the harness: NONE, but no burst")
-    try:
-        yield answer, burst
-    finally:
-        if burst:
-            target.release(burst)
+    return held(target, answer, made.burst if made else b"")
 
 
 def plain_message(
@@ -42,9 +34,7 @@ def plain_message(
         burst=burst,
         request=request,
         memory_identifier_tokens=identifiers,
-        measure_timing=run.measure,
-        deadline_ns=run.deadline_ns,
-        loop_timeout_duration_ns=run.loop_timeout_ns,
+        **run.plain_fields(),
     )
 
 
@@ -57,8 +47,7 @@ def config_message(
         burst=burst,
         request=request,
         memory_identifier_tokens=identifiers,
-        config=run.config,
-        deadline_ns=run.deadline_ns,
+        **run.config_fields(),
     )
 
 
@@ -131,7 +120,8 @@ def outcome(target: Target, response: burst_pb2.BurstStreamResponse) -> Executed
 
 
 def _told(error: error_pb2.ErrorDetail) -> Answer:
-    return Answer(error.status or ErrorStatus.GENERAL_FAILURE, error.reason, error.rule, error.kind, error.limit)
+    answer = answer_from(error)
+    return answer if answer.status else replace(answer, status=ErrorStatus.GENERAL_FAILURE)
 
 
 def _releases(answers: Sequence[Answer], identifiers: Sequence[int]) -> tuple[Step, ...]:

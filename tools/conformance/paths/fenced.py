@@ -22,47 +22,45 @@ class Launched:
     fence: bytes = b""
 
 
-def launch(
-    target: Target,
-    model: bytes,
-    request: types_pb2.Request,
-    run: Run,
-    wait_for: Sequence[bytes] = (),
-    duration_ns: int | None = None,
-) -> Launched:
-    """IPreparedModel.executeFenced."""
-    message = prepared_model_pb2.ExecuteFencedRequest(
-        session=target.session,
-        prepared_model=model,
-        request=request,
-        wait_for=wait_for,
-        measure_timing=run.measure,
-        deadline_ns=run.deadline_ns,
-        loop_timeout_duration_ns=run.loop_timeout_ns,
-        duration_ns=duration_ns,
-    )
-    return launched(*called(target.prepared_model.ExecuteFenced, message))
+@dataclass(frozen=True)
+class Launch:
+    """A call of IPreparedModel that launches a fenced execution.
+
+    Attributes:
+        method: of the stub.
+        message: makes its request.
+        fields: what of it the settings of a run become.
+    """
+
+    method: str
+    message: Callable[..., Any]
+    fields: Callable[[Run], dict[str, Any]]
+
+    def __call__(
+        self,
+        target: Target,
+        model: bytes,
+        request: types_pb2.Request,
+        run: Run,
+        wait_for: Sequence[bytes] = (),
+        duration_ns: int | None = None,
+    ) -> Launched:
+        """Launches."""
+        message = self.message(
+            session=target.session,
+            prepared_model=model,
+            request=request,
+            wait_for=wait_for,
+            duration_ns=duration_ns,
+            **self.fields(run),
+        )
+        return launched(*called(getattr(target.prepared_model, self.method), message))
 
 
-def launch_with_config(
-    target: Target,
-    model: bytes,
-    request: types_pb2.Request,
-    run: Run,
-    wait_for: Sequence[bytes] = (),
-    duration_ns: int | None = None,
-) -> Launched:
-    """IPreparedModel.executeFencedWithConfig."""
-    message = prepared_model_pb2.ExecuteFencedWithConfigRequest(
-        session=target.session,
-        prepared_model=model,
-        request=request,
-        wait_for=wait_for,
-        config=run.config,
-        deadline_ns=run.deadline_ns,
-        duration_ns=duration_ns,
-    )
-    return launched(*called(target.prepared_model.ExecuteFencedWithConfig, message))
+launch = Launch("ExecuteFenced", prepared_model_pb2.ExecuteFencedRequest, Run.plain_fields)
+launch_with_config = Launch(
+    "ExecuteFencedWithConfig", prepared_model_pb2.ExecuteFencedWithConfigRequest, Run.config_fields
+)
 
 
 def launched(answer: Answer, result: prepared_model_pb2.FencedExecutionResult | None) -> Launched:
@@ -98,9 +96,6 @@ def finish(target: Target, fence: bytes, made: Staged) -> Executed:
     timing = (told.timing_launched.time_on_device_ns, told.timing_launched.time_in_driver_ns)
     outputs = () if told.status else made.outputs()
     return Executed(status, timing=timing, outputs=outputs, steps=steps, launched=True)
-
-
-Launch = Callable[..., Launched]
 
 
 def _fenced(start: Launch) -> Any:

@@ -1,34 +1,24 @@
 """The paths SYNC-R and FENCED-R: a reusable execution is run twice."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
-from nnhal.types import ErrorStatus
 from nnhal.v1 import execution_pb2, prepared_model_pb2, types_pb2
 from tools.conformance.paths.fenced import Launched, finish, launched
-from tools.conformance.paths.path import after, path, step
+from tools.conformance.paths.path import after, held, path, run_twice, step
 from tools.conformance.paths.staged import Staged, staged
 from tools.conformance.target import Answer, Executed, Run, Target, called
 
 
-@contextmanager
 def reusing(
     target: Target, model: bytes, request: types_pb2.Request, config: types_pb2.ExecutionConfig
-) -> Iterator[tuple[Answer, bytes]]:
+) -> AbstractContextManager[tuple[Answer, bytes]]:
     """How createReusableExecution ended, and the execution, which is dropped at the end."""
     message = prepared_model_pb2.CreateReusableExecutionRequest(
         session=target.session, prepared_model=model, request=request, config=config
     )
     answer, made = called(target.prepared_model.CreateReusableExecution, message)
-    execution = made.execution if made else b""
-    if made and not execution:
-        answer = Answer(ErrorStatus.GENERAL_FAILURE, "the harness: NONE, but no execution")
-    try:
-        yield answer, execution
-    finally:
-        if execution:
-            target.release(execution)
+    return held(target, answer, made.execution if made else b"")
 
 
 def run_once(target: Target, execution: bytes, deadline_ns: int | None = None) -> Executed:
@@ -68,11 +58,7 @@ def _twice(
         steps = [step("GEN-03", "createReusableExecution", answer)]
         if answer.status:
             return Executed(answer, steps=steps)
-        first = after(steps, once(execution))
-        if first.answer.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):
-            return first
-        between()
-        return replace(once(execution), before=first)
+        return after(steps, run_twice(lambda: once(execution), between))
 
 
 @path("SYNC-R", "GEN-04")

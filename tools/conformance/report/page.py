@@ -18,6 +18,7 @@ from tools.conformance.ids import CHECKS
 from tools.conformance.report.counts import Counts, Groups, by_check, by_operation, by_suite, operations_of
 from tools.conformance.report.script import SCRIPT
 from tools.conformance.report.style import STYLE
+from tools.page_head import HEAD
 
 if TYPE_CHECKING:
     from tools.conformance.run import Where
@@ -25,14 +26,9 @@ if TYPE_CHECKING:
 _URGENCY = (Status.FAILED, Status.UNSUPPORTED, Status.SKIPPED, Status.PASSED)
 """The order in which results are listed."""
 
-_PAGE = Template("""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>$title</title>
-<style>$style</style>
+_PAGE = Template(
+    HEAD
+    + """<style>$style</style>
 </head>
 <body>
 <header>
@@ -61,7 +57,8 @@ $selects
 <script>$script</script>
 </body>
 </html>
-""")
+"""
+)
 
 
 def write_html(path: Path, where: "Where", results: Sequence[Result]) -> None:

@@ -4,6 +4,7 @@ import fnmatch
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from tools.conformance.data_connection import is_here
 from tools.conformance.run import Where
 from tools.conformance.selftest.fault import FAULTS, Fault, load
 from tools.conformance.selftest.restartable import RestartableService
@@ -21,7 +22,8 @@ def main(target: str = "", device: str = "", patterns: Sequence[str] = (), resta
         target: address of the real device's server; "" for an embedded one.
         device: its name; "" for the first.
         patterns: on names of faults; none for all. The clean proxy is always tried.
-        restart_command: for the shell, restarts the target. Without one the faults that need it are left out.
+        restart_command: for the shell, restarts the target. Without one the faults that need it are left out;
+            so are those of the data socket where the target is on another machine.
 
     Returns:
         exit status: 0 only when every fault was caught and the clean proxy tripped nothing.
@@ -36,7 +38,8 @@ def main(target: str = "", device: str = "", patterns: Sequence[str] = (), resta
             stack.callback(service.close)
             target, restart_command = service.target, service.restart_command
         where = Where(target, device, restart_command)
-        chosen = [fault for fault in chosen if restart_command or not fault.restarts]
+        here = _has_data_socket(where)
+        chosen = [fault for fault in chosen if (restart_command or not fault.restarts) and (here or not fault.local)]
         print(_ROW.format("FAULT", "MUST FAIL", "CAUGHT", "S"))
         tripped = _show_clean(clean_trial(where, chosen))
         missed = sum(_show(fault, trial(where, fault)) for fault in chosen)
@@ -55,6 +58,11 @@ def selected(patterns: Sequence[str] = ()) -> list[Fault]:
     if not chosen:
         raise ValueError(f"no fault is called {' or '.join(patterns)}; there are {', '.join(FAULTS)}")
     return chosen
+
+
+def _has_data_socket(where: Where) -> bool:
+    with where.open() as target:
+        return is_here(target)
 
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:

@@ -4,15 +4,17 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import device_pb2, error_pb2, types_pb2
+from nnhal.v1 import device_pb2, error_pb2, session_pb2, types_pb2
 from tools.conformance.ids import CHECKS, known
 from tools.conformance.selftest import faults
 from tools.conformance.selftest.proxy import Call, Hook, Refusal, detail_of
+from tools.conformance.selftest.relay import DataHook, Relay
 
 SUPPORTED = "Device.GetSupportedOperations"
 PREPARE = "Device.PrepareModel*"
@@ -36,7 +38,9 @@ class Fault:
         text: what the device does wrong.
         hooks: see Proxy.
         select: what else to run of the suites of its ids: built-in vectors, and further checks by patterns.
+        paths: codes of the paths that vectors are executed on; () for the default.
         restarts: it shows only where the service can be restarted.
+        local: it shows only where the service's data socket is on this machine.
     """
 
     name: str
@@ -44,7 +48,9 @@ class Fault:
     text: str
     hooks: dict[str, Hook]
     select: tuple[str, ...]
+    paths: tuple[str, ...] = ()
     restarts: bool = False
+    local: bool = False
 
     @property
     def suites(self) -> tuple[str, ...]:
@@ -67,12 +73,43 @@ def fault(
     """
 
     def register(hook: Hook) -> Hook:
-        name = hook.__name__.replace("_", "-")
-        text = " ".join((hook.__doc__ or "").split("\n\n")[0].split())
-        FAULTS[name] = Fault(name, tuple(map(known, checks)), text, dict.fromkeys(on, hook), select, restarts)
+        _register(hook, checks, dict.fromkeys(on, hook), select=select, restarts=restarts)
         return hook
 
     return register
+
+
+def data_fault(
+    *checks: str, paths: tuple[str, ...] = (), select: tuple[str, ...] = VECTORS
+) -> Callable[[DataHook], DataHook]:
+    """Registers a fault of the data socket, as `fault` does: sessions are told the name of a relay that has it.
+
+    Args:
+        checks: the ids that must catch it.
+        paths, select: see Fault.
+    """
+
+    def register(hook: DataHook) -> DataHook:
+        _register(hook, checks, {"Session.Open": partial(_relayed, hook)}, select=select, paths=paths, local=True)
+        return hook
+
+    return register
+
+
+def _register(made: Any, checks: tuple[str, ...], hooks: dict[str, Hook], **more: Any) -> None:
+    name = made.__name__.replace("_", "-")
+    text = " ".join((made.__doc__ or "").split("\n\n")[0].split())
+    FAULTS[name] = Fault(name, tuple(map(known, checks)), text, hooks, **more)
+
+
+def _relayed(hook: DataHook, call: Call, request: Any) -> Iterator[session_pb2.SessionEvent]:
+    """The events of a session, whose data socket has a relay before it as long as they come."""
+    events = call.forward(request)
+    first = next(events)
+    with Relay(first.opened, hook) as relay:
+        first.opened.data_socket = relay.name
+        yield first
+        yield from events
 
 
 def load() -> None:

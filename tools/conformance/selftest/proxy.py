@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -18,30 +17,8 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from nnhal.failures import DETAILS_KEY
-from nnhal.v1 import (
-    buffer_pb2,
-    burst_pb2,
-    cache_pb2,
-    device_pb2,
-    error_pb2,
-    execution_pb2,
-    fence_pb2,
-    memory_pb2,
-    prepared_model_pb2,
-    session_pb2,
-)
-
-MODULES: tuple[ModuleType, ...] = (
-    buffer_pb2,
-    burst_pb2,
-    cache_pb2,
-    device_pb2,
-    execution_pb2,
-    fence_pb2,
-    memory_pb2,
-    prepared_model_pb2,
-    session_pb2,
-)
+from nnhal.v1 import error_pb2
+from tools.conformance.target import SERVICES
 
 THREADS = 256
 """Calls at once: each holds a thread until it has ended, also the stream of a session."""
@@ -204,7 +181,7 @@ class Proxy:
 
 def services() -> Iterable[ServiceDescriptor]:
     """The services of the contract."""
-    return [service for module in MODULES for service in module.DESCRIPTOR.services_by_name.values()]
+    return [descriptor for descriptor, _ in SERVICES.values()]
 
 
 def _kind(streaming: bool) -> str:

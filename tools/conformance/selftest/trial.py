@@ -32,6 +32,7 @@ class Verdict:
 
 def trial(where: Where, fault: Fault) -> Verdict:
     """Runs the checks that must catch a fault, through a proxy that has it."""
+    where = replace(where, paths=fault.paths)
     return _verdict(where, fault.hooks, fault.suites, (*fault.checks, *fault.select), must_fail=fault.checks)
 
 

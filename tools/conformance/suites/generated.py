@@ -37,7 +37,7 @@ def generated(target: Target, case: Case) -> Iterator[Result]:
         return
     trial = Trial(target, case)
     try:
-        for code, path in chosen(target.paths).items():
+        for code, path in chosen(target.paths, built_in=case.is_built_in).items():
             if path.buffers and case.expect_failure:
                 continue
             result = result_of(case, SUITE, code)

@@ -6,7 +6,7 @@ from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from tools.conformance.check import CheckFailed, Judge, Result, judged
 from tools.conformance.gate import prepared_model
-from tools.conformance.paths import CALLS, judge_steps
+from tools.conformance.paths import CALLS, chosen, judge_steps
 from tools.conformance.registry import per_vector, result_of
 from tools.conformance.request import requesting
 from tools.conformance.subject import Subject
@@ -26,8 +26,11 @@ REFUSALS = {
     "BURST-C": "VALREQ-09",
     "BURST-STREAM": "VALREQ-05",
     "BURST-C-STREAM": "VALREQ-09",
+    "SYNC-LOCAL": "VALREQ-03",
+    "BURST-LOCAL": "VALREQ-05",
 }
-"""The id of each path. Reusable: createReusableExecution refuses, or else both ways to run it do."""
+"""The id of each path. Reusable: createReusableExecution refuses, or else both ways to run it do. Those over the data
+socket run where they are chosen."""
 
 _MUST_HOLD = "GEN-05"
 """The step that must hold all the same: making a burst."""
@@ -49,7 +52,10 @@ def request(target: Target, case: Case) -> Iterator[Result]:
         return
     subject = Subject(target, case)
     try:
+        local = chosen(target.paths, built_in=case.is_built_in)
         for path, check in REFUSALS.items():
+            if CALLS[path].local and path not in local:
+                continue
             result = result_of(case, SUITE, path)
             yield judged(result, check, lambda judge, path=path: _lacking(subject, path, judge))  # type: ignore[misc]
     finally:

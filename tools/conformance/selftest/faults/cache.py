@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import wraps
 from typing import Any
 
 import grpc
@@ -9,7 +10,7 @@ import grpc
 from nnhal.types import ErrorStatus
 from nnhal.v1 import cache_pb2, device_pb2, session_pb2, types_pb2
 from tools.conformance.selftest.fault import TOGETHER_S, fault, invalid_argument, preparation
-from tools.conformance.selftest.proxy import Call, Refusal
+from tools.conformance.selftest.proxy import Call, Hook, Refusal
 
 PREPARE = ("Device.PrepareModel", "Device.PrepareModelWithConfig")
 FROM_CACHE = "Device.PrepareModelFromCache"
@@ -35,6 +36,16 @@ def kept_saves(call: Call, request: Any) -> Iterator[Any]:
     if cache_of(request).token:
         call.kept[cache_of(request).token] = call.kept[SAVED] = request
     return iter(call.forward(request))
+
+
+def of_retrievals(hook: Hook) -> Hook:
+    """A hook of retrievals alone; preparations pass, and those that save are kept for it."""
+
+    @wraps(hook)
+    def either(call: Call, request: Any) -> Any:
+        return hook(call, request) if call.method == FROM_CACHE else kept_saves(call, request)
+
+    return either
 
 
 def again(call: Call, request: Any, **changes: Any) -> Iterator[Any]:
@@ -193,11 +204,9 @@ def files_in_use_refused(call: Call, request: Any) -> Any:
 
 
 @fault("CACHESEC-01", "CACHESEC-02", "CACHE-31", "EXTRA-21", on=BOTH, select=())
+@of_retrievals
 def tampered_model_cache_accepted(call: Call, request: Any) -> Iterator[Any]:
     """A model cache is believed whatever is in it, if the token is known."""
-    if call.method != FROM_CACHE:
-        yield from kept_saves(call, request)
-        return
     events = notifies(call, request)
     saved = call.kept.get(request.cache.token)
     yield from again(call, saved) if saved is not None and is_miss(events) else events
@@ -215,11 +224,9 @@ def another_models_cache_executed(call: Call, request: Any) -> Iterator[Any]:
 
 
 @fault("CACHESEC-05", "NNHAL-29", on=BOTH, select=())
+@of_retrievals
 def token_compared_by_its_length(call: Call, request: Any) -> Iterator[Any]:
     """Any token of the right length will do."""
-    if call.method != FROM_CACHE:
-        yield from kept_saves(call, request)
-        return
     saved = call.kept.get(SAVED)
     if saved is not None and len(request.cache.token) == len(cache_of(saved).token):
         request.cache.token = cache_of(saved).token
@@ -227,11 +234,9 @@ def token_compared_by_its_length(call: Call, request: Any) -> Iterator[Any]:
 
 
 @fault("CACHE-12", "CACHE-15", on=BOTH, select=("CACHE-13*",))
+@of_retrievals
 def section_handed_to_the_wrong_backend(call: Call, request: Any) -> Iterator[Any]:
     """Weights of a model from the cache are read by a backend that keeps them in another order than who wrote them."""
-    if call.method != FROM_CACHE:
-        yield from kept_saves(call, request)
-        return
     events = notifies(call, request)
     saved = call.kept.get(request.cache.token)
     if saved is None or is_miss(events):
@@ -246,11 +251,9 @@ def section_handed_to_the_wrong_backend(call: Call, request: Any) -> Iterator[An
 
 
 @fault("NNHAL-31", on=BOTH, select=())
+@of_retrievals
 def priority_of_a_cached_model_forgotten(call: Call, request: Any) -> Iterator[Any]:
     """A model from the cache has the lowest priority, whatever it was saved with."""
-    if call.method != FROM_CACHE:
-        yield from kept_saves(call, request)
-        return
     events = notifies(call, request)
     forget(call, events, request)
     yield from again(call, call.kept[request.cache.token], priority=0)

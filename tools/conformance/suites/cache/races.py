@@ -14,6 +14,7 @@ from nnhal.types import ErrorStatus
 from tools.conformance.caching.models import chain
 from tools.conformance.caching.trial import TOKEN, Retrieved, Trial, counted_against, in_files, on_models, prepare_into
 from tools.conformance.check import NotServiceSpecific
+from tools.conformance.samples import taken
 from tools.conformance.vectors import Case
 
 ROUNDS = 100
@@ -30,7 +31,7 @@ def _add(kind: str) -> Case:
 def _saved_mul(trial: Trial) -> dict[str, bytes]:
     """Saves MUL beside; gives what its model files hold, by the names of those of ADD."""
     trial.demand_caching()
-    case = chain("MUL", "quant8" if "quant8" in trial.case.name else "float32")
+    case = taken(trial.target, chain("MUL", "quant8" if "quant8" in trial.case.name else "float32"))
     names = [f"{name}_mul" for name in trial.model_files]
     with trial.folder.opened(names, trial.data_files) as files:
         prepared = prepare_into(trial.target, case.model(), in_files(TOKEN, files))

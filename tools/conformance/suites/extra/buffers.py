@@ -11,7 +11,7 @@ from tools.conformance.builtin.writer import Graph
 from tools.conformance.builtin.writer import case as written
 from tools.conformance.check import CheckFailed, Judge, Skipped
 from tools.conformance.gate import prepared_model
-from tools.conformance.paths import CALLS
+from tools.conformance.paths import CALLS, calls
 from tools.conformance.paths.buffers import DeviceBuffer, allocate, copy_from, copy_to, is_allocated, place, role
 from tools.conformance.paths.fenced import finish
 from tools.conformance.registry import check
@@ -89,7 +89,7 @@ def after_a_failed_execution(target: Target, judge: Judge) -> None:
         prepared(target, ENDLESS) as model,
         buffer_of(target, judge, "EXTRA-09", [model], (), [role(0, 0)]) as buffer,
     ):
-        for path, execute in CALLS.items():
+        for path, execute in calls(target).items():
             _fill(target, judge, "EXTRA-09", buffer, array, ())
             request = request_of(ENDLESS)
             with_buffer(request, request.outputs[0], buffer.token)
@@ -109,7 +109,7 @@ def tokens(target: Target, judge: Judge) -> None:
         assert array is not None
         _fill(target, judge, "EXTRA-10", many[0], array, ())
         target.release(many[0].handle)
-        for path, execute in CALLS.items():
+        for path, execute in calls(target).items():
             request = request_of(ADD)
             with_buffer(request, request.inputs[0], many[0].token)
             answer = execute(target, model, request, PLAIN).answer

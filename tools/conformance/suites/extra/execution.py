@@ -6,7 +6,7 @@ import numpy as np
 
 from nnhal.types import ErrorStatus
 from tools.conformance.check import Judge
-from tools.conformance.paths import CALLS
+from tools.conformance.paths import calls
 from tools.conformance.registry import check
 from tools.conformance.samples import expect_right, prepared, request_of
 from tools.conformance.target import Executed, Run, Target
@@ -19,7 +19,7 @@ THREADS = 8
 def times_of_executions(target: Target, judge: Judge) -> None:
     """Deadline and loop timeout of -2, by every call."""
     with prepared(target, "add_float") as model:
-        for path, execute in CALLS.items():
+        for path, execute in calls(target).items():
             for name, run in (("deadline", Run(deadline_ns=-2)), ("loop timeout", Run(loop_timeout_ns=-2))):
                 answer = execute(target, model, request_of("add_float"), run).answer
                 refused = answer.status == ErrorStatus.INVALID_ARGUMENT
@@ -29,7 +29,7 @@ def times_of_executions(target: Target, judge: Judge) -> None:
 @check("EXTRA-03", "of 0")
 def loop_timeout_of_0(target: Target, judge: Judge) -> None:
     """Legal: loops are ended, or finish; models without loops do not mind."""
-    for path, execute in CALLS.items():
+    for path, execute in calls(target).items():
         with prepared(target, "while_without_end") as model:
             answer = execute(target, model, request_of("while_without_end"), Run(loop_timeout_ns=0)).answer
             expected = "MISSED_DEADLINE_*"
@@ -47,7 +47,7 @@ def loop_timeout_of_0(target: Target, judge: Judge) -> None:
 def loop_timeout_of_15_s(target: Target, judge: Judge) -> None:
     """15 s is the most that the contract allows."""
     with prepared(target, "while_5_turns") as model:
-        for path, execute in CALLS.items():
+        for path, execute in calls(target).items():
             executed = execute(target, model, request_of("while_5_turns"), Run(loop_timeout_ns=MAXIMUM_NS))
             expect_right(judge, "EXTRA-03", "while_5_turns", executed, f"{path}, 15 s")
             answer = execute(target, model, request_of("while_5_turns"), Run(loop_timeout_ns=MAXIMUM_NS + 1)).answer

@@ -21,7 +21,7 @@ from tools.conformance.paths.fenced import (
 from tools.conformance.paths.reusable import launch_once, reusing
 from tools.conformance.paths.staged import Staged, staged
 from tools.conformance.registry import check
-from tools.conformance.samples import expect_right, named, prepared, request_of
+from tools.conformance.samples import expect_right, named, prepared, request_of, taken
 from tools.conformance.target import PLAIN, WATCHDOG_S, Answer, Run, Target, called
 
 ADD, ENDLESS = "add_float", "while_without_end"
@@ -246,7 +246,7 @@ def end_of_a_client(target: Target, judge: Judge) -> None:
 
 def _held_by(target: Target, judge: Judge) -> bytes:
     """The fence of an execution that waits for ever. Its session ends, so nothing is dropped here."""
-    model = target.prepare(named(ADD).model()).model
+    model = target.prepare(taken(target, named(ADD)).model()).model
     begun = launch(target, model, Staged(target, request_of(ADD)).request, PLAIN, [own_fence(target)])
     judge.expect("EXTRA-23", begun.answer.status == ErrorStatus.NONE, "executeFenced", "NONE", begun.answer)
     return begun.fence

@@ -6,10 +6,10 @@ import time
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from tools.conformance.check import Judge
-from tools.conformance.paths import CALLS
+from tools.conformance.paths import calls
 from tools.conformance.registry import check
 from tools.conformance.request import build, too_small
-from tools.conformance.samples import expect_right, named, prepared, request_of
+from tools.conformance.samples import expect_right, named, prepared, request_of, taken
 from tools.conformance.target import Run, Target, mapped
 
 SENTINEL = 0xA5
@@ -59,7 +59,7 @@ def _expect_only_regions(target: Target, judge: Judge, placed: _Placed, request:
 def only_regions_are_written(target: Target, judge: Judge) -> None:
     """Outputs fill their regions; inputs, padding and guards stay."""
     for name in VECTORS:
-        for path, execute in CALLS.items():
+        for path, execute in calls(target).items():
             with prepared(target, name) as model:
                 placed = _Placed(target, name)
                 answer = execute(target, model, placed.request, Run()).answer
@@ -95,7 +95,7 @@ def padding_is_not_used(target: Target, judge: Judge) -> None:
 @check("EXTRA-19", "pools of a model")
 def pools_of_a_model(target: Target, judge: Judge) -> None:
     """A prepared model holds its constants itself."""
-    model = named("network").model()
+    model = taken(target, named("network")).model()
     handle = target.filled(model.pools[0].inline)
     model.pools[0].CopyFrom(mapped(handle))
     outcome = target.prepare(model)

@@ -6,9 +6,9 @@ from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from tools.conformance.check import Judge, NotServiceSpecific, Unsupported
 from tools.conformance.gate import prepared_model
-from tools.conformance.paths import CALLS
+from tools.conformance.paths import calls
 from tools.conformance.registry import check
-from tools.conformance.samples import expect_right, named, prepared, request_of
+from tools.conformance.samples import expect_right, named, prepared, request_of, taken
 from tools.conformance.target import BOTH_PREPARATIONS, Prepared, Preparing, Run, Target
 
 UNKNOWN_EXTENSION = "org.example.nnhal.conformance"
@@ -125,7 +125,7 @@ def unknown_hints_are_ignored(target: Target, judge: Judge) -> None:
     """Preparing and executing go on as if they were not there."""
     config, hints = _preparing_config(), [(extension_code(1), b"fast"), (extension_code(2), b"")]
     _configure(config, hints, True)
-    outcome = target.prepare_with_config(named("add_float").model(), config)
+    outcome = target.prepare_with_config(taken(target, named("add_float")).model(), config)
     what = "prepareModelWithConfig with hints of an unknown extension"
     judge.expect("EXTRA-12", bool(outcome.model), what, "NONE", outcome.callback)
     execution = types_pb2.ExecutionConfig()
@@ -141,7 +141,7 @@ def hints_do_not_change_results(target: Target, judge: Judge) -> None:
     config = types_pb2.ExecutionConfig()
     _configure(config, [(extension_code(1), b"fast")], True)
     with prepared(target, "add_float") as model:
-        for path, execute in CALLS.items():
+        for path, execute in calls(target).items():
             executed = execute(target, model, request_of("add_float"), Run(hints=config))
             expect_right(judge, "EXTRA-12", "add_float", executed, f"{path} with a hint of an unknown extension")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from tools.conformance.check import Judge
-from tools.conformance.paths import CALLS
+from tools.conformance.paths import calls
 from tools.conformance.registry import check
 from tools.conformance.samples import named, prepared, request_of
 from tools.conformance.target import Run, Target, mapped
@@ -34,7 +34,7 @@ def invalid(what: str, name: str = ADD, id_: str = "EXTRA-15") -> Callable[[Edit
 
 def expect_refused(target: Target, judge: Judge, model: bytes, request: types_pb2.Request, id_: str, what: str) -> None:
     """Every path must answer INVALID_ARGUMENT."""
-    for path, execute in CALLS.items():
+    for path, execute in calls(target).items():
         answer = execute(target, model, request, Run()).answer
         judge.expect(id_, answer.status == ErrorStatus.INVALID_ARGUMENT, f"{path}, {what}", "INVALID_ARGUMENT", answer)
 

@@ -14,7 +14,7 @@ from tools.conformance.caching.models import mobilenet, ranking
 from tools.conformance.caching.trial import Trial, in_files, in_store, on_models, prepare_from, prepare_into
 from tools.conformance.check import Judge, NotServiceSpecific, Skipped
 from tools.conformance.registry import check
-from tools.conformance.samples import expect_right, named, prepared, request_of
+from tools.conformance.samples import expect_right, named, prepared, request_of, taken
 from tools.conformance.target import Answer, Prepared, Run, Target, called
 from tools.conformance.vectors import Case
 
@@ -87,7 +87,7 @@ def _state(judge: Judge, id_: str, outcome: Prepared, state: int, what: str) -> 
 
 
 def _expect_saved_and_hit(judge: Judge, target: Target, cache: types_pb2.CompilationCache, what: str) -> None:
-    saved = prepare_into(target, named(NAME).model(), cache)
+    saved = prepare_into(target, taken(target, named(NAME)).model(), cache)
     _state(judge, "NNHAL-28", saved, SAVED, f"prepareModel into {what}")
     target.release(saved.model)
     found = prepare_from(target, cache)
@@ -129,8 +129,9 @@ def several_backends_keep(trial: Trial) -> None:
 @check("NNHAL-33")
 def described_as_the_original(target: Target, judge: Judge) -> None:
     """The graph is not there; what notify says is all that a client knows."""
+    model = taken(target, mobilenet("quant8")).model()
     with stored(target) as cache:
-        outcomes = prepare_into(target, mobilenet("quant8").model(), cache), prepare_from(target, cache)
+        outcomes = prepare_into(target, model, cache), prepare_from(target, cache)
         target.release(*(outcome.model for outcome in outcomes if outcome.model))
     original, found = (outcome.callbacks[0] for outcome in outcomes)
     for part in ("placement", "inputs", "outputs"):
@@ -160,7 +161,7 @@ def no_entry(target: Target, judge: Judge) -> None:
     """A token that nobody saved with; and one that is there, of which Cache.Check says so."""
     _reason(judge, target, in_store(secrets.token_bytes(32)), "a token that nobody saved with")
     with stored(target) as cache:
-        target.release(prepare_into(target, named(NAME).model(), cache).model)
+        target.release(prepare_into(target, taken(target, named(NAME)).model(), cache).model)
         asked = Caches(target).check(cache)
         judge.expect("NNHAL-29", asked.state == HIT, "Cache.Check of what was saved", "HIT", asked)
 
@@ -224,12 +225,12 @@ def _expect_not_saved(judge: Judge, target: Target, cache: types_pb2.Compilation
 @check("NNHAL-30")
 def list_and_clear(target: Target, judge: Judge) -> None:
     """An entry is listed from when it is saved to when it is cleared; clearing it leaves others."""
-    caches = Caches(target)
+    caches, model = Caches(target), taken(target, named(NAME)).model()
     with stored(target) as cache, stored(target) as other:
         before = set(caches.tokens())
         judge.expect("NNHAL-30", cache.token not in before, "Cache.List before saving", "no entry", "one")
         for one in (cache, other):
-            target.release(prepare_into(target, named(NAME).model(), one).model)
+            target.release(prepare_into(target, model, one).model)
         listed = set(caches.tokens())
         judge.expect("NNHAL-30", {cache.token, other.token} <= listed, "Cache.List after saving", "entries", "none")
         removed = caches.clear(cache.token)
@@ -250,7 +251,7 @@ def priority_is_kept(target: Target, judge: Judge) -> None:
     Skipped where one of high priority that comes from no cache does not overtake them either.
     """
     with target.another() as session, stored(session) as cache:
-        saved = prepare_into(session, named("add_float").model(), cache, HIGH)
+        saved = prepare_into(session, taken(session, named("add_float")).model(), cache, HIGH)
         found = prepare_from(session, cache)
         judge.expect("NNHAL-31", bool(found.model), "prepareModelFromCache", "NONE", found.callback)
         crowd = _prepared_low(session, named("while_without_end"))

@@ -8,7 +8,7 @@ from tools.conformance.caching.files import CacheFolder
 from tools.conformance.caching.trial import files_needed, in_files, in_store, prepare_from, prepare_into
 from tools.conformance.check import CheckFailed, Judge, Skipped
 from tools.conformance.registry import check
-from tools.conformance.samples import expect_right, named, request_of
+from tools.conformance.samples import expect_right, named, request_of, taken
 from tools.conformance.target import WATCHDOG_S, Target
 
 NAME = "network"
@@ -53,7 +53,7 @@ def _demand_restart(target: Target) -> None:
 
 
 def _expect_saved(judge: Judge, target: Target, cache: types_pb2.CompilationCache) -> None:
-    saved = prepare_into(target, named(NAME).model(), cache)
+    saved = prepare_into(target, taken(target, named(NAME)).model(), cache)
     is_saved = bool(saved.model) and saved.callbacks[0].cache.state == device_pb2.CACHE_STATE_SAVED
     judge.expect("NNHAL-26", is_saved, "prepareModel with a cache", "SAVED", saved.callbacks)
 

@@ -10,7 +10,7 @@ from nnhal.v1 import device_pb2, types_pb2
 from tools.conformance.builtin.writer import Graph, case
 from tools.conformance.check import Judge
 from tools.conformance.registry import check
-from tools.conformance.samples import expect_right, named, request_of
+from tools.conformance.samples import expect_right, named, request_of, taken
 from tools.conformance.suites.extra.preparation import invalid_model, with_unknown_operation
 from tools.conformance.target import WATCHDOG_S, Prepared, Preparing, Target
 
@@ -59,14 +59,14 @@ def long_model() -> types_pb2.Model:
 @check("NNHAL-08")
 def cancelled_preparations(target: Target, judge: Judge) -> None:
     """Some are cancelled as soon as they are launched; those beside them do not suffer."""
-    model = long_model()
+    model, beside = long_model(), taken(target, named("network"))
 
     def cancel(_: int) -> int:
         request = device_pb2.PrepareModelRequest(session=target.session, device=target.name, model=model)
         return _notified_after_cancelling(target, request)
 
     def keep(_: int) -> Prepared:
-        return target.prepare(named("network").model())
+        return target.prepare(beside.model())
 
     with ThreadPoolExecutor(CANCELLED + BESIDE) as threads:
         cancelled = threads.map(cancel, range(CANCELLED))

@@ -1,7 +1,7 @@
 """Work that is late is not done (NNHAL-01, -02)."""
 
 from tools.conformance.check import Judge
-from tools.conformance.paths import CALLS
+from tools.conformance.paths import calls
 from tools.conformance.registry import check
 from tools.conformance.samples import named, prepared, request_of
 from tools.conformance.target import Preparing, Run, Target, mapped
@@ -24,7 +24,7 @@ def late_preparation_is_not_done(target: Target, judge: Judge) -> None:
 def late_execution_is_not_done(target: Target, judge: Judge) -> None:
     """Nothing is written."""
     with prepared(target, "add_float") as model:
-        for path, execute in CALLS.items():
+        for path, execute in calls(target).items():
             request = request_of("add_float")
             before = SENTINEL * request.pools[1].returned.size
             handle = target.filled(before)
