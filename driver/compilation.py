@@ -10,16 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from driver.backends.api import Backend, CompileOptions
-from driver.control_flow import If, While
-from driver.graph import Graph, OperationView, callees_first, read_outside, subgraph_view
+from driver.control_flow import control_flow_node
+from driver.graph import Graph, callees_first, read_outside, subgraph_view
 from driver.optimization import OperationsFailedError, compiled_by
 from driver.placement import Placer, explain_refusal, unplaced
 from driver.plan import Node, Plan, Step
 from nnhal.errors import HalError, general_failure
-from nnhal.types import ErrorStatus, OperationType, Partition, Placement
-
-Plans = Mapping[int, Plan]
-"""Plans of subgraphs, by their number."""
+from nnhal.types import ErrorStatus, Partition, Placement
 
 _TOO_LATE = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
 _NO_MEMORY = (ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
@@ -148,22 +145,5 @@ def _plan(graphs: Sequence[Graph], placement: Placement, steps: Mapping[Partitio
     return plans[0]
 
 
-def _control_flow(graph: Graph, partition: Partition, plans: Plans) -> Node:
-    view = graph.operations[partition.operations[0]]
-    return _CONTROL_FLOW[view.type](view, plans)
-
-
-def _if(view: OperationView, plans: Plans) -> Node:
-    then, otherwise = (plans[i] for i in view.callees)
-    return If(view, then, otherwise)
-
-
-def _while(view: OperationView, plans: Plans) -> Node:
-    condition, body = (plans[i] for i in view.callees)
-    return While(view, condition, body)
-
-
-_CONTROL_FLOW: dict[int, Callable[[OperationView, Plans], Node]] = {
-    OperationType.IF: _if,
-    OperationType.WHILE: _while,
-}
+def _control_flow(graph: Graph, partition: Partition, plans: Mapping[int, Plan]) -> Node:
+    return control_flow_node(graph.operations[partition.operations[0]], plans)

@@ -1,15 +1,15 @@
 """IF and WHILE: nodes of a plan, run by the driver itself so that no backend needs them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from driver.deadline import now_ns
 from driver.graph import OperationView
 from driver.placement import DRIVER
-from driver.plan import Frame, Plan, Progress
+from driver.plan import Frame, Node, Plan, Progress
 from nnhal.errors import general_failure, missed_deadline
-from nnhal.types import AnyArray, is_tensor
+from nnhal.types import AnyArray, OperationType, is_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +67,14 @@ class While:
             updated = self.body.call(values, progress)
             values[: len(updated)] = updated
         _deliver(self.view, frame, values[: len(self.view.operation.outputs)])
+
+
+_NODES: Mapping[int, Callable[..., Node]] = {OperationType.IF: If, OperationType.WHILE: While}
+
+
+def control_flow_node(view: OperationView, plans: Mapping[int, Plan]) -> Node:
+    """The node of an IF or WHILE. `plans`: of the subgraphs that it runs, by their number."""
+    return _NODES[view.type](view, *(plans[callee] for callee in view.callees))
 
 
 def _deliver(view: OperationView, frame: Frame, arrays: Sequence[AnyArray | None]) -> None:

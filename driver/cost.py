@@ -12,11 +12,12 @@ CpuRef with CpuAcc on a machine with 2 cores (x86-64, LiteRT 2.3.0, one thread e
   where it is, because a boundary too many costs less than an operation on the wrong side.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from driver.graph import Graph, OperationView, SubgraphView, subgraph_view
-from nnhal.types import OperandLifeTime, OperationType, is_tensor
+from driver.operations.work import MULTIPLY_ADDS
+from nnhal.types import OperandLifeTime, is_tensor
 
 PER_OPERATION = 32_000
 """What an operation costs a plain backend, its elements and multiply-adds aside."""
@@ -24,8 +25,6 @@ PER_PARTITION = 100_000
 """What a partition costs, the elements that cross its boundary aside."""
 PER_CROSSING = 0.4
 """What an element that crosses a boundary costs."""
-
-Shape = Sequence[int]
 
 
 def does_not_pay(graph: Graph, operations: Sequence[int]) -> str:
@@ -52,9 +51,8 @@ def work(view: OperationView) -> int | None:
     present = [o.dimensions for o in operands if is_tensor(o.type) and o.lifetime != OperandLifeTime.NO_VALUE]
     if not all(shape and 0 not in shape for shape in present):
         return None
-    if view.type in _MULTIPLY_ADDS:
-        names, count = _MULTIPLY_ADDS[view.type]
-        return count(*(view.operand(name).dimensions for name in names))
+    if (counted := MULTIPLY_ADDS.get(view.type)) is not None:
+        return counted.count(*(view.operand(name).dimensions for name in counted.of))
     return sum(map(prod, present))
 
 
@@ -62,34 +60,3 @@ def _boundary(view: SubgraphView) -> int:
     """What a partition costs, its operations aside. Every shape is known."""
     crossing = sum(prod(view.graph.operands[o].dimensions) for o in (*view.inputs, *view.outputs))
     return PER_PARTITION + int(PER_CROSSING * crossing)
-
-
-def _filters(output: Shape, weights: Shape) -> int:
-    """Each output is a sum over a filter; the first dimension of the weights tells filters apart."""
-    return prod(output) * prod(weights[1:])
-
-
-def _windows(output: Shape, weights: Shape) -> int:
-    """Each output is a sum over a window of one channel."""
-    return prod(output) * prod(weights[1:3])
-
-
-def _stamps(data: Shape, weights: Shape) -> int:
-    """Each input is added to a window of every output channel."""
-    return prod(data) * prod(weights[:3])
-
-
-def _matrices(output: Shape, x: Shape) -> int:
-    """Each output is a sum over what remains of x's matrix beside the rows of the output, transposed or not."""
-    return prod(output) * (prod(x[-2:]) // output[-2])
-
-
-_MULTIPLY_ADDS: Mapping[int, tuple[Sequence[str], Callable[..., int]]] = {
-    OperationType.CONV_2D: (("output", "filter"), _filters),
-    OperationType.GROUPED_CONV_2D: (("output", "filter"), _filters),
-    OperationType.FULLY_CONNECTED: (("output", "weights"), _filters),
-    OperationType.DEPTHWISE_CONV_2D: (("output", "filter"), _windows),
-    OperationType.TRANSPOSE_CONV_2D: (("input", "filter"), _stamps),
-    OperationType.BATCH_MATMUL: (("output", "x"), _matrices),
-}
-"""The arguments whose shapes tell the multiply-adds, and how."""

@@ -3,18 +3,8 @@
 import numpy as np
 
 from driver.operations.call import Call, Shape
-from driver.operations.shape import broadcast, fixed_quantization, limit_rank, same_quantization, shape_rule
-from nnhal.types import OperandType, OperationType
-
-_OUTPUT_QUANTIZATION = {
-    (OperationType.LOGISTIC, OperandType.TENSOR_QUANT8_ASYMM): (1 / 256, 0),
-    (OperationType.LOGISTIC, OperandType.TENSOR_QUANT8_ASYMM_SIGNED): (1 / 256, -128),
-    (OperationType.TANH, OperandType.TENSOR_QUANT8_ASYMM): (1 / 128, 128),
-    (OperationType.TANH, OperandType.TENSOR_QUANT8_ASYMM_SIGNED): (1 / 128, 0),
-    (OperationType.SOFTMAX, OperandType.TENSOR_QUANT8_ASYMM): (1 / 256, 0),
-    (OperationType.SOFTMAX, OperandType.TENSOR_QUANT8_ASYMM_SIGNED): (1 / 256, -128),
-}
-"""Scale and zero point that an operation gives its quantised output."""
+from driver.operations.shape import broadcast, fixed_output, limit_rank, same_quantization, shape_rule
+from nnhal.types import OperationType
 
 
 def swish_multiplier(call: Call) -> float:
@@ -29,13 +19,6 @@ def swish_multiplier(call: Call) -> float:
     return multiplier
 
 
-def _check_output(call: Call) -> None:
-    """Holds scale and zero point of a quantised output."""
-    key = (OperationType(call.view.type), OperandType(call.operand("output").type))
-    if key in _OUTPUT_QUANTIZATION:
-        fixed_quantization(call, "output", *_OUTPUT_QUANTIZATION[key])
-
-
 @shape_rule(OperationType.RELU, OperationType.RELU1, OperationType.RELU6)
 def relu(call: Call) -> list[Shape]:
     """As the input."""
@@ -48,7 +31,7 @@ def relu(call: Call) -> list[Shape]:
 def logistic(call: Call) -> list[Shape]:
     """As the input."""
     limit_rank(call, "input")
-    _check_output(call)
+    fixed_output(call)
     scale = call.operand("input").scale
     call.require(scale == 0 or scale > 2**-27, f"input has scale {scale:g}; it must be greater than 2^-27")
     return [call.shape("input")]
@@ -82,7 +65,7 @@ def softmax(call: Call) -> list[Shape]:
     limit_rank(call, "input")
     call.require(beta > 0, f"beta is {beta:g}; it must be > 0")
     call.axis(len(shape))
-    _check_output(call)
+    fixed_output(call)
     call.require(scale == 0 or beta * scale * 2**26 > 1, "beta * input scale is too small")
     return [shape]
 

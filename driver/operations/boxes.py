@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driver.operations.call import Call
+from driver.operations.quantization import dequantized
 from nnhal.types import OperandType
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -17,12 +18,11 @@ EIGHTH = 0.125
 
 
 def reals(call: Call, name: str) -> Floats:
-    """An argument as float32: widened, or (stored - zero point) * scale."""
+    """An argument as float32: widened, or dequantised."""
     operand, value = call.operand(name), call.array(name)
     if operand.scale == 0:
         return value.astype(np.float32, copy=False)
-    with np.errstate(over="ignore"):
-        return (value.astype(np.int32) - operand.zero_point).astype(np.float32) * np.float32(operand.scale)
+    return dequantized(value, operand)
 
 
 def check_coordinates(call: Call, *names: str) -> None:

@@ -1,10 +1,13 @@
 """Shapes of CONV_2D, DEPTHWISE_CONV_2D and GROUPED_CONV_2D."""
 
+from math import prod
+
 import numpy as np
 
 from driver.operations.call import Call, Shape
 from driver.operations.geometry import Window, in_layout, window
 from driver.operations.shape import shape_rule
+from driver.operations.work import multiply_adds
 from nnhal.types import ErrorStatus, OperationType
 
 
@@ -35,6 +38,18 @@ def check_bias(call: Call, weights: str, units: int) -> None:
         abs(product - scale) <= 1e-6 * min(product, scale),
         f"bias has scale {scale:g}; it must be input scale * {weights} scale = {product:g}",
     )
+
+
+@multiply_adds(OperationType.CONV_2D, OperationType.GROUPED_CONV_2D, of=("output", "filter"))
+def filters(output: Shape, weights: Shape) -> int:
+    """Each output is a sum over a filter; the first dimension of the weights tells filters apart."""
+    return prod(output) * prod(weights[1:])
+
+
+@multiply_adds(OperationType.DEPTHWISE_CONV_2D, of=("output", "filter"))
+def windows(output: Shape, weights: Shape) -> int:
+    """Each output is a sum over a window of one channel."""
+    return prod(output) * prod(weights[1:3])
 
 
 @shape_rule(OperationType.CONV_2D)

@@ -3,9 +3,18 @@
 from math import prod
 
 from driver.operations.call import Call, Shape
-from driver.operations.convolution import check_bias
+from driver.operations.convolution import check_bias, filters
 from driver.operations.shape import shape_rule
+from driver.operations.work import multiply_adds
 from nnhal.types import OperationType
+
+multiply_adds(OperationType.FULLY_CONNECTED, of=("output", "weights"))(filters)
+
+
+@multiply_adds(OperationType.BATCH_MATMUL, of=("output", "x"))
+def matrices(output: Shape, x: Shape) -> int:
+    """Each output is a sum over what remains of x's matrix beside the rows of the output, transposed or not."""
+    return prod(output) * (prod(x[-2:]) // output[-2])
 
 
 @shape_rule(OperationType.FULLY_CONNECTED)

@@ -1,10 +1,8 @@
 """Shapes of L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION and INSTANCE_NORMALIZATION."""
 
 from driver.operations.call import Call, Shape
-from driver.operations.shape import fixed_quantization, limit_rank, shape_rule
-from nnhal.types import OperandType, OperationType
-
-_L2_ZERO_POINTS = {OperandType.TENSOR_QUANT8_ASYMM: 128, OperandType.TENSOR_QUANT8_ASYMM_SIGNED: 0}
+from driver.operations.shape import fixed_output, limit_rank, shape_rule
+from nnhal.types import OperationType
 
 
 @shape_rule(OperationType.L2_NORMALIZATION, empty=False)
@@ -13,9 +11,7 @@ def l2_normalization(call: Call) -> list[Shape]:
     shape = call.shape("input")
     limit_rank(call, "input")
     call.axis(len(shape))
-    type_ = OperandType(call.operand("output").type)
-    if type_ in _L2_ZERO_POINTS:
-        fixed_quantization(call, "output", 1 / 128, _L2_ZERO_POINTS[type_])
+    fixed_output(call)
     return [shape]
 
 

@@ -16,6 +16,7 @@ from itertools import zip_longest
 from driver.graph import hold_rank
 from driver.operations.call import Call, Shape
 from nnhal.errors import HalError
+from nnhal.operations import SIGNATURES
 from nnhal.types import ErrorKind, ErrorStatus, Operand, byte_size, is_tensor
 
 MAX_TENSOR_BYTES = 2**32 - 1
@@ -137,6 +138,18 @@ def fixed_quantization(call: Call, output: str, scale: float, zero_point: int) -
             f"{output} has scale {found.scale:g}, zero point {found.zero_point}; it must have {scale:g}, {zero_point}",
             "V-RUN-05",
         )
+
+
+def fixed_output(call: Call, output: str = "output") -> None:
+    """Holds the scale and zero point that the operation's signature gives a quantised output (V-RUN-05).
+
+    Raises:
+        HalError: GENERAL_FAILURE.
+    """
+    inputs = [call.view.graph.operands[i] for i in call.view.operation.inputs]
+    wanted = SIGNATURES[call.view.type].output_quantization(inputs, call.operand(output))
+    if wanted is not None:
+        fixed_quantization(call, output, *wanted)
 
 
 def broadcast(call: Call, a: str, b: str) -> Shape:

@@ -1,11 +1,13 @@
 """Shapes of TRANSPOSE_CONV_2D."""
 
 from dataclasses import dataclass
+from math import prod
 
 from driver.operations.call import Call, Shape
 from driver.operations.convolution import check_bias
 from driver.operations.geometry import SAME, hold_cells, image_shape, in_layout
 from driver.operations.shape import shape_rule
+from driver.operations.work import multiply_adds
 from nnhal.types import OperationType
 
 _PADDINGS = {"height": ("padding_top", "padding_bottom"), "width": ("padding_left", "padding_right")}
@@ -75,6 +77,12 @@ def _implicit(scheme: int, wanted: int, filter_: int, stride: int) -> tuple[int,
     excess = (-(-wanted // stride) - 1) * stride + filter_ - wanted
     head = max(excess, 0) // 2
     return head, excess - head
+
+
+@multiply_adds(OperationType.TRANSPOSE_CONV_2D, of=("input", "filter"))
+def stamps(data: Shape, weights: Shape) -> int:
+    """Each input is added to a window of every output channel."""
+    return prod(data) * prod(weights[:3])
 
 
 @shape_rule(OperationType.TRANSPOSE_CONV_2D)

@@ -4,12 +4,12 @@ The operands of the calling subgraph and the whole of the called ones have been 
 Unknown shapes are allowed on all sides: V-OPERATION-08 and -12 are not enforced.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.validation.place import subgraph_place
 from driver.validation.rule import Rules
-from nnhal.types import Model, Operand, OperandType, Operation, Subgraph, type_name
+from nnhal.types import Model, Operand, OperandType, Operation, OperationType, Subgraph, type_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class Call:
 
 IF = Rules[Call]()
 WHILE = Rules[Call]()
+RULES: Mapping[int, Rules[Call]] = {OperationType.IF: IF, OperationType.WHILE: WHILE}
 
 
 # ---- IF -------------------------------------------------------------------------------------------------

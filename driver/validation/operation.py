@@ -4,7 +4,6 @@ An operation of an extension gets no check beyond its operands (V-OPERATION-03),
 The same operand may be given to several inputs (V-OPERATION-05).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,10 +25,6 @@ class OperationIn:
 
 
 OPERATION = Rules[OperationIn]()
-CONTROL_FLOW: Mapping[int, Rules[control_flow.Call]] = {
-    OperationType.IF: control_flow.IF,
-    OperationType.WHILE: control_flow.WHILE,
-}
 
 
 def check_operation(model: Model, subgraph: Subgraph, number: int, index: int) -> None:
@@ -41,7 +36,7 @@ def check_operation(model: Model, subgraph: Subgraph, number: int, index: int) -
     operation = subgraph.operations[index]
     place = partial(operation_place, number, index, operation)
     OPERATION.check(OperationIn(subgraph, operation), place)
-    if (rules := CONTROL_FLOW.get(operation.type)) is not None:
+    if (rules := control_flow.RULES.get(operation.type)) is not None:
         rules.check(control_flow.Call(model, subgraph, operation), place)
 
 

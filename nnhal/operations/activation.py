@@ -1,6 +1,8 @@
 """Activations: RELU, RELU1, RELU6, LOGISTIC, TANH, ELU, HARD_SWISH, PRELU, SOFTMAX, LOG_SOFTMAX."""
 
-from nnhal.operations.signature import signature
+from collections.abc import Mapping
+
+from nnhal.operations.signature import AROUND_ZERO, FROM_ZERO, Quantization, signature
 from nnhal.types import OperationType
 
 _TYPES = """
@@ -16,14 +18,23 @@ _FLOATS = """
     TENSOR_FLOAT16  FLOAT16
 """
 
-for _type in (
-    OperationType.RELU,
-    OperationType.RELU1,
-    OperationType.RELU6,
-    OperationType.LOGISTIC,
-    OperationType.TANH,
-):
-    signature(_type, inputs="input:T", outputs="output:T", types=_TYPES, ranks={"input": (1, 4)})
+_QUANTIZATION: Mapping[OperationType, Quantization] = {
+    OperationType.RELU: "input",
+    OperationType.RELU1: "input",
+    OperationType.RELU6: "input",
+    OperationType.LOGISTIC: FROM_ZERO,
+    OperationType.TANH: AROUND_ZERO,
+}
+
+for _type, _quantization in _QUANTIZATION.items():
+    signature(
+        _type,
+        inputs="input:T",
+        outputs="output:T",
+        types=_TYPES,
+        ranks={"input": (1, 4)},
+        quantization=_quantization,
+    )
 
 signature(OperationType.HARD_SWISH, inputs="input:T", outputs="output:T", types=_TYPES)
 
@@ -37,6 +48,7 @@ signature(
     outputs="output:T",
     types=_FLOATS + "TENSOR_QUANT8_ASYMM|TENSOR_QUANT8_ASYMM_SIGNED FLOAT32",
     ranks={"input": (1, 4)},
+    quantization=FROM_ZERO,
 )
 
 signature(OperationType.LOG_SOFTMAX, inputs="logits:T beta:S axis", outputs="output:T", types=_FLOATS)

@@ -27,7 +27,13 @@ signature(
     ranks={"input": (1, 4)},
 )
 
-signature(OperationType.SPLIT, inputs="input:T axis num_splits", outputs="output:T+", types=_TYPES)
+signature(
+    OperationType.SPLIT,
+    inputs="input:T axis num_splits",
+    outputs="output:T+",
+    types=_TYPES,
+    quantization="input",
+)
 
 signature(
     OperationType.PACK,
@@ -35,6 +41,13 @@ signature(
     outputs="output:T",
     types=_TYPES,
     checks=[same_quantization(), rank_difference(1)],
+    quantization="input",
 )
 
-signature(OperationType.TILE, inputs="input:T multiples:TENSOR_INT32", outputs="output:T", types=_TYPES)
+signature(
+    OperationType.TILE,
+    inputs="input:T multiples:TENSOR_INT32",
+    outputs="output:T",
+    types=_TYPES,
+    quantization="input",
+)

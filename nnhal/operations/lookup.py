@@ -15,6 +15,7 @@ signature(
         TENSOR_QUANT8_ASYMM
         TENSOR_QUANT8_ASYMM_SIGNED
     """,
+    quantization="values",
 )
 
 signature(

@@ -1,6 +1,6 @@
 """Normalisation: L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION, INSTANCE_NORMALIZATION."""
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import AROUND_ZERO, signature
 from nnhal.types import OperationType
 
 _FLOAT_TYPES = """
@@ -21,6 +21,7 @@ signature(
         TENSOR_QUANT8_ASYMM_SIGNED
     """,
     ranks={"input": (1, 4)},
+    quantization=AROUND_ZERO,
 )
 
 signature(

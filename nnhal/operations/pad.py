@@ -16,6 +16,7 @@ signature(
         TENSOR_QUANT8_ASYMM_SIGNED
     """,
     ranks={"input": (1, 4)},
+    quantization="input",
 )
 
 signature(
@@ -30,6 +31,7 @@ signature(
         TENSOR_QUANT8_ASYMM_SIGNED  INT32
     """,
     ranks={"input": (1, 4)},
+    quantization="input",
 )
 
 
@@ -57,4 +59,5 @@ signature(
     """,
     ranks={"paddings": 2},
     checks=[_pairs, same_quantization(), rank_difference(0)],
+    quantization="input",
 )

@@ -16,9 +16,9 @@ _TYPES = """
     TENSOR_QUANT8_ASYMM_SIGNED
 """
 
-signature(OperationType.AVERAGE_POOL_2D, inputs=_FORMS, outputs="output:T", types=_TYPES)
+signature(OperationType.AVERAGE_POOL_2D, inputs=_FORMS, outputs="output:T", types=_TYPES, quantization="input")
 
-signature(OperationType.MAX_POOL_2D, inputs=_FORMS, outputs="output:T", types=_TYPES)
+signature(OperationType.MAX_POOL_2D, inputs=_FORMS, outputs="output:T", types=_TYPES, quantization="input")
 
 signature(
     OperationType.L2_POOL_2D,

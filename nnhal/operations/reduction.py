@@ -24,6 +24,7 @@ signature(
     outputs="output:T",
     types=_FLOAT_OR_QUANT8,
     ranks={"input": (1, 4)},
+    quantization="input",
 )
 
 for _type, _types in {
@@ -40,6 +41,7 @@ for _type, _types in {
         outputs="output:T",
         types=_types,
         ranks={"input": (1, 4)},
+        quantization="input" if _types is _FLOAT_OR_QUANT8 else None,
     )
 
 for _type in (OperationType.ARGMAX, OperationType.ARGMIN):

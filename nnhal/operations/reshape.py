@@ -18,6 +18,7 @@ signature(
     outputs="output:T",
     types=_TYPES,
     ranks={"input": (1, 4)},
+    quantization="input",
 )
 
 _TYPES_BUT_INT32 = """
@@ -34,9 +35,16 @@ signature(
     outputs="output:T",
     types=_TYPES_BUT_INT32,
     ranks={"input": (1, 4)},
+    quantization="input",
 )
 
-signature(OperationType.EXPAND_DIMS, inputs="input:T axis", outputs="output:T", types=_TYPES)
+signature(
+    OperationType.EXPAND_DIMS,
+    inputs="input:T axis",
+    outputs="output:T",
+    types=_TYPES,
+    quantization="input",
+)
 
 signature(
     OperationType.TRANSPOSE,
@@ -44,6 +52,7 @@ signature(
     outputs="output:T",
     types=_TYPES_BUT_INT32,
     ranks={"input": (1, 4)},
+    quantization="input",
 )
 
 signature(

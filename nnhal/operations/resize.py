@@ -20,6 +20,7 @@ signature(
     },
     outputs="output:T",
     types=_TYPES,
+    quantization="input",
 )
 
 signature(
@@ -30,4 +31,5 @@ signature(
     },
     outputs="output:T",
     types=_TYPES,
+    quantization="input",
 )

@@ -22,6 +22,7 @@ A signature is written as text that reads like the HAL's documentation:
 - `name:T?` may be omitted: NO_VALUE in the model, or hasNoValue in the request.
 - A row of `types` is one allowed combination; `A|B` in a cell stands for either.
 - `ranks` are looked at only where the rank is known.
+- `quantization` says what the scale and zero point of outputs must be, where the operation leaves no choice.
 
 These are the `[validation]` constraints of the operation files: values of constants are never read (V-OPERATION-04).
 """
@@ -35,6 +36,12 @@ from itertools import product
 from nnhal.types import Operand, OperandType, OperationType, is_tensor, type_name
 
 Rank = int | tuple[int, int]
+Quantization = str | Mapping[OperandType, tuple[float, int]]
+"""The input whose scale and zero point the outputs of its type have; or scale and zero point by the output's type."""
+FROM_ZERO = {OperandType.TENSOR_QUANT8_ASYMM: (1 / 256, 0), OperandType.TENSOR_QUANT8_ASYMM_SIGNED: (1 / 256, -128)}
+"""Of outputs in 0..1."""
+AROUND_ZERO = {OperandType.TENSOR_QUANT8_ASYMM: (1 / 128, 128), OperandType.TENSOR_QUANT8_ASYMM_SIGNED: (1 / 128, 0)}
+"""Of outputs in -1..1."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,11 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Signature:
-    """Everything that model validation asks of one operation type."""
+    """Everything that model validation asks of one operation type.
+
+    Attributes:
+        quantization: of the outputs (V-RUN-05); None where the model may choose it, or only the shape rule can say it.
+    """
 
     type: OperationType
     inputs: tuple[ArgumentList, ...]
@@ -137,12 +148,22 @@ class Signature:
     rows: tuple[Mapping[str, int], ...] = field(hash=False)
     ranks: Mapping[str, Rank] = field(hash=False)
     checks: tuple[Check, ...] = ()
+    quantization: Quantization | None = field(default=None, hash=False)
 
     @cached_property
     def argument_names(self) -> frozenset[str]:
         """Names of all arguments of all forms."""
         lists = (*self.inputs, self.outputs)
         return frozenset(a.name for one in lists for part in (one.required, *one.groups) for a in part)
+
+    def output_quantization(self, inputs: Sequence[Operand], output: Operand) -> tuple[float, int] | None:
+        """Scale and zero point that an output must have, as far as `quantization` says it (V-RUN-05)."""
+        if self.quantization is None:
+            return None
+        if not isinstance(self.quantization, str):
+            return self.quantization.get(OperandType(output.type))
+        source = inputs[[argument.name for argument in self.inputs[0].required].index(self.quantization)]
+        return (source.scale, source.zero_point) if source.type == output.type else None
 
     def bind(self, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> Arguments | str:
         """Finds the form that the operands fit, or says what is wrong and what would be right."""
@@ -233,6 +254,7 @@ def signature(
     types: str = "",
     ranks: Mapping[str, Rank] | None = None,
     checks: Sequence[Check] = (),
+    quantization: Quantization | None = None,
 ) -> None:
     """Registers the signature of an operation; see the module's docstring for the notation.
 
@@ -242,11 +264,13 @@ def signature(
     forms = {"": inputs} if isinstance(inputs, str) else inputs
     rows = _rows(types)
     lists = tuple(_argument_list(name, text, rows) for name, text in forms.items())
-    made = Signature(type_, lists, _argument_list("", outputs, rows), rows, ranks or {}, tuple(checks))
+    made = Signature(type_, lists, _argument_list("", outputs, rows), rows, ranks or {}, tuple(checks), quantization)
     if type_ in SIGNATURES:
         raise ValueError(f"{type_.name} has two signatures")
     if unknown := set(made.ranks) - made.argument_names:
         raise ValueError(f"{type_.name} has ranks for unknown arguments {sorted(unknown)}")
+    if isinstance(quantization, str) and quantization not in made.argument_names:
+        raise ValueError(f"{type_.name} has the quantization of an unknown argument {quantization}")
     SIGNATURES[type_] = made
 
 

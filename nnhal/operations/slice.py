@@ -27,6 +27,7 @@ signature(
     inputs="input:T begin:TENSOR_INT32 size:TENSOR_INT32",
     outputs="output:T",
     types=_TYPES,
+    quantization="input",
 )
 
 signature(
@@ -41,9 +42,16 @@ signature(
         TENSOR_QUANT8_ASYMM_SIGNED
     """,
     ranks={"input": (1, 4)},
+    quantization="input",
 )
 
-signature(OperationType.GATHER, inputs="input:T axis indices:TENSOR_INT32", outputs="output:T", types=_TYPES)
+signature(
+    OperationType.GATHER,
+    inputs="input:T axis indices:TENSOR_INT32",
+    outputs="output:T",
+    types=_TYPES,
+    quantization="input",
+)
 
 signature(
     OperationType.REVERSE,
@@ -52,4 +60,5 @@ signature(
     types=_TYPES,
     ranks={"axis": 1},
     checks=[_one_axis, same_quantization(), rank_difference(0)],
+    quantization="input",
 )

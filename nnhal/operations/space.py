@@ -13,15 +13,28 @@ _TYPES = """
     TENSOR_QUANT8_ASYMM_SIGNED
 """
 
-signature(OperationType.DEPTH_TO_SPACE, inputs="input:T block_size [layout:BOOL]", outputs="output:T", types=_TYPES)
+signature(
+    OperationType.DEPTH_TO_SPACE,
+    inputs="input:T block_size [layout:BOOL]",
+    outputs="output:T",
+    types=_TYPES,
+    quantization="input",
+)
 
-signature(OperationType.SPACE_TO_DEPTH, inputs="input:T block_size [layout:BOOL]", outputs="output:T", types=_TYPES)
+signature(
+    OperationType.SPACE_TO_DEPTH,
+    inputs="input:T block_size [layout:BOOL]",
+    outputs="output:T",
+    types=_TYPES,
+    quantization="input",
+)
 
 signature(
     OperationType.BATCH_TO_SPACE_ND,
     inputs="input:T block_size:TENSOR_INT32 [layout:BOOL]",
     outputs="output:T",
     types=_TYPES,
+    quantization="input",
 )
 
 signature(
@@ -29,6 +42,7 @@ signature(
     inputs="input:T block_size:TENSOR_INT32 paddings:TENSOR_INT32 [layout:BOOL]",
     outputs="output:T",
     types=_TYPES,
+    quantization="input",
 )
 
 signature(
@@ -37,4 +51,5 @@ signature(
     outputs="output:T",
     types=_TYPES,
     ranks={"input": (1, 4)},
+    quantization="input",
 )

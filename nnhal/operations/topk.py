@@ -15,4 +15,5 @@ signature(
         TENSOR_QUANT8_ASYMM
         TENSOR_QUANT8_ASYMM_SIGNED
     """,
+    quantization="input",
 )

@@ -19,9 +19,8 @@ import tflite
 from nnhal.operations import SIGNATURES
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operands import Operands, describe
-from nnhal.tflite.output_rules import complaint
 from nnhal.tflite.reader import Graph, Operator, Tensor
-from nnhal.types import AnyArray, FusedActivationFunc, Operand, OperandType, Operation, OperationType
+from nnhal.types import AnyArray, FusedActivationFunc, Operand, OperandType, Operation, OperationType, type_name
 
 Converter = Callable[["Call"], None]
 
@@ -190,8 +189,21 @@ class Call:
         if outputs is None:
             outputs = [self._operands.write(index) for index in self.operator.outputs]
         given, got = [self.operand(number) for number in inputs], [self.operand(number) for number in outputs]
-        bound = SIGNATURES[type_].bind(given, got) if type_ in SIGNATURES else None
-        reason = bound if isinstance(bound, str) else complaint(type_, given, got)
-        if reason:
+        if reason := _misfit(type_, given, got):
             raise TfliteError(f"NNAPI's {type_.name} does not fit: {reason}")
         self.operations.append(Operation(type_, tuple(inputs), tuple(outputs)))
+
+
+def _misfit(type_: OperationType, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> str | None:
+    """Why an operation does not take operands; its outputs may have scales that TFLite allows and NNAPI does not."""
+    if type_ not in SIGNATURES:
+        return None
+    bound = SIGNATURES[type_].bind(inputs, outputs)
+    if isinstance(bound, str):
+        return bound
+    for i, output in enumerate(outputs):
+        wanted = SIGNATURES[type_].output_quantization(inputs, output)
+        if wanted is not None and wanted != (output.scale, output.zero_point):
+            found = f"scale {output.scale} and zero point {output.zero_point}"
+            return f"output {i} ({type_name(output.type)}) has {found}; it must have {wanted[0]} and {wanted[1]}"
+    return None

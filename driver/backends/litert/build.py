@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from driver.backends.api import SubgraphView
 from driver.backends.litert.known import KnownCall, Refused, Shapes, Statics, inferred, statics
 from driver.backends.litert.limits import hold_scales, hold_shapes
-from driver.backends.litert.lowering import CONVERTERS, Lowering, Network
+from driver.backends.litert.lowering import CONVERTERS, LIMITS, Lowering, Network
 from driver.backends.litert.writer import ModelFile
 from driver.graph import OperationView
 from driver.operations import SHAPE_RULES
@@ -104,6 +104,7 @@ def _call(view: OperationView, shapes: Shapes, tensor_bytes: int) -> tuple[Known
 
 
 def _convert(network: Network, call: KnownCall) -> None:
-    hold_shapes(call, network.shapes)
-    hold_scales(call)
+    limits = LIMITS[call.view.type]
+    hold_shapes(call, network.shapes, limits)
+    hold_scales(call, limits)
     Lowering(network, call).convert()

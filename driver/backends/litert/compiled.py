@@ -44,7 +44,7 @@ class Engine:
         self._slots: SimpleQueue[None] = SimpleQueue()  # as a semaphore it costs a tenth of threading's
         for _ in range(processors()):
             self._slots.put(None)
-        self._idle = [Interpreter(built.file.path, 1)]
+        self._idle = [Interpreter(built.file.source, 1)]
 
     def run(self, inputs: Sequence[AnyArray], outputs: Sequence[Output]) -> None:
         """Runs the model once.
@@ -87,7 +87,7 @@ class Engine:
             try:
                 found = self._idle.pop()
             except IndexError:
-                return Interpreter(self.built.file.path, wanted)
+                return Interpreter(self.built.file.source, wanted)
             if found.threads == wanted:
                 return found
 

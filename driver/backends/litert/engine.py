@@ -3,6 +3,7 @@
 import ctypes
 import importlib
 import os
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -48,27 +49,33 @@ class Interpreter:
     """One interpreter of a model; serves one call at a time.
 
     Args:
-        path: of the flatbuffer.
+        model: the flatbuffer, or the path of its file.
         threads: that one call may use.
 
     Raises:
         RuntimeError: the engine refuses the model, or cannot allocate its tensors.
     """
 
-    def __init__(self, path: str, threads: int) -> None:
+    def __init__(self, model: bytes | str, threads: int) -> None:
         self.threads = threads
-        self._large = os.path.getsize(path) >= _LARGE
+        in_memory = isinstance(model, bytes)
+        self._large = (len(model) if in_memory else os.path.getsize(model)) >= _LARGE
         self._engine: Any = None
+        self._views: dict[int, Callable[[], AnyArray]] = {}
         try:
-            self._engine = _module("interpreter").Interpreter(model_path=path, num_threads=threads)
+            self._engine = _module("interpreter").Interpreter(
+                **{"model_content" if in_memory else "model_path": model}, num_threads=threads
+            )
             self._engine.allocate_tensors()
         except ValueError as error:  # what the engine's own binding makes of some refusals
             raise RuntimeError(str(error)) from error
 
     def view(self, tensor: int) -> AnyArray:
         """The engine's memory of a tensor. It must not be held during a call of `invoke`."""
-        found: AnyArray = self._engine.tensor(tensor)()
-        return found
+        found = self._views.get(tensor)
+        if found is None:
+            found = self._views[tensor] = self._engine.tensor(tensor)
+        return found()
 
     def invoke(self) -> None:
         """Runs the model. Other Python threads run meanwhile.
@@ -82,6 +89,7 @@ class Interpreter:
         # the engine packs weights into memory of its own: as much again as the model, which malloc would keep
         if getattr(self, "_large", False):
             self._engine = None
+            self._views.clear()
             ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -47,6 +47,12 @@ class Packer:
         self._size = 0
         self._vtables: dict[Table, int] = {}
 
+    def copy(self) -> "Packer":
+        """The same, to be gone on with in another way."""
+        packer = Packer()
+        packer._pieces, packer._size, packer._vtables = [*self._pieces], self._size, {**self._vtables}
+        return packer
+
     def vector(self, code: str, values: Sequence[int | float]) -> int:
         """Adds a vector of numbers, or of places; gives its place."""
         return self._vector(struct.pack(f"<{len(values)}{code}", *values), len(values), struct.calcsize(f"<{code}"))

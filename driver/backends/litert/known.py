@@ -14,13 +14,16 @@ from driver.operations import SHAPE_RULES, infer
 from driver.operations.call import Call, Shape
 from driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal.errors import HalError
-from nnhal.types import DTYPES, AnyArray, OperandLifeTime, OperationType, is_tensor
+from nnhal.types import DTYPES, AnyArray, OperandLifeTime, is_tensor
 
 Shapes = Mapping[int, Shape]
 """Shapes by operand."""
 
-_CHECKED_BY_ENGINE = {OperationType.GATHER: "indices", OperationType.EMBEDDING_LOOKUP: "lookups"}
-"""Arguments whose values only the rule checks, and the engine as well: shapes do not depend on them."""
+CHECKED_BY_ENGINE: dict[int, str] = {}
+"""Arguments whose values only the rule checks, and the engine as well: shapes do not depend on them.
+
+By operation type; the converters are registered with them.
+"""
 
 
 class Refused(Exception):
@@ -57,7 +60,7 @@ class KnownCall(Call):
         """
         if self.view.positions[name] in self.view.graph.constants:
             return self._value(name)
-        if _CHECKED_BY_ENGINE.get(OperationType(self.view.type)) == name:
+        if CHECKED_BY_ENGINE.get(self.view.type) == name:
             return self._value(name)
         raise Refused(f"{name} is not constant", f"a constant {name}")
 

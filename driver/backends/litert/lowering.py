@@ -1,6 +1,6 @@
 """From NNAPI's operations to TFLite's operators: what the converters of `litert.operations` share.
 
-    @converter(OperationType.FLOOR)
+    @converter(OperationType.FLOOR, limits=ELEMENTWISE)
     def floor(lower: Lowering) -> None:
         lower.emit("FLOOR", [lower.input("input")], [lower.output()])
 
@@ -13,17 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from driver.backends.litert.known import KnownCall, Refused, Shapes
+from driver.backends.litert.known import CHECKED_BY_ENGINE, KnownCall, Refused, Shapes
+from driver.backends.litert.limits import USUAL, Limits
 from driver.backends.litert.writer import Quantization, Spec, Writer
-from driver.backends.reference.quantization import dequantized
 from driver.operations.call import Shape
+from driver.operations.quantization import dequantized
 from nnhal.types import AnyArray, Operand, OperandType, SymmPerChannelQuantParams, type_name
 
 Converter = Callable[["Lowering"], None]
 
 CONVERTERS: dict[int, Converter] = {}
 """Every registered converter, by operation type."""
-
+LIMITS: dict[int, Limits] = {}
+"""How far the engine's kernels go, by operation type."""
 FLOAT = Spec("FLOAT32")
 INT32 = Spec("INT32")
 BOOL = Spec("BOOL")
@@ -44,13 +46,22 @@ _TYPES = {
 _OTHER_SIGN = {"INT8": "UINT8", "UINT8": "INT8"}
 
 
-def converter(*types: int) -> Callable[[Converter], Converter]:
-    """Registers the converter of one or more operation types."""
+def converter(
+    *types: int, limits: Limits = USUAL, checked_by_engine: str | None = None
+) -> Callable[[Converter], Converter]:
+    """Registers the converter of one or more operation types.
+
+    Args:
+        limits: of the engine's kernels.
+        checked_by_engine: the argument of `known.CHECKED_BY_ENGINE`.
+    """
 
     def register(function: Converter) -> Converter:
         for type_ in types:
             assert type_ not in CONVERTERS, f"operation type {type_} has two converters"
-            CONVERTERS[type_] = function
+            CONVERTERS[type_], LIMITS[type_] = function, limits
+            if checked_by_engine:
+                CHECKED_BY_ENGINE[type_] = checked_by_engine
         return function
 
     return register

@@ -1,4 +1,4 @@
-"""Writes TFLite models: a flatbuffer with its constants behind it, in one memory file that interpreters map.
+"""Writes TFLite models: a flatbuffer with its constants behind it, as bytes or in a memory file that interpreters map.
 
 Tensors and operators are added one by one; constants that have to be made are only kept as functions until the model is
 written, and let go one by one as they are, so that a model that is never written costs nothing.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from nnhal.types import AnyArray, Bytes
 
 _ALIGNMENT = 64
 """Bytes at which constants begin: as much as the widest vector instructions want."""
+IN_MEMORY_BYTES = 32 * 2**20
+"""Bytes from which a model is a file. Filling one takes 0.6 ms for each MB, memory a twentieth of that; but constants
+that are made on the way are all there at once, and malloc may keep what is let go."""
 _ITEM_BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FLOAT16": 2, "INT32": 4, "FLOAT32": 4}
 
 Fields = Mapping[str, object] | None
@@ -54,37 +58,41 @@ class Place:
 
 
 class ModelFile:
-    """A written model: a memory file without a name, which lives as long as this object.
+    """A written model: bytes, or a memory file without a name, which lives as long as this object.
 
     The memory of large constants that nobody may write to shares the file's pages from then on.
 
     Args:
         head: the flatbuffer.
-        places: of the constants behind it.
+        places: of the constants behind it, in order.
         values: the constants.
+
+    Attributes:
+        source: what interpreters are made of: the bytes, or the path of the file.
     """
 
-    def __init__(self, head: bytes, places: Sequence[Place], values: Iterable[Value]) -> None:
+    def __init__(self, head: bytes, places: Sequence[Place], values: Sequence[Value]) -> None:
         self.head_size = len(head)
         self.places = tuple(places)
         self.size = max((place.offset + place.size for place in places), default=len(head))
-        self._descriptor = os.memfd_create("nnhal-litert", os.MFD_CLOEXEC)
-        os.ftruncate(self._descriptor, self.size)
-        _write(self._descriptor, head, 0)
-        for place, value in zip(places, values, strict=True):
-            _store(self._descriptor, value, place.offset, place.size)
-
-    @property
-    def path(self) -> str:
-        """Where interpreters open it."""
-        return f"/proc/self/fd/{self._descriptor}"
+        self._descriptor: int | None = None
+        if self.size < IN_MEMORY_BYTES and not any(isinstance(v, np.ndarray) and is_shareable(v) for v in values):
+            self.source: bytes | str = _joined(head, places, values)
+        else:
+            self._descriptor = os.memfd_create("nnhal-litert", os.MFD_CLOEXEC)
+            self.source = f"/proc/self/fd/{self._descriptor}"
+            _fill(self._descriptor, self.size, head, places, values)
 
     def contents(self) -> Bytes:
-        """What is in the file. Not to be written."""
+        """What is in it. Not to be written."""
+        if isinstance(self.source, bytes):
+            return np.frombuffer(self.source, np.uint8)
+        assert self._descriptor is not None
         return np.frombuffer(mmap.mmap(self._descriptor, self.size, prot=mmap.PROT_READ), np.uint8)
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,13 @@ class _Operator:
     outputs: tuple[int, ...]
     options: str
     fields: tuple[tuple[str, object], ...]
+
+
+class _Graph(NamedTuple):
+    """Places of what is packed first."""
+
+    codes: int
+    subgraphs: int
 
 
 # Tables of the TFLite schema: slots and formats of the fields that are set.
@@ -161,21 +176,12 @@ class Writer:
 
     def write(self, inputs: Sequence[int], outputs: Sequence[int]) -> ModelFile:
         """The model with these inputs and outputs, written to a memory file."""
-        head = self._room()
-        places = self._places(head)
-        flatbuffer = self._pack(inputs, outputs, places)
-        assert len(flatbuffer) <= head, f"the flatbuffer has {len(flatbuffer)} bytes, room is for {head}"
-        return ModelFile(flatbuffer, places, (value for _, _, value in self._constants))
-
-    def _room(self) -> int:
-        """Bytes that the flatbuffer gets before the first constant: offsets must be known before it is packed.
-
-        It is more than enough; what is not used is a hole in the file and costs no memory.
-        """
-        scales = sum(len(spec.quantization.scales) for spec in self.specs if spec.quantization)
-        entries = sum(len(o.inputs) + len(o.outputs) for o in self._operators) + sum(map(len, self.shapes))
-        parts = len(self.specs) + len(self._operators) + len(self._constants)
-        return (1024 * parts + 16 * (scales + entries) + 16 * PAGE) // PAGE * PAGE
+        packer = Packer()
+        graph = self._pack(packer, inputs, outputs)
+        # how long it is does not depend on where the constants lie, which does depend on how long it is
+        room = len(self._finish(packer.copy(), graph, self._places(0)))
+        places = self._places(room)
+        return ModelFile(self._finish(packer, graph, places), places, [value for _, _, value in self._constants])
 
     def _places(self, head: int) -> list[Place]:
         """Where each constant lies. One that shares pages lies in its page as it does in its own memory."""
@@ -188,10 +194,8 @@ class Writer:
             end = places[-1].offset + size
         return places
 
-    def _pack(self, inputs: Sequence[int], outputs: Sequence[int], places: Sequence[Place]) -> bytes:
-        packer = Packer()
-        nothing = packer.table(_BUFFER, 0, 0)
-        buffers = [nothing, *(packer.table(_BUFFER, place.offset, place.size) for place in places)]
+    def _pack(self, packer: Packer, inputs: Sequence[int], outputs: Sequence[int]) -> _Graph:
+        """Adds all but the buffers."""
         codes = [packer.table(_CODE, min(number, 127), 1, number) for number in map(_operator_code, self._codes)]
         tensors = [_pack_tensor(packer, *tensor) for tensor in zip(self.specs, self.shapes, self._buffers, strict=True)]
         operators = [_pack_operator(packer, operator) for operator in self._operators]
@@ -202,7 +206,13 @@ class Writer:
             packer.vector("i", outputs),
             packer.children(operators),
         )
-        children = (packer.children(codes), packer.children([graph]), packer.children(buffers))
+        return _Graph(packer.children(codes), packer.children([graph]))
+
+    def _finish(self, packer: Packer, graph: _Graph, places: Sequence[Place]) -> bytes:
+        """Adds the buffers; gives the flatbuffer."""
+        nothing = packer.table(_BUFFER, 0, 0)
+        buffers = [nothing, *(packer.table(_BUFFER, place.offset, place.size) for place in places)]
+        children = (graph.codes, graph.subgraphs, packer.children(buffers))
         return packer.finish(packer.table(_MODEL, _SCHEMA_VERSION, *children), b"TFL3")
 
 
@@ -244,10 +254,37 @@ def _operator_code(name: str) -> int:
     return number
 
 
-def _store(descriptor: int, value: Value, offset: int, size: int) -> None:
+def _joined(head: bytes, places: Sequence[Place], values: Iterable[Value]) -> bytes:
+    """The whole model in one piece."""
+    pieces: list[bytes | memoryview] = [head]
+    end = len(head)
+    for place, value in zip(places, values, strict=True):
+        pieces += [bytes(place.offset - end), _data(_made(value, place.size))]
+        end = place.offset + place.size
+    return b"".join(pieces)
+
+
+def _fill(descriptor: int, size: int, head: bytes, places: Sequence[Place], values: Iterable[Value]) -> None:
+    """Writes the whole model to a file. Constants that are made on the way are let go one by one."""
+    os.ftruncate(descriptor, size)
+    _write(descriptor, head, 0)
+    for place, value in zip(places, values, strict=True):
+        _store(descriptor, value, place.offset, place.size)
+
+
+def _made(value: Value, size: int) -> AnyArray:
     array = value if isinstance(value, np.ndarray) else value()
     assert array.nbytes == size, f"a constant has {array.nbytes} bytes, not {size}"
-    _write(descriptor, (array if array.flags.c_contiguous else np.ascontiguousarray(array)).data, offset)
+    return array
+
+
+def _data(array: AnyArray) -> memoryview:
+    return (array if array.flags.c_contiguous else np.ascontiguousarray(array)).data
+
+
+def _store(descriptor: int, value: Value, offset: int, size: int) -> None:
+    array = _made(value, size)
+    _write(descriptor, _data(array), offset)
     # from the cache an array may come that lies elsewhere within its page: equal ones are kept once
     if array is value and is_shareable(array) and address(array) % PAGE == offset % PAGE:
         share(array, descriptor, offset)

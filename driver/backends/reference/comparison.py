@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from driver.backends.reference.kernel import is_quantized, kernel
-from driver.backends.reference.quantization import dequantized
 from driver.operations.call import Call
+from driver.operations.quantization import dequantized
 from nnhal.types import AnyArray, OperandType, OperationType
 
 _COMPARE: dict[int, Callable[[AnyArray, AnyArray], AnyArray]] = {

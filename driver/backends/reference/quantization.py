@@ -5,6 +5,7 @@ import numpy as np
 from driver.backends.reference.fixed_point import RANGES
 from driver.backends.reference.kernel import Floats, floats, kernel, narrowed, tabulated
 from driver.operations.call import Call
+from driver.operations.quantization import dequantized
 from nnhal.types import DTYPES, AnyArray, Operand, OperandType, OperationType
 
 _CAST_LIMITS = {
@@ -23,12 +24,6 @@ def quantized(real: Floats, output: Operand) -> AnyArray:
     rounded = np.where(np.abs(scaled) < 0.5, np.float32(0), rounded) + np.float32(output.zero_point)
     stored = np.maximum(np.where(rounded < high, rounded, np.float32(high)), np.float32(low))
     return stored.astype(DTYPES[output.type])
-
-
-@np.errstate(over="ignore")
-def dequantized(stored: AnyArray, operand: Operand) -> Floats:
-    """(stored - zero point) * scale, the difference exact, the product in float32."""
-    return (stored.astype(np.int32) - operand.zero_point).astype(np.float32) * np.float32(operand.scale)
 
 
 @np.errstate(over="ignore", invalid="ignore")

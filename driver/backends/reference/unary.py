@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from driver.backends.reference.kernel import Floats, floats, is_quantized, kernel, narrowed, tabulated
-from driver.backends.reference.quantization import dequantized, quantized
+from driver.backends.reference.quantization import quantized
 from driver.operations.call import Call
+from driver.operations.quantization import dequantized
 from nnhal.types import AnyArray, OperationType
 
 _EXACT: dict[int, Callable[[AnyArray], AnyArray]] = {

@@ -1,5 +1,6 @@
 """RELU, RELU1, RELU6, LOGISTIC, TANH, ELU, HARD_SWISH, PRELU, SOFTMAX and LOG_SOFTMAX."""
 
+from driver.backends.litert.limits import ELEMENTWISE, Limits
 from driver.backends.litert.lowering import FLOAT, Lowering, converter
 from nnhal.types import OperationType
 
@@ -11,15 +12,19 @@ _OPERATORS = {
     OperationType.TANH: "TANH",
     OperationType.HARD_SWISH: "HARD_SWISH",
 }
+_STEEPEST = 2.0
+"""From a scale of 4 on NNAPI's integers know only the ends of the curve."""
 
 
-@converter(*_OPERATORS)
+@converter(OperationType.RELU, OperationType.RELU1, OperationType.RELU6)
+@converter(OperationType.LOGISTIC, OperationType.TANH, limits=Limits(own_scale=True, steepest=_STEEPEST))
+@converter(OperationType.HARD_SWISH, limits=ELEMENTWISE)
 def simple(lower: Lowering) -> None:
     """One operator each."""
     lower.emit(_OPERATORS[OperationType(lower.call.view.type)], [lower.input("input")], [lower.output()])
 
 
-@converter(OperationType.ELU)
+@converter(OperationType.ELU, limits=ELEMENTWISE)
 def elu(lower: Lowering) -> None:
     """The engine's alpha is 1: alpha * elu(min(x, 0)) + max(x, 0) is another alpha's."""
     alpha, x = lower.call.number("alpha"), lower.input("input")
@@ -31,13 +36,13 @@ def elu(lower: Lowering) -> None:
     lower.emit("ADD", [lower.made("RELU", [x]), scaled], [lower.output()], "AddOptions")
 
 
-@converter(OperationType.PRELU)
+@converter(OperationType.PRELU, limits=Limits(product=("input", "alpha"), copies=True))
 def prelu(lower: Lowering) -> None:
     """The same operands in the same order."""
     lower.emit("PRELU", [lower.input("input"), lower.input("alpha")], [lower.output()])
 
 
-@converter(OperationType.SOFTMAX)
+@converter(OperationType.SOFTMAX, limits=Limits(own_scale=True))
 def softmax(lower: Lowering) -> None:
     """The engine's axis is the last."""
     axis = lower.call.axis(len(lower.shape("input")))
@@ -45,7 +50,7 @@ def softmax(lower: Lowering) -> None:
     lower.emit("SOFTMAX", [x], [lower.output_from_last(axis)], "SoftmaxOptions", beta=lower.call.number("beta"))
 
 
-@converter(OperationType.LOG_SOFTMAX)
+@converter(OperationType.LOG_SOFTMAX, limits=Limits(rank=5))
 def log_softmax(lower: Lowering) -> None:
     """The engine's axis is the last and its beta 1."""
     axis, beta = lower.call.axis(len(lower.shape("logits"))), lower.call.number("beta")

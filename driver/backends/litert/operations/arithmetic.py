@@ -2,6 +2,7 @@
 
 from math import prod
 
+from driver.backends.litert.limits import Limits
 from driver.backends.litert.lowering import Lowering, converter
 from nnhal.types import OperandType, OperationType
 
@@ -13,7 +14,8 @@ _FUSED = {
 _EXTREMES = {OperationType.MAXIMUM: "MAXIMUM", OperationType.MINIMUM: "MINIMUM"}
 
 
-@converter(*_FUSED)
+@converter(OperationType.ADD, OperationType.SUB)
+@converter(OperationType.MUL, limits=Limits(product=("input0", "input1")))
 def fused(lower: Lowering) -> None:
     """The same operands in the same order."""
     operator, options = _FUSED[OperationType(lower.call.view.type)]

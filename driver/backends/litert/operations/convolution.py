@@ -2,26 +2,29 @@
 
 import numpy as np
 
+from driver.backends.litert.limits import Limits
 from driver.backends.litert.lowering import INT32, Lowering, converter, flipped, signed, unsigned
 from driver.backends.litert.operations.padding import PADDINGS, padded, padding_scheme
 from driver.backends.litert.writer import Quantization, Spec
 from driver.operations.convolution import filter_window
 from nnhal.types import OperationType
 
+FILTERED = Limits(product=("input", "filter"))
 
-@converter(OperationType.CONV_2D)
+
+@converter(OperationType.CONV_2D, limits=FILTERED)
 def conv_2d(lower: Lowering) -> None:
     """Filters are [depth_out, height, width, depth_in] in both."""
     convolution(lower, "CONV_2D", "Conv2DOptions")
 
 
-@converter(OperationType.GROUPED_CONV_2D)
+@converter(OperationType.GROUPED_CONV_2D, limits=FILTERED)
 def grouped_conv_2d(lower: Lowering) -> None:
     """The engine sees from the shapes how many groups there are."""
     convolution(lower, "CONV_2D", "Conv2DOptions")
 
 
-@converter(OperationType.DEPTHWISE_CONV_2D)
+@converter(OperationType.DEPTHWISE_CONV_2D, limits=FILTERED)
 def depthwise_conv_2d(lower: Lowering) -> None:
     """Filters are [1, height, width, depth_out] in both."""
     multiplier = lower.call.integer("depth_multiplier")

@@ -1,5 +1,6 @@
 """LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT and SELECT."""
 
+from driver.backends.litert.limits import ELEMENTWISE
 from driver.backends.litert.lowering import Lowering, converter
 from nnhal.types import OperationType
 
@@ -13,7 +14,7 @@ def binary(lower: Lowering) -> None:
     lower.emit(operator, [lower.input("x"), lower.input("y")], [lower.output()])
 
 
-@converter(OperationType.LOGICAL_NOT)
+@converter(OperationType.LOGICAL_NOT, limits=ELEMENTWISE)
 def logical_not(lower: Lowering) -> None:
     """The same operand."""
     lower.emit("LOGICAL_NOT", [lower.input("input")], [lower.output()])

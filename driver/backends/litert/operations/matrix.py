@@ -1,12 +1,13 @@
 """FULLY_CONNECTED and BATCH_MATMUL."""
 
 from driver.backends.litert.known import Refused
+from driver.backends.litert.limits import Limits
 from driver.backends.litert.lowering import Lowering, converter
 from driver.backends.litert.operations.convolution import arguments, like_input
 from nnhal.types import OperandType, OperationType
 
 
-@converter(OperationType.FULLY_CONNECTED)
+@converter(OperationType.FULLY_CONNECTED, limits=Limits(product=("input", "weights")))
 def fully_connected(lower: Lowering) -> None:
     """NNAPI makes a matrix of its input; the engine gets one."""
     values, weights, bias = arguments(lower, "weights")
@@ -19,7 +20,7 @@ def fully_connected(lower: Lowering) -> None:
     )
 
 
-@converter(OperationType.BATCH_MATMUL)
+@converter(OperationType.BATCH_MATMUL, limits=Limits(product=("x", "y")))
 def batch_matmul(lower: Lowering) -> None:
     """The same operands; transpositions are options."""
     if lower.type("output") == OperandType.TENSOR_INT32:

@@ -1,10 +1,11 @@
 """L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION and INSTANCE_NORMALIZATION."""
 
+from driver.backends.litert.limits import Limits
 from driver.backends.litert.lowering import FLOAT, Lowering, converter
 from nnhal.types import OperationType
 
 
-@converter(OperationType.L2_NORMALIZATION)
+@converter(OperationType.L2_NORMALIZATION, limits=Limits(own_scale=True))
 def l2_normalization(lower: Lowering) -> None:
     """The engine's axis is the last."""
     axis = lower.call.axis(len(lower.shape("input")))

@@ -1,6 +1,7 @@
 """QUANTIZE, DEQUANTIZE and CAST."""
 
 from driver.backends.litert.known import Refused
+from driver.backends.litert.limits import ELEMENTWISE
 from driver.backends.litert.lowering import FLOAT, Lowering, converter
 from driver.backends.litert.writer import Spec
 from nnhal.types import OperandType, OperationType
@@ -8,7 +9,7 @@ from nnhal.types import OperandType, OperationType
 _BYTES = Spec("UINT8")
 
 
-@converter(OperationType.QUANTIZE)
+@converter(OperationType.QUANTIZE, limits=ELEMENTWISE)
 def quantize(lower: Lowering) -> None:
     """To the output's scale."""
     lower.emit("QUANTIZE", [lower.input("input")], [lower.output()])
@@ -27,7 +28,7 @@ def dequantize(lower: Lowering) -> None:
         lower.emit("DEQUANTIZE", [lower.input("input")], [out])
 
 
-@converter(OperationType.CAST)
+@converter(OperationType.CAST, limits=ELEMENTWISE)
 def cast(lower: Lowering) -> None:
     """Stored values as numbers. NNAPI clamps them to the new type's limits; the engine does not."""
     source, target = lower.type("input"), lower.type("output")

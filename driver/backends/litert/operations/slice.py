@@ -30,7 +30,7 @@ def strided_slice(lower: Lowering) -> None:
     lower.emit("STRIDED_SLICE", [lower.input("input"), *vectors], [out], "StridedSliceOptions", endMask=open_ends)
 
 
-@converter(OperationType.GATHER)
+@converter(OperationType.GATHER, checked_by_engine="indices")
 def gather(lower: Lowering) -> None:
     """The axis is an option; the engine checks indices that are not constant."""
     axis = lower.call.axis(len(lower.shape("input")))

@@ -3,13 +3,13 @@
 from driver.backends.litert.known import Refused
 from driver.backends.litert.limits import hold_steps
 from driver.backends.litert.lowering import Lowering, converter
-from driver.backends.litert.operations.convolution import arguments, like_input
+from driver.backends.litert.operations.convolution import FILTERED, arguments, like_input
 from driver.backends.litert.operations.padding import PADDINGS
 from driver.operations.transpose_convolution import SpreadAxis, spread
 from nnhal.types import OperationType
 
 
-@converter(OperationType.TRANSPOSE_CONV_2D)
+@converter(OperationType.TRANSPOSE_CONV_2D, limits=FILTERED)
 def transpose_conv_2d(lower: Lowering) -> None:
     """Where the engine would cut otherwise, it makes the whole output, and a slice of it is taken."""
     axes = spread(lower.call)

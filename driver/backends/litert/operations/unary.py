@@ -1,5 +1,6 @@
 """ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN and SQRT."""
 
+from driver.backends.litert.limits import ELEMENTWISE
 from driver.backends.litert.lowering import FLOAT, Lowering, converter
 from nnhal.types import OperationType
 
@@ -14,13 +15,13 @@ _OPERATORS = {
 }
 
 
-@converter(*_OPERATORS)
+@converter(*_OPERATORS, limits=ELEMENTWISE)
 def unary(lower: Lowering) -> None:
     """One operator each."""
     lower.emit(_OPERATORS[OperationType(lower.call.view.type)], [lower.input("input")], [lower.output()])
 
 
-@converter(OperationType.RSQRT)
+@converter(OperationType.RSQRT, limits=ELEMENTWISE)
 def rsqrt(lower: Lowering) -> None:
     """Of real values: the engine's own for 8 bits refuses values below the zero point."""
     lower.emit("RSQRT", [lower.real("input")], [lower.output(like=FLOAT)])

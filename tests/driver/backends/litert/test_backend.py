@@ -52,8 +52,7 @@ def product(rows: int) -> Case:
 def test_constants_lie_behind_the_flatbuffer() -> None:
     graph = graphs(one_operation(product(4))[0])[0]
     built = build(subgraph_view(graph, [0], relaxed=False), [(4, 32)], 2**32)
-    with open(built.file.path, "rb") as file:
-        data = file.read()
+    data = built.file.contents().tobytes()
     model = schema().ModelT.InitFromObj(schema().Model.GetRootAs(data, 0))
     places = [(buffer.offset, buffer.size) for buffer in model.buffers if buffer.offset]
     assert all(buffer.data is None for buffer in model.buffers)
@@ -82,8 +81,8 @@ def test_many_threads_share_one_model() -> None:
 def test_interpreters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Interpreter] = []
 
-    def counted(path: str, threads: int) -> Interpreter:
-        made.append(Interpreter(path, threads))
+    def counted(model: bytes | str, threads: int) -> Interpreter:
+        made.append(Interpreter(model, threads))
         return made[-1]
 
     monkeypatch.setattr(compiled, "Interpreter", counted)

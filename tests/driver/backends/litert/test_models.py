@@ -8,20 +8,7 @@ from driver.device import Device
 from nnhal.tflite import load
 from nnhal.types import AnyArray
 from tests.driver.one_operation import execute, prepare
-from tests.shared import shared
-
-MODELS = (
-    "ad01_fp32",
-    "ad01_int8",
-    "deeplabv3_mnv2_dm05_pascal_quant",
-    "kws_ref_model",
-    "mobilenet_v1_0.25_128_quant",
-    "mobilenet_v2_1.0_224_quant",
-    "pretrainedResnet",
-    "pretrainedResnet_quant",
-    "vww_96_float",
-    "vww_96_int8",
-)
+from tests.shared import MODELS, shared
 
 
 def values(dtype: type[np.generic], shape: AnyArray) -> AnyArray:

@@ -12,7 +12,7 @@ from driver.backends.litert.backend import CpuAcc
 from driver.backends.litert.compiled import LitertSubgraph
 from driver.backends.litert.pages import LEAST
 from driver.backends.litert.saving import load, save
-from driver.backends.litert.writer import ModelFile, Place
+from driver.backends.litert.writer import IN_MEMORY_BYTES, ModelFile, Place, Value
 from driver.graph import graphs, subgraph_view
 from nnhal.types import Model
 from tests.driver.test_control_flow import VALUES, adds_one
@@ -40,6 +40,22 @@ def test_the_same_file_comes_back() -> None:
 def test_a_model_whose_shapes_are_open_keeps_nothing() -> None:
     assert compiled((1,)).save() is not None
     assert compiled((0,)).save() is None
+
+
+def test_small_models_are_bytes_and_large_ones_files() -> None:
+    turned, large = (
+        np.arange(10, dtype=np.float32).reshape(2, 5).T,
+        np.resize(np.arange(251, dtype=np.uint8), IN_MEMORY_BYTES),
+    )
+    values: list[Value] = [turned, lambda: large]
+    places = [Place(64, 40, "FLOAT32"), Place(128, IN_MEMORY_BYTES, "UINT8")]
+    small = ModelFile(b"head", places[:1], values[:1])
+    assert isinstance(small.source, bytes) and small.source[:4] == b"head"
+    file = ModelFile(b"head", places, values)
+    assert isinstance(file.source, str) and file.size == 128 + IN_MEMORY_BYTES
+    np.testing.assert_array_equal(file.contents()[:104], small.contents())
+    np.testing.assert_array_equal(small.contents()[64:].view(np.float32), turned.reshape(-1))
+    np.testing.assert_array_equal(file.contents()[128:], large)
 
 
 @pytest.mark.parametrize("shift", [0, 64], ids=["same place in its page", "another"])
