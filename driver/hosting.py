@@ -73,6 +73,7 @@ class _Hosted(CompiledSubgraph):
     def __init__(self, compiled: CompiledSubgraph) -> None:
         self._compiled = compiled
         self.layouts = compiled.layouts
+        self.copies_inputs = compiled.copies_inputs
         self._resizes = _has(compiled, CompiledSubgraph, _RESIZING)
         self._turn = threading.Lock() if self._resizes or compiled.memory is not None else None
         self._shapes: list[tuple[int, ...] | None] | None = None

@@ -1,7 +1,7 @@
 """Compiles a subgraph as its backend has optimised it: substitutions run among parts that it left untouched."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
 from driver.backends.api import (
@@ -47,12 +47,15 @@ def compiled_by(backend: Backend, view: SubgraphView, options: CompileOptions) -
     if not made.substitutions:
         return hosted(backend, lambda: backend.compile(view, options))
     replaced = {i: one.compiled for one in made.substitutions for i in one.operations}
-    steps = []
-    for operations in _units(backend, view, [one.operations for one in made.substitutions]):
+    steps, substituted = [], set()
+    for number, operations in enumerate(_units(backend, view, [one.operations for one in made.substitutions])):
         part = view.part(operations)
-        compiled = _part(backend, part, options, replaced.get(operations[0]))
+        substitute = replaced.get(operations[0])
+        compiled = _part(backend, part, options, substitute)
         steps.append(Step(backend.id, part, compiled, frozenset(read_outside(view.graph, part.operations))))
-    return _Composite(view, steps)
+        if substitute is not None:
+            substituted.add(number)
+    return Composite(view, steps, substituted)
 
 
 def _part(
@@ -125,17 +128,23 @@ def _links(view: SubgraphView, groups: Mapping[int, int]) -> tuple[dict[int, int
     return waits, readers
 
 
-class _Composite(CompiledSubgraph):
-    """Parts of a subgraph, one after the other. It saves nothing: it is optimised again."""
+class Composite(CompiledSubgraph):
+    """Parts of a subgraph, one after the other. The cache keeps them one by one (`driver.caching.model`).
 
-    def __init__(self, view: SubgraphView, steps: Sequence[Step]) -> None:
+    Attributes:
+        steps: the parts.
+        substituted: which of them stand in place of operations, and can only come from `optimize` or from the cache.
+    """
+
+    def __init__(self, view: SubgraphView, steps: Sequence[Step], substituted: Collection[int] = ()) -> None:
+        self.steps = steps
+        self.substituted = substituted
         self._view = view
-        self._steps = steps
 
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
         """Runs every part."""
         given = zip(self._view.inputs, inputs, strict=True)
         frame = Frame(self._view.graph, dict(given), dict(zip(self._view.outputs, outputs, strict=True)))
-        for step in self._steps:
+        for step in self.steps:
             run.check()
             step.run(frame, run)

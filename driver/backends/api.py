@@ -208,7 +208,8 @@ class Substitution:
 
     Attributes:
         operations: indexes of them. No way from one of them to another leads through operations that are not.
-        compiled: has the inputs and outputs of `SubgraphView.part(operations)`.
+        compiled: has the inputs and outputs of `SubgraphView.part(operations)`. What it saves goes to `Backend.load`
+            with that view at a warm start; where it saves nothing, the whole subgraph is optimised again.
     """
 
     operations: tuple[int, ...]

@@ -13,7 +13,7 @@ from driver.backends.api import API_VERSION
 from driver.backends.discovery import NAME_FAULT, Kind, file_candidate, has_backend_name
 from driver.backends.native import abi
 from driver.backends.probe import Probed, probe
-from driver.backends.report import State
+from driver.backends.report import Report, State
 
 _OFFERED = {Kind.PYTHON: API_VERSION, Kind.NATIVE: (abi.MAJOR, abi.MINOR)}
 
@@ -27,8 +27,17 @@ _DEFAULTS = {
     "fingerprint": "a warm start depends on its version alone",
     "allocate_buffer": "outputs lie in memory of the host",
     "wait_finish": "execute has finished when it returns",
+    "layouts": "values come and go in the model's layout",
+    "operand_types": "its extensions have no operand types",
 }
 """What the absence of an optional hook means; of those that are not here: it is not called."""
+
+_WITHOUT = {
+    "ConcurrentExecution": "it executes one at a time",
+    "StridedInputs": "inputs with gaps are copied before",
+    "CopiesInputs": "inputs in memory that a client shares are copied before",
+}
+"""The capabilities of native backends that this host knows, and what it means not to have them."""
 
 
 def diagnose(path: Path) -> tuple[list[str], bool]:
@@ -49,7 +58,7 @@ def diagnose(path: Path) -> tuple[list[str], bool]:
         f"version      {report.version or 'unknown'}",
         f"interface    made for {report.api_version or 'unknown'}, this host offers {offered}",
     ]
-    lines += [f"capability   {name}: {'yes' if value else 'no'}" for name, value in report.capabilities.items()]
+    lines += [f"capability   {line}" for line in _capabilities(candidate.kind, report)]
     lines += [f"hook         {_hook(name, there)}" for name, there in probed.hooks.items()]
     return [*lines, *(f"fault        {fault}" for fault in faults), f"verdict      {_verdict(faults)}"], not faults
 
@@ -61,6 +70,15 @@ def _faults(name: str, probed: Probed) -> list[str]:
     elif probed.report.id in registry.ids():
         faults.append(f"it would not be registered: the id {probed.report.id} is taken by a built-in backend")
     return faults
+
+
+def _capabilities(kind: Kind, report: Report) -> list[str]:
+    known = _WITHOUT if kind is Kind.NATIVE and report.state is State.READY else {}
+    values = dict.fromkeys(known, False) | dict(report.capabilities)
+    return [
+        f"{name}: {'yes' if value else f'no, {known[name]}' if name in known else 'no'}"
+        for name, value in values.items()
+    ]
 
 
 def _hook(name: str, there: bool) -> str:

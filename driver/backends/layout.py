@@ -4,7 +4,7 @@ A backend that computes in a layout of its own says so for operands (`CompiledSu
 on the way from and to others, and not between two that use the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -38,6 +38,16 @@ class Relayout:
     def to_own(self, array: AnyArray) -> AnyArray:
         """From the model's layout."""
         return convert(array, self.model, self.own)
+
+    def own_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """A shape of rank 4 of the model, as it is in the backend's layout."""
+        batches, *image = shape
+        height, width, channels = image if self.model is Layout.NHWC else (*image[1:], image[0])
+        return {
+            Layout.NHWC: (batches, height, width, channels),
+            Layout.NCHW: (batches, channels, height, width),
+            Layout.NC4HW4: (batches, -(-channels // PACK), height, width, PACK),
+        }[self.own]
 
     def to_model(self, array: AnyArray, channels: int) -> AnyArray:
         """From the backend's layout."""

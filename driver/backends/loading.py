@@ -254,14 +254,14 @@ class _Native:
     def make(self, id_: str, version: Version) -> object:
         try:
             table = self._library.make()
+            if table is None:
+                return None
+            if (table.major, table.minor) != version:
+                told = f"{version[0]}.{version[1]}"
+                raise LoadError(f"GetVersion says {told}, the table {table.major}.{table.minor}; they must be the same")
+            return NativeBackend(id_, table, self._library.digest)
         except PluginError as error:
             raise LoadError(str(error)) from error
-        if table is None:
-            return None
-        if (table.major, table.minor) != version:
-            told = f"{version[0]}.{version[1]}"
-            raise LoadError(f"GetVersion says {told}, the table {table.major}.{table.minor}; they must be the same")
-        return NativeBackend(id_, table, self._library.digest)
 
     def discard(self) -> None:
         """Nothing: the library goes with the last reference."""

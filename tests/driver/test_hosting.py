@@ -246,6 +246,16 @@ def test_memory_is_held_around_executions(preference: ExecutionPreference, held:
         assert compiled.memory.is_held == held
 
 
+def test_what_has_hooks_may_copy_its_inputs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host then passes a client's memory as it lies."""
+    for copies in (False, True):
+        monkeypatch.setattr(Noted, "copies_inputs", copies)
+        with device_of(Noting()) as device:
+            prepared = prepare(MODEL, device).prepared_model
+            assert prepared is not None
+            assert prepared.plan.copies_inputs == copies
+
+
 def test_after_a_resize_that_failed_the_old_shapes_are_resized_to_again() -> None:
     backend = Noting()
     with device_of(backend) as device:

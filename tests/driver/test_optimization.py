@@ -8,7 +8,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from driver.backends.api import CompiledSubgraph, CompileOptions, OptimizedSubgraph, SubgraphView, Substitution
+from driver.backends.api import (
+    Backend,
+    CompiledSubgraph,
+    CompileOptions,
+    OptimizedSubgraph,
+    Output,
+    Sections,
+    SubgraphView,
+    Substitution,
+)
 from driver.device import Device, Outcome
 from nnhal.types import AnyArray, CacheState, ErrorStatus, Model
 from nnhal.types import OperationType as Op
@@ -158,19 +167,60 @@ def test_what_is_untouched_is_compiled_in_few_pieces() -> None:
     assert backend.compiled == [(0, 2), (4,)]
 
 
-def test_a_warm_start_optimises_again() -> None:
-    pair = Pair()
+class Sevens(CompiledSubgraph):
+    """Answers 7 whatever it is asked, and can be saved."""
+
+    def execute(self, inputs: object, outputs: Sequence[Output], run: object) -> None:
+        for output in outputs:
+            output.write(np.full(LARGE, 7, np.float32))
+
+    def save(self) -> Sections:
+        return Sections(b"sevens", (np.full(3, 7, np.float32),))
+
+
+class Saver(Optimizer):
+    """Puts sevens in place of operations; `loaded` lists what came from the cache."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda *_: OptimizedSubgraph((Substitution((1, 2), Sevens()),)))
+        self.loaded: list[tuple[tuple[int, ...], bytes]] = []
+
+    def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
+        self.loaded.append((tuple(view.index for view in subgraph.operations), sections.model))
+        assert sections.data[0].tolist() == [7, 7, 7]
+        return Sevens()
+
+
+def test_a_warm_start_loads_what_was_substituted() -> None:
+    """What is untouched has saved nothing, and is compiled again; nobody is asked to optimise."""
+    first, second = Saver(), Saver()
+    fresh, loaded = saved_and_loaded(first, second)
+    assert (first.seen, first.compiled) == ([(0, 1, 2, 3)], [(0,), (3,)])
+    assert (second.seen, second.compiled, second.loaded) == ([], [(0,), (3,)], [((1, 2), b"sevens")])
+    np.testing.assert_array_equal(loaded, fresh)
+    assert not np.array_equal(fresh, expected(CHAIN)), "the sevens were there"
+
+
+def test_a_warm_start_optimises_again_what_was_not_saved() -> None:
     backends = [Optimizer(replacing((1, 2))) for _ in range(2)]
+    _, loaded = saved_and_loaded(*backends)
+    np.testing.assert_array_equal(loaded, expected(CHAIN))
+    assert backends[1].built == [(1, 2)]
+
+
+def saved_and_loaded(*backends: Backend) -> tuple[AnyArray, AnyArray]:
+    """What the chain gives where it was prepared, on the first backend, and where it was loaded, on the second."""
+    pair = Pair()
     devices = [Device("test", [backend], cache_key=KEY) for backend in backends]
     try:
         outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         devices[0].prepare_model(CHAIN, outcomes.put, cache=pair.files())
-        assert outcomes.get(timeout=60).cache.state == CacheState.SAVED
+        fresh = outcomes.get(timeout=60)
+        assert fresh.cache.state == CacheState.SAVED
         devices[1].prepare_model_from_cache(outcomes.put, pair.files())
         loaded = outcomes.get(timeout=60)
         assert loaded.cache.state == CacheState.HIT
-        np.testing.assert_array_equal(execute(loaded, [X])[1][0], expected(CHAIN))
-        assert backends[1].built == [(1, 2)]
+        return execute(fresh, [X])[1][0], execute(loaded, [X])[1][0]
     finally:
         for device in devices:
             device.close()

@@ -6,7 +6,7 @@ A test compares every offset with what a C compiler makes of the header.
 import ctypes as c
 from typing import Any, TypeAlias
 
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 """NNHAL_BACKEND_MAJOR and NNHAL_BACKEND_MINOR."""
 
 REASON_BYTES = 2048
@@ -45,6 +45,27 @@ TensorPointer = c.POINTER(Tensor)
 Indexes = c.POINTER(c.c_uint32)
 
 
+# the address of a tensor or a subgraph comes back as a plain number: ctypes callbacks cannot return pointers to structs
+GetFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_size_t, c.c_int32, Indexes)
+PutFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_uint32)
+BytesFunction = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_uint32)
+ClearFunction = c.CFUNCTYPE(None, c.c_void_p)
+
+
+class Memory(c.Structure):
+    """NnhalMemory."""
+
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("context", c.c_void_p),
+        ("mode", c.c_int32),
+        ("get", GetFunction),
+        ("put", PutFunction),
+        ("bytes", BytesFunction),
+        ("clear", ClearFunction),
+    ]
+
+
 class Operand(c.Structure):
     """NnhalOperand."""
 
@@ -60,6 +81,7 @@ class Operand(c.Structure):
         ("channel_scales", c.POINTER(c.c_float)),
         ("omitted", c.c_int32),
         ("constant", TensorPointer),
+        ("extension", c.c_char_p),
     ]
 
 
@@ -92,14 +114,18 @@ class Subgraph(c.Structure):
         ("outputs", Indexes),
         ("relaxed", c.c_int32),
         ("preference", c.c_int32),
+        ("memory", c.POINTER(Memory)),
     ]
 
 
-# the address of a tensor comes back as a plain number: ctypes callbacks cannot return pointers to structs
 OutputFunction = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_uint32, c.c_int32, c.POINTER(c.c_int64))
 CheckFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p)
 SpanFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_uint64, c.c_uint64)
+OperationSpanFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_uint32, c.c_uint64, c.c_uint64)
 WriteFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_size_t)
+PartFunction = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_uint32, Indexes)
+SubstituteFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_void_p)
+FailFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_uint32, c.c_char_p)
 
 
 class Execution(c.Structure):
@@ -114,6 +140,8 @@ class Execution(c.Structure):
         ("output", OutputFunction),
         ("check", CheckFunction),
         ("span", SpanFunction),
+        ("pieces", c.POINTER(c.c_void_p)),
+        ("operation_span", OperationSpanFunction),
     ]
 
 
@@ -127,6 +155,30 @@ class Sink(c.Structure):
     """NnhalSink."""
 
     _fields_ = [("struct_size", c.c_size_t), ("context", c.c_void_p), ("write", WriteFunction)]
+
+
+class Optimization(c.Structure):
+    """NnhalOptimization."""
+
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("context", c.c_void_p),
+        ("part", PartFunction),
+        ("substitute", SubstituteFunction),
+        ("fail", FailFunction),
+    ]
+
+
+class Relayout(c.Structure):
+    """NnhalRelayout."""
+
+    _fields_ = [("operand", c.c_uint32), ("model", c.c_int32), ("own", c.c_int32)]
+
+
+class OperandType(c.Structure):
+    """NnhalOperandType."""
+
+    _fields_ = [("type", c.c_uint16), ("is_tensor", c.c_uint16), ("byte_size", c.c_uint32)]
 
 
 _SELF, _COMPILED, _NETWORK = c.c_void_p, c.c_void_p, c.c_uint64
@@ -163,6 +215,9 @@ OPTIONAL: Fields = [
     ("execute_begin", c.CFUNCTYPE(None, _SELF, _COMPILED)),
     ("execute_end", c.CFUNCTYPE(None, _SELF, _COMPILED)),
     ("wait_finish", c.CFUNCTYPE(c.c_int32, _SELF, _COMPILED, *_REASON)),
+    ("optimize", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(Subgraph), c.POINTER(Optimization), *_REASON)),
+    ("layouts", c.CFUNCTYPE(c.POINTER(Relayout), _SELF, _COMPILED, _COUNT)),
+    ("operand_types", c.CFUNCTYPE(c.POINTER(OperandType), _SELF, c.c_char_p, _COUNT)),
 ]
 """Functions that a backend may have; see their defaults in the header."""
 

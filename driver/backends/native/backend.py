@@ -10,15 +10,20 @@ from driver.backends.api import (
     CompiledSubgraph,
     CompileOptions,
     OperationView,
+    OptimizedSubgraph,
     Sections,
     SubgraphView,
     Support,
 )
 from driver.backends.native import abi
-from driver.backends.native.compiled import Callbacks, NativeSubgraph
-from driver.backends.native.library import Table, text
+from driver.backends.native.compiled import Callbacks, NativeSubgraph, Plugin
+from driver.backends.native.layouts import layouts
+from driver.backends.native.library import PluginError, Table, text
 from driver.backends.native.marshalling import SubgraphStruct
-from nnhal.types import Extension, PerformanceInfo, is_extension
+from driver.backends.native.memory import Pieces
+from driver.backends.native.operand_types import MOST_BYTES, OperandTypes
+from driver.backends.native.optimization import Answer, Part
+from nnhal.types import Extension, ExtensionOperandTypeInformation, PerformanceInfo
 
 
 class NativeBackend(Backend):
@@ -26,6 +31,9 @@ class NativeBackend(Backend):
 
     Args:
         digest: of the plug-in's file.
+
+    Raises:
+        PluginError: it lists an operand type that cannot be.
     """
 
     def __init__(self, id_: str, table: Table, digest: str) -> None:
@@ -35,13 +43,13 @@ class NativeBackend(Backend):
         self._digest = digest
         self._callbacks = Callbacks()
         self._networks = itertools.count(1)
+        self._types = OperandTypes(self.extensions())
 
     def supports(self, operation: OperationView) -> Support:
         """What the plug-in says."""
-        used = (*operation.operation.inputs, *operation.operation.outputs)
-        if any(is_extension(operation.graph.operands[o].type) for o in used):
-            return Support("the C interface has no operand types of extensions")
-        one = SubgraphStruct.of_operation(operation)
+        if fault := self._types.fault(operation):
+            return Support(fault)
+        one = SubgraphStruct.of_operation(operation, self._types)
         reason = c.create_string_buffer(abi.REASON_BYTES)
         if self._table.call("supports", c.byref(one.struct), reason, abi.REASON_BYTES):
             return Support()
@@ -55,17 +63,52 @@ class NativeBackend(Backend):
         """Has the plug-in load what it saved."""
         return self._made("load", subgraph, options, sections.model, len(sections.model))
 
+    def optimize(self, subgraph: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:
+        """What the plug-in puts in place of operations, and which it refuses after all."""
+        if not self._table.has("optimize"):
+            return OptimizedSubgraph()
+        whole = SubgraphStruct.of_view(subgraph, self._types, options.preference)
+        return Answer(subgraph, lambda operations: self._part(subgraph, operations, options)).ask(self._table, whole)
+
+    def _part(self, whole: SubgraphView, operations: tuple[int, ...], options: CompileOptions) -> Part:
+        view = whole.part(operations)
+        struct, pieces = self._described(view, options)
+
+        def adopt(handle: int | None) -> CompiledSubgraph:
+            network = next(self._networks)
+            self._table.hook("before_load", network)
+            return self._adopted(network, handle, struct, pieces, view, options)
+
+        return Part(operations, struct, adopt)
+
     def _made(self, name: str, view: SubgraphView, options: CompileOptions, *saved: object) -> CompiledSubgraph:
         """Calls `compile` or `load`, between before_load and after_load."""
-        struct = SubgraphStruct.of_view(view, options.preference)
+        struct, pieces = self._described(view, options)
         network, handle = next(self._networks), c.c_void_p()
         self._table.hook("before_load", network)
         self._table.run(name, c.byref(struct.struct), *saved, c.byref(handle))
-        compiled = NativeSubgraph(
-            self._table, self._callbacks, handle.value, struct, view, options, self.capabilities()
-        )
-        # from here the plug-in releases it when nothing refers to it any more
-        weakref.finalize(compiled, _release, self._table, network, handle.value, struct).atexit = False
+        return self._adopted(network, handle.value, struct, pieces, view, options)
+
+    def _described(self, view: SubgraphView, options: CompileOptions) -> tuple[SubgraphStruct, Pieces]:
+        """A subgraph for the plug-in to compile, and the memory that it plans for it."""
+        pieces = Pieces(self._table, options.memory_mode)
+        return SubgraphStruct.of_view(view, self._types, options.preference, pieces.struct()), pieces
+
+    def _adopted(
+        self,
+        network: int,
+        handle: int | None,
+        struct: SubgraphStruct,
+        pieces: Pieces,
+        view: SubgraphView,
+        options: CompileOptions,
+    ) -> CompiledSubgraph:
+        """What the plug-in made is from now on the host's to release."""
+        pieces.close()
+        plugin = Plugin(self._table, self._callbacks, self._types, self.capabilities())
+        compiled = NativeSubgraph(plugin, handle, struct, pieces, view, options)
+        weakref.finalize(compiled, _release, self._table, network, handle, struct).atexit = False
+        compiled.layouts = layouts(self._table, handle, struct, view)
         self._table.hook("after_load", network, handle)
         return compiled
 
@@ -78,8 +121,16 @@ class NativeBackend(Backend):
         return {item.name.decode(errors="replace"): bool(item.value) for item in self._table.listed("capabilities")}
 
     def extensions(self) -> Sequence[Extension]:
-        """What the plug-in says; without operand types of their own."""
-        return [Extension(name.decode(errors="replace")) for name in self._table.listed("extensions")]
+        """What the plug-in says."""
+        return [self._extension(name) for name in self._table.listed("extensions")]
+
+    def _extension(self, name: bytes) -> Extension:
+        text = name.decode(errors="replace")
+        types = [(one.type, one.is_tensor, one.byte_size) for one in self._table.listed("operand_types", name)]
+        for type_, _, size in types:
+            if not 1 <= size <= MOST_BYTES:
+                raise PluginError(f"operand type {type_} of {text} has {size} bytes; 1 to {MOST_BYTES} are possible")
+        return Extension(text, tuple(ExtensionOperandTypeInformation(t, bool(n), size) for t, n, size in types))
 
     def performance(self) -> PerformanceInfo:
         """What the plug-in says."""

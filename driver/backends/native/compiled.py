@@ -8,21 +8,33 @@ import ctypes as c
 import itertools
 import logging
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from math import prod
 
-import numpy as np
-
-from driver.backends.api import CompiledSubgraph, CompileOptions, Output, Run, Sections, SubgraphView
+from driver.backends.api import CompiledSubgraph, CompileOptions, OperationView, Output, Run, Sections, SubgraphView
+from driver.backends.layout import Relayout
 from driver.backends.native import abi
 from driver.backends.native.library import Table
 from driver.backends.native.marshalling import SubgraphStruct, TensorList, TensorOver, dense
+from driver.backends.native.memory import Addresses, Pieces, allocated
+from driver.backends.native.operand_types import OperandTypes
 from driver.graph import hold_rank
 from nnhal.errors import HalError, general_failure
-from nnhal.types import DTYPES, AnyArray, ErrorKind, ErrorStatus
+from nnhal.types import AnyArray, ErrorKind, ErrorStatus
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Plugin:
+    """What the compiled subgraphs of one backend object share."""
+
+    table: Table
+    callbacks: "Callbacks"
+    types: OperandTypes
+    capabilities: Mapping[str, bool]
 
 
 class NativeSubgraph(CompiledSubgraph):
@@ -31,39 +43,49 @@ class NativeSubgraph(CompiledSubgraph):
     Args:
         handle: the plug-in's own name for it.
         struct: what it was compiled from; the plug-in may read it at any time.
+        pieces: the memory that it has planned.
     """
 
     def __init__(
         self,
-        table: Table,
-        callbacks: "Callbacks",
+        plugin: Plugin,
         handle: int | None,
         struct: SubgraphStruct,
+        pieces: Pieces,
         view: SubgraphView,
         options: CompileOptions,
-        capabilities: Mapping[str, bool],
     ) -> None:
-        self._table = table
-        self._callbacks = callbacks
+        can = plugin.capabilities
+        self.copies_inputs = can.get("CopiesInputs", False)
+        self.pieces = pieces
+        self._plugin = plugin
+        self._table = plugin.table
         self._handle = handle
         self._struct = struct
         self._view = view
         self._tensor_bytes = options.tensor_bytes
-        self._strided = capabilities.get("StridedInputs", False)
-        self._turn = None if capabilities.get("ConcurrentExecution", False) else threading.Lock()
+        self._strided = can.get("StridedInputs", False)
+        self._resizes = not can.get("ConcurrentExecution", False)
+        self._turn = threading.Lock() if self._resizes or pieces else None
         self._shapes: list[tuple[int, ...] | None] | None = None
 
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
         """Runs it, one execution at a time unless the plug-in can do more."""
-        given = [array if array is None or self._strided else dense(array) for array in inputs]
-        tensors = TensorList(given)
-        execution = Execution(self._view, outputs, run, self._memory, self._tensor_bytes)
+        tensors = TensorList(self._seen(inputs))
+        execution = Execution(self._plugin, self._view, self.layouts, outputs, run, self._tensor_bytes)
         with self._turn or nullcontext():
             run.check()
-            self._resize(given, tensors)
-            with self._executing(), self._callbacks.serving(execution) as context:
-                self._run(tensors, execution, context)
+            self._resize(inputs, tensors)
+            serving = self._plugin.callbacks.serving(execution)
+            with self.pieces.held() as addresses, self._executing(), serving as context:
+                self._run(tensors, execution, context, addresses)
         execution.deliver()
+
+    def _seen(self, inputs: Sequence[AnyArray | None]) -> Iterator[AnyArray | None]:
+        """The inputs as the plug-in wants them."""
+        for operand, array in zip(self._view.inputs, inputs, strict=True):
+            seen = None if array is None else self._plugin.types.seen(self._view.graph, operand, array)
+            yield seen if seen is None or self._strided else dense(seen)
 
     def save(self) -> Sections | None:
         """What the plug-in writes; None where it cannot save."""
@@ -79,8 +101,8 @@ class NativeSubgraph(CompiledSubgraph):
         self._table.run("save", self._handle, c.byref(sink))
         return Sections(bytes(saved))
 
-    def _run(self, tensors: TensorList, execution: "Execution", context: int) -> None:
-        struct = self._callbacks.struct(context, tensors, len(self._view.outputs))
+    def _run(self, tensors: TensorList, execution: "Execution", context: int, addresses: Addresses) -> None:
+        struct = self._plugin.callbacks.struct(context, tensors, len(self._view.outputs), addresses)
         try:
             self._table.run("execute", self._handle, c.byref(struct))
             if self._table.has("wait_finish"):
@@ -92,7 +114,7 @@ class NativeSubgraph(CompiledSubgraph):
             raise execution.error
 
     def _resize(self, given: Sequence[AnyArray | None], tensors: TensorList) -> None:
-        if self._turn is None:
+        if not self._resizes:
             return
         shapes = [None if array is None else array.shape for array in given]
         if shapes == self._shapes:
@@ -101,7 +123,8 @@ class NativeSubgraph(CompiledSubgraph):
         self._table.hook("resize_begin", self._handle)
         try:
             if self._table.has("resize"):
-                self._table.run("resize", self._handle, len(given), tensors.struct)
+                with self.pieces.planning():
+                    self._table.run("resize", self._handle, len(given), tensors.struct)
         finally:
             self._table.hook("resize_end", self._handle)
         self._shapes = shapes
@@ -114,24 +137,6 @@ class NativeSubgraph(CompiledSubgraph):
         finally:
             self._table.hook("execute_end", self._handle)
 
-    def _memory(self, size: int) -> AnyArray:
-        """Bytes for an output, from the plug-in's allocator where it has one."""
-        if size == 0 or not self._table.has("allocate_buffer"):
-            return np.empty(size, np.uint8)
-        address = self._table.call("allocate_buffer", size)
-        if not address:
-            raise MemoryError(f"the backend cannot allocate {size} bytes")
-        block = _Block(address, size)
-        weakref.finalize(block, self._table.call, "free_buffer", address, size).atexit = False
-        return np.asarray(block)
-
-
-class _Block:
-    """Memory of the plug-in's allocator. Arrays over it keep this object alive."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
-
 
 class Execution:
     """One execution, as the callbacks see it.
@@ -143,18 +148,20 @@ class Execution:
 
     def __init__(
         self,
+        plugin: Plugin,
         view: SubgraphView,
+        layouts: Mapping[int, Relayout],
         outputs: Sequence[Output],
         run: Run,
-        memory: Callable[[int], AnyArray],
         tensor_bytes: int,
     ) -> None:
         self.error: BaseException | None = None
         self.profile = run.profile
+        self._plugin = plugin
         self._view = view
+        self._layouts = layouts
         self._outputs = outputs
         self._run = run
-        self._memory = memory
         self._tensor_bytes = tensor_bytes
         self._made: dict[int, TensorOver] = {}
 
@@ -164,15 +171,19 @@ class Execution:
             raise general_failure(f"the backend asked for output {index} of {len(self._outputs)}")
         if index in self._made:
             raise general_failure(f"the backend asked for output {index} twice")
-        dtype = DTYPES[self._view.graph.operands[self._view.outputs[index]].type]
+        dtype = self._plugin.types.dtype(self._view.graph, self._view.outputs[index])
         self._judge(index, shape, dtype.itemsize)
-        array = self._memory(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize).view(dtype).reshape(shape)
+        array = allocated(self._plugin.table, prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
         self._made[index] = tensor = TensorOver(array)
         return c.addressof(tensor.struct)
 
     def check(self) -> None:
         """Whether to go on."""
         self._run.check()
+
+    def operation(self, place: int) -> OperationView | None:
+        """An operation by its place in the struct; None where there is none."""
+        return self._view.operations[place] if place < len(self._view.operations) else None
 
     def deliver(self) -> None:
         """Hands the outputs on.
@@ -189,6 +200,8 @@ class Execution:
         place = f"output {index} of a native backend's partition"
         hold_rank(len(shape), place)
         declared = self._outputs[index].declared
+        if (relayout := self._layouts.get(self._view.outputs[index])) is not None:
+            declared = relayout.own_shape(declared)
         fits = len(declared) == len(shape) and all(d in (0, s) for d, s in zip(declared, shape, strict=True))
         if min(shape, default=0) < 0 or (declared and not fits):
             raise general_failure(f"{place} has shape {list(shape)}, declared {list(declared)}", "V-RUN-04")
@@ -213,8 +226,10 @@ class Callbacks:
         live = self._live  # the functions must not refer to this object: nothing would ever free the circle at once
         self._output = abi.OutputFunction(lambda context, *call: _output(live, context, *call))
         self._check = abi.CheckFunction(lambda context: _check(live, context))
-        self._span = abi.SpanFunction(lambda context, *span: _span(live, context, *span))
+        self._span = abi.SpanFunction(lambda context, name, *time: _span(live, context, name, None, *time))
+        self._operation_span = abi.OperationSpanFunction(lambda context, *span: _span(live, context, *span))
         self._no_span = abi.SpanFunction()
+        self._no_operation_span = abi.OperationSpanFunction()
 
     @contextmanager
     def serving(self, execution: Execution) -> Iterator[int]:
@@ -226,10 +241,9 @@ class Callbacks:
         finally:
             del self._live[context]
 
-    def struct(self, context: int, inputs: TensorList, outputs: int) -> abi.Execution:
+    def struct(self, context: int, inputs: TensorList, outputs: int, pieces: Addresses) -> abi.Execution:
         """What the plug-in gets."""
         wanted = self._live[context].profile is not None or _log.isEnabledFor(logging.DEBUG)
-        span = self._span if wanted else self._no_span
         return abi.Execution(
             c.sizeof(abi.Execution),
             context,
@@ -238,7 +252,9 @@ class Callbacks:
             outputs,
             self._output,
             self._check,
-            span,
+            self._span if wanted else self._no_span,
+            pieces,
+            self._operation_span if wanted else self._no_operation_span,
         )
 
 
@@ -266,9 +282,12 @@ def _check(live: Mapping[int, Execution], context: int) -> int:
     return 0
 
 
-def _span(live: Mapping[int, Execution], context: int, name: bytes, start_ns: int, duration_ns: int) -> None:
+def _span(
+    live: Mapping[int, Execution], context: int, name: bytes, operation: int | None, start_ns: int, duration_ns: int
+) -> None:
     text = name.decode(errors="replace")
     execution = live.get(context)
     if execution is not None and execution.profile is not None:
-        execution.profile.span(text, start_ns, duration_ns)
+        view = None if operation is None else execution.operation(operation)
+        execution.profile.span(text, start_ns, duration_ns, view)
     _log.debug("span execution=%d name=%s start_ns=%d us=%.1f", context, text, start_ns, duration_ns / 1e3)

@@ -124,12 +124,12 @@ class Table:
             known = status if status in _FAILURES else ErrorStatus.GENERAL_FAILURE
             raise HalError(known, text(reason) or f"{name} gave status {status} without a reason")
 
-    def listed(self, name: str) -> Sequence[Any]:
+    def listed(self, name: str, *arguments: Any) -> Sequence[Any]:
         """What an optional function gives that counts its items; empty without it."""
         if not self.has(name):
             return ()
         count = c.c_size_t()
-        items = self.call(name, c.byref(count))
+        items = self.call(name, *arguments, c.byref(count))
         return [items[i] for i in range(count.value)] if items else ()
 
 

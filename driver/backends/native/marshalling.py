@@ -8,10 +8,13 @@ import numpy as np
 
 from driver.backends.api import Graph, OperationView, SubgraphView
 from driver.backends.native import abi
+from driver.backends.native.operand_types import OperandTypes
 from nnhal.types import AnyArray, OperandLifeTime, SymmPerChannelQuantParams
 
-_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+_CODES = {"i": 0, "u": 1, "f": 2, "b": 6, "V": 1}
 """DLDataTypeCode by numpy's kind."""
+_OPAQUE = "V"
+"""Kind of elements that only an extension's owner understands: vectors of bytes, to DLPack."""
 _CPU = 1
 T = TypeVar("T")
 
@@ -20,15 +23,16 @@ class TensorOver:
     """A Tensor over an array, which it keeps alive. `struct` is what a plug-in gets."""
 
     def __init__(self, array: AnyArray) -> None:
-        rank = array.ndim
+        rank, size = array.ndim, array.itemsize
+        opaque = array.dtype.kind == _OPAQUE
         self.array = array
         self._shape = (c.c_int64 * rank)(*array.shape)
-        self._strides = (c.c_int64 * rank)(*(stride // array.itemsize for stride in array.strides))
+        self._strides = (c.c_int64 * rank)(*(stride // size for stride in array.strides))
         self.struct = abi.Tensor(
             array.ctypes.data,
             abi.Device(_CPU, 0),
             rank,
-            abi.DataType(_CODES[array.dtype.kind], array.itemsize * 8, 1),
+            abi.DataType(_CODES[array.dtype.kind], 8 if opaque else size * 8, size if opaque else 1),
             self._shape,
             self._strides,
             0,
@@ -47,9 +51,14 @@ class TensorList:
 class SubgraphStruct:
     """A Subgraph and all that it points to, which live as long as this does.
 
+    Attributes:
+        operands: of the graph, by their numbers in the struct.
+
     Args:
         operations: of one graph.
         inputs, outputs: operands of the graph.
+        types: of the plug-in's extensions.
+        memory: for what is compiled from it.
     """
 
     def __init__(
@@ -58,11 +67,15 @@ class SubgraphStruct:
         operations: Sequence[OperationView],
         inputs: Sequence[int],
         outputs: Sequence[int],
+        types: OperandTypes,
         relaxed: bool = False,
         preference: int = 0,
+        memory: abi.Memory | None = None,
     ) -> None:
-        self._kept: list[object] = []
+        self._kept: list[object] = [memory]
+        self._types = types
         named = dict.fromkeys(o for one in operations for o in (*one.operation.inputs, *one.operation.outputs))
+        self.operands = tuple(named)
         self._numbers = {operand: number for number, operand in enumerate(named)}
         self.struct = abi.Subgraph(
             c.sizeof(abi.Subgraph),
@@ -76,18 +89,22 @@ class SubgraphStruct:
             self._indexes(outputs),
             relaxed,
             preference,
+            c.pointer(memory) if memory else None,
         )
 
     @staticmethod
-    def of_view(view: SubgraphView, preference: int) -> "SubgraphStruct":
+    def of_view(
+        view: SubgraphView, types: OperandTypes, preference: int, memory: abi.Memory | None = None
+    ) -> "SubgraphStruct":
         """A partition."""
-        return SubgraphStruct(view.graph, view.operations, view.inputs, view.outputs, view.relaxed, preference)
+        ends = view.inputs, view.outputs
+        return SubgraphStruct(view.graph, view.operations, *ends, types, view.relaxed, preference, memory)
 
     @staticmethod
-    def of_operation(view: OperationView) -> "SubgraphStruct":
+    def of_operation(view: OperationView, types: OperandTypes) -> "SubgraphStruct":
         """One operation alone, whose inputs are all that is not constant."""
         given = [o for o in dict.fromkeys(view.operation.inputs) if not _is_fixed(view.graph, o)]
-        return SubgraphStruct(view.graph, [view], given, view.operation.outputs)
+        return SubgraphStruct(view.graph, [view], given, view.operation.outputs, types)
 
     def _operation(self, view: OperationView) -> abi.Operation:
         operation = view.operation
@@ -104,13 +121,14 @@ class SubgraphStruct:
 
     def _operand(self, graph: Graph, index: int) -> abi.Operand:
         operand = graph.operands[index]
+        extension = graph.extension(operand.type)
         params = operand.extra_params
         channels = params if isinstance(params, SymmPerChannelQuantParams) else None
         constant = graph.constants.get(index)
-        tensor = None if constant is None else self._keep(TensorOver(constant))
+        tensor = None if constant is None else self._keep(TensorOver(self._types.seen(graph, index, constant)))
         return abi.Operand(
             c.sizeof(abi.Operand),
-            operand.type,
+            operand.type & 0xFFFF if extension else operand.type,
             len(operand.dimensions),
             self._keep((c.c_uint32 * len(operand.dimensions))(*operand.dimensions)),
             operand.scale,
@@ -120,6 +138,7 @@ class SubgraphStruct:
             self._keep((c.c_float * len(channels.scales))(*channels.scales)) if channels else None,
             operand.lifetime == OperandLifeTime.NO_VALUE,
             c.pointer(tensor.struct) if tensor else None,
+            extension.encode() if extension else None,
         )
 
     def _indexes(self, operands: Sequence[int]) -> "c.Array[c.c_uint32]":

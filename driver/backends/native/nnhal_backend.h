@@ -13,6 +13,8 @@
  *   reads a member only if it lies within that size. A member that is not there, or is NULL, has the default that stands
  *   beside it. So a plug-in that was built against 1.0 works with every host 1.x, without being built again.
  *   Structs that may grow are passed one by one or as arrays of pointers, never as arrays of structs.
+ *   1.0: all that bears no other number.
+ *   1.1: optimize, layouts and operand_types; planned memory; operation_span; the capability "CopiesInputs".
  *
  * RULES
  *   Threads: functions may be called from any thread, and several at once, also on one object; of one compiled subgraph
@@ -30,7 +32,7 @@
 #include <stdint.h>
 
 #define NNHAL_BACKEND_MAJOR 1
-#define NNHAL_BACKEND_MINOR 0
+#define NNHAL_BACKEND_MINOR 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -58,7 +60,7 @@ typedef struct NnhalDevice {
 typedef struct NnhalDataType {
     uint8_t code;   /* DLDataTypeCode: 0 int, 1 unsigned int, 2 float, 6 bool */
     uint8_t bits;   /* of one element */
-    uint16_t lanes; /* 1 */
+    uint16_t lanes; /* 1; of an extension's operand type, with code 1 and bits 8: the bytes of one element (1.1) */
 } NnhalDataType;
 
 typedef struct NnhalTensor {
@@ -71,11 +73,46 @@ typedef struct NnhalTensor {
     uint64_t byte_offset; /* 0 */
 } NnhalTensor;
 
+/* ---- Planned memory (1.1): pieces of one block, which share its bytes where their lifetimes allow it ---- */
+
+typedef enum NnhalStorage {
+    NNHAL_STATIC = 0,          /* there at once, with memory of its own, until it is put back or `release` */
+    NNHAL_DYNAMIC = 1,         /* there while an execution runs; what is got after its `put` may lie in its place */
+    NNHAL_DYNAMIC_SEPARATE = 2 /* there while an execution runs; shares its bytes with no other */
+} NnhalStorage;
+
+typedef enum NnhalMemoryMode {
+    NNHAL_NORMAL = 0, /* the block stays between executions */
+    NNHAL_LIMIT = 1   /* it is given back after each: the client prefers to save power */
+} NnhalMemoryMode;
+
+/* Memory of one compiled subgraph. Made by the host; lives as long as its NnhalSubgraph. To be called while the plug-in
+ * plans, in the order of execution: in `compile`, `load` and `resize`, and from `part` to `substitute`; by one thread at
+ * a time. At other times these functions refuse. The block comes from `allocate_buffer`, where that is there. A
+ * subgraph that has asked for a piece is executed by one thread at a time, whatever its capabilities say. */
+typedef struct NnhalMemory {
+    size_t struct_size;
+    void *context; /* the host's; to be passed to the functions below */
+    int32_t mode;  /* an NnhalMemoryMode, to know of: the host keeps to it */
+
+    /* Asks for `size` bytes at a multiple of 64. `*piece` is its number, from 0: its place in NnhalExecution.pieces. */
+    int32_t (*get)(void *context, size_t size, int32_t storage, uint32_t *piece);
+
+    /* Tells that what comes later in an execution does not need a piece any more. At most once for each. */
+    int32_t (*put)(void *context, uint32_t piece);
+
+    /* The bytes of a STATIC piece, a place for weights; NULL for others: those come with each execution. */
+    void *(*bytes)(void *context, uint32_t piece);
+
+    /* Forgets all pieces but STATIC ones, to plan anew. Their numbers may come again. */
+    void (*clear)(void *context);
+} NnhalMemory;
+
 /* ---- Subgraphs: what is to be run. Made by the host. ---- */
 
 typedef struct NnhalOperand {
     size_t struct_size;
-    int32_t type;               /* the HAL's OperandType, 3 is TENSOR_FLOAT32 */
+    int32_t type;               /* the HAL's OperandType, 3 is TENSOR_FLOAT32; of an extension: the low 16 bits */
     uint32_t rank;              /* 0: a scalar, or a tensor of unknown rank */
     const uint32_t *dimensions; /* rank numbers; 0 is unknown until execution */
     float scale;                /* of quantised types, else 0 */
@@ -85,6 +122,10 @@ typedef struct NnhalOperand {
     const float *channel_scales; /* channel_count numbers */
     int32_t omitted;             /* 1: an optional argument that is left out */
     const NnhalTensor *constant; /* its value; NULL when it is known only at execution */
+
+    /* (1.1) Name of the extension that the type belongs to; NULL for the HAL's own. Only a backend that lists the type
+     * (`operand_types`) sees such operands. */
+    const char *extension;
 } NnhalOperand;
 
 typedef struct NnhalOperation {
@@ -109,6 +150,9 @@ typedef struct NnhalSubgraph {
     const uint32_t *outputs; /* operands that each execution delivers */
     int32_t relaxed;         /* 1: float32 may be computed in half precision */
     int32_t preference;      /* the HAL's ExecutionPreference */
+
+    /* (1.1) Plans memory for what is compiled from this; NULL in `supports`, and for the whole in `optimize`. */
+    const NnhalMemory *memory;
 } NnhalSubgraph;
 
 /* ---- One execution. Made by the host; lives until `execute` returns. ---- */
@@ -131,6 +175,14 @@ typedef struct NnhalExecution {
     /* (optional, may be NULL) Profiling: tells that work called `name` began at `start_ns` of CLOCK_MONOTONIC and took
      * `duration_ns`. `name` is read at once. NULL when nobody listens: measure nothing then. */
     void (*span)(void *context, const char *name, uint64_t start_ns, uint64_t duration_ns);
+
+    /* (1.1) Where each piece of planned memory lies, by its number; NULL where none was asked for. */
+    void *const *pieces;
+
+    /* (1.1, may be NULL, as `span` is) As `span`, of work that was one operation, and all of it: `operation` is its
+     * place in NnhalSubgraph.operations. */
+    void (*operation_span)(void *context, const char *name, uint32_t operation, uint64_t start_ns,
+                           uint64_t duration_ns);
 } NnhalExecution;
 
 /* ---- What the plug-in hands out ---- */
@@ -138,6 +190,10 @@ typedef struct NnhalExecution {
 /* A named property. Never grows. Names that the host knows:
  *   "ConcurrentExecution"  one compiled subgraph may be executed by several threads at once
  *   "StridedInputs"        inputs may have any strides, else the host makes them row-major without gaps
+ *   "CopiesInputs"         (1.1) every input is copied, to a device for instance, before a value in it is looked at.
+ *                          Where it runs all of a model, inputs are then pointers into the very memory that a client on
+ *                          the same machine shares (a memfd); the client may write to it at any time. Without this the
+ *                          host copies such inputs first
  * Others are shown to users, e.g. Arm NN's "ProtectedContentAllocation". */
 typedef struct NnhalCapability {
     const char *name;
@@ -154,6 +210,44 @@ typedef struct NnhalSink {
     /* Appends bytes, which are read at once. May be called any number of times. */
     int32_t (*write)(void *context, const void *bytes, size_t size);
 } NnhalSink;
+
+/* What `optimize` answers with (1.1). Made by the host; lives until `optimize` returns. Operations go by their place in
+ * NnhalSubgraph.operations of the subgraph that is optimised. */
+typedef struct NnhalOptimization {
+    size_t struct_size;
+    void *context; /* the host's; to be passed to the functions below */
+
+    /* Some operations as a subgraph of their own, with what they need from outside and what is needed from them. No way
+     * from one of them to another may lead through operations that are not among them. It lives until the `release` of
+     * what was made of it; until `optimize` returns, if it was not used. NULL: no such operations; return any error. */
+    const NnhalSubgraph *(*part)(void *context, uint32_t count, const uint32_t *operations);
+
+    /* `compiled` is to run in place of the operations of `part`, which is used once at most. From now on it is as if
+     * `compile` had made it: it is saved, loaded and released like that. With an error it stays the plug-in's. */
+    int32_t (*substitute)(void *context, const NnhalSubgraph *part, NnhalCompiled *compiled);
+
+    /* The backend will not run an operation after all: it is offered to other backends, with the reason. Nothing else
+     * of the answer is used then; the rest comes again. `reason` is read at once. */
+    int32_t (*fail)(void *context, uint32_t operation, const char *reason);
+} NnhalOptimization;
+
+/* How an image of N batches, C channels, height H and width W lies in memory (1.1), row-major. NC4HW4 is
+ * [N, ceil(C / 4), H, W, 4]; channels that there are not hold zeros. */
+typedef enum NnhalLayout { NNHAL_NHWC = 0, NNHAL_NCHW = 1, NNHAL_NC4HW4 = 2 } NnhalLayout;
+
+/* The layout of an operand of rank 4 (1.1). Never grows. */
+typedef struct NnhalRelayout {
+    uint32_t operand; /* index of NnhalSubgraph.operands, an input or output of the subgraph */
+    int32_t model;    /* what it is in the model, NNHAL_NHWC or NNHAL_NCHW */
+    int32_t own;      /* what the plug-in takes and gives */
+} NnhalRelayout;
+
+/* An operand type of an extension (1.1). Never grows. */
+typedef struct NnhalOperandType {
+    uint16_t type;      /* the extension's own number */
+    uint16_t is_tensor; /* 0: a scalar */
+    uint32_t byte_size; /* of one element, or of the scalar; 1 to 65535 */
+} NnhalOperandType;
 
 typedef struct NnhalBackend NnhalBackend;
 
@@ -205,8 +299,9 @@ struct NnhalBackend {
     int32_t (*load)(NnhalBackend *self, const NnhalSubgraph *subgraph, const void *bytes, size_t size,
                     NnhalCompiled **compiled, char *reason, size_t reason_size);
 
-    /* (optional) The backend's own allocator: memory for an output, `size` > 0 bytes at a multiple of 64; NULL when there
-     * is none left. It lives until `free_buffer`, which may come long after the execution. Default: the host's. */
+    /* (optional) The backend's own allocator: memory for an output, or for a block of pieces, `size` > 0 bytes at a
+     * multiple of 64; NULL when there is none left. It lives until `free_buffer`, which may come long after the
+     * execution. Default: the host's. */
     void *(*allocate_buffer)(NnhalBackend *self, size_t size);
 
     /* (goes with `allocate_buffer`) Gives memory back, once; from any thread. */
@@ -234,6 +329,22 @@ struct NnhalBackend {
     /* (optional) For a backend whose `execute` returns early: waits until all outputs are written. Called after an
      * `execute` that gave NNHAL_NONE, before execute_end. Default: execute has finished when it returns. */
     int32_t (*wait_finish)(NnhalBackend *self, NnhalCompiled *compiled, char *reason, size_t reason_size);
+
+    /* (optional, 1.1) Looks at a subgraph as a whole before it is compiled, and may put something of its own in place of
+     * operations, or refuse some. What it does not mention is compiled as ever. `subgraph` lives until it returns.
+     * before_load and after_load of a substitution come while `substitute` runs. Default: nothing is changed. */
+    int32_t (*optimize)(NnhalBackend *self, const NnhalSubgraph *subgraph, const NnhalOptimization *answer,
+                        char *reason, size_t reason_size);
+
+    /* (optional, 1.1) Inputs and outputs that are taken and given in a layout of the plug-in's own: the host converts,
+     * and not between two that use the same. Constants come as they are in the model. Outputs among them must have known
+     * dimensions. `*count` of them, each operand once, living until `release`; called once, after `compile`, `load` or
+     * `optimize`. Default: the model's layouts. */
+    const NnhalRelayout *(*layouts)(NnhalBackend *self, NnhalCompiled *compiled, size_t *count);
+
+    /* (optional, 1.1) The operand types of one of its extensions; `*count` of them, living as long as the object. Their
+     * values are tensors of elements of `byte_size` bytes (see NnhalDataType). Default: none. */
+    const NnhalOperandType *(*operand_types)(NnhalBackend *self, const char *extension, size_t *count);
 };
 
 /* ---- The three entry points. All are required. ---- */

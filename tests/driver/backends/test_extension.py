@@ -1,6 +1,7 @@
 """A vendor extension with an operand type of its own, from ModelBuilder to the backend that owns it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from driver.backends.api import (
 )
 from driver.device import Device
 from nnhal.builder import ModelBuilder
-from nnhal.types import AnyArray, Extension, ExtensionOperandTypeInformation, Model, Operand
+from nnhal.tensors import Ends
+from nnhal.types import AnyArray, DataLocation, Extension, ExtensionOperandTypeInformation, Model, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from tests.driver.one_operation import execute, prepare
@@ -112,10 +114,27 @@ def test_they_pass_between_partitions_too(device: Device) -> None:
     np.testing.assert_array_equal(execute(outcome, [X])[1][0], X.clip(0))
 
 
-def test_they_do_not_leave_the_model(device: Device) -> None:
-    supported, placement = device.get_supported_operations(sealed_and_opened(deliver=True))
-    assert supported == [False, False]
-    assert "of an extension type is an input or output of main" in placement.operations[0].refusals[0].reason
+def test_they_leave_the_model(device: Device) -> None:
+    outcome = prepare(sealed_and_opened(deliver=True), device)
+    assert outcome.prepared_model is not None
+    ends = Ends(outcome.prepared_model.inputs, outcome.prepared_model.outputs, (), ())
+    sealed, opened = ends.results(outcome.prepared_model.execute_synchronously(ends.request([X])))
+    assert sealed.tobytes() == bytes(a ^ b for a, b in zip(X.tobytes(), range(16), strict=True))
+    np.testing.assert_array_equal(opened, X)
+
+
+def test_they_stay_where_their_size_is_not_known() -> None:
+    class Silent(Sealer):
+        def extensions(self) -> Sequence[Extension]:
+            return (Extension(NAME),)
+
+    device = Device("test", [Silent()])
+    try:
+        supported, placement = device.get_supported_operations(sealed_and_opened(deliver=True))
+        assert supported == [False, False]
+        assert "has an extension type that no backend lists" in placement.operations[0].refusals[0].reason
+    finally:
+        device.close()
 
 
 def test_the_owner_judges_the_types_of_operands(device: Device) -> None:
@@ -125,3 +144,20 @@ def test_the_owner_judges_the_types_of_operands(device: Device) -> None:
     b.output(b.add(extension.operation_type(SEAL), x, x, output=Operand(T.TENSOR_FLOAT32, (4,))))
     placed = device.get_supported_operations(b.build())[1].operations[0]
     assert placed.refusals[0].reason == "operand 1 is not sealed"
+
+
+def test_an_input_of_an_unknown_type_that_nobody_reads(device: Device) -> None:
+    b = ModelBuilder()
+    unknown = b.extension("com.example.unknown").operand_type(1)
+    b.input(unknown, [4])
+    b.output(b.add(Op.RELU, b.input(T.TENSOR_FLOAT32, [4]), output=Operand(T.TENSOR_FLOAT32, (4,))))
+    prepared = prepare(b.build(), device).prepared_model
+    assert prepared is not None
+    ends = Ends(prepared.inputs, prepared.outputs, (), ())
+    for value in (bytes(4), bytes(12)):
+        np.testing.assert_array_equal(
+            ends.results(prepared.execute_synchronously(ends.request([value, X])))[0], X.clip(0)
+        )
+    request = ends.request([bytes(12), X])
+    at = replace(request.inputs[0], location=DataLocation(0, 0, 11))
+    prepared.execute_synchronously(replace(request, inputs=(at, request.inputs[1])))

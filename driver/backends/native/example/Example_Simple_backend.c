@@ -5,7 +5,8 @@
  *   cc -std=c99 -O2 -fPIC -shared -fvisibility=hidden -I FOLDER_OF_THE_HEADER Example_Simple_backend.c -lm \
  *      -o Example_Simple_backend.so
  *
- * It takes shapes that are known beforehand, and two inputs of one shape, or one of them with a single element.
+ * It takes shapes that are known beforehand, and two inputs of one shape, or one of them with a single element. What lies
+ * between its inputs and its outputs is in memory that the host plans; a RELU is fused into what comes before it.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -131,19 +132,20 @@ typedef struct Step {
     const Kernel *kernel;
     uint32_t a, b, out; /* operands */
     int32_t activation;
+    uint32_t operation; /* whose work it is */
 } Step;
 
 struct NnhalCompiled {
     const NnhalSubgraph *subgraph; /* lives until `release` */
-    float **memory;                /* of each operand that only this subgraph sees, else NULL */
+    int32_t fused;                 /* it is two operations in one step */
+    uint32_t step_count;
     Step *steps;
+    int64_t *pieces; /* of each operand that only this subgraph sees: its number, else -1 */
 };
 
 static void release(NnhalBackend *self, NnhalCompiled *compiled) {
-    const NnhalSubgraph *subgraph = compiled->subgraph;
-    for (uint32_t i = 0; compiled->memory && i < subgraph->operand_count; i++)
-        if (compiled->memory[i]) free_buffer(self, compiled->memory[i], 0);
-    free(compiled->memory);
+    (void)self;
+    free(compiled->pieces);
     free(compiled->steps);
     free(compiled);
 }
@@ -154,55 +156,139 @@ static int is_among(uint32_t operand, const uint32_t *list, uint32_t count) {
     return 0;
 }
 
-static int32_t compile(NnhalBackend *self, const NnhalSubgraph *subgraph, NnhalCompiled **result, char *reason,
-                       size_t reason_size) {
+static Step step_of(const NnhalSubgraph *subgraph, uint32_t i) {
+    const NnhalOperation *operation = subgraph->operations[i];
+    Step step = {find_kernel(operation), operation->inputs[0], 0, operation->outputs[0], 0, i};
+    step.b = operation->inputs[step.kernel->tensors - 1];
+    if (step.kernel->has_activation)
+        step.activation = *(int32_t *)subgraph->operands[operation->inputs[step.kernel->tensors]]->constant->data;
+    return step;
+}
+
+static int is_read_later(const NnhalCompiled *compiled, uint32_t operand, uint32_t step) {
+    for (uint32_t i = step + 1; i < compiled->step_count; i++)
+        if (compiled->steps[i].a == operand || compiled->steps[i].b == operand) return 1;
+    return 0;
+}
+
+static void put_if_done(NnhalCompiled *compiled, uint32_t operand, uint32_t step) {
+    const NnhalMemory *memory = compiled->subgraph->memory;
+    if (compiled->pieces[operand] >= 0 && !is_read_later(compiled, operand, step))
+        memory->put(memory->context, (uint32_t)compiled->pieces[operand]);
+}
+
+/* Has the host plan the values that only this subgraph sees: they share bytes where they are needed at other times. */
+static int32_t plan(NnhalCompiled *compiled) {
+    const NnhalSubgraph *subgraph = compiled->subgraph;
+    for (uint32_t i = 0; i < compiled->step_count; i++) {
+        const Step *step = &compiled->steps[i];
+        if (!is_among(step->out, subgraph->outputs, subgraph->output_count)) {
+            size_t size = sizeof(float) * (size_t)elements(subgraph->operands[step->out]);
+            uint32_t piece;
+            int32_t status = subgraph->memory->get(subgraph->memory->context, size, NNHAL_DYNAMIC, &piece);
+            if (status) return status;
+            compiled->pieces[step->out] = piece;
+        }
+        put_if_done(compiled, step->a, i);
+        if (step->b != step->a) put_if_done(compiled, step->b, i);
+    }
+    return NNHAL_NONE;
+}
+
+/* `fused`: the subgraph is an ADD or MUL and the RELU behind it, which becomes its fused activation. */
+static int32_t make(NnhalBackend *self, const NnhalSubgraph *subgraph, int fused, NnhalCompiled **result, char *reason,
+                    size_t reason_size) {
     NnhalCompiled *compiled = calloc(1, sizeof *compiled);
     if (!compiled) return NNHAL_RESOURCE_EXHAUSTED_TRANSIENT;
     compiled->subgraph = subgraph;
-    compiled->memory = calloc(subgraph->operand_count, sizeof *compiled->memory);
+    compiled->fused = fused;
+    compiled->step_count = fused ? 1 : subgraph->operation_count;
+    compiled->pieces = malloc(subgraph->operand_count * sizeof *compiled->pieces);
     compiled->steps = calloc(subgraph->operation_count, sizeof *compiled->steps);
-    int short_of_memory = !compiled->memory || !compiled->steps;
-    for (uint32_t i = 0; i < subgraph->operation_count && !short_of_memory; i++) {
-        const NnhalOperation *operation = subgraph->operations[i];
-        Step *step = &compiled->steps[i];
-        step->kernel = find_kernel(operation);
-        step->a = operation->inputs[0];
-        step->b = operation->inputs[step->kernel->tensors - 1];
-        step->out = operation->outputs[0];
-        if (step->kernel->has_activation)
-            step->activation = *(int32_t *)subgraph->operands[operation->inputs[2]]->constant->data;
-        if (!is_among(step->out, subgraph->outputs, subgraph->output_count)) {
-            size_t size = sizeof(float) * (size_t)elements(subgraph->operands[step->out]);
-            compiled->memory[step->out] = allocate_buffer(self, size);
-            short_of_memory = !compiled->memory[step->out];
+    int32_t status = compiled->pieces && compiled->steps ? NNHAL_NONE : NNHAL_RESOURCE_EXHAUSTED_TRANSIENT;
+    if (!status) {
+        for (uint32_t i = 0; i < subgraph->operand_count; i++) compiled->pieces[i] = -1;
+        for (uint32_t i = 0; i < compiled->step_count; i++) compiled->steps[i] = step_of(subgraph, i);
+        if (fused) {
+            compiled->steps[0].activation = 1; /* RELU */
+            compiled->steps[0].out = subgraph->operations[1]->outputs[0];
         }
+        status = plan(compiled);
     }
-    if (short_of_memory) {
+    if (status) {
         release(self, compiled);
         snprintf(reason, reason_size, "no memory for the intermediate values");
-        return NNHAL_RESOURCE_EXHAUSTED_TRANSIENT;
+        return status;
     }
     *result = compiled;
     return NNHAL_NONE;
 }
 
+static int32_t compile(NnhalBackend *self, const NnhalSubgraph *subgraph, NnhalCompiled **result, char *reason,
+                       size_t reason_size) {
+    return make(self, subgraph, 0, result, reason, reason_size);
+}
+
+/* ---- Optimising: a RELU and the ADD or MUL that it alone reads become one step ---- */
+
+static int reads_alone(const NnhalSubgraph *subgraph, uint32_t reader, uint32_t operand) {
+    for (uint32_t i = 0; i < subgraph->operation_count; i++) {
+        const NnhalOperation *operation = subgraph->operations[i];
+        if (i != reader && is_among(operand, operation->inputs, operation->input_count)) return 0;
+    }
+    return !is_among(operand, subgraph->outputs, subgraph->output_count);
+}
+
+/* The operation that can take a RELU over; `operation_count` where there is none. */
+static uint32_t fusable(const NnhalSubgraph *subgraph, uint32_t relu_at) {
+    uint32_t operand = subgraph->operations[relu_at]->inputs[0];
+    for (uint32_t i = 0; i < relu_at; i++) {
+        Step step = step_of(subgraph, i);
+        if (step.out == operand && step.kernel->has_activation && step.activation == 0)
+            return reads_alone(subgraph, relu_at, operand) ? i : subgraph->operation_count;
+    }
+    return subgraph->operation_count;
+}
+
+static int32_t optimize(NnhalBackend *self, const NnhalSubgraph *subgraph, const NnhalOptimization *answer,
+                        char *reason, size_t reason_size) {
+    for (uint32_t i = 0; i < subgraph->operation_count; i++) {
+        const Kernel *kernel = find_kernel(subgraph->operations[i]);
+        uint32_t first = kernel->function == relu ? fusable(subgraph, i) : subgraph->operation_count;
+        if (first == subgraph->operation_count) continue;
+        const uint32_t both[] = {first, i};
+        const NnhalSubgraph *part = answer->part(answer->context, 2, both);
+        if (!part) return NNHAL_GENERAL_FAILURE; /* the host knows why */
+        NnhalCompiled *compiled;
+        int32_t status = make(self, part, 1, &compiled, reason, reason_size);
+        if (status) return status;
+        status = answer->substitute(answer->context, part, compiled);
+        if (status) {
+            release(self, compiled);
+            return status;
+        }
+    }
+    return NNHAL_NONE;
+}
+
 /* ---- Saving and loading: a real backend writes what was dear to compute ---- */
 
-static const char SAVED[] = "simple 1";
+static const char *const SAVED[] = {"simple 2 plain", "simple 2 fused"};
 
 static int32_t save(NnhalBackend *self, NnhalCompiled *compiled, const NnhalSink *sink, char *reason,
                     size_t reason_size) {
-    (void)self, (void)compiled, (void)reason, (void)reason_size;
-    return sink->write(sink->context, SAVED, sizeof SAVED);
+    (void)self, (void)reason, (void)reason_size;
+    const char *text = SAVED[compiled->fused];
+    return sink->write(sink->context, text, strlen(text));
 }
 
 static int32_t load(NnhalBackend *self, const NnhalSubgraph *subgraph, const void *bytes, size_t size,
                     NnhalCompiled **compiled, char *reason, size_t reason_size) {
-    if (size != sizeof SAVED || memcmp(bytes, SAVED, size)) {
-        snprintf(reason, reason_size, "what was saved is not of this version");
-        return NNHAL_GENERAL_FAILURE;
-    }
-    return compile(self, subgraph, compiled, reason, reason_size);
+    for (int fused = 0; fused < 2; fused++)
+        if (size == strlen(SAVED[fused]) && !memcmp(bytes, SAVED[fused], size))
+            return make(self, subgraph, fused, compiled, reason, reason_size);
+    snprintf(reason, reason_size, "what was saved is not of this version");
+    return NNHAL_GENERAL_FAILURE;
 }
 
 /* ---- Executing ---- */
@@ -220,12 +306,12 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The value of an operand: a constant, an input of this execution, an output that was asked for, or memory of our own. */
+/* The value of an operand: a constant, planned memory, an input of this execution, or an output that was asked for. */
 static float *value_of(const NnhalCompiled *compiled, const NnhalExecution *execution, const NnhalTensor **outputs,
                        uint32_t operand) {
     const NnhalSubgraph *subgraph = compiled->subgraph;
     if (subgraph->operands[operand]->constant) return subgraph->operands[operand]->constant->data;
-    if (compiled->memory[operand]) return compiled->memory[operand];
+    if (compiled->pieces[operand] >= 0) return execution->pieces[compiled->pieces[operand]];
     for (uint32_t i = 0; i < subgraph->input_count; i++)
         if (subgraph->inputs[i] == operand) return execution->inputs[i]->data;
     for (uint32_t i = 0; i < subgraph->output_count; i++)
@@ -261,12 +347,15 @@ static int32_t execute(NnhalBackend *self, NnhalCompiled *compiled, const NnhalE
         outputs[i] = execution->output(execution->context, i, (int32_t)operand->rank, shape);
         if (!outputs[i]) return NNHAL_GENERAL_FAILURE; /* the host knows why */
     }
-    for (uint32_t i = 0; i < subgraph->operation_count; i++) {
+    for (uint32_t i = 0; i < compiled->step_count; i++) {
+        const Step *step = &compiled->steps[i];
         if (execution->check(execution->context)) return NNHAL_GENERAL_FAILURE; /* cancelled, or too late */
         uint64_t start = execution->span ? now_ns() : 0;
-        run_step(compiled, execution, outputs, &compiled->steps[i]);
-        if (execution->span)
-            execution->span(execution->context, compiled->steps[i].kernel->name, start, now_ns() - start);
+        run_step(compiled, execution, outputs, step);
+        if (!execution->span) continue; /* nobody listens */
+        uint64_t took = now_ns() - start;
+        if (compiled->fused) execution->span(execution->context, "fused RELU", start, took);
+        else execution->operation_span(execution->context, step->kernel->name, step->operation, start, took);
     }
     return NNHAL_NONE;
 }
@@ -327,5 +416,6 @@ void *BackendFactory(void) {
     self->load = load;
     self->allocate_buffer = allocate_buffer;
     self->free_buffer = free_buffer;
+    self->optimize = optimize;
     return self; /* every other member is NULL: its default */
 }

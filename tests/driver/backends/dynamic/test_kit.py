@@ -8,7 +8,7 @@ from driver.backends import doctor, skeleton
 from driver.backends.discovery import file_candidate
 from driver.backends.loading import load
 from tests.driver.backends.dynamic import plugins
-from tests.driver.backends.native.building import HEADERS, build
+from tests.driver.backends.native.building import HEADERS, build, newer
 
 
 def test_the_doctor_on_a_good_one(tmp_path: Path) -> None:
@@ -17,6 +17,15 @@ def test_the_doctor_on_a_good_one(tmp_path: Path) -> None:
     assert "id           Doubler" in lines
     assert "hook         performance: absent, it counts as fast as the CPU" in lines
     assert lines[-1] == "verdict      ready"
+
+
+def test_the_doctor_on_a_native_one(tmp_path: Path) -> None:
+    lines, ready = doctor.diagnose(newer(tmp_path))
+    assert ready
+    assert "interface    made for 1.1, this host offers 1.1" in lines
+    assert "capability   StridedInputs: no, inputs with gaps are copied before" in lines
+    assert {f"hook         {name}: present" for name in ("optimize", "layouts", "operand_types")} <= set(lines)
+    assert "hook         performance: absent, it counts as fast as the CPU" in lines
 
 
 @pytest.mark.parametrize(

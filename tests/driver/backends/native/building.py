@@ -11,6 +11,8 @@ import driver.backends.native
 HEADERS = Path(driver.backends.native.__path__[0])
 EXAMPLE = HEADERS / "example" / "Example_Simple_backend.c"
 FROZEN = Path(__file__).parent / "frozen"
+_TRAP = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
+"""Needs no library of the compiler's, which is not always installed."""
 
 
 def compiler() -> str:
@@ -22,8 +24,8 @@ def compiler() -> str:
 
 
 def build(source: Path, target: Path, headers: Path = HEADERS, *options: str) -> Path:
-    """A shared object of one C file, without warnings."""
-    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fPIC", "-shared"]
+    """A shared object of one C file, without warnings. It traps where C leaves open what happens."""
+    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fPIC", "-shared", *_TRAP]
     subprocess.run([compiler(), *flags, *options, "-I", str(headers), str(source), "-o", str(target)], check=True)
     return target
 
@@ -31,6 +33,11 @@ def build(source: Path, target: Path, headers: Path = HEADERS, *options: str) ->
 def example(folder: Path) -> Path:
     """The example of the project."""
     return build(EXAMPLE, folder / "Example_Simple_backend.so")
+
+
+def newer(folder: Path) -> Path:
+    """The plug-in that uses what header 1.1 added."""
+    return build(Path(__file__).with_name("newer.c"), folder / "Newer_All_backend.so")
 
 
 def frozen(folder: Path) -> Path:

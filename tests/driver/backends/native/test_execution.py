@@ -13,6 +13,7 @@ from driver.backends import registry
 from driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Sections
 from driver.backends.discovery import file_candidate
 from driver.backends.loading import load
+from driver.backends.native.compiled import NativeSubgraph
 from driver.cancellation import Cancellation
 from driver.deadline import NO_DEADLINE
 from driver.device import Device, Outcome
@@ -38,6 +39,7 @@ from nnhal.types import OperationType as Op
 from tests.driver.backends.native.building import EXAMPLE, HEADERS, build, example, frozen
 from tests.driver.caching.pair import KEY, Pair
 from tests.driver.one_operation import execute, float_tensor, model_of, prepare, tensor
+from tests.driver.test_profiling import profiled
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,67 @@ def test_a_graph_on_the_example_and_cpu_ref(device: Device) -> None:
         expected = np.clip((a + c) * np.float32(0.5), 0, 6)
         np.testing.assert_array_equal(half, expected)
         np.testing.assert_array_equal(less, expected - c)
+
+
+SMALL = Operand(T.TENSOR_FLOAT32, (16,))
+
+
+def _fusable() -> Model:
+    """relu(x + y) * y: ADD and RELU become one step."""
+    b = ModelBuilder()
+    x, y = b.input(T.TENSOR_FLOAT32, [16]), b.input(T.TENSOR_FLOAT32, [16])
+    positive = b.add(Op.RELU, b.add(Op.ADD, x, y, 0, output=SMALL), output=SMALL)
+    b.output(b.add(Op.MUL, positive, y, 0, output=SMALL))
+    return b.build()
+
+
+X, Y = _floats(16), _floats(16)[::-1].copy()
+
+
+def test_the_example_fuses_and_tells_of_its_operations(device: Device) -> None:
+    result = profiled(prepare(_fusable(), device), [X, Y])
+    told = [(span.kind, span.name, span.operations) for span in result.spans if span.kind != SpanKind.PARTITION]
+    assert told == [(SpanKind.WORK, "fused RELU", ()), (SpanKind.OPERATION, "MUL", (2,))]
+    assert result.returned[0] is not None
+    np.testing.assert_array_equal(result.returned[0].view(np.float32), (X + Y).clip(0) * Y)
+
+
+def test_what_is_read_elsewhere_is_not_fused(device: Device) -> None:
+    b = ModelBuilder()
+    x, y = b.input(T.TENSOR_FLOAT32, [16]), b.input(T.TENSOR_FLOAT32, [16])
+    total = b.add(Op.ADD, x, y, 0, output=SMALL)
+    b.output(b.add(Op.RELU, total, output=SMALL))
+    b.output(b.add(Op.MUL, total, y, 0, output=SMALL))
+    positive, product = execute(prepare(b.build(), device), [X, Y])[1]
+    np.testing.assert_array_equal(positive, (X + Y).clip(0))
+    np.testing.assert_array_equal(product, (X + Y) * Y)
+
+
+def test_the_example_plans_a_chain_into_two_pieces(simple: Path) -> None:
+    """Five results of 64 bytes, of which two are needed at a time; the sixth is the output."""
+    b = ModelBuilder()
+    x = value = b.input(T.TENSOR_FLOAT32, [16])
+    for _ in range(6):
+        value = b.add(Op.ADD, value, x, 0, output=SMALL)
+    b.output(value)
+    (graph,) = graphs(b.build())
+    compiled = _backend(simple).compile(subgraph_view(graph, range(6), False), CompileOptions(0))
+    assert isinstance(compiled, NativeSubgraph)
+    assert (compiled.pieces.manager.peak_bytes, compiled.pieces.manager.sum_bytes) == (2 * 64, 5 * 64)
+    output = _Output()
+    for _ in range(2):
+        compiled.execute([X], [output], _progress())
+        np.testing.assert_allclose(output.value, 7 * X, rtol=1e-6)
+
+
+def test_the_example_keeps_what_is_read_again_later(device: Device) -> None:
+    b = ModelBuilder()
+    x = b.input(T.TENSOR_FLOAT32, [16])
+    first = value = b.add(Op.ADD, x, x, 0, output=SMALL)
+    for _ in range(3):
+        value = b.add(Op.ADD, value, x, 0, output=SMALL)
+    b.output(b.add(Op.MUL, first, value, 0, output=SMALL))
+    np.testing.assert_allclose(execute(prepare(b.build(), device), [X])[1][0], 10 * X * X, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("activation", "low", "high"), [(0, -9e9, 9e9), (1, 0, 9e9), (2, -1, 1), (3, 0, 6)])
@@ -245,18 +308,22 @@ def test_save_and_load(frozen_file: Path, events: Path) -> None:
         backend.load(view, Sections(b"frozem"), CompileOptions(0))
 
 
-def test_a_vendor_operation_from_the_compilation_cache(simple: Path) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_model_of_the_example_from_the_compilation_cache(simple: Path, fused: bool) -> None:
+    model = _fusable() if fused else _extension_model("com.example.simple")
     pair = Pair()
     devices = [Device("test", [_backend(simple)], cache_key=KEY) for _ in range(2)]
     try:
         outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        devices[0].prepare_model(
-            _extension_model("com.example.simple"), outcomes.put, PrepareModelConfig(), pair.files()
-        )
+        devices[0].prepare_model(model, outcomes.put, PrepareModelConfig(), pair.files())
         assert outcomes.get(timeout=60).cache.state == CacheState.SAVED
         devices[1].prepare_model_from_cache(outcomes.put, pair.files())
-        x, y = _floats(4), 2 * _floats(4)
-        np.testing.assert_array_equal(execute(outcomes.get(timeout=60), [x, y])[1][0], (x - y) * (x - y))
+        x, y = (X, Y) if fused else (X[:4], Y[:4])
+        expected = (X + Y).clip(0) * Y if fused else (x - y) * (x - y)
+        result = profiled(outcomes.get(timeout=60), [x, y])
+        assert result.returned[0] is not None
+        np.testing.assert_array_equal(result.returned[0].view(np.float32), expected)
+        assert any(span.name == "fused RELU" for span in result.spans) == fused
     finally:
         for device in devices:
             device.close()

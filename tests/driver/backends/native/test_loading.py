@@ -25,7 +25,7 @@ BROKEN = {
     "NEXT_MAJOR": "the major versions differ",
     "NEXT_MINOR": "it may need what this host lacks",
     "NOTHING": "BackendFactory gave nothing",
-    "ANOTHER_VERSION": "GetVersion says 1.0, the table 1.7",
+    "ANOTHER_VERSION": "GetVersion says 1.1, the table 1.7",
     "NO_SIZE": "the table says struct_size 0; at least",
     "SMALL": "set it to sizeof(NnhalBackend)",
     "NO_RELEASE": "the table lacks release, which every backend has",
