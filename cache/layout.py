@@ -10,12 +10,14 @@
 
 IDENTITY is a digest, TOKEN and NAME are hex, NUMBER is random: no name is made of a client's text. Replacing a link is
 one rename, so an entry is the old one or the new one, never a mixture. A generation that no link names is a writer's
-that is at work (it holds a flock on the directory) or was killed.
+that is at work (it holds a flock on the directory) or was killed. What somebody else puts there stays, and is no entry.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -32,6 +34,10 @@ LOCK_S = 10.0
 TOKEN_BYTES = 32
 
 _RETRY_S = 0.002
+_VERSION_BYTES = 64
+_OWNER = re.compile("[0-9a-f]{32}")
+_TOKEN = re.compile("[0-9a-f]{64}")
+_GENERATION = re.compile(r"[0-9a-f]{32}(\.link)?")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -54,6 +60,26 @@ class Layout:
         if len(token) != TOKEN_BYTES:
             raise CacheError(f"a token has {TOKEN_BYTES} bytes, this one {len(token)}")
         return self.entries / digest(identity) / token.hex()
+
+    def links(self, owner: str | None = None) -> Iterator[os.DirEntry[str]]:
+        """The links of all entries, or of those of one owner (`digest`). What else lies there is passed over."""
+        for name in sorted(os.listdir(self.entries)) if owner is None else [owner]:
+            folder = self.entries / name
+            with contextlib.suppress(FileNotFoundError):  # it is gone, with the last entry in it
+                if _is_owner(folder):
+                    with os.scandir(folder) as found:
+                        yield from sorted(filter(_is_link, found), key=lambda link: link.name)
+
+    def strangers(self) -> Iterator[Path]:
+        """What lies among entries, or what was set aside, and is none of this cache's."""
+        for owner in sorted(self.entries.iterdir()):
+            if _is_owner(owner):
+                with os.scandir(owner) as found:
+                    yield from sorted(Path(path.path) for path in found if not _is_link(path))
+            else:
+                yield owner
+        yield from (path for path in sorted(self.generations.iterdir()) if not is_generation(path.name))
+        yield from (path for path in sorted(self.aside.iterdir()) if not path.is_dir())
 
     def exists(self) -> bool:
         """Whether there is a cache here; checks that it may be used. Writes nothing.
@@ -89,7 +115,8 @@ class Layout:
 
     def _versioned(self) -> bool:
         try:
-            text = (self.root / "layout").read_text("ascii", "replace").strip()
+            with open(self.root / "layout", "rb", buffering=0) as file:
+                text = file.read(_VERSION_BYTES).decode("ascii", "replace").strip()
         except FileNotFoundError:
             return False
         if not text.isdecimal():
@@ -119,6 +146,19 @@ class Layout:
                 yield
         finally:
             os.close(descriptor)
+
+
+def is_generation(name: str) -> bool:
+    """Whether this is what a writer calls its folder, or the link to it that is not yet in its place."""
+    return _GENERATION.fullmatch(name) is not None
+
+
+def _is_owner(path: Path) -> bool:
+    return _OWNER.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
+
+
+def _is_link(found: os.DirEntry[str]) -> bool:
+    return _TOKEN.fullmatch(found.name) is not None and found.is_symlink()
 
 
 def default_root() -> Path:

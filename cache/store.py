@@ -12,13 +12,13 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
 from cache.errors import CacheError, TooLargeError, explaining
 from cache.generation import ABOUT, DATA, MODEL, USED, WHY, About, EntryInfo, Placed, count_hit, info_of, placed
-from cache.layout import Layout, digest, sync_directory, try_lock, write_private
+from cache.layout import Layout, digest, is_generation, sync_directory, try_lock, write_private
 
 __all__ = ["CacheError", "Counters", "Entry", "EntryInfo", "PendingEntry", "Store"]
 
@@ -30,7 +30,7 @@ ASIDE = 8
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What one process did with a store."""
+    """What one process did with a store, for one identity or for all."""
 
     hits: int = 0
     misses: int = 0
@@ -133,19 +133,27 @@ class Store:
     def __init__(self, root: Path, max_bytes: int) -> None:
         self.layout = Layout(root)
         self.max_bytes = max_bytes
-        self._counters = Counters()
+        self._counters: dict[str, Counters] = {}
         self._counting = threading.Lock()
 
-    @property
-    def counters(self) -> Counters:
-        """What this process has done so far."""
-        return self._counters
+    def counters(self, identity: str | None = None) -> Counters:
+        """What this process has done so far for an identity, or for all."""
+        with self._counting:
+            if identity is not None:
+                return self._counters.get(digest(identity), Counters())
+            every = map(astuple, self._counters.values())
+            return Counters(*map(sum, zip(*every, strict=True)))
 
-    def entry(self, identity: str, token: bytes) -> Entry | None:
-        """The entry's files; None: there is none. Counts a hit or a miss."""
+    def entry(self, identity: str, token: bytes, *, used: bool = True) -> Entry | None:
+        """The entry's files; None: there is none.
+
+        Args:
+            used: counts a hit or a miss; the entry was used last now.
+        """
         link = self.layout.entry(identity, token)
-        found = self._open(link) if self._there() else None
-        self._count(hits=found is not None, misses=found is None)
+        found = self._open(link, used=used) if self._there() else None
+        if used:
+            self._count(link.parent.name, "misses" if found is None else "hits")
         return found
 
     def unused(self, entry: EntryInfo) -> Entry | None:
@@ -193,7 +201,7 @@ class Store:
                 write_private(folder / WHY, json.dumps(why).encode() + b"\n")
                 folder.rename(self.layout.aside / f"{time.time_ns():020d}-{current}")
             self._bound_aside()
-        self._count(set_aside=1)
+        self._count(link.parent.name, "set_aside")
         return True
 
     def list(self, identity: str | None = None) -> list[EntryInfo]:
@@ -257,7 +265,7 @@ class Store:
             new.symlink_to(Path("../..", folder.parent.name, folder.name))
             new.replace(link)
             pending.committed = True
-            self._count(saves=1)
+            self._count(link.parent.name, "saves")
             sync_directory(link.parent)
             self._make_room(folder.name)
             self._sweep()  # the generation before this one, too
@@ -265,11 +273,11 @@ class Store:
     def _there(self) -> bool:
         return self.max_bytes > 0 and self.layout.exists()
 
-    def _open(self, link: Path) -> Entry | None:
+    def _open(self, link: Path, *, used: bool) -> Entry | None:
         generation = _generation(link)
         while generation is not None:
             with explaining(self.layout.root):
-                found = _open_files(self.layout.generations / generation, generation)
+                found = _open_files(self.layout.generations / generation, generation, used=used)
             if found is not None:
                 return found
             # replaced or removed between the two steps, or damaged
@@ -279,10 +287,7 @@ class Store:
         return None
 
     def _links(self, identity: str | None) -> Iterator[Path]:
-        owners = self.layout.entries.iterdir() if identity is None else [self.layout.entries / digest(identity)]
-        for owner in list(owners):
-            with contextlib.suppress(FileNotFoundError):
-                yield from sorted(owner.iterdir())
+        return (Path(link.path) for link in self.layout.links(None if identity is None else digest(identity)))
 
     def _infos(self, identity: str | None) -> Iterator[EntryInfo]:
         for link in self._links(identity):
@@ -301,7 +306,7 @@ class Store:
     def _bound_aside(self) -> None:
         """Removes the oldest of what was set aside. Under the lock."""
         room = self.max_bytes // ASIDE
-        for count, path in enumerate(sorted(self.layout.aside.iterdir(), reverse=True)):
+        for count, path in enumerate(sorted(filter(Path.is_dir, self.layout.aside.iterdir()), reverse=True)):
             room -= sum(file.stat().st_size for file in path.iterdir())
             if room < 0 or count >= ASIDE:
                 shutil.rmtree(path)
@@ -313,33 +318,29 @@ class Store:
         for count, entry in enumerate(entries):
             room -= entry.size
             if (room < 0 or count >= ENTRIES) and entry.generation != newest:
-                self._remove(Path(entry.link))
-                self._count(evictions=1)
+                link = Path(entry.link)
+                self._remove(link)
+                self._count(link.parent.name, "evictions")
 
     def _placed(self) -> Iterator[Placed]:
         """All entries that are whole. Under the lock."""
-        for owner in os.listdir(self.layout.entries):
-            folder = f"{self.layout.entries}/{owner}/"
-            for token in os.listdir(folder):
-                with contextlib.suppress(
-                    FileNotFoundError
-                ):  # it has lost a file; the next one of its token replaces it
-                    yield placed(folder + token, str(self.layout.generations))
+        for link in self.layout.links():
+            with contextlib.suppress(FileNotFoundError):  # it has lost a file; the next one of its token replaces it
+                yield placed(link.path, str(self.layout.generations))
 
     def _sweep(self) -> int:
         """Under the lock, so that no link changes meanwhile."""
-        strays = set(os.listdir(self.layout.generations))
-        for owner in os.scandir(self.layout.entries):
-            strays -= {os.path.basename(os.readlink(link)) for link in os.scandir(owner)}
+        strays = set(filter(is_generation, os.listdir(self.layout.generations)))
+        strays -= {os.path.basename(os.readlink(link)) for link in self.layout.links()}
         return sum(_remove_stray(self.layout.generations / name) for name in strays)
 
-    def _count(self, **more: int) -> None:
+    def _count(self, owner: str, name: str) -> None:
         with self._counting:
-            now = self._counters
-            self._counters = replace(now, **{name: getattr(now, name) + n for name, n in more.items()})
+            now = self._counters.get(owner, Counters())
+            self._counters[owner] = replace(now, **{name: getattr(now, name) + 1})
 
 
-def _open_files(path: Path, generation: str, *, used: bool = True) -> Entry | None:
+def _open_files(path: Path, generation: str, *, used: bool) -> Entry | None:
     """Opens both files of a generation, and counts a hit if they are to be used; None: one is not there."""
     with contextlib.ExitStack() as opened:
 

@@ -45,8 +45,20 @@ def verify(store: Store, key: bytes | None) -> list[Verdict]:
     if not store.layout.exists():
         return []
     with explaining(store.layout.root):
-        links = [link for owner in sorted(store.layout.entries.iterdir()) for link in sorted(owner.iterdir())]
+        links = [Path(link.path) for link in store.layout.links()]
         return [Verdict(link.parent.name, link.name, tuple(_problems(link, key))) for link in links]
+
+
+def strangers(store: Store) -> list[Path]:
+    """What lies among the entries and is none. It harms nobody, and is left alone.
+
+    Raises:
+        CacheError: the directory cannot be used.
+    """
+    if not store.layout.exists():
+        return []
+    with explaining(store.layout.root):
+        return list(store.layout.strangers())
 
 
 def _problems(link: Path, key: bytes | None) -> Iterator[str]:

@@ -110,8 +110,11 @@ class KeptModels:
         return saving
 
     @contextmanager
-    def found(self, session: Session, message: Message) -> Iterator[Found]:
+    def found(self, session: Session, message: Message, *, used: bool = True) -> Iterator[Found]:
         """The files that a message names, open within the context.
+
+        Args:
+            used: counts as a use of the entry.
 
         Raises:
             HalError: INVALID_ARGUMENT: the form, the token, or a handle.
@@ -123,7 +126,7 @@ class KeptModels:
             return
         check_token(message.token)
         try:
-            entry = self._store.entry(session.identity, message.token)
+            entry = self._store.entry(session.identity, message.token, used=used)
         except CacheError as error:
             yield Found(Missing(str(error)))
             return
@@ -141,7 +144,7 @@ class KeptModels:
         Raises:
             HalError: INVALID_ARGUMENT, as of PrepareModelFromCache.
         """
-        with self.found(session, message) as found:
+        with self.found(session, message, used=False) as found:
             return device.check_cache(found.files)
 
     def _set_aside(self, identity: str, token: bytes, generation: str, reason: str) -> None:

@@ -16,18 +16,27 @@ _SHARE = 0.9
 _STACK_BYTES = 8 * 2**20
 """Of a thread, where the system does not say."""
 
-_ARENA_MAX = -8
-"""M_ARENA_MAX of malloc.h."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""M_... of malloc.h."""
+_KEPT_BYTES = 64 * 2**20
+"""What malloc keeps at the end of its heap: what preparing and executing some models of usual size takes."""
+_OWN_MAPPING_BYTES = 32 * 2**20
+"""From so many bytes on memory has a mapping of its own, which goes when it is let go; malloc allows no more."""
 
 
-def use_one_arena() -> None:
-    """Has malloc take all memory from one heap. Call it before there are other threads: heaps that are there stay.
+def tune_malloc() -> None:
+    """Has malloc take all memory from one heap, and keep some of what is let go.
 
-    Else it has eight for each core, and each keeps the most that its threads ever had at one time: a service grows for
-    thousands of clients, though nothing of it is in use. Where malloc is another one, nothing happens.
+    Call it before there are other threads: heaps that are there stay. Else there are eight for each core, and each
+    keeps the most that its threads ever had at one time: a service grows for thousands of clients, though nothing of it
+    is in use. What a model leaves is kept for the next one until the last session ends: else the kernel has to clear
+    it again, page by page, which takes longer than reading a model from the cache. Where malloc is another one,
+    nothing happens.
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_ARENA_MAX, 1)
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, _OWN_MAPPING_BYTES)
 
 
 def give_back_memory() -> None:

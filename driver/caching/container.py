@@ -1,7 +1,7 @@
 """A pair of cache files: a sealed document with arrays, and a file of further arrays.
 
 Model cache: prelude (`_PRELUDE`), document (JSON), sealed arrays, and last the seal: HMAC-SHA-256 with the device's key
-over all bytes before it and the token. Data cache: arrays; the document holds its size and its SHA-256. (Measured on a
+over all bytes before it and the token. Data cache: arrays; the prelude holds its size and its SHA-256. (Measured on a
 CPU with SHA instructions: SHA-256 1.7 GB/s, BLAKE2b 0.9, MD5 0.7.)
 
 Integers of 32 bits and more, and booleans, are axes, shapes, paddings and indexes to those who read them: they steer
@@ -15,37 +15,38 @@ import hmac
 import json
 import mmap
 import struct
-import threading
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from driver.caching.data_file import DataFile
 from driver.caching.files import FileWriter, OpenFiles, read, size_of
 from driver.caching.miss import CacheMissError
 from nnhal.types import AnyArray, Bytes
 
 MAGIC = b"NNHALMDL"
-FORMAT = 1
+FORMAT = 2
 """Version of the form of both files. It changes with everything that older readers would misunderstand."""
 SEAL_BYTES = 32
 
-_PRELUDE = struct.Struct("<8sIIQ16s32s")
-"""Magic, format, bytes of the document, bytes of the file, name of the key, digest of the token."""
+_PRELUDE = struct.Struct("<8sIIQ16s32sQ32s")
+"""Magic, format, bytes of the document, bytes of the file, name of the key, digest of the token; bytes of the data
+cache, digest of it. What reads older files must find the first six where they are."""
 _ALIGNMENT = 64
 _LARGE = 64 * 1024
 """Bytes from which an array keeps its place within a page, so that pages can be shared with a copy of it."""
 _LARGEST = 2**31
 """Bytes of a model cache. What is sealed is small; nobody shall make the driver read more."""
-_INLINE_DIGEST = 256 * 1024
-"""Bytes up to which checking a digest is faster than a thread for it."""
 _UNSEALED = frozenset(np.dtype(name) for name in ("f2", "f4", "i1", "u1", "i2", "u2"))
 
 Document = Mapping[str, Any]
+Row = list[Any]
+"""A part of the document: values in a fixed order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +99,12 @@ class ContainerWriter:
         model = FileWriter(files.model)
         digest = self._data.write(FileWriter(files.data))
         table = [[int(place.sealed), place.offset, place.dtype, place.shape] for place in self._places]
-        whole = {**document, "arrays": table, "data": [self._data.size, digest]}
+        whole = {**document, "arrays": table}
         described = json.dumps(whole, separators=(",", ":")).encode()
         start = _align(_PRELUDE.size + len(described))
         size = start + self._sealed.size + SEAL_BYTES
-        prelude = _PRELUDE.pack(
-            MAGIC, FORMAT, len(described), size, key_name(key), hashlib.sha256(files.token).digest()
-        )
+        token = hashlib.sha256(files.token).digest()
+        prelude = _PRELUDE.pack(MAGIC, FORMAT, len(described), size, key_name(key), token, self._data.size, digest)
         head = (prelude + described).ljust(start, b"\0")
         body = head + b"".join(self._sealed.chunks())
         model.write(body)
@@ -135,13 +135,13 @@ class _Layout:
             end = offset + raw.size
         return found
 
-    def write(self, file: FileWriter) -> str:
+    def write(self, file: FileWriter) -> bytes:
         """Writes them; gives the digest of the file."""
         digest = hashlib.sha256()
         for chunk in self.chunks():
             digest.update(chunk)
             file.write(chunk)
-        return digest.hexdigest()
+        return digest.digest()
 
 
 class Container:
@@ -151,9 +151,6 @@ class Container:
         files: are read once.
         key: that the model cache was sealed with.
 
-    Attributes:
-        document: as it was saved.
-
     Raises:
         CacheMissError: the model cache is not what was saved with this key and token.
         OSError: it cannot be read.
@@ -161,16 +158,25 @@ class Container:
 
     def __init__(self, files: OpenFiles, key: bytes) -> None:
         model = _read_model(files, key)
-        described = _PRELUDE.unpack_from(model.data)[2]
-        self.document: Document = json.loads(model[_PRELUDE.size : _PRELUDE.size + described].tobytes())
+        _, _, described, _, _, _, self._data_size, self._data_digest = _PRELUDE.unpack_from(model.data)
+        self._described = model[_PRELUDE.size : _PRELUDE.size + described]
         self._files = files
         self._sealed = model[_align(_PRELUDE.size + described) : -SEAL_BYTES]
-        self._places = self.document["arrays"]
-        self._data: Bytes | None = None
-        self._check: _Check | None = None
+        self._data: DataFile | None = None
+
+    @cached_property
+    def document(self) -> Document:
+        """As it was saved."""
+        document: Document = json.loads(self._described.tobytes())
+        return document
+
+    @cached_property
+    def _places(self) -> Row:
+        places: Row = self.document["arrays"]
+        return places
 
     def read_data(self, *, check: bool) -> None:
-        """Reads the data cache, before the first array is asked for.
+        """Begins to read the data cache, before the first array is asked for.
 
         Args:
             check: whether its digest must be right. It is worked out while the caller goes on: nothing may be made of
@@ -180,22 +186,18 @@ class Container:
             CacheMissError: it has another size.
             OSError: it cannot be read.
         """
-        size, digest = self.document["data"]
-        if (actual := size_of(self._files.data)) != size:
-            what = "truncated" if actual < size else "extended"
-            raise CacheMissError(f"the data cache is {what}: it has {actual} bytes, not {size}", damaged=True)
-        self._data = read(self._files.data, size, "data")
-        self._check = _Check(self._data, digest) if check else None
+        self._data = DataFile(self._files.data, self._data_size, self._data_digest if check else None)
 
     def array(self, number: int) -> AnyArray:
-        """An array, by the number that the writer gave. Not writable."""
+        """An array, by the number that the writer gave. Not writable.
+
+        Raises:
+            CacheMissError, OSError, MemoryError: the data cache cannot be read.
+        """
         sealed, offset, dtype, shape = self._places[number]
-        type_ = np.dtype(dtype)
-        memory = self._sealed if sealed else self._data
-        assert memory is not None, "the data cache was not read"
-        raw = memory[offset : offset + prod(shape) * type_.itemsize]
-        array: AnyArray = raw.view(type_).reshape(shape)
-        return array
+        assert self._data is not None, "the data cache was not read"
+        memory = self._sealed if sealed else self._data.memory
+        return np.ndarray(shape, dtype, memory, offset)
 
     def blob(self, number: int) -> bytes:
         """Bytes, by their number."""
@@ -206,32 +208,15 @@ class Container:
 
         Raises:
             CacheMissError: it is not what was saved.
+            OSError, MemoryError: it cannot be read.
         """
-        if self._check is not None and not self._check.is_right():
-            raise CacheMissError("the data cache was changed: its digest is wrong", damaged=True)
+        assert self._data is not None, "the data cache was not read"
+        self._data.finish()
 
-
-class _Check:
-    """The digest of memory, worked out by a thread of its own where there is much: hashing leaves the GIL alone."""
-
-    def __init__(self, memory: Bytes, digest: str) -> None:
-        self._memory = memory
-        self._wanted = digest
-        self._found = ""
-        self._thread: threading.Thread | None = None
-        if memory.size > _INLINE_DIGEST:
-            self._thread = threading.Thread(target=self._work, name="nnhal-digest", daemon=True)
-            self._thread.start()
-
-    def is_right(self) -> bool:
-        if self._thread is None:
-            self._work()
-        else:
-            self._thread.join()
-        return self._found == self._wanted
-
-    def _work(self) -> None:
-        self._found = hashlib.sha256(self._memory.data).hexdigest()
+    def close(self) -> None:
+        """Waits for what reads the data cache, and judges nothing: in place of `finish`, for what is not used."""
+        if self._data is not None:
+            self._data.close()
 
 
 def _read_model(files: OpenFiles, key: bytes) -> Bytes:
@@ -257,7 +242,7 @@ def _read_model(files: OpenFiles, key: bytes) -> Bytes:
 
 def _unsealed(model: Bytes, key: bytes, token: bytes) -> CacheMissError:
     """Why a seal may be wrong, as far as the prelude can be believed."""
-    magic, format_, _, size, name, digest = _PRELUDE.unpack_from(model.data)
+    magic, format_, _, size, name, digest, *_ = _PRELUDE.unpack_from(model.data)
     if magic != MAGIC:
         return CacheMissError("the model cache is no file of this driver", damaged=True)
     if format_ > FORMAT:

@@ -93,13 +93,13 @@ class Keeper:
             placement = load_placement(container.document)
         finally:
             # whatever else failed, changed data is the reason
-            container.finish()
+            _finish(container)
         return Kept(plan, placement, priority, preference, graphs)
 
     def check(self, files: OpenFiles) -> CacheOutcome:
         """Whether files would load, and why not. Builds nothing."""
         try:
-            self._open(files, check_data=True).finish()
+            _finish(self._open(files, check_data=True))
         except CacheMissError as miss:
             return CacheOutcome(CacheState.MISS, miss.reason)
         return CacheOutcome(CacheState.HIT)
@@ -112,11 +112,12 @@ class Keeper:
         """
         try:
             container = Container(files, self._key)
-            if why := decode(Origin, container.document["origin"]).difference(self._origin):
-                raise CacheMissError(why)
             container.read_data(check=check_data)
         except OSError as error:
-            raise CacheMissError(f"the cache files cannot be read: {error}") from error
+            raise _unreadable(error) from error
+        if why := decode(Origin, container.document["origin"]).difference(self._origin):
+            container.close()
+            raise CacheMissError(why)
         return container
 
 
@@ -142,6 +143,17 @@ class Saving:
         """Lets the files go."""
         if self._files is not None:
             self._files.close()
+
+
+def _finish(container: Container) -> None:
+    try:
+        container.finish()
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: OSError) -> CacheMissError:
+    return CacheMissError(f"the cache files cannot be read: {error}")
 
 
 def _not_saved(files: OpenFiles, reason: str) -> CacheOutcome:

@@ -5,26 +5,24 @@ On the way back nothing is validated, placed or optimised. Operands, operations 
 looks at them, which for most of them a backend that has saved all it needs never does.
 """
 
+import json
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from functools import cache
+from typing import TypeVar, overload
 
 from driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Sections
 from driver.caching.codec import decode, encode
-from driver.caching.container import Container, ContainerWriter, Document
-from driver.control_flow import If, While
+from driver.caching.container import Container, ContainerWriter, Document, Row
+from driver.control_flow import If, While, control_flow_node
 from driver.graph import Graph, OperationView, SubgraphView
 from driver.hosting import hosted
-from driver.optimization import compiled_by
+from driver.optimization import Composite, compiled_by
 from driver.plan import Node, Plan, Step
-from nnhal.types import AnyArray, Operand, Operation, OperationType, Partition, Placement, Subgraph
+from nnhal.types import AnyArray, Operand, Operation, Partition, Placement, Subgraph
 
 T = TypeVar("T")
-
-Row = list[Any]
-"""A part of the document: values in a fixed order."""
-
-_CONTROL_FLOW: Mapping[int, Callable[..., Node]] = {OperationType.IF: If, OperationType.WHILE: While}
 
 
 def save_plan(plan: Plan, placement: Placement, writer: ContainerWriter) -> Document:
@@ -33,10 +31,18 @@ def save_plan(plan: Plan, placement: Placement, writer: ContainerWriter) -> Docu
     saver.add_plan(plan)
     # after what backends saved: where both are equal, their place within a page is the one that counts
     graphs = [
-        [graph.number, encode(Subgraph, graph.subgraph), _constants(graph, writer), list(graph.extensions.items())]
+        [graph.number, _saved_subgraph(graph.subgraph, writer), _constants(graph, writer), [*graph.extensions.items()]]
         for graph in saver.graphs
     ]
     return {"placement": encode(Placement, placement), "graphs": graphs, "plans": saver.plans}
+
+
+def _saved_subgraph(subgraph: Subgraph, writer: ContainerWriter) -> Row:
+    """Inputs, outputs and their operands as they are; all else as the number of a blob, which few will look at."""
+    operands, operations, inputs, outputs = encode(Subgraph, subgraph)
+    ends = [[index, operands[index]] for index in sorted({*inputs, *outputs})]
+    rest = json.dumps([operands, operations], separators=(",", ":")).encode()
+    return [writer.blob(rest), [len(operands), len(operations)], ends, inputs, outputs]
 
 
 def _constants(graph: Graph, writer: ContainerWriter) -> list[Row]:
@@ -76,10 +82,26 @@ class _Saver:
                 raise TypeError(f"{type(node).__name__} has no form in the cache")
 
     def _step(self, step: Step, backend: str) -> Row:
+        return self._row(step, backend, self._saved(step.compiled, backend))
+
+    def _row(self, step: Step, backend: str, saved: Row | None) -> Row:
         view = step.view
         indexes = [operation.index for operation in view.operations]
         described = [self._graph(view.graph), indexes, view.inputs, view.outputs, view.relaxed]
-        return [backend, described, sorted(step.read_again), self._sections(step.compiled.save())]
+        return [backend, described, sorted(step.read_again), saved]
+
+    def _saved(self, compiled: CompiledSubgraph, backend: str) -> Row | None:
+        """What a backend saved of a partition: None where it optimises and compiles again, [] where it compiles again.
+
+        Of one that it optimised, a row for each part, behind a None.
+        """
+        if not isinstance(compiled, Composite):
+            return self._sections(compiled.save())
+        saved = [step.compiled.save() for step in compiled.steps]
+        if any(saved[number] is None for number in compiled.substituted):
+            return None
+        parts = zip(compiled.steps, saved, strict=True)
+        return [None, [self._row(step, backend, self._sections(one) or []) for step, one in parts]]
 
     def _sections(self, sections: Sections | None) -> Row | None:
         if sections is None:
@@ -104,7 +126,7 @@ def load_graphs(container: Container) -> list[Graph]:
     return [
         Graph(
             number,
-            _subgraph(subgraph),
+            _subgraph(subgraph, container),
             _Constants(container, dict(constants)),
             extensions=dict(extensions),
         )
@@ -112,11 +134,18 @@ def load_graphs(container: Container) -> list[Graph]:
     ]
 
 
-def _subgraph(row: Row) -> Subgraph:
+def _subgraph(row: Row, container: Container) -> Subgraph:
     """A subgraph of which most is decoded when somebody looks at it."""
-    operands, operations, inputs, outputs = row
-    lazily = _Decoded(Operand, operands), _Decoded(Operation, operations)
-    return Subgraph(*lazily, tuple(inputs), tuple(outputs))  # type: ignore[arg-type]
+    rest, (operand_count, operation_count), ends, inputs, outputs = row
+
+    @cache
+    def rows() -> Row:
+        found: Row = json.loads(container.blob(rest))
+        return found
+
+    operands = _Decoded(Operand, operand_count, lambda: rows()[0], {index: decode(Operand, end) for index, end in ends})
+    operations = _Decoded(Operation, operation_count, lambda: rows()[1], {})
+    return Subgraph(operands, operations, tuple(inputs), tuple(outputs))  # type: ignore[arg-type]
 
 
 def load_plan(
@@ -144,7 +173,7 @@ def load_plan(
             check()
             if row[0] is None:
                 view = graph.operations[row[1]]
-                nodes.append(_CONTROL_FLOW[view.type](view, *(plans[callee] for callee in view.callees)))
+                nodes.append(control_flow_node(view, plans))
             else:
                 nodes.append(_step(row, container, graphs, backends, options))
         plans[graph.number] = Plan(graph, tuple(nodes))
@@ -158,9 +187,12 @@ def _step(
     backends: Mapping[str, Backend],
     options: CompileOptions,
 ) -> Step:
-    backend, (graph, indexes, inputs, outputs, relaxed), read_again, sections = row
+    backend, (graph, indexes, inputs, outputs, relaxed), read_again, saved = row
     view = SubgraphView(graphs[graph], _Operations(graphs[graph], indexes), tuple(inputs), tuple(outputs), relaxed)
-    compiled = _compiled(view, sections, container, backends[backend], options)
+    if saved and saved[0] is None:
+        parts = [_step(part, container, graphs, backends, options) for part in saved[1]]
+        return Step(backend, view, Composite(view, parts), frozenset(read_again))
+    compiled = _compiled(view, saved, container, backends[backend], options)
     return Step(backend, view, compiled, frozenset(read_again))
 
 
@@ -169,32 +201,51 @@ def _compiled(
 ) -> CompiledSubgraph:
     if sections is None:
         return compiled_by(backend, view, options)
+    if not sections:
+        return hosted(backend, lambda: backend.compile(view, options))
     model, data = sections
     saved = Sections(container.blob(model), tuple(map(container.array, data)))
     return hosted(backend, lambda: backend.load(view, saved, options))
 
 
-class _Decoded(Sequence[T]):
-    """Values of one type, each decoded when it is looked at first."""
+class _Lazy(Sequence[T]):
+    """A sequence whose items are made when somebody looks at them."""
 
-    def __init__(self, type_: type[T], rows: list[Row]) -> None:
-        self._type = type_
-        self._rows = rows
-        self._values: dict[int, T] = {}
-
-    def __len__(self) -> int:
-        return len(self._rows)
+    @abstractmethod
+    def _item(self, index: int) -> T:
+        """One of them. `index`: at least 0."""
 
     @overload
     def __getitem__(self, key: int) -> T: ...
     @overload
     def __getitem__(self, key: slice) -> tuple[T, ...]: ...
     def __getitem__(self, key: int | slice) -> T | tuple[T, ...]:
-        if isinstance(key, slice):
-            return tuple(self[i] for i in range(len(self))[key])
-        if key not in self._values:
-            self._values[key] = decode(self._type, self._rows[key])
-        return self._values[key]
+        found = range(len(self))[key]
+        return self._item(found) if isinstance(found, int) else tuple(map(self._item, found))
+
+
+class _Decoded(_Lazy[T]):
+    """Values of one type, each decoded when it is looked at first.
+
+    Args:
+        count: how many.
+        rows: gives what they are decoded from.
+        known: those that are decoded already, by number.
+    """
+
+    def __init__(self, type_: type[T], count: int, rows: Callable[[], list[Row]], known: dict[int, T]) -> None:
+        self._type = type_
+        self._count = count
+        self._rows = rows
+        self._values = known
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _item(self, index: int) -> T:
+        if index not in self._values:
+            self._values[index] = decode(self._type, self._rows()[index])
+        return self._values[index]
 
 
 class _Constants(Mapping[int, AnyArray]):
@@ -220,7 +271,7 @@ class _Constants(Mapping[int, AnyArray]):
         return len(self._numbers)
 
 
-class _Operations(Sequence[OperationView]):
+class _Operations(_Lazy[OperationView]):
     """Some operations of a graph, bound when one is looked at."""
 
     def __init__(self, graph: Graph, indexes: Sequence[int]) -> None:
@@ -230,15 +281,8 @@ class _Operations(Sequence[OperationView]):
     def __len__(self) -> int:
         return len(self._indexes)
 
-    @overload
-    def __getitem__(self, key: int) -> OperationView: ...
-    @overload
-    def __getitem__(self, key: slice) -> tuple[OperationView, ...]: ...
-    def __getitem__(self, key: int | slice) -> OperationView | tuple[OperationView, ...]:
-        operations = self._graph.operations
-        if isinstance(key, slice):
-            return tuple(operations[i] for i in self._indexes[key])
-        return operations[self._indexes[key]]
+    def _item(self, index: int) -> OperationView:
+        return self._graph.operations[self._indexes[index]]
 
     def __iter__(self) -> Iterator[OperationView]:
         operations = self._graph.operations

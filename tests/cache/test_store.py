@@ -3,13 +3,18 @@
 import os
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cache.errors import CacheError, TooLargeError
 from cache.store import ASIDE, Counters, Store
+from cache.verify import strangers, verify
 from tests.cache.entries import files_below, load, read_all, save, token
+
+DEAD = "dead" * 8
+"""What a writer that was killed has called its folder."""
 
 
 def descriptors() -> int:
@@ -154,7 +159,7 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     load(store, 1)
     save(store, 3, b"m" * 200, b"d" * 100)
     assert [load(store, number) is not None for number in range(4)] == [False, True, True, True]
-    assert store.counters.evictions == 1
+    assert store.counters().evictions == 1
     assert len(list(store.layout.generations.iterdir())) == 3
 
 
@@ -215,20 +220,24 @@ def test_counters(store: Store) -> None:
     load(store, 1)
     load(store, 1)
     store.set_aside("me", token(1), "test")
-    assert store.counters == Counters(hits=2, misses=1, saves=1, set_aside=1)
+    mine = Counters(hits=2, misses=1, saves=1, set_aside=1)
+    assert (store.counters(), store.counters("me"), store.counters("you")) == (mine, mine, Counters())
+    save(store, 1, identity="you")
+    assert (store.counters("you"), store.counters("me")) == (Counters(saves=1), mine)
+    assert store.counters() == replace(mine, saves=2)
 
 
 def test_leftovers_are_swept_and_writers_at_work_are_not(store: Store) -> None:
     save(store, 1)
-    (store.layout.generations / "dead").mkdir()
-    (store.layout.generations / "dead" / "model").write_bytes(b"half")
-    (store.layout.generations / "dead.link").symlink_to("nowhere")
+    (store.layout.generations / DEAD).mkdir()
+    (store.layout.generations / DEAD / "model").write_bytes(b"half")
+    (store.layout.generations / f"{DEAD}.link").symlink_to("nowhere")
     with store.write("me", token(2)) as pending:
         assert store.sweep() == 2
         os.write(pending.model_fd, b"late")
         pending.commit()
     assert load(store, 2) == (b"late", b"")
-    (store.layout.generations / "dead").mkdir()
+    (store.layout.generations / DEAD).mkdir()
     save(store, 3)
     assert len(list(store.layout.generations.iterdir())) == 3
     assert store.sweep() == 0
@@ -264,3 +273,42 @@ def test_tokens_have_32_bytes(store: Store, wrong: bytes) -> None:
     for call in (store.entry, store.write):
         with pytest.raises(CacheError, match="32 bytes"):
             call("me", wrong)
+
+
+def test_what_somebody_else_puts_there_harms_nobody(store: Store) -> None:
+    save(store, 1)
+    owner = store.layout.entry("me", token(1)).parent
+    foreign = [
+        store.layout.entries / "README",
+        store.layout.entries / ("0" * 32),
+        owner / "README",
+        owner / ("0" * 64),
+        store.layout.generations / "README",
+        store.layout.aside / "README",
+    ]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    (owner.parent / "folder").mkdir()
+    save(store, 2)
+    save(store, 1, b"new")
+    assert store.set_aside("me", token(2), "for a test")
+    assert load(store, 1) == (b"new", b"data")
+    assert [entry.token for entry in store.list()] == [token(1)]
+    assert store.sweep() == 0
+    assert strangers(store) == [*sorted([*foreign[:4], owner.parent / "folder"]), *foreign[4:]]
+    assert [verdict.problems for verdict in verify(store, None)] == [()]
+    assert store.clear(None) == 1
+    assert all(path.exists() for path in foreign)
+
+
+def test_a_look_is_no_use(store: Store) -> None:
+    save(store, 1)
+    age(store, 1)
+    (before,) = store.list()
+    entry = store.entry("me", token(1), used=False)
+    assert entry is not None
+    entry.close()
+    assert store.entry("me", token(2), used=False) is None
+    assert store.list() == [before]
+    assert (store.counters().hits, store.counters().misses) == (0, 0)

@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
+from cache.store import Store
 from nnhal.v1 import cache_pb2, cache_pb2_grpc, device_pb2, enums_pb2, error_pb2, session_pb2, types_pb2
 from service.server import Server
 from service.settings import Settings
@@ -128,6 +129,17 @@ def test_a_model_outlives_its_service(serving: Serving) -> None:
     assert loaded.placement == saved.placement
     assert (list(loaded.inputs), list(loaded.outputs)) == (list(saved.inputs), list(saved.outputs))
     assert len(loaded.inputs) == len(loaded.outputs) == 1
+
+
+def test_asking_is_no_use(serving: Serving, tmp_path: Path) -> None:
+    with serving() as raw:
+        assert check(raw, STORED).state == device_pb2.CACHE_STATE_MISS
+        save(raw)
+        store = Store(tmp_path / "cache", 2**30)
+        (before,) = store.list()
+        for _ in range(2):
+            assert check(raw, STORED).state == device_pb2.CACHE_STATE_HIT
+        assert store.list() == [before]
 
 
 def test_it_outlives_a_process(tmp_path: Path) -> None:

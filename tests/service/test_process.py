@@ -51,8 +51,8 @@ def test_a_container_has_less(
 
 HEAPS = """
 import ctypes, threading
-from service.process import use_one_arena
-use_one_arena()
+from service.process import tune_malloc
+tune_malloc()
 threads = [threading.Thread(target=lambda: bytes(1000)) for _ in range(4)]
 for thread in threads:
     thread.start()
@@ -63,6 +63,28 @@ stdout = ctypes.c_void_p.in_dll(libc, "stdout")
 libc.malloc_info(0, stdout)
 libc.fflush(stdout)
 """
+
+
+KEPT = """
+import os
+from service.process import give_back_memory, tune_malloc
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+tune_malloc()
+before = resident()
+block = b"x" * (20 << 20)
+del block
+print(resident() - before)
+give_back_memory()
+print(resident() - before)
+"""
+
+
+def test_what_is_let_go_is_kept_until_it_is_given_back() -> None:
+    made = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
+    kept, left = map(int, made.stdout.split())
+    assert kept >= 19 and left <= 2
 
 
 def test_threads_share_a_heap() -> None:

@@ -64,19 +64,25 @@ def list_(directory: Directory = None, as_json: Json = False) -> None:
 def verify(directory: Directory = None, key_file: KeyFile = None) -> None:
     """Check files, modes, sizes and seals. The exit code is 1 when something is wrong with an entry.
 
+    What somebody else has put into the directory is named.
+
     What is wrong harms nobody: a service does not use such an entry, and replaces it when the model is prepared again.
     """
+    from cache.verify import strangers
     from cache.verify import verify as verify_entries
 
     with _explaining():
         store = _store(directory)
         key = _key(store, key_file)
         verdicts = verify_entries(store, key)
+        foreign = strangers(store)
     console = make_console()
     bad = [verdict for verdict in verdicts if verdict.problems]
     for verdict in bad:
         for problem in verdict.problems:
             console.print(f"{verdict.token[:_TOKEN_DIGITS]}  {problem}", soft_wrap=True)
+    for path in foreign:
+        console.print(f"{path} is no part of the cache", soft_wrap=True, markup=False)
     seals = "" if key else "; without a key the seals were not checked"
     console.print(f"{_count(len(verdicts))}, {len(bad)} bad{seals}", soft_wrap=True)
     if bad:

@@ -83,12 +83,12 @@ def serve(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # to look for garbage among what is being loaded takes some 30 ms, and finds none
     from service import log
-    from service.process import use_one_arena
+    from service.process import tune_malloc
     from service.server import Server, serve_until_told
 
     gc.freeze()
     gc.enable()
-    use_one_arena()
+    tune_malloc()
     log.configure(log_level)
     options = {
         "listen": listen,

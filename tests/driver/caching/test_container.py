@@ -3,12 +3,16 @@
 import mmap
 import os
 import struct
+import threading
+import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 from driver.caching import container as module
 from driver.caching.container import FORMAT, SEAL_BYTES, Container, ContainerWriter
+from driver.caching.files import read
 from driver.caching.miss import CacheMissError
 from nnhal.types import AnyArray
 from tests.driver.caching.pair import KEY, TOKEN, Pair, contents, flip, rewrite
@@ -129,6 +133,45 @@ def test_a_large_data_cache_is_checked_as_well(pair: Pair) -> None:
     assert "digest" in missed(pair).reason
 
 
+@pytest.mark.parametrize("size", [1000, 1 << 20], ids=["read at once", "read by a thread"])
+def test_a_data_cache_that_shrinks_while_it_is_read(pair: Pair, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    (number, _) = save(pair, [np.zeros(size, np.int8)])
+    whole = os.fstat(pair.data).st_size
+    os.ftruncate(pair.data, size // 2)
+    monkeypatch.setattr("driver.caching.data_file.size_of", lambda _: whole)
+    with pair.opened() as files:
+        container = Container(files, KEY)
+        container.read_data(check=True)
+        for look in (lambda: container.array(number), container.finish):
+            with pytest.raises(CacheMissError, match=f"truncated: {size // 2} of {whole}"):
+                look()
+
+
+def test_no_memory_for_a_data_cache(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise MemoryError
+
+    save(pair, [np.zeros(1 << 20, np.int8)])
+    monkeypatch.setattr("driver.caching.data_file.read", none)
+    with pytest.raises(MemoryError):
+        load(pair)
+
+
+def test_what_is_not_used_leaves_no_thread(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.05)
+        return read(*arguments)
+
+    save(pair, [np.zeros(1 << 20, np.int8)])
+    monkeypatch.setattr("driver.caching.data_file.read", slow)
+    with pair.opened() as files:
+        container = Container(files, KEY)
+        container.read_data(check=True)
+        assert "nnhal-data-cache" in [thread.name for thread in threading.enumerate()]
+        container.close()
+        assert "nnhal-data-cache" not in [thread.name for thread in threading.enumerate()]
+
+
 def test_unchecked_data_brings_other_numbers_and_the_same_shapes(pair: Pair) -> None:
     numbers = save(pair)
     rewrite(pair.data, lambda held: bytes(0xFF for _ in held))
@@ -174,7 +217,12 @@ def test_nothing_saved(pair: Pair) -> None:
     assert "nothing was saved" in error.reason and not error.damaged
 
 
-def test_a_later_format_says_so_and_is_not_damaged(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_format_says_so_and_is_not_damaged(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORMAT", 1)
+    save(pair)
+    monkeypatch.undo()
+    error = missed(pair)
+    assert f"format 1, this driver reads {FORMAT}" in error.reason and not error.damaged
     monkeypatch.setattr(module, "FORMAT", FORMAT + 1)
     save(pair)
     monkeypatch.undo()
