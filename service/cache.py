@@ -3,8 +3,9 @@
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 
 import grpc
 
@@ -90,7 +91,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         self._limits = limits
         self._store = store
         self._files = NamedFiles(store)
-        self._growing = threading.Lock()
+        self._turn = threading.Lock()
 
     @answering
     def Open(
@@ -140,8 +141,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         """Writes at the offset."""
         session = self._sessions.get(request.session)
         file = session.get(request.file, CacheFile)
-        with explained(), self._growing if file.named else nullcontext():
-            self._hold(session, file, file.growth(len(request.data)))
+        with self._growing(session, file, lambda: file.growth(len(request.data))):
             file.write(request.data)
         return cache_pb2.WriteCacheFileResponse()
 
@@ -164,8 +164,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         file = session.get(request.file, CacheFile)
         if request.size < 0:
             raise invalid_argument(f"size is {request.size}; it must be >= 0")
-        with explained(), self._growing if file.named else nullcontext():
-            self._hold(session, file, request.size - file.size)
+        with self._growing(session, file, lambda: request.size - file.size):
             file.truncate(request.size)
         return cache_pb2.TruncateCacheFileResponse()
 
@@ -195,16 +194,19 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         session = self._sessions.get(request.session)
         with explained():
             entries = self._store.list(session.identity)
+        counters = self._store.counters(session.identity)
         return cache_pb2.ListCacheResponse(
+            counters=cache_pb2.CacheCounters(**asdict(counters)),
             entries=(
                 cache_pb2.CacheEntry(
                     token=entry.token,
                     size=entry.size,
                     saved_at=int(entry.saved_at),
                     last_used_at=int(entry.last_used_at),
+                    hits=entry.hits,
                 )
                 for entry in entries
-            )
+            ),
         )
 
     @answering
@@ -216,12 +218,20 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         with explained():
             return cache_pb2.ClearCacheResponse(removed=self._store.clear(session.identity, request.tokens))
 
-    def _hold(self, session: Session, file: CacheFile, growth: int) -> None:
-        """Refuses what would make the named files of an identity too large together."""
-        if growth > 0 and file.named:
-            if file.deleted:  # nobody would see how large it is
-                raise invalid_argument("the cache file has been deleted and cannot grow")
-            self._limits.hold("cache_file_bytes", self._files.used(session.identity) + growth, "cache files would have")
+    @contextmanager
+    def _growing(self, session: Session, file: CacheFile, growth: Callable[[], int]) -> Iterator[None]:
+        """Lets named files grow one at a time, and refuses what would make those of an identity too large together.
+
+        Args:
+            growth: how many bytes it will be, when nobody else makes one grow.
+        """
+        with explained(), self._turn if file.named else nullcontext():
+            if file.named and (more := growth()) > 0:
+                if file.deleted:  # nobody would see how large it is
+                    raise invalid_argument("the cache file has been deleted and cannot grow")
+                used = self._files.used(session.identity)
+                self._limits.hold("cache_file_bytes", used + more, "cache files would have")
+            yield
 
 
 def _matching(descriptor: int, access: int | None) -> int:

@@ -7,8 +7,9 @@ another generation, or none: then what is held of it is let go, and never given 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from typing import TypeAlias
 
 from cache.errors import CacheError
 from cache.layout import digest
@@ -19,23 +20,26 @@ from driver.prepared_model import PreparedModel
 from nnhal.errors import HalError
 from service.log import event
 
+_Key: TypeAlias = tuple[Device, str, bytes]
+"""Device, owner and token."""
+
 
 class WarmModels:
-    """At most `count` prepared models, made in the background by a thread of its own. Close it when done.
+    """Prepared models, made in the background by a thread of its own. Close it when done.
 
-    An entry does not say for which device it was saved: the models are those of the service's default device.
+    An entry does not say for which device it was saved: each device has its own model of it.
 
     Args:
-        device: prepares them.
-        count: how many; 0: none, and no thread.
+        devices: prepare them.
+        count: how many of each device; 0: none, and no thread.
     """
 
-    def __init__(self, store: Store, device: Device, count: int) -> None:
+    def __init__(self, store: Store, devices: Sequence[Device], count: int) -> None:
         self._store = store
-        self._device = device
+        self._devices = devices
         self._count = count
         self._lock = threading.Lock()
-        self._models: dict[tuple[str, bytes], tuple[str, PreparedModel]] = {}
+        self._models: dict[_Key, tuple[str, PreparedModel]] = {}
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -53,9 +57,9 @@ class WarmModels:
         Args:
             generation: of the entry as the store has it now; "": it has none; None: it is no entry of the store.
         """
-        if device is not self._device or generation is None:
+        if generation is None:
             return None
-        key = digest(identity), token
+        key = device, digest(identity), token
         with self._lock:
             made_of, model = self._models.get(key, ("", None))
             if made_of != generation:
@@ -74,9 +78,10 @@ class WarmModels:
         started = time.perf_counter()
         try:
             for entry in self._most_used():
-                if self._closed:
-                    return
-                self._prepare(entry)
+                for device in self._devices:
+                    if self._closed:
+                        return
+                    self._prepare(entry, device)
             event("warm", models=len(self._models), ms=(time.perf_counter() - started) * 1e3)
         except CacheError as error:
             event("cache-unusable", reason=error)
@@ -87,16 +92,17 @@ class WarmModels:
         entries = self._store.list()  # the most recently used first; sorting keeps this order among equals
         return sorted(entries, key=lambda entry: entry.hits, reverse=True)[: self._count]
 
-    def _prepare(self, entry: EntryInfo) -> None:
-        outcome = self._outcome(entry)
+    def _prepare(self, entry: EntryInfo, device: Device) -> None:
+        outcome = self._outcome(entry, device)
         if outcome.prepared_model is None:
             # damaged ones are set aside when a client asks for them
-            event("not-warm", logging.WARNING, token=entry.token.hex()[:16], reason=outcome.reason)
+            token = entry.token.hex()[:16]
+            event("not-warm", logging.WARNING, device=device.name, token=token, reason=outcome.reason)
             return
         with self._lock:
-            self._models[entry.owner, entry.token] = (entry.generation, outcome.prepared_model)
+            self._models[device, entry.owner, entry.token] = (entry.generation, outcome.prepared_model)
 
-    def _outcome(self, entry: EntryInfo) -> Outcome:
+    def _outcome(self, entry: EntryInfo, device: Device) -> Outcome:
         outcomes: SimpleQueue[Outcome] = SimpleQueue()
         files = self._store.unused(entry)
         if files is None:
@@ -104,7 +110,7 @@ class WarmModels:
         with files:
             given = CacheFiles(entry.token, [files.model_fd], [files.data_fd], read_only=True)
             try:
-                self._device.prepare_model_from_cache(outcomes.put, given)
+                device.prepare_model_from_cache(outcomes.put, given)
             except HalError as error:
                 return Outcome.of(error)
         return outcomes.get()

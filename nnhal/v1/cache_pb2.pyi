@@ -378,11 +378,14 @@ class CacheEntry(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     SAVED_AT_FIELD_NUMBER: _builtins.int
     LAST_USED_AT_FIELD_NUMBER: _builtins.int
+    HITS_FIELD_NUMBER: _builtins.int
     token: _builtins.bytes
     size: _builtins.int
     saved_at: _builtins.int
     """Seconds since 1970, UTC."""
     last_used_at: _builtins.int
+    hits: _builtins.int
+    """How often a model was prepared from it."""
     def __init__(
         self,
         *,
@@ -390,30 +393,71 @@ class CacheEntry(_message.Message):
         size: _builtins.int = ...,
         saved_at: _builtins.int = ...,
         last_used_at: _builtins.int = ...,
+        hits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_used_at", b"last_used_at", "saved_at", b"saved_at", "size", b"size", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits", "last_used_at", b"last_used_at", "saved_at", b"saved_at", "size", b"size", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CacheEntry: _TypeAlias = CacheEntry  # noqa: Y015
 
 @_typing.final
+class CacheCounters(_message.Message):
+    """What a service has done with the entries of one identity since it started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HITS_FIELD_NUMBER: _builtins.int
+    MISSES_FIELD_NUMBER: _builtins.int
+    SAVES_FIELD_NUMBER: _builtins.int
+    EVICTIONS_FIELD_NUMBER: _builtins.int
+    SET_ASIDE_FIELD_NUMBER: _builtins.int
+    hits: _builtins.int
+    """Preparations from the cache that found an entry, and that found none."""
+    misses: _builtins.int
+    saves: _builtins.int
+    evictions: _builtins.int
+    """Entries that went because others needed their room."""
+    set_aside: _builtins.int
+    """Entries that were found damaged."""
+    def __init__(
+        self,
+        *,
+        hits: _builtins.int = ...,
+        misses: _builtins.int = ...,
+        saves: _builtins.int = ...,
+        evictions: _builtins.int = ...,
+        set_aside: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evictions", b"evictions", "hits", b"hits", "misses", b"misses", "saves", b"saves", "set_aside", b"set_aside"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CacheCounters: _TypeAlias = CacheCounters  # noqa: Y015
+
+@_typing.final
 class ListCacheResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ENTRIES_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___CacheEntry]: ...
+    @_builtins.property
+    def counters(self) -> Global___CacheCounters: ...
     def __init__(
         self,
         *,
         entries: _abc.Iterable[Global___CacheEntry] | None = ...,
+        counters: Global___CacheCounters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "entries", b"entries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

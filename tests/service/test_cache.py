@@ -246,7 +246,9 @@ def test_entries_are_listed_and_cleared(server: Server, client: Client) -> None:
     save(store, 4, identity="somebody else")
     assert {entry.token for entry in client.list()} == {token(number) for number in range(3)}
     entry = client.list()[0]
-    assert entry.size == 8
+    assert (entry.size, entry.hits) == (8, 0)
+    assert load(store, int(entry.token == token(1)), "anonymous") is not None
+    assert sum(one.hits for one in client.list()) == 1
     assert time.time() - 60 < entry.saved_at <= entry.last_used_at <= time.time()
     assert client.clear(token(1), token(4)) == 1
     assert client.clear() == 2

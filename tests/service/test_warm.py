@@ -148,6 +148,18 @@ def test_a_hit_loads_nothing_while_the_entry_is_the_same(serving: Serving, loads
             assert loads == [TOKENS[0]]
 
 
+def test_each_device_has_its_own(serving: Serving, loads: list[bytes]) -> None:
+    with serving() as server:
+        use(server.addresses[0], 0, 0)
+    with serving(warm=1, devices=("one", "other")) as server:
+        wait_until_healthy(server.addresses[0])
+        store, (first, *_) = server._store, server._store.list()
+        assert loads == [first.token] * 2
+        one, other = (server._warm.get(device, ANONYMOUS, first.token, first.generation) for device in server._devices)
+        assert one is not None and other is not None and one.plan is not other.plan
+        assert len(store.list()) == 2
+
+
 def test_an_entry_that_was_replaced_is_loaded(serving: Serving, loads: list[bytes]) -> None:
     with serving() as server:
         use(server.addresses[0], 0)
@@ -249,7 +261,7 @@ def test_only_that_client_token_device_and_generation(tmp_path: Path) -> None:
         use(server.addresses[0], 0)
         store, device, (entry,) = server._store, server._devices[0], server._store.list()
         ready = threading.Event()
-        warm = WarmModels(store, device, 1)
+        warm = WarmModels(store, [device], 1)
         warm.start(ready.set)
         assert ready.wait(30)
         other = Device("other", device.backends)

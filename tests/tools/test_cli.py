@@ -326,11 +326,12 @@ def test_info_as_json(target: str) -> None:
     assert facts["type"] == "CPU" and facts["extensions"] == [] and "CpuRef" in facts["version"]
     assert [(b["id"], b["state"]) for b in facts["backends"]] == [("CpuAcc", "READY"), ("CpuRef", "READY")]
     assert len(facts["capabilities"]["operand_types"]) == len(OperandType) - 1
+    assert facts["cache"].keys() == {"hits", "misses", "saves", "evictions", "set_aside"}
 
 
 def test_info_as_tables(target: str) -> None:
     shown = invoke("info", "--target", target).stdout
-    for word in (target, HAL_HASH, "CPU", "FLOAT32, TENSOR_FLOAT32", "WHILE", "CpuRef", "READY"):
+    for word in (target, HAL_HASH, "CPU", "FLOAT32, TENSOR_FLOAT32", "WHILE", "CpuRef", "READY", "hits"):
         assert word in shown
 
 

@@ -1,6 +1,7 @@
 """`nnhal info`: what a service says of its device."""
 
 from collections import defaultdict
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,6 +44,7 @@ def _ask(target: str | None) -> dict[str, Any]:
             "type": device.type.name,
             "capabilities": _capabilities(device.capabilities),
             "extensions": [extension.name for extension in device.extensions],
+            "cache": asdict(device.cache_counters()),
             "backends": [
                 {
                     "id": backend.id,
@@ -80,6 +82,8 @@ def _show(facts: dict[str, Any]) -> None:
     console.print(f"type        {facts['type']}")
     console.print(f"interface   version {interface['version']}, hash {interface['hash']}", soft_wrap=True)
     console.print(f"extensions  {', '.join(facts['extensions']) or 'none'}", soft_wrap=True)
+    counted = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in facts["cache"].items())
+    console.print(f"cache       {counted}", soft_wrap=True)
     console.print(_performance_table(facts["capabilities"]))
     console.print(_backend_table(facts["backends"]))
 
