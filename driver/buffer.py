@@ -104,13 +104,12 @@ class Contents:
             HalError: what `reserve` raises; it is uninitialised then.
         """
         with self._lock:
-            old, self._value = self._value, None
             reservation = self._whole
             if self.size is None:
-                if old is not None and old.data.size == data.size:
-                    reservation = old.reservation
+                if self._value is not None and self._value.data.size == data.size:
+                    reservation = self._value.reservation
                 else:
-                    del old
+                    self._value = None  # what it had is given back first
                     reservation = self._reserve(data.size)
             self._value = Value(data, dimensions, reservation)
 
@@ -225,35 +224,21 @@ class HeldBuffer(BufferToken):
     contents: Contents
 
 
-class Filling:
-    """Surrounds an execution: buffers that it was to fill are uninitialised when it fails."""
-
-    def __init__(self, request: Request) -> None:
-        self._contents = [
-            pool.contents
-            for argument in request.outputs
-            if not argument.has_no_value and isinstance(pool := request.pools[argument.location.pool_index], HeldBuffer)
-        ]
-
-    def fail(self) -> None:
-        """The execution has failed."""
-        for contents in self._contents:
-            contents.clear()
-
-    def __enter__(self) -> None:
-        """Nothing happens to a buffer before the execution is over."""
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:
-            self.fail()
+def empty_outputs(request: Request) -> None:
+    """Leaves the buffers that an execution was to fill uninitialised: it has failed."""
+    for argument in request.outputs:
+        if not argument.has_no_value and isinstance(pool := request.pools[argument.location.pool_index], HeldBuffer):
+            pool.contents.clear()
 
 
 class BufferValues:
     """What inputs of one execution read from buffers; those that share a buffer see the same value."""
 
     def __init__(self, request: Request) -> None:
-        held = (pool.contents for pool in request.pools if isinstance(pool, HeldBuffer))
-        self._found = {contents: contents.value for contents in held}
+        self._found: dict[Contents, Value | None] = {}
+        for pool in request.pools:
+            if isinstance(pool, HeldBuffer):
+                self._found[pool.contents] = pool.contents.value
 
     def read(self, pool: HeldBuffer, dimensions: Dimensions, place: str) -> Bytes:
         """The bytes of an input.
