@@ -17,6 +17,7 @@ from driver.caching.miss import CacheMissError
 from driver.cancellation import Cancellation
 from driver.compilation import place_and_compile
 from driver.deadline import Deadline
+from driver.extension_types import extension_types
 from driver.gate import Counts
 from driver.graph import forget, graphs
 from driver.operations.shape import MAX_TENSOR_BYTES
@@ -333,6 +334,7 @@ class Device:
             kept.plan,
             self._scheduler,
             self._buffers,
+            extension_types=extension_types(main.extensions, self.get_supported_extensions()),
         )
         weakref.finalize(kept.plan, forget, kept.graphs)  # prepared models may share it
         return Outcome(ErrorStatus.NONE, prepared, placement=kept.placement)

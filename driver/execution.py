@@ -7,7 +7,7 @@ from driver.memory import BoundRequest, OmittedOutput
 from driver.operations import SHAPE_RULES
 from driver.plan import Plan, Progress
 from nnhal.errors import HalError
-from nnhal.types import ExecutionResult, Timing
+from nnhal.types import UNMEASURED, ExecutionResult, Timing
 
 
 def execute(plan: Plan, bound: BoundRequest, progress: Progress, measure: bool, started_ns: int) -> ExecutionResult:
@@ -23,12 +23,12 @@ def execute(plan: Plan, bound: BoundRequest, progress: Progress, measure: bool, 
     before = time.perf_counter_ns()
     plan.run(bound.inputs, bound.outputs, progress)
     device_ns = time.perf_counter_ns() - before
-    shapes = tuple(output.shape for output in bound.outputs)
-    if not all(shape.is_sufficient for shape in shapes):
+    shapes, sufficient = bound.shapes()
+    if not sufficient:
         bound.withdraw()
         return ExecutionResult(False, shapes)
     bound.deliver()
-    timing = Timing(device_ns, time.perf_counter_ns() - started_ns) if measure else Timing()
+    timing = Timing(device_ns, time.perf_counter_ns() - started_ns) if measure else UNMEASURED
     if progress.spans is None:
         return ExecutionResult(True, shapes, timing, bound.returned())
     return ExecutionResult(True, shapes, timing, bound.returned(), progress.spans.all(), progress.spans.dropped)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from driver.buffer import Filling
+from driver.buffer import empty_outputs
 from driver.cancellation import Cancellation, cancelled
 from driver.deadline import Deadline, now_ns
 from driver.fence import Fence
@@ -283,7 +283,7 @@ class FencedExecution:
         for fence in left:
             fence.forget(self._one_over)
         if work is not None and info.status != ErrorStatus.NONE:
-            Filling(work.request).fail()
+            empty_outputs(work.request)
         if over is not None:
             over()
         self.fence.end(error=info.status != ErrorStatus.NONE)

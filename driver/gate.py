@@ -8,8 +8,10 @@ models only). Work that can no longer be done in time never gets a turn, and nob
 import heapq
 import itertools
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from driver.cancellation import Cancellation, cancelled
 from driver.deadline import NO_DEADLINE, Deadline, now_ns
@@ -30,8 +32,7 @@ def full(limit: str, length: int) -> HalError:
     return HalError(ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, reason, kind=ErrorKind.LIMIT, limit=limit)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """What an execution brings to the gate.
 
     Attributes:
@@ -148,18 +149,6 @@ class Gate:
         """A context that waits for a turn on the calling thread, and holds it."""
         return Passage(self, claim, cancellation)
 
-    def wait(self, claim: Claim, cancellation: Cancellation | None = None) -> Turn:
-        """Waits for a turn on the calling thread, which must `leave`.
-
-        Raises:
-            HalError: MISSED_DEADLINE_TRANSIENT: it cannot be done in time, or the turn did not come in time;
-                RESOURCE_EXHAUSTED_TRANSIENT: too many wait already; GENERAL_FAILURE: cancelled.
-        """
-        turn = Turn(claim)
-        if not self.enter(turn):
-            self._wait(turn, cancellation)
-        return turn
-
     def enter(self, turn: Turn) -> bool:
         """Asks for a turn; whoever gets it must `leave`.
 
@@ -169,16 +158,17 @@ class Gate:
         Raises:
             HalError: MISSED_DEADLINE_TRANSIENT: it cannot be done in time; RESOURCE_EXHAUSTED_TRANSIENT: too many wait.
         """
-        error = turn.claim.too_late()
+        claim = turn.claim
+        error = None if claim.deadline is NO_DEADLINE else claim.too_late()
         with self._lock:
             if error is not None:
                 self._counted["refused"] += 1
                 raise error
             if self._free == 0 and self._waiting >= self._queue:
                 raise full("queued_executions", self._queue)
-            owner = self._owners.get(turn.claim.owner)
+            owner = self._owners.get(claim.owner)
             if owner is None:
-                owner = self._owners[turn.claim.owner] = _Owner(self._level_ns)
+                owner = self._owners[claim.owner] = _Owner(self._level_ns)
             if self._free > 0:
                 self._grant(owner, turn)
                 return True
@@ -191,10 +181,11 @@ class Gate:
 
     def leave(self, turn: Turn) -> None:
         """Gives a turn back."""
-        elapsed = now_ns() - turn.since_ns
-        missed = turn.claim.deadline.passed()
+        elapsed = time.perf_counter_ns() - turn.since_ns
+        claim = turn.claim
+        missed = claim.deadline is not NO_DEADLINE and claim.deadline.passed()
         with self._lock:
-            owner = self._owners[turn.claim.owner]
+            owner = self._owners[claim.owner]
             owner.running -= 1
             owner.served_ns += elapsed
             self._free += 1
@@ -202,7 +193,7 @@ class Gate:
                 self._counted["wasted"] += 1
                 self._counted["wasted_ns"] += elapsed
             told: Sequence[Turn] = self._serve() if self._waiting else ()
-            self._forget(turn.claim.owner)
+            self._forget(claim.owner)
         for one in told:
             one.tell()
 
@@ -222,7 +213,12 @@ class Gate:
         turn.tell()
         return True
 
-    def _wait(self, turn: Turn, cancellation: Cancellation | None) -> None:
+    def wait(self, turn: Turn, cancellation: Cancellation | None) -> None:
+        """Waits for a turn that did not come at once, on the calling thread.
+
+        Raises:
+            HalError: it will not come: what `Passage` says.
+        """
         assert turn.come is not None
         if cancellation is not None:
             cancellation.when_cancelled(lambda: self._cancel(turn))
@@ -255,7 +251,7 @@ class Gate:
         self._level_ns = max(self._level_ns, owner.served_ns)
         owner.running += 1
         self._free -= 1
-        turn.since_ns = now_ns()
+        turn.since_ns = time.perf_counter_ns()
         self._counted["started"] += 1
 
     def _forget(self, name: Hashable) -> None:
@@ -265,22 +261,28 @@ class Gate:
             del self._owners[name]
 
 
-class Passage:
+class Passage(Turn):
     """See `Gate.pass_`. No generator: it would cost as much as the gate itself."""
 
-    __slots__ = ("_cancellation", "_claim", "_gate", "_turn")
+    __slots__ = ("_cancellation", "_gate")
 
     def __init__(self, gate: Gate, claim: Claim, cancellation: Cancellation | None) -> None:
+        super().__init__(claim)
         self._gate = gate
-        self._claim = claim
         self._cancellation = cancellation
 
     def __enter__(self) -> None:
-        """Waits; raises what `Gate.wait` does."""
-        self._turn = self._gate.wait(self._claim, self._cancellation)
+        """Waits.
+
+        Raises:
+            HalError: MISSED_DEADLINE_TRANSIENT: it cannot be done in time, or the turn did not come in time;
+                RESOURCE_EXHAUSTED_TRANSIENT: too many wait already; GENERAL_FAILURE: cancelled.
+        """
+        if not self._gate.enter(self):
+            self._gate.wait(self, self._cancellation)
 
     def __exit__(self, *_: object) -> None:
-        self._gate.leave(self._turn)
+        self._gate.leave(self)
 
 
 def _first(owner: _Owner) -> tuple[int, int, Key]:

@@ -25,6 +25,7 @@ from nnhal.types import (
     Operation,
     Subgraph,
     byte_size,
+    elements,
     is_extension,
     operation_name,
 )
@@ -239,14 +240,14 @@ def hold_rank(rank: int, place: str) -> None:
 
 
 def array_over(operand: Operand, raw: AnyArray, dimensions: Sequence[int], *, private: bool = True) -> AnyArray:
-    """The bytes `raw` (uint8) as the value of an operand.
-
+    """The bytes `raw` (uint8) as the value of an operand; of an extension's type as elements that nobody looks into.
     A copy where memory is unaligned, where it is writable (its owner could change values that have been checked) and
     the array is to be `private`, and for booleans: one is any byte that is not 0, which numpy's bool must not be shown.
     """
     if operand.type in _BOOLS:
         return np.not_equal(raw, 0).reshape(dimensions)
-    array: AnyArray = raw.view(DTYPES[operand.type]).reshape(dimensions)
+    dtype = DTYPES.get(operand.type)
+    array: AnyArray = elements(raw, dimensions) if dtype is None else raw.view(dtype).reshape(dimensions)
     return array if array.flags.aligned and not (private and array.flags.writeable) else array.copy()
 
 

@@ -23,17 +23,20 @@ from nnhal.types import (
     RequestMemoryPool,
     ReturnedPool,
     byte_size,
+    is_extension,
 )
+
+_NOTHING: Bytes = np.empty(0, np.uint8)
 
 
 class RegionOutput:
     """An output that lies in a region of a pool. `declared`: what is known of its shape; 0 and () are unknown."""
 
-    def __init__(self, declared: tuple[int, ...], region: Bytes) -> None:
-        self.declared = declared
+    def __init__(self, place: "OutputPlace", region: Bytes) -> None:
+        self.declared = place.declared
+        self.shape = place.shape
         self._region = region
         self._written = 0
-        self.shape = OutputShape(declared)
 
     def write(self, array: AnyArray, *, keep: bool = False) -> None:
         """Copies the value, if it fits (V-RUN-07)."""
@@ -52,14 +55,15 @@ class RegionOutput:
 class GrownOutput:
     """An output that is as large as it turns out to be."""
 
-    def __init__(self, declared: tuple[int, ...]) -> None:
-        self.declared = declared
-        self.shape = OutputShape(declared)
-        self.data: Bytes = np.empty(0, np.uint8)
+    def __init__(self, place: "OutputPlace") -> None:
+        self.declared = place.declared
+        self.shape = place.shape
+        self.data = _NOTHING
 
     def write(self, array: AnyArray, *, keep: bool = False) -> None:
         """Keeps the value, or a copy of it."""
-        self.shape = OutputShape(array.shape)
+        if array.shape != self.declared:
+            self.shape = OutputShape(array.shape)
         kept = np.ascontiguousarray(array) if keep else np.array(array, order="C")
         self.data = kept.reshape(-1).view(np.uint8)
 
@@ -70,7 +74,7 @@ class OmittedOutput:
     def __init__(self, declared: tuple[int, ...]) -> None:
         self.declared = declared
         self.shape = OutputShape(declared)
-        self.data: Bytes = np.empty(0, np.uint8)
+        self.data = _NOTHING
 
     def write(self, array: AnyArray, *, keep: bool = False) -> None:
         """Only the shape is kept."""
@@ -97,9 +101,10 @@ class InputPlace(NamedTuple):
 
 
 class OutputPlace(NamedTuple):
-    """Where an output goes. `is_returned`: its pool is a ReturnedPool."""
+    """Where an output goes. `shape`: of outputs as they are declared; `is_returned`: its pool is a ReturnedPool."""
 
     declared: tuple[int, ...]
+    shape: OutputShape
     pool: int
     start: int
     end: int
@@ -140,7 +145,7 @@ def _input_place(index: int, operand: Operand, argument: RequestArgument) -> Inp
     if argument.has_no_value:
         return None
     dimensions, at = merged_dimensions(operand, argument), argument.location
-    end = at.offset + byte_size(operand.type, dimensions)
+    end = at.offset + (at.length if is_extension(operand.type) else byte_size(operand.type, dimensions))
     return InputPlace(operand, dimensions, at.pool_index, at.offset, end, f"input {index} of the request")
 
 
@@ -150,7 +155,7 @@ def _output_place(request: Request, operand: Operand, argument: RequestArgument)
     at = argument.location
     is_returned = isinstance(request.pools[at.pool_index], ReturnedPool)
     declared = merged_dimensions(operand, argument)
-    return OutputPlace(declared, at.pool_index, at.offset, at.offset + at.length, is_returned)
+    return OutputPlace(declared, OutputShape(declared), at.pool_index, at.offset, at.offset + at.length, is_returned)
 
 
 class BoundRequest:
@@ -166,22 +171,42 @@ class BoundRequest:
     """
 
     def __init__(self, request: ValidRequest, outputs: Sequence[Operand], *, private: bool = True) -> None:
+        # loops, not comprehensions: this is made for each execution, and those are calls
         self._private = private
-        self._values = BufferValues(request)
-        self._pools = [_window(pool) if isinstance(pool, Memory) else _open(pool) for pool in request.pools]
+        self._request = request
+        self._values: BufferValues | None = None
         self._places = request.output_places
-        self.inputs = [None if place is None else self._input(place) for place in request.input_places]
-        self.outputs = [
-            OmittedOutput(merged_dimensions(operand, argument)) if place is None else self._output(place)
-            for operand, argument, place in zip(outputs, request.outputs, self._places, strict=True)
-        ]
+        self._pools: list[Bytes | HeldBuffer | None] = []
+        for pool in request.pools:
+            self._pools.append(_window(pool) if isinstance(pool, Memory) else _open(pool))
+        self.inputs: list[AnyArray | None] = []
+        for wanted in request.input_places:
+            self.inputs.append(None if wanted is None else self._input(wanted))
+        self.outputs: list[BoundOutput] = []
+        for operand, argument, place in zip(outputs, request.outputs, self._places, strict=True):
+            if place is None:
+                self.outputs.append(OmittedOutput(merged_dimensions(operand, argument)))
+            else:
+                self.outputs.append(self._output(place))
+
+    def shapes(self) -> tuple[tuple[OutputShape, ...], bool]:
+        """The shapes of the outputs, and whether each region was large enough."""
+        shapes, sufficient = [], True
+        for output in self.outputs:
+            shape = output.shape
+            shapes.append(shape)
+            sufficient = sufficient and shape.is_sufficient
+        return tuple(shapes), sufficient
 
     def returned(self) -> tuple[Bytes | None, ...]:
         """What goes back with the result: one entry per output if any lies in a ReturnedPool, else none."""
-        returned = [place is not None and place.is_returned for place in self._places]
-        if True not in returned:
-            return ()
-        return tuple([output.data if goes else None for goes, output in zip(returned, self.outputs, strict=True)])
+        returned: list[Bytes | None] = []
+        some = False
+        for place, output in zip(self._places, self.outputs, strict=True):
+            goes = place is not None and place.is_returned
+            returned.append(output.data if goes else None)
+            some = some or goes
+        return tuple(returned) if some else ()
 
     def deliver(self) -> None:
         """Hands outputs that lie in buffers over to them; to be called when the execution has succeeded.
@@ -204,16 +229,18 @@ class BoundRequest:
         pool = self._pools[place.pool]
         assert pool is not None, "inputs in a ReturnedPool are refused"
         if isinstance(pool, HeldBuffer):
+            if self._values is None:
+                self._values = BufferValues(self._request)
             pool = self._values.read(pool, place.dimensions, place.name)
         return array_over(place.operand, pool[place.start : place.end], place.dimensions, private=self._private)
 
     def _output(self, place: OutputPlace) -> BoundOutput:
         pool = self._pools[place.pool]
         if pool is None:
-            return GrownOutput(place.declared)
+            return GrownOutput(place)
         if isinstance(pool, HeldBuffer):
             return BufferOutput(place.declared, pool.contents)
-        return RegionOutput(place.declared, pool[place.start : place.end])
+        return RegionOutput(place, pool[place.start : place.end])
 
 
 def _window(pool: Memory) -> Bytes:

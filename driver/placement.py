@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from driver.backends.api import Backend, Support
 from driver.cost import does_not_pay
+from driver.extension_types import ExtensionTypes, extension_types
 from driver.graph import Graph, OperationView, callees, callees_first
 from driver.regions import Flow, Regions
 from nnhal.types import (
@@ -114,6 +115,8 @@ class _Part:
         self._backends = backends
         self._flow = Flow(graph)
         self.answers: list[dict[int, Support]] = [{} for _ in graph.operations]
+        offered = (one for backend in backends for one in backend.extensions()) if graph.extensions else ()
+        self._extension_types = extension_types(graph.extensions, offered)
 
     def place(self, obstacles: Mapping[int, str]) -> tuple[list[OperationPlacement], list[Partition]]:
         """Operations in the model's order, partitions in an order of execution.
@@ -136,7 +139,8 @@ class _Part:
     def _takes(self, view: OperationView, backend: int) -> Support:
         answers = self.answers[view.index]
         if backend not in answers:
-            answers[backend] = _ask(self._backends[backend], view)
+            unfit = _unfit(view, self._extension_types)
+            answers[backend] = Support(unfit) if unfit else _ask(self._backends[backend], view)
         return answers[backend]
 
     def _first(self, view: OperationView) -> int:
@@ -197,8 +201,6 @@ class _Part:
 
 def _ask(backend: Backend, view: OperationView) -> Support:
     """Whether a backend takes an operation. One that fails to answer does not take it."""
-    if why := _unfit(view):
-        return Support(why)
     try:
         return backend.supports(view)
     except MemoryError:
@@ -208,10 +210,14 @@ def _ask(backend: Backend, view: OperationView) -> Support:
         return Support(f"asking it failed: {type(error).__name__}: {error}")
 
 
-def _unfit(view: OperationView) -> str:
-    """Why nobody can run an operation, whatever backends say: values of extension types stay inside of a model."""
+def _unfit(view: OperationView, known: ExtensionTypes) -> str:
+    """Why nobody can run an operation, whatever backends say: a client cannot give values of a size that is not known.
+
+    Args:
+        known: the operand types of extensions that have a size.
+    """
     for o in (*view.operation.inputs, *view.operation.outputs):
         operand = view.graph.operands[o]
-        if is_extension(operand.type) and operand.lifetime in _ENDS:
-            return f"operand {o} of an extension type is an input or output of {view.graph.name}"
+        if is_extension(operand.type) and operand.type not in known and operand.lifetime in _ENDS:
+            return f"operand {o}, an input or output of {view.graph.name}, has an extension type that no backend lists"
     return ""

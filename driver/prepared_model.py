@@ -5,10 +5,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from driver.buffer import Buffers, Filling
+from driver.buffer import Buffers, empty_outputs
 from driver.cancellation import Cancellation
 from driver.deadline import NO_DEADLINE, Deadline
 from driver.execution import execute
+from driver.extension_types import ExtensionTypes
 from driver.fenced import FencedExecution, FencedLaunch
 from driver.gate import Claim
 from driver.memory import BoundRequest, ValidRequest
@@ -27,6 +28,7 @@ from nnhal.types import (
     Operand,
     Placement,
     Request,
+    is_extension,
     is_fully_specified,
 )
 
@@ -44,6 +46,7 @@ class PreparedModel:
         priority: the Priority that it was prepared with.
         buffers: the driver-managed buffers of its device.
         times: what its recent executions took.
+        extension_types: what the device knows of operand types of extensions, by their number in the model.
     """
 
     inputs: tuple[Operand, ...]
@@ -54,6 +57,7 @@ class PreparedModel:
     scheduler: Scheduler
     buffers: Buffers
     times: RunTimes = field(default_factory=RunTimes)
+    extension_types: ExtensionTypes = field(default_factory=dict)
 
     def execute_synchronously(
         self,
@@ -128,10 +132,14 @@ class PreparedModel:
         if deadline_ns != OMITTED:
             validate_execution_arguments(deadline_ns, OMITTED)
             deadline = Deadline(deadline_ns)
-        with Filling(request):
-            deadline.check_on_arrival("the execution")
+        try:
+            if deadline is not NO_DEADLINE:
+                deadline.check_on_arrival("the execution")
             with self.scheduler.gate.pass_(self.claim(deadline, owner), cancellation):
                 return self.run(request, config, deadline, cancellation, started_ns)
+        except BaseException:
+            empty_outputs(request)
+            raise
 
     def launch_valid(
         self,
@@ -144,8 +152,11 @@ class PreparedModel:
         if config.profile:  # nobody would get the spans
             config = replace(config, profile=False)
         execution = FencedExecution(self, request, config, launch)
-        with Filling(request):
+        try:
             execution.launch(over)
+        except BaseException:
+            empty_outputs(request)
+            raise
         return execution
 
     def claim(self, deadline: Deadline, owner: Hashable) -> Claim:
@@ -180,10 +191,11 @@ class PreparedModel:
 
     @cached_property
     def _valid_requests(self) -> ValidRequests:
-        return ValidRequests(self.inputs, self.outputs)
+        return ValidRequests(self.inputs, self.outputs, self.extension_types)
 
     @cached_property
     def _takes_alike(self) -> bool:
         """Whether every execution does the same work, so that past ones tell what the next one takes."""
-        fixed = all(is_fully_specified(operand.type, operand.dimensions) for operand in self.inputs)
+        base = not any(is_extension(operand.type) for operand in self.inputs)
+        fixed = base and all(is_fully_specified(operand.type, operand.dimensions) for operand in self.inputs)
         return fixed and all(isinstance(node, Step) for node in self.plan.nodes)  # the others are IF and WHILE

@@ -8,30 +8,31 @@ async with prepared.burst() as burst:
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from typing import Protocol
+from typing import Any, Protocol, Unpack, overload
 
 import grpc
 import grpc.aio
 
 from nnhal.aio_connection import Connection
-from nnhal.aio_local import LaneLine, open_lane
+from nnhal.aio_local import LaneLine, open_lane, settle
+from nnhal.buffered import AnyOutputs, BufferInputs, BufferOutputs, How, Targets
 from nnhal.burst import Messages, Waiting, answered
 from nnhal.enums import ErrorStatus
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.failures import hal_error
 from nnhal.local import BURST_DEPTH
-from nnhal.prepared import outputs_in_memory, read_results
-from nnhal.tensors import Ends, Inputs, Outputs
+from nnhal.prepared import in_memory, read_results
+from nnhal.tensors import Ends, Outputs
 from nnhal.types import AnyArray
 from nnhal.v1 import burst_pb2, prepared_model_pb2
 
-Sent = Waiting[asyncio.Future[Outputs]]
+Sent = Waiting[asyncio.Future[AnyOutputs]]
 
 
 class Line(Protocol):
     """What carries the executions of a burst."""
 
-    async def execute(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
+    async def execute(self, sent: Sent, deadline: float | None, measure_timing: bool) -> AnyOutputs:
         """Executes; those that are on their way are sent, and answered, in the order of the calls."""
         ...
 
@@ -64,15 +65,14 @@ class StreamLine:
         # an execution that is cancelled must not take the stream with it: one task reads, for all of them
         self._reader = asyncio.create_task(self._read())
 
-    async def execute(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
+    async def execute(self, sent: Sent, deadline: float | None, measure_timing: bool) -> AnyOutputs:
         """See Line."""
-        sent: Sent = Waiting(self._ends.arrays(inputs), asyncio.get_running_loop().create_future())
         async with self._sending:
             await self._connection.tidy()
-            pools = self._messages.pools(sent.arrays)
+            pools = self._messages.pools(sent)
             try:
                 elsewhere = await self._connection.spill(pools, sent.handles, lasting=False)
-                message = self._messages.execute(sent.arrays, pools, elsewhere, deadline, measure_timing)
+                message = self._messages.execute(sent, pools, elsewhere, deadline, measure_timing)
                 self._send(message, sent)
             except BaseException:
                 self._connection.discard(*sent.handles)
@@ -108,23 +108,22 @@ class StreamLine:
 
     async def _settle(self, sent: Sent, response: burst_pb2.BurstStreamResponse) -> None:
         try:
-            outputs = await self._outputs(response, sent.handles)
-        except HalError as error:
-            self._messages.failed(sent.arrays)
-            if not sent.future.done():
-                sent.future.set_exception(error)
-        else:
-            if not sent.future.done():
-                sent.future.set_result(outputs)
+            await settle(sent, self._outputs(sent, response))
         finally:
             self._connection.discard(*sent.handles)
 
-    async def _outputs(self, response: burst_pb2.BurstStreamResponse, handles: list[bytes]) -> Outputs:
+    async def _outputs(self, sent: Sent, response: burst_pb2.BurstStreamResponse) -> AnyOutputs:
         if response.HasField("released"):
             return Outputs()
-        result = answered(response)
-        handles += (returned := outputs_in_memory(result))
-        return read_results(self._ends, result, {h: await self._connection.read_memory(h) for h in returned})
+        try:
+            result = answered(response)
+            memories = await self._connection.fetch(in_memory(result.returned))
+        except HalError:
+            self._messages.failed(sent.arrays)
+            raise
+        if sent.buffered is not None:
+            return sent.buffered.read(result, memories)
+        return read_results(self._ends, result, memories)
 
     def keep(self, array: AnyArray) -> AnyArray:
         """See Line."""
@@ -151,7 +150,7 @@ class StreamLine:
         self._connection.discard(self._burst)
 
 
-def _seen(future: asyncio.Future[Outputs]) -> None:
+def _seen(future: asyncio.Future[AnyOutputs]) -> None:
     """Nobody waits for it: an error in it is no news."""
     if not future.cancelled():
         future.exception()
@@ -165,25 +164,59 @@ async def open_line(connection: Connection, prepared_model: bytes, ends: Ends) -
     """
     configure = prepared_model_pb2.PreparedModelRequest(session=connection.session, prepared_model=prepared_model)
     burst = (await connection.call(connection.prepared_model.ConfigureExecutionBurst, configure)).burst
-    lane = await open_lane(connection.local.doors, BURST_DEPTH) if connection.local is not None else None
+    local = connection.local if ends.are_base_types else None
+    lane = await open_lane(local.doors, BURST_DEPTH) if local is not None else None
     return StreamLine(connection, burst, ends) if lane is None else LaneLine(lane, burst, ends, connection)
 
 
 class Burst:
     """A burst; open it as an asynchronous context manager, or await it. Use it from its event loop."""
 
-    def __init__(self, open_: Callable[[], Awaitable[Line]]) -> None:
+    def __init__(self, open_: Callable[[], Awaitable[Line]], ends: Ends) -> None:
         self._open = open_
+        self._ends = ends
 
-    async def execute(self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False) -> Outputs:
-        """Runs the model; arguments, result and errors as those of `PreparedModel.execute`."""
-        return await self._line.execute(inputs, deadline, measure_timing)
+    @overload
+    async def execute(self, inputs: BufferInputs, *, outputs: None = None, **how: Unpack[How]) -> Outputs: ...
+
+    @overload
+    async def execute(self, inputs: BufferInputs, *, outputs: Targets, **how: Unpack[How]) -> BufferOutputs: ...
+
+    async def execute(
+        self,
+        inputs: BufferInputs,
+        *,
+        outputs: Targets | None = None,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> AnyOutputs:
+        """As `nnhal.burst.Burst.execute`."""
+        return await self._line.execute(self._waiting(inputs, outputs), deadline, measure_timing)
+
+    @overload
+    def submit(self, inputs: BufferInputs, *, outputs: None = None, **how: Unpack[How]) -> "asyncio.Task[Outputs]": ...
+
+    @overload
+    def submit(
+        self, inputs: BufferInputs, *, outputs: Targets, **how: Unpack[How]
+    ) -> "asyncio.Task[BufferOutputs]": ...
 
     def submit(
-        self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False
-    ) -> "asyncio.Task[Outputs]":
+        self,
+        inputs: BufferInputs,
+        *,
+        outputs: Targets | None = None,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> "asyncio.Task[Any]":
         """Starts an execution; executions run in the order of the calls. Inputs must not change until it is done."""
-        return asyncio.create_task(self._line.execute(inputs, deadline, measure_timing))
+        return asyncio.create_task(
+            self.execute(inputs, outputs=outputs, deadline=deadline, measure_timing=measure_timing)
+        )
+
+    def _waiting(self, inputs: BufferInputs, outputs: Targets | None) -> Sent:
+        future = asyncio.get_running_loop().create_future()
+        return Waiting.of(self._ends, inputs, outputs, future)
 
     def keep(self, array: AnyArray) -> AnyArray:
         """A read-only copy of an input; given as it is, its bytes travel with its first use alone."""

@@ -6,7 +6,16 @@ Whoever cancels a task that waits here cancels the call on the service.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import Any, TypeVar
 
 import grpc
@@ -154,14 +163,19 @@ class Connection:
 
     # ---- Memory -------------------------------------------------------------------------------------
 
-    async def place(
-        self, given: Iterable[object], handles: list[bytes], *, lasting: bool, taken: int = 0
-    ) -> wire.SendMemory:
+    @contextlib.asynccontextmanager
+    async def spilled(
+        self, given: Iterable[object], *, lasting: bool = False, taken: int = 0
+    ) -> AsyncGenerator[wire.SendMemory, None]:
         """As in `nnhal.connection.Connection`."""
-        return pools.sender(await self.spill(given, handles, lasting=lasting, taken=taken))
+        handles: list[bytes] = []
+        try:
+            yield pools.sender(await self.spill(given, handles, lasting=lasting, taken=taken))
+        finally:
+            self.discard(*handles)
 
     async def spill(
-        self, given: Iterable[object], handles: list[bytes], *, lasting: bool, taken: int = 0
+        self, given: Iterable[object], handles: list[bytes], *, lasting: bool = False, taken: int = 0
     ) -> dict[Memory, types_pb2.Memory]:
         """As in `nnhal.connection.Connection`."""
         too_large = pools.to_upload(given, taken, lasting=lasting)
@@ -194,12 +208,12 @@ class Connection:
             data += chunk.data
         return np.frombuffer(data, np.uint8)
 
-    async def fetch(self, memory: bytes) -> Bytes:
-        """All bytes of a Memory object that is then let go."""
+    async def fetch(self, memories: Sequence[bytes]) -> dict[bytes, Bytes]:
+        """As in `nnhal.connection.Connection`."""
         try:
-            return await self.read_memory(memory)
+            return {memory: await self.read_memory(memory) for memory in memories}
         finally:
-            self.discard(memory)
+            self.discard(*memories)
 
     # ---- Life ---------------------------------------------------------------------------------------
 

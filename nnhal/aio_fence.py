@@ -5,56 +5,37 @@ second = await other.execute_fenced([first.outputs[0]])
 answer = await second.result()
 """
 
-import weakref
-from collections.abc import Iterable
+from typing import Any, Generic, cast
 
-from nnhal import fenced
 from nnhal.aio_connection import Connection
 from nnhal.enums import FenceState
-from nnhal.fenced import FencedInputs, FencedOutput, FencedRequest, FencedTiming, Layout
-from nnhal.tensors import Ends, Outputs
-from nnhal.v1 import fence_pb2, prepared_model_pb2
+from nnhal.fence import R
+from nnhal.fenced import (
+    NO_BYTES,
+    FenceBase,
+    FencedLaunch,
+    FencedOutput,
+    FencedTiming,
+    StoredOutputs,
+    check_info,
+    hold_ended,
+)
+from nnhal.v1 import fence_pb2
 
 __all__ = ["ExecutionFence", "Fence", "OwnFence"]
 
 
-class Fence:
-    """A promise on the service that ends once: signalled, or in error. The service lets it go with this object."""
-
-    def __init__(self, connection: Connection, handle: bytes, *others: bytes) -> None:
-        self._connection = connection
-        self._handle = handle
-        self._finalizer = weakref.finalize(self, connection.discard, handle, *others)
-        self._finalizer.atexit = False
-
-    @property
-    def handle(self) -> bytes:
-        """Of the object in the session."""
-        return self._handle
+class Fence(FenceBase[Connection]):
+    """As `nnhal.fence.Fence`."""
 
     async def wait(self, timeout: float | None = None) -> FenceState:
-        """Waits for the end.
-
-        Args:
-            timeout: seconds; None: as long as it takes; 0: just look.
-
-        Returns:
-            ACTIVE where the time was over first.
-
-        Raises:
-            HalError: the session has ended.
-        """
-        request = fence_pb2.WaitRequest(
-            session=self._connection.session, fence=self._handle, timeout_ns=fenced.nanoseconds(timeout)
-        )
-        return FenceState((await self._connection.call(self._connection.fence.Wait, request)).state)
+        """As `nnhal.fence.Fence.wait`."""
+        response = await self._connection.call(self._connection.fence.Wait, self._wait_request(timeout))
+        return FenceState(response.state)
 
 
 class OwnFence(Fence):
-    """A fence of the client's own: executions that wait for it begin when it is signalled.
-
-    One that is let go before it is signalled ends in error, and so do they.
-    """
+    """As `nnhal.fence.OwnFence`."""
 
     @staticmethod
     async def make(connection: Connection) -> "OwnFence":
@@ -63,95 +44,43 @@ class OwnFence(Fence):
         return OwnFence(connection, (await connection.call(connection.fence.Create, create)).fence)
 
     async def signal(self, *, error: bool = False) -> None:
-        """Ends it.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: it has ended already.
-        """
-        request = fence_pb2.SignalFenceRequest(session=self._connection.session, fence=self._handle, error=error)
-        await self._connection.call(self._connection.fence.Signal, request)
+        """As `nnhal.fence.OwnFence.signal`."""
+        await self._connection.call(self._connection.fence.Signal, self._signal_request(error))
 
 
-class ExecutionFence(Fence):
-    """An execution that was launched. Its outputs stay on the service until `result` fetches them.
+class ExecutionFence(Fence, Generic[R]):
+    """As `nnhal.fence.ExecutionFence`."""
 
-    Args:
-        memory: where the outputs lie.
-        owned: handles to let go with the fence.
-    """
-
-    def __init__(
-        self, connection: Connection, handle: bytes, ends: Ends, layout: Layout, memory: bytes, *owned: bytes
-    ) -> None:
+    def __init__(self, connection: Connection, handle: bytes, stored: StoredOutputs, *owned: bytes) -> None:
         super().__init__(connection, handle, *owned)
-        self._ends = ends
-        self._layout = layout
-        self._memory = memory
+        self._stored = stored
 
     @property
     def outputs(self) -> tuple[FencedOutput, ...]:
-        """The outputs where they lie: inputs for other fenced executions, which then wait for this one."""
-        places = zip(self._ends.outputs, self._layout.offsets, self._layout.sizes, strict=True)
-        return tuple(FencedOutput(self, operand, self._memory, *place) for operand, *place in places)
+        """As `nnhal.fence.ExecutionFence.outputs`."""
+        return self._stored.links(self)
 
     async def timing(self) -> FencedTiming:
-        """What was measured, if that was asked for.
+        """As `nnhal.fence.ExecutionFence.timing`."""
+        return check_info(await self._connection.call(self._connection.fence.GetExecutionInfo, self._info_request()))
 
-        Raises:
-            HalError: GENERAL_FAILURE: it is still running; or why the execution failed.
-        """
-        request = fence_pb2.GetExecutionInfoRequest(session=self._connection.session, fence=self._handle)
-        return fenced.check_info(await self._connection.call(self._connection.fence.GetExecutionInfo, request))
-
-    async def result(self, timeout: float | None = None) -> Outputs:
-        """Waits for the end and fetches the outputs.
-
-        Args:
-            timeout: seconds; None: as long as it takes.
-
-        Raises:
-            HalError: the execution failed.
-            TimeoutError: the time was over first.
-        """
-        if await self.wait(timeout) == FenceState.ACTIVE:
-            raise TimeoutError(f"the execution did not end within {timeout} s")
+    async def result(self, timeout: float | None = None) -> R:
+        """As `nnhal.fence.ExecutionFence.result`."""
+        hold_ended(await self.wait(timeout), timeout)
         timing = await self.timing()
-        return fenced.read_outputs(
-            self._ends, self._layout, await self._connection.read_memory(self._memory), timing.launched
-        )
+        memory = self._stored.memory
+        data = await self._connection.read_memory(memory) if memory else NO_BYTES
+        return cast(R, self._stored.read(data, timing))
 
 
-async def execute_fenced(
-    connection: Connection,
-    prepared_model: bytes,
-    ends: Ends,
-    inputs: FencedInputs,
-    wait_for: Iterable[Fence],
-    deadline: float | None,
-    duration: float | None,
-    measure_timing: bool,
-) -> ExecutionFence:
-    """Launches an execution; see `nnhal.aio.PreparedModel.execute_fenced`."""
-    request = FencedRequest(ends, inputs)
-    memory = await connection.create_memory(request.layout.size)
-    handles: list[bytes] = []
+async def execute_fenced(connection: Connection, prepared_model: bytes, launch: FencedLaunch) -> ExecutionFence[Any]:
+    """Launches an execution; see `nnhal.client.PreparedModel.execute_fenced`."""
+    owned = [await connection.create_memory(launch.outputs.size)] if launch.outputs.size else []
     try:
-        send = await connection.place(request.request.pools, handles, lasting=False)
-        launched = await connection.call(
-            connection.prepared_model.ExecuteFenced,
-            prepared_model_pb2.ExecuteFencedRequest(
-                session=connection.session,
-                prepared_model=prepared_model,
-                request=request.message(send, memory),
-                wait_for=[fence.handle for fence in (*wait_for, *request.fences)],
-                measure_timing=measure_timing,
-                deadline_ns=fenced.nanoseconds(deadline),
-                duration_ns=fenced.nanoseconds(duration),
-            ),
-        )
+        async with connection.spilled(launch.pools) as send:
+            request = launch.message(connection.session, prepared_model, send, *owned)
+            launched = await connection.call(connection.prepared_model.ExecuteFenced, request)
     except BaseException:
-        connection.discard(memory)
+        connection.discard(*owned)
         raise
-    finally:
-        connection.discard(*handles)
-    return ExecutionFence(connection, launched.fence, ends, request.layout, memory, memory)
+    return ExecutionFence(connection, launched.fence, launch.stored(*owned), *owned)

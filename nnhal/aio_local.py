@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from nnhal.buffered import AnyOutputs
 from nnhal.burst import Kept, Waiting
 from nnhal.enums import ErrorStatus
 from nnhal.errors import HalError
 from nnhal.frames import MAX_BYTES
-from nnhal.local import BURST_DEPTH, Doors, Pool, died, taken
+from nnhal.local import BURST_DEPTH, Doors, Pool, died, outputs_of, start, taken
 from nnhal.tensors import Ends, Inputs, Outputs
 from nnhal.types import AnyArray, Bytes
 from nnhal.v1 import session_pb2
@@ -17,7 +18,7 @@ from nnhal.v1 import session_pb2
 if TYPE_CHECKING:
     from nnhal.lane import Answer, Lane
 
-Sent = Waiting[asyncio.Future[Outputs]]
+Sent = Waiting[asyncio.Future[AnyOutputs]]
 
 
 class OpenSession(Protocol):
@@ -27,8 +28,8 @@ class OpenSession(Protocol):
         """Lets go of what is not needed any more."""
         ...
 
-    async def fetch(self, memory: bytes) -> Bytes:
-        """All bytes of a Memory object that is then let go."""
+    async def fetch(self, memories: Sequence[bytes]) -> dict[bytes, Bytes]:
+        """All bytes of Memory objects, by handle; the objects are let go."""
         ...
 
     def discard(self, *handles: bytes) -> None:
@@ -66,6 +67,8 @@ class Local:
         self, handle: bytes, ends: Ends, inputs: Inputs, deadline: float | None, measure_timing: bool
     ) -> Outputs | None:
         """As `nnhal.local.Local.execute`. When the task is cancelled the service abandons the work."""
+        if not ends.are_base_types:
+            return None
         arrays = ends.arrays(inputs)
         await self._session.tidy()
         lane = self._pool.take()
@@ -77,7 +80,8 @@ class Local:
                 lane.start(handle, ends, arrays, deadline, measure_timing)
             except OSError:
                 return None
-            outputs = await finished(lane, await receive_answer(lane), ends, self._session)
+            answer = await receive_answer(lane)
+            outputs = answer.outputs(ends, await fetched(lane, answer, ends, self._session))
             whole = True
             return outputs
         except HalError:
@@ -114,12 +118,12 @@ async def receive_answer(lane: "Lane") -> "Answer":
             return answer
 
 
-async def finished(lane: "Lane", answer: "Answer", ends: Ends, session: OpenSession) -> Outputs:
-    """As `nnhal.local.finished`."""
-    memories = {handle: await session.fetch(handle) for handle in answer.memories}
-    if memories:
-        lane.learn(answer.room(ends))
-    return answer.outputs(ends, memories)
+async def fetched(lane: "Lane", answer: "Answer", ends: Ends, session: OpenSession) -> dict[bytes, Bytes]:
+    """As `nnhal.local.fetched`."""
+    if not answer.memories:
+        return {}
+    lane.learn(answer.room(ends))
+    return await session.fetch(answer.memories)
 
 
 class LaneLine:
@@ -139,16 +143,15 @@ class LaneLine:
         # an execution that is cancelled must not lose the answers of others: one task reads, for all of them
         self._reader = asyncio.create_task(self._read())
 
-    async def execute(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
+    async def execute(self, sent: Sent, deadline: float | None, measure_timing: bool) -> AnyOutputs:
         """See Line."""
-        sent: Sent = Waiting(self._ends.arrays(inputs), asyncio.get_running_loop().create_future())
         async with self._sending:
             await self._session.tidy()
             await self._room.acquire()
             if self._broken is not None:
                 raise self._broken.with_traceback(None)
             try:
-                self._lane.start(self._burst, self._ends, sent.arrays, deadline, measure_timing, self._kept.identifier)
+                start(self._lane, self._burst, self._ends, sent, deadline, measure_timing, self._kept)
             except OSError:
                 self._break(died())
                 raise died() from None
@@ -162,15 +165,16 @@ class LaneLine:
             while not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
-            await _settle(self._waiting[0], self._outputs())
+            await settle(self._waiting[0], self._outputs(self._waiting[0]))
             self._waiting.popleft()
             self._room.release()
             if self._lane.broken:
                 self._break(died())
                 return
 
-    async def _outputs(self) -> Outputs:
-        return await finished(self._lane, await receive_answer(self._lane), self._ends, self._session)
+    async def _outputs(self, sent: Sent) -> AnyOutputs:
+        answer = await receive_answer(self._lane)
+        return outputs_of(answer, self._ends, sent, await fetched(self._lane, answer, self._ends, self._session))
 
     def _break(self, error: HalError) -> None:
         self._broken = self._broken or error
@@ -207,11 +211,12 @@ class LaneLine:
         self._session.discard(self._burst)
 
 
-async def _settle(sent: Sent, work: Awaitable[Outputs]) -> None:
+async def settle(sent: Sent, work: Awaitable[AnyOutputs]) -> None:
     """Ends a future as the work does, unless its task was cancelled."""
     try:
         outputs = await work
     except HalError as error:
+        sent.failed()
         if not sent.future.done():
             sent.future.set_exception(error)
     else:

@@ -2,35 +2,32 @@
 
 import asyncio
 import threading
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc.aio
 
 from nnhal import pools, wire
 from nnhal.aio_connection import Connection
 from nnhal.caching import Recipe, Until, compiled, must_compile
-from nnhal.connection import closed_here, unanswered
+from nnhal.connection import closed_here
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.local import Transport
 from nnhal.prepared import never_notified
 from nnhal.types import Model
 from nnhal.v1 import device_pb2, types_pb2
-from nnhal.warm import ATTEMPT_S, PAUSE_S
+from nnhal.warm import ATTEMPT_S, PAUSE_S, LifelineBase
 
 
-class Place(NamedTuple):
-    """Where a prepared model is."""
-
-    connection: Connection
-    handle: bytes
-
-
-async def model_message(connection: Connection, model: Model, handles: list[bytes]) -> types_pb2.Model:
+@asynccontextmanager
+async def model_message(connection: Connection, model: Model) -> AsyncGenerator[types_pb2.Model, None]:
     """As `nnhal.warm.model_message`."""
     model = pools.with_small_values(model)
     taken = memoryview(model.operand_values).nbytes
-    return wire.model_message(model, await connection.place(model.pools, handles, lasting=True, taken=taken))
+    async with connection.spilled(model.pools, lasting=True, taken=taken) as send:
+        yield wire.model_message(model, send)
 
 
 async def notified(
@@ -65,13 +62,9 @@ async def prepare(connection: Connection, recipe: Recipe, until: Until, *, again
         return loaded
     if again:
         await asyncio.to_thread(recipe.check_unchanged)
-    handles: list[bytes] = []
-    try:
-        message = await model_message(connection, recipe.model, handles)
+    async with model_message(connection, recipe.model) as message:
         full = recipe.compiling(connection.session, token, message, until)
         return compiled(await notified(connection, connection.device.PrepareModel, full), loaded)
-    finally:
-        connection.discard(*handles)
 
 
 async def device_version(connection: Connection, device: str) -> str:
@@ -82,17 +75,11 @@ async def device_version(connection: Connection, device: str) -> str:
     return connection.version
 
 
-class Lifeline:
+class Lifeline(LifelineBase[Connection]):
     """The connection of a device, and the one after it: as `nnhal.warm.Lifeline`. `open` it; close it when done."""
 
-    connection: Connection
-
     def __init__(self, target: str | None, timeout: float, transport: Transport) -> None:
-        self._target = target
-        self._timeout = timeout
-        self._transport = transport
-        self._service: EmbeddedService | None = None
-        self._closed = False
+        super().__init__(target, timeout, transport)
         self._renewing = asyncio.Lock()
 
     async def open(self) -> None:
@@ -114,7 +101,7 @@ class Lifeline:
             async with asyncio.timeout(end.left):
                 await self._renewing.acquire()
         except TimeoutError:
-            raise unanswered(self._target or "the embedded service", self._timeout) from None
+            raise self._unanswered() from None
         try:
             while self.connection is lost and not await self._try(lost, end):
                 await asyncio.sleep(PAUSE_S)
@@ -137,10 +124,6 @@ class Lifeline:
             return False
         await lost.close()
         return True
-
-    @property
-    def _may_answer(self) -> bool:
-        return self._service is None or self._service.running
 
     async def _open(self, timeout: float) -> Connection:
         target = self._target

@@ -4,35 +4,29 @@ with device.allocate(outputs=[(first, "features")], inputs=[(second, 0)]) as fea
     first.execute([image], outputs={"features": features})
     scores = second.execute([features])[0]
 
-What both clients share is here too: `nnhal.aio_buffer` has the buffer for asyncio.
+What both clients share is here too: `nnhal.aio_buffer` has the buffer for asyncio. Executions that use buffers:
+`nnhal.buffered`.
 """
 
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from nnhal import wire
 from nnhal.errors import general_failure, invalid_argument
-from nnhal.prepared import PreparedModelBase
-from nnhal.tensors import Ends, Inputs, Named, Outputs, checked_array, output_array
+from nnhal.owned import AnyConnection, Owned, goes_with
+from nnhal.prepared import PreparedModelBase, in_memory
+from nnhal.tensors import checked_array, output_array
 from nnhal.types import (
     DTYPES,
     AnyArray,
     BufferRole,
-    BufferToken,
     Bytes,
-    DataLocation,
-    ExecutionResult,
     Memory,
     Operand,
-    Request,
-    RequestArgument,
-    ReturnedPool,
     byte_size,
     is_fully_specified,
     is_tensor,
@@ -55,15 +49,13 @@ class BufferBase:
         token: its number in requests.
     """
 
-    def __init__(
-        self, allocated: device_pb2.AllocateResponse, operand: Operand, discard: Callable[[bytes], None]
-    ) -> None:
+    def __init__(self, connection: AnyConnection, allocated: device_pb2.AllocateResponse, operand: Operand) -> None:
         self.operand = operand
         self.token = allocated.token
         self._shape: Dimensions | None = None
+        self._session = connection.session
         self._handle = allocated.buffer
-        self._finalizer = weakref.finalize(self, discard, allocated.buffer)
-        self._finalizer.atexit = False
+        self._finalizer = goes_with(self, connection.discard, allocated.buffer)
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
@@ -80,35 +72,39 @@ class BufferBase:
         """Notes the shape of a new value; None where an attempt to write failed."""
         self._shape = shape
 
-    def _array(self, value: ArrayLike) -> AnyArray:
-        return checked_array(self.operand, value, "the value", "the buffer")
+    def _checked(self, value: ArrayLike) -> tuple[Memory, Dimensions]:
+        """The bytes and the shape of a new value.
 
-    def _copy_from(self, session: bytes, source: types_pb2.Memory, shape: Dimensions) -> buffer_pb2.CopyFromRequest:
-        return buffer_pb2.CopyFromRequest(session=session, buffer=self._handle, src=source, dimensions=shape)
+        Raises:
+            HalError: INVALID_ARGUMENT: it does not fit.
+        """
+        array = checked_array(self.operand, value, "the value", "the buffer")
+        return Memory.of(array), array.shape if is_tensor(self.operand.type) else ()
 
-    def _copy_to(self, session: bytes) -> buffer_pb2.CopyToRequest:
-        return buffer_pb2.CopyToRequest(session=session, buffer=self._handle)
+    def _copy_from(self, source: types_pb2.Memory, shape: Dimensions) -> buffer_pb2.CopyFromRequest:
+        return buffer_pb2.CopyFromRequest(session=self._session, buffer=self._handle, src=source, dimensions=shape)
 
-    def _value_shape(self, array: AnyArray) -> Dimensions:
-        return array.shape if is_tensor(self.operand.type) else ()
+    def _copy_to(self) -> buffer_pb2.CopyToRequest:
+        return buffer_pb2.CopyToRequest(session=self._session, buffer=self._handle)
 
-    def _value(self, data: Bytes) -> AnyArray:
-        """The value as an array.
+    def _value(self, returned: types_pb2.ReturnedOutput, memories: Mapping[bytes, Bytes]) -> AnyArray:
+        """The value as an array. `memories`: the bytes of Memory objects, by handle.
 
         Raises:
             HalError: GENERAL_FAILURE: its shape is not known here.
         """
+        data = memories[returned.memory] if returned.memory else np.frombuffer(returned.inline, np.uint8)
         shape = self.shape
         if shape is None or byte_size(self.operand.type, shape) != data.size:
             raise general_failure(f"the buffer holds {data.size} bytes that somebody else wrote: of what shape?")
         return output_array(self.operand, data, shape)
 
 
-class Buffer(BufferBase):
+class Buffer(BufferBase, Owned):
     """A driver-managed buffer. Thread safe. The service lets it go when this object is closed or collected."""
 
     def __init__(self, connection: "Connection", allocated: device_pb2.AllocateResponse, operand: Operand) -> None:
-        super().__init__(allocated, operand, connection.discard)
+        super().__init__(connection, allocated, operand)
         self._connection = connection
 
     def write(self, value: ArrayLike) -> None:
@@ -120,16 +116,10 @@ class Buffer(BufferBase):
         Raises:
             HalError: INVALID_ARGUMENT: it does not fit; RESOURCE_EXHAUSTED_*. The buffer may be uninitialised then.
         """
-        array = self._array(value)
-        shape, pool = self._value_shape(array), Memory.of(array)
-        handles: list[bytes] = []
+        pool, shape = self._checked(value)
         self.holds(None)
-        try:
-            send = self._connection.place([pool], handles, lasting=False)
-            request = self._copy_from(self._connection.session, send(pool), shape)
-            self._connection.call(self._connection.buffer.CopyFrom, request)
-        finally:
-            self._connection.discard(*handles)
+        with self._connection.spilled([pool]) as send:
+            self._connection.call(self._connection.buffer.CopyFrom, self._copy_from(send(pool), shape))
         self.holds(shape)
 
     def read(self) -> AnyArray:
@@ -138,24 +128,8 @@ class Buffer(BufferBase):
         Raises:
             HalError: GENERAL_FAILURE: the buffer is uninitialised.
         """
-        request = self._copy_to(self._connection.session)
-        returned = self._connection.call(self._connection.buffer.CopyTo, request).returned
-        if returned.WhichOneof("data") != "memory":
-            return self._value(np.frombuffer(returned.inline, np.uint8))
-        try:
-            return self._value(self._connection.read_memory(returned.memory))
-        finally:
-            self._connection.discard(returned.memory)
-
-    def close(self) -> None:
-        """Lets the buffer go. Executions in progress finish."""
-        self._finalizer()
-
-    def __enter__(self) -> "Buffer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        returned = self._connection.call(self._connection.buffer.CopyTo, self._copy_to()).returned
+        return self._value(returned, self._connection.fetch(in_memory([returned])))
 
 
 # ---- Allocation -----------------------------------------------------------------------------------------
@@ -163,19 +137,20 @@ class Buffer(BufferBase):
 
 @dataclass(frozen=True)
 class Allocation:
-    """What `allocate` asks for: the request, without session and device, and the operand that the buffer can hold."""
+    """What `allocate` asks for: the request, and the operand that the buffer can hold."""
 
     request: device_pb2.AllocateRequest
     operand: Operand
 
 
-def allocation(inputs: Roles, outputs: Roles, dimensions: Sequence[int]) -> Allocation:
+def allocation(session: bytes, device: str, inputs: Roles, outputs: Roles, dimensions: Sequence[int]) -> Allocation:
     """Puts an allocation together.
 
     Raises:
         HalError: INVALID_ARGUMENT: there is no role, or no input or output of a name or number.
     """
-    request = device_pb2.AllocateRequest(desc=types_pb2.BufferDesc(dimensions=dimensions))
+    desc = types_pb2.BufferDesc(dimensions=dimensions)
+    request = device_pb2.AllocateRequest(session=session, device=device, desc=desc)
     models: dict[PreparedModelBase, int] = {}
     operand: Operand | None = None
     known = tuple(dimensions)
@@ -199,113 +174,3 @@ def _merged(one: Dimensions, other: Dimensions) -> Dimensions:
     if not one or not other:
         return one or other
     return tuple(a or b for a, b in zip(one, other, strict=False))
-
-
-# ---- Execution ------------------------------------------------------------------------------------------
-
-BufferInputs: TypeAlias = Sequence[ArrayLike | BufferBase | None] | Mapping[str, ArrayLike | BufferBase | None]
-"""As `Inputs`, with buffers in place of arrays where wanted."""
-
-Targets: TypeAlias = Sequence[BufferBase | None] | Mapping[int, BufferBase] | Mapping[str, BufferBase]
-"""Buffers for outputs, by position or by name; None, or one left out, comes back as an array."""
-
-
-class BufferOutputs(Named[AnyArray | BufferBase]):
-    """Outputs of an execution: arrays, and in place of those that went to buffers the buffers."""
-
-
-def without_buffers(inputs: BufferInputs, outputs: Targets | None) -> Inputs | None:
-    """The inputs of an execution that uses no buffers; None where it uses some."""
-    values = inputs.values() if isinstance(inputs, Mapping) else inputs
-    if outputs is not None or any(isinstance(value, BufferBase) for value in values):
-        return None
-    return cast(Inputs, inputs)
-
-
-class BufferedExecution:
-    """One execution that uses buffers.
-
-    Attributes:
-        request: has a pool for each array and each buffer, and one that grows for the other outputs.
-
-    Raises:
-        HalError: INVALID_ARGUMENT: an input does not fit, or there is no output of a name or number.
-    """
-
-    def __init__(self, ends: Ends, inputs: BufferInputs, outputs: Targets | None) -> None:
-        self._ends = ends
-        self._all_return = outputs is None
-        self._targets = _targets(ends, outputs)
-        self._pools: list[Memory | BufferToken | ReturnedPool] = [ReturnedPool()]
-        values: Sequence[ArrayLike | BufferBase | None] = ends.by_position(inputs)
-        arguments = tuple(self._input(i, value) for i, value in enumerate(values))
-        results = tuple(self._output(target) for target in self._targets)
-        self.request = Request(arguments, results, tuple(self._pools))
-
-    def results(self, result: ExecutionResult) -> Outputs | BufferOutputs:
-        """The outputs of a result: arrays alone where no output was given a buffer."""
-        if self._all_return:
-            return self._ends.results(result)
-        returned = result.returned or (None,) * len(self._targets)
-        found: list[AnyArray | BufferBase] = []
-        for operand, target, data, shape in zip(
-            self._ends.outputs, self._targets, returned, result.output_shapes, strict=True
-        ):
-            if target is None:
-                found.append(output_array(operand, data, shape.dimensions))
-            else:
-                target.holds(shape.dimensions)
-                found.append(target)
-        return BufferOutputs.of(found, self._ends.output_names, result.timing)
-
-    @contextmanager
-    def filling(self) -> Iterator[None]:
-        """Surrounds the call: when it fails, what it was to fill is uninitialised."""
-        try:
-            yield
-        except BaseException:
-            for target in self._targets:
-                if target is not None:
-                    target.holds(None)
-            raise
-
-    def _input(self, index: int, value: ArrayLike | BufferBase | None) -> RequestArgument:
-        operand = self._ends.inputs[index]
-        if isinstance(value, BufferBase):
-            shape = value.shape
-            if shape is None:
-                raise general_failure(f"input {index} lies in a buffer that is uninitialised", "V-TOKEN-02")
-            location, pool = DataLocation(len(self._pools)), BufferToken(value.token)
-            self._pools.append(pool)
-            return RequestArgument(False, location, _open_shape(operand, shape))
-        array = self._ends.checked(index, value)
-        if array is None:
-            return RequestArgument(has_no_value=True)
-        location = DataLocation(len(self._pools), 0, array.nbytes)
-        self._pools.append(Memory.of(array))
-        return RequestArgument(False, location, _open_shape(operand, array.shape))
-
-    def _output(self, target: BufferBase | None) -> RequestArgument:
-        if target is None:
-            return RequestArgument()
-        self._pools.append(BufferToken(target.token))
-        return RequestArgument(False, DataLocation(len(self._pools) - 1))
-
-
-def _open_shape(operand: Operand, shape: Dimensions) -> Dimensions:
-    """What a request must say of an input's shape: nothing where the model says it."""
-    return () if is_fully_specified(operand.type, operand.dimensions) else shape
-
-
-def _targets(ends: Ends, outputs: Targets | None) -> list[BufferBase | None]:
-    """A buffer or None for each output."""
-    count = len(ends.outputs)
-    found: list[BufferBase | None] = [None] * count
-    if isinstance(outputs, Mapping):
-        for end, buffer in outputs.items():
-            found[ends.index(end, is_output=True)] = buffer
-    elif outputs is not None:
-        if len(outputs) != count:
-            raise invalid_argument(f"{len(outputs)} outputs given; the model has {count}")
-        found[:] = outputs
-    return found

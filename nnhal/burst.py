@@ -18,14 +18,17 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
 
 import numpy as np
 
+from nnhal import wire
+from nnhal.buffered import AnyOutputs, BufferedExecution, BufferInputs, BufferOutputs, How, Targets, without_buffers
 from nnhal.enums import ErrorStatus
 from nnhal.errors import HalError, general_failure
+from nnhal.pools import sender
 from nnhal.templates import Templates, pools_of
-from nnhal.tensors import Ends, Inputs, Outputs
+from nnhal.tensors import Ends, Outputs
 from nnhal.types import AnyArray, Memory
 from nnhal.v1 import burst_pb2, types_pb2
 
@@ -61,6 +64,10 @@ class Kept:
         """The identifier of an array; -1 if it is not kept."""
         return self._kept[id(array)][0] if id(array) in self._kept else -1
 
+    def identifiers(self, arrays: Arrays) -> tuple[int, ...]:
+        """The identifiers of arrays; () where nothing is kept."""
+        return tuple(map(self.identifier, arrays)) if self._kept else ()
+
 
 class Messages:
     """What a burst sends, as messages. Not thread safe."""
@@ -72,8 +79,14 @@ class Messages:
         self._known: set[int] = set()
         self._templates = Templates(ends)
 
-    def pools(self, arrays: Arrays) -> list[Memory | None]:
+    def pools(self, sent: "Waiting[F]") -> list[Memory | None]:
         """The pools of the inputs that are given; None where the service has the bytes already."""
+        arrays = sent.arrays
+        if sent.buffered is not None:
+            return [
+                pool if isinstance(pool, Memory) and self.kept.identifier(array) not in self._known else None
+                for pool, array in zip(sent.buffered.request.pools, sent.buffered.arrays, strict=True)
+            ]
         if not self.kept:
             return [*pools_of(arrays)]
         return [
@@ -84,7 +97,7 @@ class Messages:
 
     def execute(
         self,
-        arrays: Arrays,
+        sent: "Waiting[F]",
         pools: Sequence[Memory | None],
         elsewhere: Mapping[Memory, types_pb2.Memory],
         deadline: float | None,
@@ -94,12 +107,17 @@ class Messages:
         message = burst_pb2.BurstStreamRequest()
         call = message.execute
         call.session, call.burst = self._session, self._burst
-        self._templates.fill(call.request, arrays, pools, elsewhere)
-        identifiers = [-1] * len(pools)
+        if sent.buffered is not None:
+            call.request.CopyFrom(_buffered_request(sent.buffered, pools, elsewhere))
+            given: Arrays = sent.buffered.arrays
+        else:
+            self._templates.fill(call.request, sent.arrays, pools, elsewhere)
+            given = [*(array for array in sent.arrays if array is not None), None]
+        identifiers = [-1] * len(given)
         if self.kept:
-            identifiers = [self.kept.identifier(array) for array in arrays if array is not None]
+            identifiers = [self.kept.identifier(array) for array in given]
             self._known.update(identifier for identifier in identifiers if identifier >= 0)
-        call.memory_identifier_tokens.extend([*identifiers, -1])
+        call.memory_identifier_tokens.extend(identifiers)
         call.measure_timing = measure_timing
         if deadline is not None:
             call.deadline_ns = int(deadline * 1e9)
@@ -119,6 +137,14 @@ class Messages:
         self._known.difference_update(map(self.kept.identifier, arrays))
 
 
+def _buffered_request(
+    execution: BufferedExecution, fresh: Sequence[Memory | None], elsewhere: Mapping[Memory, types_pb2.Memory]
+) -> types_pb2.Request:
+    """The request of an execution that uses buffers. `fresh`: the pools whose bytes the service does not have yet."""
+    send = sender(elsewhere)
+    return wire.request_message(execution.request, lambda pool: send(pool) if pool in fresh else types_pb2.Memory())
+
+
 def answered(response: burst_pb2.BurstStreamResponse) -> types_pb2.ExecutionResult:
     """The result in an answer.
 
@@ -133,25 +159,50 @@ def answered(response: burst_pb2.BurstStreamResponse) -> types_pb2.ExecutionResu
 
 @dataclass(eq=False, slots=True)
 class Waiting(Generic[F]):
-    """An execution that is on its way. `handles`: Memory objects that it uses."""
+    """An execution that is on its way.
+
+    Attributes:
+        arrays: one entry per input; None where it is omitted, or a buffer.
+        buffered: it uses buffers.
+        handles: Memory objects that it uses.
+    """
 
     arrays: Arrays
     future: F
+    buffered: BufferedExecution | None = None
     handles: list[bytes] = field(default_factory=list)
+
+    @staticmethod
+    def of(ends: Ends, inputs: BufferInputs, outputs: Targets | None, future: F) -> "Waiting[F]":
+        """One that is to be sent.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an input does not fit, or there is no output of a name or number.
+        """
+        plain = without_buffers(inputs, outputs)
+        if plain is not None:
+            return Waiting(ends.arrays(plain), future)
+        execution = BufferedExecution(ends, inputs, outputs)
+        return Waiting(execution.inputs, future, execution)
+
+    def failed(self) -> None:
+        """Notes that what it was to fill is uninitialised."""
+        if self.buffered is not None:
+            self.buffered.failed()
 
 
 class Promised:
     """What an execution brings, for a thread that fetches it itself: a Future costs more than some models run."""
 
     def __init__(self) -> None:
-        self.outputs: Outputs | None = None
+        self.outputs: AnyOutputs | None = None
         self.error: HalError | None = None
 
     def done(self) -> bool:
         """Whether it is there."""
         return self.outputs is not None or self.error is not None
 
-    def result(self) -> Outputs:
+    def result(self) -> AnyOutputs:
         """The outputs, once they are there.
 
         Raises:
@@ -163,7 +214,7 @@ class Promised:
         return self.outputs
 
 
-Sent = Waiting[Future[Outputs] | Promised]
+Sent = Waiting[Future[Any] | Promised]
 
 
 class Line(Protocol):
@@ -186,7 +237,7 @@ class Line(Protocol):
         """Forgets a kept input; gives what is to be waited for, if there is an answer."""
         ...
 
-    def receive(self, sent: Sent) -> Outputs:
+    def receive(self, sent: Sent) -> AnyOutputs:
         """Waits for the next answer, which belongs to the execution sent longest ago.
 
         Raises:
@@ -223,27 +274,54 @@ class Burst:
         self._finalizer = weakref.finalize(self, line.close)
         self._finalizer.atexit = False
 
-    def execute(self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False) -> Outputs:
+    @overload
+    def execute(self, inputs: BufferInputs, *, outputs: None = None, **how: Unpack[How]) -> Outputs: ...
+
+    @overload
+    def execute(self, inputs: BufferInputs, *, outputs: Targets, **how: Unpack[How]) -> BufferOutputs: ...
+
+    def execute(
+        self,
+        inputs: BufferInputs,
+        *,
+        outputs: Targets | None = None,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> AnyOutputs:
         """Runs the model and waits; arguments, result and errors as those of `PreparedModel.execute`."""
         promised = Promised()
-        self._send(inputs, deadline, measure_timing, promised)
+        self._send(Waiting.of(self._ends, inputs, outputs, promised), deadline, measure_timing)
         while not promised.done():
             self._advance(promised)
         return promised.result()
 
+    @overload
+    def submit(self, inputs: BufferInputs, *, outputs: None = None, **how: Unpack[How]) -> "Future[Outputs]": ...
+
+    @overload
+    def submit(self, inputs: BufferInputs, *, outputs: Targets, **how: Unpack[How]) -> "Future[BufferOutputs]": ...
+
     def submit(
-        self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False
-    ) -> "Future[Outputs]":
+        self,
+        inputs: BufferInputs,
+        *,
+        outputs: Targets | None = None,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> "Future[Any]":
         """Sends an execution and does not wait for it, unless too many are on their way. Inputs may change at once.
 
+        Executions run in the order in which they were sent: one may read a buffer that one before it fills. A buffer
+        whose shape is open must be there first, for an execution that reads it says of what shape it is.
+
         Returns:
-            a future of the outputs. Executions run in the order in which they were sent.
+            a future of the outputs.
 
         Raises:
             HalError: INVALID_ARGUMENT: an input does not fit; or the burst has been closed.
         """
-        future: Future[Outputs] = Future()
-        self._send(inputs, deadline, measure_timing, future)
+        future: Future[Any] = Future()
+        self._send(Waiting.of(self._ends, inputs, outputs, future), deadline, measure_timing)
         with self._arrived:
             if self._reader is None:
                 self._reader = threading.Thread(target=self._read, name="nnhal-burst", daemon=True)
@@ -263,14 +341,11 @@ class Burst:
             if identifier >= 0 and self._broken is None and (sent := self._line.release(identifier)) is not None:
                 self._waiting.append(sent)
 
-    def _send(
-        self, inputs: Inputs, deadline: float | None, measure_timing: bool, future: Future[Outputs] | Promised
-    ) -> None:
-        sent: Sent = Waiting(self._ends.arrays(inputs), future)
+    def _send(self, sent: Sent, deadline: float | None, measure_timing: bool) -> None:
         while (before := self._sent(sent, deadline, measure_timing)) is not None:
             self._advance(before)
 
-    def _sent(self, sent: Sent, deadline: float | None, measure_timing: bool) -> Future[Outputs] | Promised | None:
+    def _sent(self, sent: Sent, deadline: float | None, measure_timing: bool) -> Future[Any] | Promised | None:
         """Sends an execution; or, where too many are on their way, gives the one that is to be waited for."""
         try:
             with self._sending:
@@ -285,7 +360,7 @@ class Burst:
             self._break(error.error)
             raise error.error from None
 
-    def _advance(self, until: Future[Outputs] | Promised) -> None:
+    def _advance(self, until: Future[Any] | Promised) -> None:
         """Takes the next answer, unless another thread has brought what is waited for."""
         with self._receiving:
             if until.done():
@@ -299,6 +374,7 @@ class Burst:
                 return
             except HalError as error:
                 failed = error
+                sent.failed()
             except BaseException:
                 # which answer comes next cannot be known any more
                 self._break(general_failure("the burst was interrupted"))
@@ -342,7 +418,7 @@ class Burst:
         self.close()
 
 
-def _settle(future: Future[Outputs] | Promised, outputs: Outputs | None, error: HalError | None) -> None:
+def _settle(future: Future[Any] | Promised, outputs: AnyOutputs | None, error: HalError | None) -> None:
     """Ends a future, unless it was cancelled."""
     if isinstance(future, Promised):
         future.outputs, future.error = outputs, error

@@ -7,7 +7,8 @@ preference and priority.
 import hashlib
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from nnhal import pools, wire
 from nnhal.enums import CacheState, ErrorStatus
@@ -16,16 +17,28 @@ from nnhal.prepared import Names, names_of, nanoseconds, prepare_request
 from nnhal.types import CACHE_TOKEN_BYTES, Memory, Model
 from nnhal.v1 import cache_pb2, device_pb2, types_pb2
 
+_NO_POOL = bytes(hashlib.sha256().digest_size)
 _TOO_LATE = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
+
+
+_graphs: WeakKeyDictionary[Model, bytes] = WeakKeyDictionary()
+"""Digests of the graphs of models: a graph never changes, what constants hold may."""
 
 
 def model_digest(model: Model) -> bytes:
     """SHA-256 over all of a model that travels: its graph and the bytes of its constants, not its names."""
+    graph = _graphs.get(model)
+    if graph is None:
+        graph = _graphs[model] = _graph_digest(model)
+    found = hashlib.sha256(graph + hashlib.sha256(model.operand_values).digest())
+    for pool in model.pools:
+        found.update(pools.digest(pools.contents(pool)) if isinstance(pool, Memory) else _NO_POOL)
+    return found.digest()
 
-    def digest(pool: Memory) -> types_pb2.Memory:
-        return types_pb2.Memory(inline=pools.digest(pools.contents(pool)))
 
-    return hashlib.sha256(wire.model_message(model, digest).SerializeToString(deterministic=True)).digest()
+def _graph_digest(model: Model) -> bytes:
+    message = wire.model_message(replace(model, operand_values=b"", pools=()), wire.inline_memory)
+    return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
 
 
 def derived_token(digest: bytes, device: str, version: str, preference: int, priority: int) -> bytes:
@@ -114,8 +127,7 @@ class Recipe:
         self, session: bytes, token: bytes, model: types_pb2.Model, until: "Until"
     ) -> device_pb2.PrepareModelRequest:
         """Asks to prepare the model, and to save it."""
-        request = prepare_request(model, self.preference, self.priority, until.left)
-        request.session, request.device = session, self.device
+        request = prepare_request(session, self.device, model, self.preference, self.priority, until.left)
         request.cache.CopyFrom(stored(token))
         return request
 

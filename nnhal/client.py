@@ -10,58 +10,55 @@ with nnhal.connect("localhost:50051") as device:
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import cached_property
-from typing import overload
+from typing import Any, Unpack, overload
 
 from nnhal import wire
-from nnhal.buffer import (
-    Buffer,
-    BufferedExecution,
-    BufferInputs,
-    BufferOutputs,
-    Roles,
-    Targets,
-    allocation,
-    without_buffers,
-)
+from nnhal.buffer import Buffer, Roles, allocation
+from nnhal.buffered import BufferedExecution, BufferInputs, BufferOutputs, How, Targets, without_buffers
 from nnhal.burst import Burst
 from nnhal.caching import Recipe, Until, check_request, is_lost
 from nnhal.connection import Connection
 from nnhal.errors import HalError
 from nnhal.fence import ExecutionFence, Fence, OwnFence, execute_fenced
-from nnhal.fenced import FencedInputs
+from nnhal.fenced import FencedInputs, FencedLaunch
+from nnhal.forms import KnownAnswers, KnownCalls, inline_pools
 from nnhal.lines import open_line
 from nnhal.local import Transport
+from nnhal.owned import Owned
 from nnhal.prepared import (
     Names,
+    Place,
     PreparedModelBase,
+    encoded_deadline,
     execute_request,
-    failure,
+    in_memory,
     names_of,
     new_execute_request,
-    outputs_in_memory,
     prepare_request,
     read_result,
     read_results,
+    support_request,
 )
 from nnhal.profiling import Profile, profile_request
 from nnhal.reusable import Execution
 from nnhal.templates import pools_of
 from nnhal.tensors import Inputs, Outputs
 from nnhal.types import (
+    AnyArray,
+    CacheCounters,
     CacheOutcome,
     Capabilities,
     DeviceType,
     ExecutionPreference,
-    ExecutionResult,
     Extension,
     Model,
     Placement,
     Priority,
-    Request,
 )
-from nnhal.v1 import device_pb2
-from nnhal.warm import REPEATS, Calls, Lifeline, Place, device_version, model_message, prepare, read_notify
+from nnhal.v1 import cache_pb2, device_pb2, types_pb2
+from nnhal.warm import Calls, Lifeline, device_version, model_message, prepare, read_notify
 
 __all__ = ["Buffer", "Device", "Inputs", "Outputs", "Preparation", "PreparedModel", "connect"]
 
@@ -151,17 +148,9 @@ class Device:
 
     def _ask_support(self, model: Model, *, explain: bool) -> device_pb2.GetSupportedOperationsResponse:
         connection = self._connection
-        handles: list[bytes] = []
-        try:
-            request = device_pb2.GetSupportedOperationsRequest(
-                session=connection.session,
-                device=self.name,
-                model=model_message(connection, model, handles),
-                explain=explain,
-            )
+        with model_message(connection, model) as message:
+            request = support_request(connection.session, self.name, message, explain=explain)
             return connection.call(connection.device.GetSupportedOperations, request)
-        finally:
-            connection.discard(*handles)
 
     def prepare(
         self,
@@ -197,22 +186,16 @@ class Device:
             recipe = Recipe.of(model, self.name, preference, priority, token)
             until = Until(deadline)
             return Preparation(lambda calls: self._warm(recipe, calls, until))
-        connection = self._connection
-        handles: list[bytes] = []
-        calls = Calls()
-        try:
-            request = prepare_request(model_message(connection, model, handles), preference, priority, deadline)
-            request.session, request.device = connection.session, self.name
+        connection, calls = self._connection, Calls()
+        with ExitStack() as stack:
+            message = stack.enter_context(model_message(connection, model))
+            request = prepare_request(connection.session, self.name, message, preference, priority, deadline)
             stream = calls.start(connection, connection.device.PrepareModel, request)
-        except BaseException:
-            connection.discard(*handles)
-            raise
+            uploaded = stack.pop_all()
 
         def prepared(_: Calls) -> PreparedModel:
-            try:
+            with uploaded:
                 return PreparedModel(connection, read_notify(stream), names_of(model))
-            finally:
-                connection.discard(*handles)
 
         return Preparation(prepared, calls)
 
@@ -253,6 +236,12 @@ class Device:
         request = check_request(connection.session, self.name, token)
         return wire.to_cache_outcome(connection.call(connection.cache.Check, request).outcome)
 
+    def cache_counters(self) -> CacheCounters:
+        """What the service has done with this client's entries of the compilation cache since it started."""
+        connection = self._connection
+        request = cache_pb2.ListCacheRequest(session=connection.session)
+        return wire.to_cache_counters(connection.call(connection.cache.List, request).counters)
+
     def fence(self) -> OwnFence:
         """A fence of this client's own, for `wait_for`; `signal` it.
 
@@ -271,9 +260,8 @@ class Device:
         Raises:
             HalError: INVALID_ARGUMENT: roles and dimensions do not go together; RESOURCE_EXHAUSTED_*.
         """
-        wanted = allocation(inputs, outputs, dimensions)
         connection = self._connection
-        wanted.request.session, wanted.request.device = connection.session, self.name
+        wanted = allocation(connection.session, self.name, inputs, outputs, dimensions)
         allocated = connection.call(connection.device.Allocate, wanted.request)
         return Buffer(connection, allocated, wanted.operand)
 
@@ -322,7 +310,7 @@ class Preparation(Future["PreparedModel"]):
             self.set_exception(failed)
 
 
-class PreparedModel(PreparedModelBase):
+class PreparedModel(PreparedModelBase, Owned):
     """A model that is ready to run. Thread safe. The service lets it go when this object is closed or collected."""
 
     def __init__(
@@ -332,32 +320,18 @@ class PreparedModel(PreparedModelBase):
         names: Names,
         warm: tuple[Lifeline, Recipe] | None = None,
     ) -> None:
-        if (failed := failure(notify)) is not None:
-            raise failed
         super().__init__(notify, names, connection.discard)
         self._place = Place(connection, notify.prepared_model)
         self._warm = warm
         self._moving = threading.Lock()
+        self._calls = KnownCalls()
+        self._answers = KnownAnswers(self._ends)
 
     @overload
-    def execute(
-        self,
-        inputs: BufferInputs,
-        *,
-        outputs: None = None,
-        deadline: float | None = None,
-        measure_timing: bool = False,
-    ) -> Outputs: ...
+    def execute(self, inputs: BufferInputs, *, outputs: None = None, **how: Unpack[How]) -> Outputs: ...
 
     @overload
-    def execute(
-        self,
-        inputs: BufferInputs,
-        *,
-        outputs: Targets,
-        deadline: float | None = None,
-        measure_timing: bool = False,
-    ) -> BufferOutputs: ...
+    def execute(self, inputs: BufferInputs, *, outputs: Targets, **how: Unpack[How]) -> BufferOutputs: ...
 
     def execute(
         self,
@@ -385,8 +359,7 @@ class PreparedModel(PreparedModelBase):
         plain = without_buffers(inputs, outputs)
         if plain is None:  # never repeated: buffers go with their session
             execution = BufferedExecution(self._ends, inputs, outputs)
-            with execution.filling():
-                return execution.results(self._execute(self._place, execution.request, deadline, measure_timing))
+            return self._execute_buffered(execution, deadline, measure_timing)
         if self._warm is None:
             return self._execute_plain(self._place, plain, deadline, measure_timing)
         return self._execute_repeatedly(*self._warm, plain, deadline, measure_timing)
@@ -402,12 +375,11 @@ class PreparedModel(PreparedModelBase):
                 place = self._place_on(connection, recipe, until)
                 return self._execute_plain(place, inputs, until.left, measure_timing)
             except HalError as error:
-                # what is on its way when somebody else closes a lost connection is cancelled
-                if repeats == REPEATS or not (is_lost(error) or lifeline.connection is not connection):
+                if not lifeline.repeats(error, connection, repeats):
                     raise
             connection, repeats = lifeline.renewed(connection, until), repeats + 1
 
-    def _place_on(self, connection: Connection, recipe: Recipe, until: Until) -> Place:
+    def _place_on(self, connection: Connection, recipe: Recipe, until: Until) -> Place[Connection]:
         """Where the model is on a connection; the first who asks prepares it there."""
         if self._place.connection is connection:
             return self._place
@@ -418,45 +390,59 @@ class PreparedModel(PreparedModelBase):
                 self._place = Place(connection, notify.prepared_model)
             return self._place
 
-    def _execute_plain(self, place: Place, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
+    def _execute_plain(
+        self, place: Place[Connection], inputs: Inputs, deadline: float | None, measure_timing: bool
+    ) -> Outputs:
         local = place.connection.local
         if (
             local is not None
             and (done := local.execute(place.handle, self._ends, inputs, deadline, measure_timing)) is not None
         ):
             return done
-        connection, arrays = place.connection, self._ends.arrays(inputs)
-        pools, handles = pools_of(arrays), list[bytes]()
+        connection, handles = place.connection, list[bytes]()
         try:
-            elsewhere = connection.spill(pools, handles, lasting=False)
-            message = new_execute_request(connection.session, place.handle, deadline, measure_timing)
-            self._templates.fill(message.request, arrays, pools, elsewhere)
-            response = connection.call(connection.prepared_model.ExecuteSynchronously, message)
-            handles += (returned := outputs_in_memory(response))
-            return read_results(self._ends, response, {handle: connection.read_memory(handle) for handle in returned})
+            encoded = self._encoded(place, self._ends.arrays(inputs), measure_timing, handles)
+            if deadline is not None:
+                encoded += encoded_deadline(deadline)
+            return self._decoded(connection, connection.call(connection.execute, encoded))
         finally:
-            connection.discard(*handles)
+            if handles:
+                connection.discard(*handles)
 
-    def _execute(
-        self, place: Place, request: Request, deadline: float | None, measure_timing: bool, *, profile: bool = False
-    ) -> ExecutionResult:
-        connection = place.connection
-        handles: list[bytes] = []
-        try:
-            send = connection.place(request.pools, handles, lasting=False)
-            message = wire.request_message(request, send)
-            if profile:
-                config_request = profile_request(connection.session, place.handle, message, deadline)
-                response = connection.call(connection.prepared_model.ExecuteSynchronouslyWithConfig, config_request)
-            else:
-                response = connection.call(
-                    connection.prepared_model.ExecuteSynchronously,
-                    execute_request(connection.session, place.handle, message, deadline, measure_timing),
-                )
-            handles += (returned := outputs_in_memory(response))
-            return read_result(response, {handle: connection.read_memory(handle) for handle in returned})
-        finally:
-            connection.discard(*handles)
+    def _encoded(
+        self, place: Place[Connection], arrays: Sequence[AnyArray | None], measure_timing: bool, handles: list[bytes]
+    ) -> bytes:
+        """The message of an execution without a deadline. `handles`: takes those of memory that it uses."""
+        how = (place.handle, measure_timing)
+        if (known := self._calls.encode(how, arrays)) is not None:
+            return known
+        pools = pools_of(arrays)
+        elsewhere = place.connection.spill(pools, handles, lasting=False)
+        message = new_execute_request(place.connection.session, place.handle, None, measure_timing)
+        self._templates.fill(message.request, arrays, pools, elsewhere)
+        if not elsewhere:
+            self._calls.learn(how, arrays, message, lambda one: inline_pools(one.request))
+        return message.SerializeToString()
+
+    def _decoded(self, connection: Connection, encoded: bytes) -> Outputs:
+        """The outputs in an answer."""
+        if (known := self._answers.outputs(encoded)) is not None:
+            return known
+        response = types_pb2.ExecutionResult.FromString(encoded)
+        outputs = read_results(self._ends, response, connection.fetch(in_memory(response.returned)))
+        self._answers.learn(encoded, response, lambda one: one.returned, outputs)
+        return outputs
+
+    def _execute_buffered(
+        self, execution: BufferedExecution, deadline: float | None, measure_timing: bool
+    ) -> Outputs | BufferOutputs:
+        connection, handle = self._place
+        with execution.filling():
+            with connection.spilled(execution.request.pools) as send:
+                request = wire.request_message(execution.request, send)
+                message = execute_request(connection.session, handle, request, deadline, measure_timing)
+                response = connection.call(connection.prepared_model.ExecuteSynchronously, message)
+            return execution.read(response, connection.fetch(in_memory(response.returned)))
 
     def profile(self, inputs: Inputs, *, deadline: float | None = None) -> Profile:
         """Runs the model once, and measures the parts of the work; it takes longer for that, and is never repeated.
@@ -468,22 +454,53 @@ class PreparedModel(PreparedModelBase):
             HalError: as `execute`.
         """
         request = self._ends.request(inputs)
-        result = self._execute(self._place, request, deadline, measure_timing=True, profile=True)
+        connection, handle = self._place
+        with connection.spilled(request.pools) as send:
+            message = profile_request(connection.session, handle, wire.request_message(request, send), deadline)
+            response = connection.call(connection.prepared_model.ExecuteSynchronouslyWithConfig, message)
+        result = read_result(response, connection.fetch(in_memory(response.returned)))
         return Profile(self._ends.results(result), result.spans, result.dropped_spans)
+
+    @overload
+    def execute_fenced(
+        self,
+        inputs: FencedInputs,
+        *,
+        outputs: None = None,
+        wait_for: Iterable[Fence] = (),
+        deadline: float | None = None,
+        duration: float | None = None,
+        measure_timing: bool = False,
+    ) -> ExecutionFence[Outputs]: ...
+
+    @overload
+    def execute_fenced(
+        self,
+        inputs: FencedInputs,
+        *,
+        outputs: Targets,
+        wait_for: Iterable[Fence] = (),
+        deadline: float | None = None,
+        duration: float | None = None,
+        measure_timing: bool = False,
+    ) -> ExecutionFence[BufferOutputs]: ...
 
     def execute_fenced(
         self,
         inputs: FencedInputs,
         *,
+        outputs: Targets | None = None,
         wait_for: Iterable[Fence] = (),
         deadline: float | None = None,
         duration: float | None = None,
         measure_timing: bool = False,
-    ) -> ExecutionFence:
+    ) -> ExecutionFence[Any]:
         """Launches an execution and returns; it begins when all fences have signalled.
 
         Args:
-            inputs: as for `execute`; also outputs of other fenced executions, which it then waits for.
+            inputs: as for `execute`; also outputs of other fenced executions, which it then waits for. Whoever put a
+                value into a buffer must be waited for by `wait_for`.
+            outputs: as for `execute`. A buffer has its value when the execution has succeeded; a failed one empties it.
             wait_for: fences. If one of them ends in error, so does this execution.
             deadline: seconds from now.
             duration: seconds from the moment when all fences have signalled.
@@ -496,21 +513,33 @@ class PreparedModel(PreparedModelBase):
             HalError: INVALID_ARGUMENT: an input does not fit, a fence is in error, or the shape of an output is not
                 fixed; MISSED_DEADLINE_*; RESOURCE_EXHAUSTED_*: a limit of the session.
         """
-        how = (wait_for, deadline, duration, measure_timing)
-        connection, handle = self._place
-        return execute_fenced(connection, handle, self._ends, inputs, *how)
+        launch = FencedLaunch(self._ends, inputs, outputs, wait_for, deadline, duration, measure_timing)
+        return execute_fenced(*self._place, launch)
 
-    def reusable(self, inputs: Inputs, *, measure_timing: bool = False) -> Execution:
+    @overload
+    def reusable(
+        self, inputs: BufferInputs, *, outputs: None = None, measure_timing: bool = False
+    ) -> Execution[Outputs]: ...
+
+    @overload
+    def reusable(
+        self, inputs: BufferInputs, *, outputs: Targets, measure_timing: bool = False
+    ) -> Execution[BufferOutputs]: ...
+
+    def reusable(
+        self, inputs: BufferInputs, *, outputs: Targets | None = None, measure_timing: bool = False
+    ) -> Execution[Any]:
         """Freezes an execution, to be run many times; its inputs stay on the service and can be changed in place.
 
         Args:
-            inputs: as for `execute`. Their shapes stay what they are.
+            inputs: as for `execute`. Their shapes stay what they are. Each run reads what a buffer holds by then.
+            outputs: as for `execute`.
             measure_timing: fill the timings of all runs.
 
         Raises:
             HalError: INVALID_ARGUMENT: an input does not fit; RESOURCE_EXHAUSTED_*.
         """
-        return Execution(*self._place, self._ends, inputs, measure_timing)
+        return Execution(*self._place, self._ends, inputs, outputs, measure_timing)
 
     def burst(self) -> Burst:
         """Opens a burst: many executions, with less work for each.
@@ -519,13 +548,3 @@ class PreparedModel(PreparedModelBase):
             HalError: the model has been closed, or the session has all the bursts that it may have.
         """
         return Burst(open_line(*self._place, self._ends), self._ends)
-
-    def close(self) -> None:
-        """Lets the model go. Executions in progress finish."""
-        self._finalizer()
-
-    def __enter__(self) -> "PreparedModel":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

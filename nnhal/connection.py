@@ -8,8 +8,9 @@ since the first attempt may have been carried out; `nnhal.warm` knows which exec
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Generator, Iterable, Sequence
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
 import numpy as np
@@ -22,6 +23,7 @@ from nnhal.local import Local, Transport, is_near
 from nnhal.types import Bytes, Memory
 from nnhal.v1 import (
     buffer_pb2_grpc,
+    burst_pb2,
     burst_pb2_grpc,
     cache_pb2_grpc,
     device_pb2_grpc,
@@ -29,6 +31,7 @@ from nnhal.v1 import (
     fence_pb2_grpc,
     memory_pb2,
     memory_pb2_grpc,
+    prepared_model_pb2,
     prepared_model_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
@@ -50,6 +53,16 @@ CLOSE_S = 5.0
 T = TypeVar("T")
 
 
+_Execute: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
+_Stream: TypeAlias = "grpc.StreamStreamMultiCallable[bytes, bytes]"
+
+
+def _path(module: ModuleType, method: str) -> str:
+    """What gRPC calls a method of the one service in a file of the contract."""
+    (service,) = module.DESCRIPTOR.services_by_name.values()
+    return f"/{service.full_name}/{service.methods_by_name[method].name}"
+
+
 def unanswered(target: str, timeout: float) -> DeadObjectError:
     """The error of a service that cannot be reached."""
     return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, f"{target} did not answer within {timeout:g} s")
@@ -62,23 +75,25 @@ def closed_here() -> SessionLostError:
 
 
 class Garbage:
-    """Handles to let go with the next call. Thread safe, also from finalisers: nothing waits."""
+    """Handles to let go with the next call. Thread safe, also from finalisers: nothing waits.
+
+    Attributes:
+        handles: those that wait; to be looked at.
+    """
 
     def __init__(self) -> None:
-        self._handles: deque[bytes] = deque()
+        self.handles: deque[bytes] = deque()
 
     def add(self, handles: Iterable[bytes]) -> None:
         """Takes handles."""
-        self._handles.extend(handles)
+        self.handles.extend(handles)
 
     def take(self) -> list[bytes]:
         """Gives all handles, once."""
         taken: list[bytes] = []
-        if not self._handles:
-            return taken
         with contextlib.suppress(IndexError):
             while True:
-                taken.append(self._handles.popleft())
+                taken.append(self.handles.popleft())
         return taken
 
 
@@ -98,6 +113,9 @@ class Connection:
         self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
+        # as bytes: see nnhal.forms
+        self.execute: _Execute = self._channel.unary_unary(_path(prepared_model_pb2, "ExecuteSynchronously"))
+        self.stream: _Stream = self._channel.stream_stream(_path(burst_pb2, "Stream"))
         self._memory = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
         # the session lives as long as this stream; only its first event need be read
@@ -181,12 +199,26 @@ class Connection:
         """
         if self._closed:
             raise closed_here()
-        self._release_garbage()
+        if self._garbage.handles:
+            self._release_garbage()
 
     # ---- Memory -------------------------------------------------------------------------------------
 
-    def place(self, given: Iterable[object], handles: list[bytes], *, lasting: bool, taken: int = 0) -> wire.SendMemory:
-        """Uploads the pools of a message that are too large for it; gives what makes the messages of all of them.
+    @contextlib.contextmanager
+    def spilled(
+        self, given: Iterable[object], *, lasting: bool = False, taken: int = 0
+    ) -> Generator[wire.SendMemory, None, None]:
+        """Surrounds a call: gives what makes the messages of its pools. What `spill` uploads is let go afterwards."""
+        handles: list[bytes] = []
+        try:
+            yield pools.sender(self.spill(given, handles, lasting=lasting, taken=taken))
+        finally:
+            self.discard(*handles)
+
+    def spill(
+        self, given: Iterable[object], handles: list[bytes], *, lasting: bool = False, taken: int = 0
+    ) -> dict[Memory, types_pb2.Memory]:
+        """Uploads the pools of a message that are too large for it; gives the messages of those.
 
         Args:
             given: the pools, in order.
@@ -194,12 +226,6 @@ class Connection:
             lasting: the bytes may be sent again later; the service then looks for them by their digest first.
             taken: bytes of other values in the message.
         """
-        return pools.sender(self.spill(given, handles, lasting=lasting, taken=taken))
-
-    def spill(
-        self, given: Iterable[object], handles: list[bytes], *, lasting: bool, taken: int = 0
-    ) -> dict[Memory, types_pb2.Memory]:
-        """As `place`; gives the messages of the pools that are not in the message itself."""
         too_large = pools.to_upload(given, taken, lasting=lasting)
         return {pool: pools.uploaded_memory(self._upload(pool, handles, lasting)) for pool in too_large}
 
@@ -231,12 +257,12 @@ class Connection:
             raise hal_error(error) from error
         return np.frombuffer(data, np.uint8)
 
-    def fetch(self, memory: bytes) -> Bytes:
-        """All bytes of a Memory object that is then let go."""
+    def fetch(self, memories: Sequence[bytes]) -> dict[bytes, Bytes]:
+        """All bytes of Memory objects, by handle; the objects are let go."""
         try:
-            return self.read_memory(memory)
+            return {memory: self.read_memory(memory) for memory in memories}
         finally:
-            self.discard(memory)
+            self.discard(*memories)
 
     # ---- Life ---------------------------------------------------------------------------------------
 

@@ -5,32 +5,29 @@ second = other.execute_fenced([first.outputs[0]])  # begins when the first is do
 answer = second.result()
 """
 
-import weakref
-from collections.abc import Iterable
+from typing import Any, Generic, TypeVar, cast
 
-from nnhal import fenced
 from nnhal.connection import Connection
 from nnhal.enums import FenceState
-from nnhal.fenced import FencedInputs, FencedOutput, FencedRequest, FencedTiming, Layout
-from nnhal.tensors import Ends, Outputs
-from nnhal.v1 import fence_pb2, prepared_model_pb2
+from nnhal.fenced import (
+    NO_BYTES,
+    FenceBase,
+    FencedLaunch,
+    FencedOutput,
+    FencedTiming,
+    StoredOutputs,
+    check_info,
+    hold_ended,
+)
+from nnhal.v1 import fence_pb2
 
 __all__ = ["ExecutionFence", "Fence", "OwnFence"]
 
+R = TypeVar("R")
 
-class Fence:
+
+class Fence(FenceBase[Connection]):
     """A promise on the service that ends once: signalled, or in error. The service lets it go with this object."""
-
-    def __init__(self, connection: Connection, handle: bytes, *others: bytes) -> None:
-        self._connection = connection
-        self._handle = handle
-        self._finalizer = weakref.finalize(self, connection.discard, handle, *others)
-        self._finalizer.atexit = False
-
-    @property
-    def handle(self) -> bytes:
-        """Of the object in the session."""
-        return self._handle
 
     def wait(self, timeout: float | None = None) -> FenceState:
         """Waits for the end.
@@ -44,10 +41,8 @@ class Fence:
         Raises:
             HalError: the session has ended.
         """
-        request = fence_pb2.WaitRequest(
-            session=self._connection.session, fence=self._handle, timeout_ns=fenced.nanoseconds(timeout)
-        )
-        return FenceState(self._connection.call(self._connection.fence.Wait, request).state)
+        response = self._connection.call(self._connection.fence.Wait, self._wait_request(timeout))
+        return FenceState(response.state)
 
 
 class OwnFence(Fence):
@@ -66,31 +61,26 @@ class OwnFence(Fence):
         Raises:
             HalError: INVALID_ARGUMENT: it has ended already.
         """
-        request = fence_pb2.SignalFenceRequest(session=self._connection.session, fence=self._handle, error=error)
-        self._connection.call(self._connection.fence.Signal, request)
+        self._connection.call(self._connection.fence.Signal, self._signal_request(error))
 
 
-class ExecutionFence(Fence):
+class ExecutionFence(Fence, Generic[R]):
     """An execution that was launched. Its outputs stay on the service until `result` fetches them.
 
+    `result` gives Outputs, or, where buffers took some of them, BufferOutputs.
+
     Args:
-        memory: where the outputs lie.
         owned: handles to let go with the fence.
     """
 
-    def __init__(
-        self, connection: Connection, handle: bytes, ends: Ends, layout: Layout, memory: bytes, *owned: bytes
-    ) -> None:
+    def __init__(self, connection: Connection, handle: bytes, stored: StoredOutputs, *owned: bytes) -> None:
         super().__init__(connection, handle, *owned)
-        self._ends = ends
-        self._layout = layout
-        self._memory = memory
+        self._stored = stored
 
     @property
     def outputs(self) -> tuple[FencedOutput, ...]:
         """The outputs where they lie: inputs for other fenced executions, which then wait for this one."""
-        places = zip(self._ends.outputs, self._layout.offsets, self._layout.sizes, strict=True)
-        return tuple(FencedOutput(self, operand, self._memory, *place) for operand, *place in places)
+        return self._stored.links(self)
 
     @property
     def timing(self) -> FencedTiming:
@@ -99,58 +89,33 @@ class ExecutionFence(Fence):
         Raises:
             HalError: GENERAL_FAILURE: it is still running; or why the execution failed.
         """
-        request = fence_pb2.GetExecutionInfoRequest(session=self._connection.session, fence=self._handle)
-        return fenced.check_info(self._connection.call(self._connection.fence.GetExecutionInfo, request))
+        return check_info(self._connection.call(self._connection.fence.GetExecutionInfo, self._info_request()))
 
-    def result(self, timeout: float | None = None) -> Outputs:
-        """Waits for the end and fetches the outputs.
+    def result(self, timeout: float | None = None) -> R:
+        """Waits for the end and fetches the outputs, but those that lie in buffers.
 
         Args:
             timeout: seconds; None: as long as it takes.
 
         Raises:
-            HalError: the execution failed.
+            HalError: the execution failed; GENERAL_FAILURE: a later run of a reusable one has written over the outputs.
             TimeoutError: the time was over first.
         """
-        if self.wait(timeout) == FenceState.ACTIVE:
-            raise TimeoutError(f"the execution did not end within {timeout} s")
+        hold_ended(self.wait(timeout), timeout)
         timing = self.timing
-        return fenced.read_outputs(
-            self._ends, self._layout, self._connection.read_memory(self._memory), timing.launched
-        )
+        memory = self._stored.memory
+        data = self._connection.read_memory(memory) if memory else NO_BYTES
+        return cast(R, self._stored.read(data, timing))
 
 
-def execute_fenced(
-    connection: Connection,
-    prepared_model: bytes,
-    ends: Ends,
-    inputs: FencedInputs,
-    wait_for: Iterable[Fence],
-    deadline: float | None,
-    duration: float | None,
-    measure_timing: bool,
-) -> ExecutionFence:
+def execute_fenced(connection: Connection, prepared_model: bytes, launch: FencedLaunch) -> ExecutionFence[Any]:
     """Launches an execution; see `nnhal.client.PreparedModel.execute_fenced`."""
-    request = FencedRequest(ends, inputs)
-    memory = connection.create_memory(request.layout.size)
-    handles: list[bytes] = []
+    owned = [connection.create_memory(launch.outputs.size)] if launch.outputs.size else []
     try:
-        send = connection.place(request.request.pools, handles, lasting=False)
-        launched = connection.call(
-            connection.prepared_model.ExecuteFenced,
-            prepared_model_pb2.ExecuteFencedRequest(
-                session=connection.session,
-                prepared_model=prepared_model,
-                request=request.message(send, memory),
-                wait_for=[fence.handle for fence in (*wait_for, *request.fences)],
-                measure_timing=measure_timing,
-                deadline_ns=fenced.nanoseconds(deadline),
-                duration_ns=fenced.nanoseconds(duration),
-            ),
-        )
+        with connection.spilled(launch.pools) as send:
+            request = launch.message(connection.session, prepared_model, send, *owned)
+            launched = connection.call(connection.prepared_model.ExecuteFenced, request)
     except BaseException:
-        connection.discard(memory)
+        connection.discard(*owned)
         raise
-    finally:
-        connection.discard(*handles)
-    return ExecutionFence(connection, launched.fence, ends, request.layout, memory, memory)
+    return ExecutionFence(connection, launched.fence, launch.stored(*owned), *owned)

@@ -7,7 +7,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
 from typing import NamedTuple
 
 from nnhal.types import OutputShape
@@ -159,9 +158,8 @@ def pack_outputs(outputs: Sequence[Output]) -> bytes:
     return b"".join(parts)
 
 
-@lru_cache(maxsize=256)
 def unpack_outputs(body: bytes, count: int) -> tuple[Output, ...]:
-    """The outputs of a RESULT; those of one request are mostly the same bytes.
+    """The outputs of a RESULT.
 
     Raises:
         Malformed: the body is too short.

@@ -10,19 +10,23 @@ import os
 import socket
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from nnhal import frames, wire
+from nnhal.buffered import AnyOutputs, BufferedExecution
 from nnhal.data_socket import SharedMemory, constant_memory, raise_error, send
 from nnhal.errors import HalError
 from nnhal.frames import Definition, Frame, Kind, Place
 from nnhal.tensors import Ends, Outputs
 from nnhal.types import (
     DTYPES,
+    UNMEASURED,
     AnyArray,
+    BufferToken,
     Bytes,
     DataLocation,
     Memory,
@@ -46,11 +50,6 @@ MIN_AREA = 2**16
 
 Arrays = Sequence[AnyArray | None]
 ReadMemory = Callable[[bytes], Bytes]
-Identifier = Callable[[AnyArray | None], int]
-
-
-def _nothing_kept(array: AnyArray | None) -> int:
-    return -1
 
 
 def _aligned(size: int) -> int:
@@ -65,12 +64,32 @@ class Defined:
         inputs: where each input goes; None for those that are omitted or kept.
         outputs: where each output appears; None where its size is not known before.
         returned: where outputs of unknown size appear.
+        attempt: of an execution that uses buffers, to define it.
     """
 
     number: int
     inputs: tuple[AnyArray | None, ...]
     outputs: tuple[AnyArray | None, ...]
     returned: Bytes
+    attempt: "Attempt | None" = None
+
+
+class Attempt:
+    """The definition of a request for one execution alone, which ends with what is refused here.
+
+    Attributes:
+        error: why it was refused.
+    """
+
+    def __init__(self) -> None:
+        self.error: HalError | None = None
+
+    def take(self, frame: Frame) -> None:
+        """Takes the answer."""
+        try:
+            raise_error(frame)
+        except HalError as error:
+            self.error = error
 
 
 class Layout:
@@ -127,7 +146,8 @@ class Lane:
         self._room = self._wanted_room = FIRST_ROOM
         self._kept: dict[int, int] = {}
         self._packet = memoryview(bytearray(frames.MAX_BYTES))
-        self._expected: deque[Defined | None] = deque()  # None: the answer to something that is no execution
+        # None: the answer to something that is no execution, and must succeed
+        self._expected: deque[Defined | Attempt | None] = deque()
 
     # ---- Sending ------------------------------------------------------------------------------------
 
@@ -138,17 +158,48 @@ class Lane:
         arrays: Arrays,
         deadline: float | None,
         measure_timing: bool,
-        identifier: Identifier = _nothing_kept,
+        identifiers: Sequence[int] = (),
     ) -> None:
         """Sends an execution.
+
+        Args:
+            identifiers: of the inputs, -1 for those that are not kept; () where none is.
 
         Raises:
             OSError: the connection is broken; the execution was not sent.
         """
+        self._make_room()
+        defined = self._find(handle, ends, arrays, identifiers)
+        self._run(defined, arrays, deadline, measure_timing)
+
+    def start_buffered(
+        self,
+        handle: bytes,
+        ends: Ends,
+        execution: BufferedExecution,
+        deadline: float | None,
+        measure_timing: bool,
+        identifiers: Sequence[int] = (),
+    ) -> None:
+        """Sends an execution that uses buffers. Its request is defined for it alone: tokens are looked up each time.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        self._make_room()
+        slot, arrays = next(self._slots), execution.inputs
+        identifiers = identifiers or (-1,) * len(arrays)
+        layout = self._laid_out(ends, arrays, identifiers)
+        defined = self._define(handle, ends, arrays, identifiers, layout, slot, execution)
+        self._run(defined, arrays, deadline, measure_timing)
+        self._setup(Frame(Kind.FORGET, defined.number))
+
+    def _make_room(self) -> None:
         if self._wanted_room > self._room:
             self._room = 1 << (self._wanted_room - 1).bit_length()
             self._forget_all()
-        defined = self._find(handle, ends, arrays, [identifier(array) for array in arrays])
+
+    def _run(self, defined: Defined, arrays: Arrays, deadline: float | None, measure_timing: bool) -> None:
         for place, array in zip(defined.inputs, arrays, strict=True):
             if place is not None:
                 place[...] = array
@@ -157,24 +208,31 @@ class Lane:
         self._expected.append(defined)
         self.connection.send(Frame(Kind.RUN, defined.number, flags, deadline_ns).pack())
 
-    def _setup(self, frame: Frame, descriptors: Sequence[int] = ()) -> None:
-        self._expected.append(None)
+    def _setup(self, frame: Frame, descriptors: Sequence[int] = (), attempt: "Attempt | None" = None) -> None:
+        self._expected.append(attempt)
         send(self.connection, frame.pack(), descriptors)
 
     def _find(self, handle: bytes, ends: Ends, arrays: Arrays, identifiers: Sequence[int]) -> Defined:
         slot = next(self._slots)
-        shapes = tuple(None if array is None else array.shape for array in arrays)
-        key = (handle, slot, shapes, *identifiers)
+        shapes: list[tuple[int, ...] | None] = []
+        for array in arrays:
+            shapes.append(None if array is None else array.shape)
+        key = (handle, slot, tuple(shapes), *identifiers)
         if key not in self._defined:
-            layout = Layout(ends, arrays, identifiers, self._room)
-            if layout.size > self._slot_bytes:
-                self._grow(layout.size)
+            identifiers = identifiers or (-1,) * len(arrays)
+            layout = self._laid_out(ends, arrays, identifiers)
             self._defined[key] = self._define(handle, ends, arrays, identifiers, layout, slot)
             if len(self._defined) > DEFINITIONS * self._depth:
                 _, oldest = self._defined.popitem(last=False)
                 self._setup(Frame(Kind.FORGET, oldest.number))
         self._defined.move_to_end(key)
         return self._defined[key]
+
+    def _laid_out(self, ends: Ends, arrays: Arrays, identifiers: Sequence[int]) -> Layout:
+        layout = Layout(ends, arrays, identifiers, self._room)
+        if layout.size > self._slot_bytes:
+            self._grow(layout.size)
+        return layout
 
     def _grow(self, slot_bytes: int) -> None:
         """Makes the slots larger: another memory, and all requests are defined anew."""
@@ -200,17 +258,28 @@ class Lane:
         return number
 
     def _define(
-        self, handle: bytes, ends: Ends, arrays: Arrays, identifiers: Sequence[int], layout: Layout, slot: int
+        self,
+        handle: bytes,
+        ends: Ends,
+        arrays: Arrays,
+        identifiers: Sequence[int],
+        layout: Layout,
+        slot: int,
+        execution: BufferedExecution | None = None,
     ) -> Defined:
         base = slot * self._slot_bytes
         kept = [self._keep(number, array) for number, array in zip(identifiers, arrays, strict=True) if number >= 0]
         request = _request(ends, arrays, identifiers, layout, base)
+        if execution is not None:
+            request = _with_buffers(request, execution)
         message = wire.request_message(request, _shared([self._memory, *kept]))
         number = next(self._requests)
         definition = Definition(handle, self._memory, base + layout.returned, layout.room, message.SerializeToString())
-        self._setup(Frame(Kind.DEFINE, number, body=definition.pack()))
+        attempt = None if execution is None else Attempt()
+        self._setup(Frame(Kind.DEFINE, number, body=definition.pack()), attempt=attempt)
         room = self._bytes[base + layout.returned : base + layout.returned + layout.room]
-        return Defined(number, self._inputs(arrays, layout, base), self._outputs(ends, layout, base), room)
+        inputs, outputs = self._inputs(arrays, layout, base), self._outputs(ends, layout, base)
+        return Defined(number, inputs, outputs, room, attempt)
 
     def _keep(self, identifier: int, array: AnyArray | None) -> int:
         """The number of the memory of a kept input."""
@@ -262,13 +331,18 @@ class Lane:
         Raises:
             HalError: the execution failed.
         """
-        defined = self._expected.popleft()
+        expected = self._expected.popleft()
         frame = Frame.unpack(packet)
-        if defined is None:
+        if expected is None:
             raise_setup_error(frame)
             return None
+        if isinstance(expected, Attempt):
+            expected.take(frame)
+            return None
+        if expected.attempt is not None and expected.attempt.error is not None:
+            raise expected.attempt.error
         raise_error(frame)
-        return Answer(frame, defined)
+        return Answer(frame, expected)
 
     def learn(self, needed: int) -> None:
         """From the next execution on there is room for so many bytes of returned outputs."""
@@ -304,9 +378,8 @@ class Answer:
 
     def __init__(self, frame: Frame, defined: Defined) -> None:
         self._defined = defined
-        self._timing = Timing(frame.first, frame.second)
-        self._outputs = frames.unpack_outputs(frame.body, len(defined.outputs))
-        self.memories = [output.memory for output in self._outputs if output.place == Place.MEMORY]
+        self._timing = Timing(frame.first, frame.second) if frame.first != frames.ABSENT else UNMEASURED
+        self._outputs, self.memories = _unpacked(frame.body, len(defined.outputs))
 
     def room(self, ends: Ends) -> int:
         """Bytes that all returned outputs together take."""
@@ -316,17 +389,36 @@ class Answer:
 
     def outputs(self, ends: Ends, read: dict[bytes, Bytes]) -> Outputs:
         """The outputs, copied. `read`: the bytes of `memories`."""
-        arrays = []
-        for operand, output, region in zip(ends.outputs, self._outputs, self._defined.outputs, strict=True):
-            if region is not None:
-                arrays.append(region.copy())
-                continue
-            if output.place == Place.MEMORY:
-                raw = read[output.memory]
-            else:
-                raw = self._defined.returned[output.offset : output.offset + _size(operand, output)]
-            arrays.append(raw.view(DTYPES[operand.type]).reshape(output.shape.dimensions).copy())
-        return Outputs.of(arrays, ends.output_names, self._timing)
+        triples = zip(ends.outputs, self._outputs, self._defined.outputs, strict=True)
+        return Outputs.of([self._array(*triple, read) for triple in triples], ends.output_names, self._timing)
+
+    def buffered_outputs(self, ends: Ends, read: dict[bytes, Bytes], execution: BufferedExecution) -> AnyOutputs:
+        """The outputs of an execution that uses buffers, copied but for those that went there."""
+        triples = zip(ends.outputs, self._outputs, self._defined.outputs, strict=True)
+        execution.filled(output.shape.dimensions for output in self._outputs)
+        arrays = [
+            None if target is not None else self._array(*triple, read)
+            for target, triple in zip(execution.targets, triples, strict=True)
+        ]
+        return execution.outputs(arrays, self._timing)
+
+    def _array(
+        self, operand: Operand, output: frames.Output, region: AnyArray | None, read: dict[bytes, Bytes]
+    ) -> AnyArray:
+        if region is not None:
+            return region.copy()
+        if output.place == Place.MEMORY:
+            raw = read[output.memory]
+        else:
+            raw = self._defined.returned[output.offset : output.offset + _size(operand, output)]
+        return raw.view(DTYPES[operand.type]).reshape(output.shape.dimensions).copy()
+
+
+@lru_cache(maxsize=256)
+def _unpacked(body: bytes, count: int) -> tuple[tuple[frames.Output, ...], tuple[bytes, ...]]:
+    """The outputs of a RESULT, and which memories they are in; those of one request are mostly the same bytes."""
+    outputs = frames.unpack_outputs(body, count)
+    return outputs, tuple(output.memory for output in outputs if output.place == Place.MEMORY)
 
 
 def _size(operand: Operand, output: frames.Output) -> int:
@@ -357,6 +449,22 @@ def _request(ends: Ends, arrays: Arrays, identifiers: Sequence[int], layout: Lay
     if None in layout.outputs:
         places.append(ReturnedPool())
     return Request(tuple(inputs), tuple(outputs), tuple(places))
+
+
+def _with_buffers(request: Request, execution: BufferedExecution) -> Request:
+    """The same with buffers in place of the arguments that lie in some."""
+    pools = list(request.pools)
+
+    def placed(argument: RequestArgument, given: RequestArgument) -> RequestArgument:
+        pool = None if given.has_no_value else execution.request.pools[given.location.pool_index]
+        if not isinstance(pool, BufferToken):
+            return argument
+        pools.append(pool)
+        return replace(given, location=DataLocation(len(pools) - 1))
+
+    inputs = tuple(map(placed, request.inputs, execution.request.inputs))
+    outputs = tuple(map(placed, request.outputs, execution.request.outputs))
+    return Request(inputs, outputs, tuple(pools))
 
 
 def _anywhere() -> Memory:

@@ -8,11 +8,12 @@ import itertools
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
-from nnhal.burst import Kept, LineBroken, Sent
+from nnhal.buffered import AnyOutputs
+from nnhal.burst import Kept, LineBroken, Sent, Waiting
 from nnhal.enums import ErrorStatus
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.frames import Malformed
@@ -32,7 +33,8 @@ LANES = 8
 BURST_DEPTH = 4
 """Executions of one burst that may be on their way."""
 
-ReadMemory = Callable[[bytes], Bytes]
+F = TypeVar("F")
+Fetch = Callable[[Sequence[bytes]], dict[bytes, Bytes]]
 
 
 class OpenSession(Protocol):
@@ -42,8 +44,8 @@ class OpenSession(Protocol):
         """Lets go of what is not needed any more."""
         ...
 
-    def fetch(self, memory: bytes) -> Bytes:
-        """All bytes of a Memory object that is then let go."""
+    def fetch(self, memories: Sequence[bytes]) -> dict[bytes, Bytes]:
+        """All bytes of Memory objects, by handle; the objects are let go."""
         ...
 
     def discard(self, *handles: bytes) -> None:
@@ -139,11 +141,13 @@ class Local:
     def execute(
         self, handle: bytes, ends: Ends, inputs: Inputs, deadline: float | None, measure_timing: bool
     ) -> Outputs | None:
-        """Executes; None where no lane is to be had, and nothing was done.
+        """Executes; None where no lane is to be had, or a type has no known size, and nothing was done.
 
         Raises:
             HalError: as PreparedModel.execute; DeadObjectError: the service died during the execution.
         """
+        if not ends.are_base_types:
+            return None
         arrays = ends.arrays(inputs)
         self._session.tidy()
         with self._lane() as lane:
@@ -153,7 +157,8 @@ class Local:
                 lane.start(handle, ends, arrays, deadline, measure_timing)
             except OSError:
                 raise _Unusable from None
-            return finished(lane, receive_answer(lane), ends, self._session.fetch)
+            answer = receive_answer(lane)
+            return answer.outputs(ends, fetched(lane, answer, ends, self._session.fetch))
 
     @contextmanager
     def _lane(self) -> "Iterator[Lane | None]":
@@ -220,12 +225,40 @@ def died() -> DeadObjectError:
     return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the data connection during an execution")
 
 
-def finished(lane: "Lane", answer: "Answer", ends: Ends, read: ReadMemory) -> Outputs:
-    """The outputs of an answer."""
-    memories = {handle: read(handle) for handle in answer.memories}
-    if answer.memories:
-        lane.learn(answer.room(ends))
-    return answer.outputs(ends, memories)
+def fetched(lane: "Lane", answer: "Answer", ends: Ends, fetch: Fetch) -> dict[bytes, Bytes]:
+    """The bytes of the outputs of an answer that are too large for the lane, by handle; the next have room there."""
+    if not answer.memories:
+        return {}
+    lane.learn(answer.room(ends))
+    return fetch(answer.memories)
+
+
+def start(
+    lane: "Lane",
+    burst: bytes,
+    ends: Ends,
+    sent: Waiting[F],
+    deadline: float | None,
+    measure_timing: bool,
+    kept: Kept,
+) -> None:
+    """Sends an execution of a burst.
+
+    Raises:
+        OSError: the connection is broken.
+    """
+    identifiers = kept.identifiers(sent.arrays)
+    if sent.buffered is None:
+        lane.start(burst, ends, sent.arrays, deadline, measure_timing, identifiers)
+    else:
+        lane.start_buffered(burst, ends, sent.buffered, deadline, measure_timing, identifiers)
+
+
+def outputs_of(answer: "Answer", ends: Ends, sent: Waiting[F], memories: dict[bytes, Bytes]) -> AnyOutputs:
+    """The outputs of an execution of a burst. `memories`: see `fetched`."""
+    if sent.buffered is None:
+        return answer.outputs(ends, memories)
+    return answer.buffered_outputs(ends, memories, sent.buffered)
 
 
 class LaneLine:
@@ -244,7 +277,7 @@ class LaneLine:
         """See Line."""
         self._session.tidy()
         try:
-            self._lane.start(self._burst, self._ends, sent.arrays, deadline, measure_timing, self.kept.identifier)
+            start(self._lane, self._burst, self._ends, sent, deadline, measure_timing, self.kept)
         except OSError:
             raise LineBroken(died()) from None
 
@@ -256,10 +289,12 @@ class LaneLine:
             raise LineBroken(died()) from None
         return None
 
-    def receive(self, sent: Sent) -> Outputs:
+    def receive(self, sent: Sent) -> AnyOutputs:
         """See Line."""
         try:
-            return finished(self._lane, receive_answer(self._lane), self._ends, self._session.fetch)
+            answer = receive_answer(self._lane)
+            memories = fetched(self._lane, answer, self._ends, self._session.fetch)
+            return outputs_of(answer, self._ends, sent, memories)
         except HalError as error:
             if self._lane.broken:
                 raise LineBroken(error) from None

@@ -1,11 +1,12 @@
 """What the prepared models of both clients have in common, and the requests that preparation and execution send."""
 
-import weakref
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Generic, NamedTuple, TypeAlias
 
 from nnhal import wire
 from nnhal.errors import HalError, SessionLostError
+from nnhal.owned import C, goes_with
 from nnhal.templates import Templates
 from nnhal.tensors import Ends, Outputs, output_array
 from nnhal.types import Bytes, ErrorStatus, ExecutionResult, Model, Operand, Placement
@@ -15,16 +16,32 @@ Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 """Names of a model's inputs and outputs: they do not travel, so the client keeps them."""
 
 
+class Place(NamedTuple, Generic[C]):
+    """Where a prepared model is."""
+
+    connection: C
+    handle: bytes
+
+
 def names_of(model: Model) -> Names:
     """The names in a model."""
     return model.input_names, model.output_names
 
 
+def support_request(
+    session: bytes, device: str, model: types_pb2.Model, *, explain: bool
+) -> device_pb2.GetSupportedOperationsRequest:
+    """Asks what of a model a device would run; `explain`: and where."""
+    return device_pb2.GetSupportedOperationsRequest(session=session, device=device, model=model, explain=explain)
+
+
 def prepare_request(
-    model: types_pb2.Model, preference: int, priority: int, deadline: float | None
+    session: bytes, device: str, model: types_pb2.Model, preference: int, priority: int, deadline: float | None
 ) -> device_pb2.PrepareModelRequest:
-    """The request of a preparation; session and device are still to be set."""
+    """The request of a preparation."""
     return device_pb2.PrepareModelRequest(
+        session=session,
+        device=device,
         model=model,
         preference=preference,  # type: ignore[arg-type]
         priority=priority,  # type: ignore[arg-type]
@@ -49,9 +66,9 @@ def never_notified() -> HalError:
     return HalError(ErrorStatus.GENERAL_FAILURE, "the service never notified")
 
 
-def outputs_in_memory(response: types_pb2.ExecutionResult) -> list[bytes]:
-    """Handles of the Memory objects that hold outputs of a result; they are the client's to release."""
-    return [handle for output in response.returned if (handle := output.memory)]
+def in_memory(returned: Iterable[types_pb2.ReturnedOutput]) -> list[bytes]:
+    """Handles of the Memory objects that hold outputs; they are the client's to release."""
+    return [handle for output in returned if (handle := output.memory)]
 
 
 def read_results(ends: Ends, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> Outputs:
@@ -76,7 +93,11 @@ def _returned(message: types_pb2.ReturnedOutput, memories: Mapping[bytes, Bytes]
 
 
 def execute_request(
-    session: bytes, handle: bytes, request: types_pb2.Request, deadline: float | None, measure_timing: bool
+    session: bytes,
+    handle: bytes,
+    request: types_pb2.Request,
+    deadline: float | None,
+    measure_timing: bool,
 ) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
     """The request of an execution."""
     message = new_execute_request(session, handle, deadline, measure_timing)
@@ -93,35 +114,39 @@ def new_execute_request(
     )
 
 
+def encoded_deadline(deadline: float) -> bytes:
+    """What gives an encoded request of an execution a deadline, in seconds, when it is put after it."""
+    return prepared_model_pb2.ExecuteSynchronouslyRequest(deadline_ns=nanoseconds(deadline)).SerializeToString()
+
+
 class PreparedModelBase:
     """A model that is ready to run; the clients add how to.
+
+    Raises:
+        HalError: the preparation failed.
 
     Attributes:
         inputs, outputs: operands, in order.
         input_names, output_names: one each, or none.
-        placement: which backend runs what, and why.
         warnings: what went wrong without making the preparation fail.
         cache: what the compilation cache did: HIT; SAVED, and why it was no hit; NOT_SAVED, and why not.
     """
 
     def __init__(self, notify: device_pb2.Notify, names: Names, discard: Callable[[bytes], None]) -> None:
+        if (failed := failure(notify)) is not None:
+            raise failed
         inputs, outputs = wire.to_notified_operands(notify)
         self._ends = Ends(inputs, outputs, *names)
         self._templates = Templates(self._ends)
         self._tell(notify)
-        self._finalizer = self._own(notify.prepared_model, discard)
+        self._finalizer = goes_with(self, discard, notify.prepared_model)
 
     def _tell(self, notify: device_pb2.Notify) -> None:
-        self.placement: Placement = wire.to_placement(notify.placement)
+        self._placement = notify.placement
+        vars(self).pop("placement", None)
         self.warnings = list(notify.warnings)
         self.cache = wire.to_cache_outcome(notify.cache)
         self._handle = notify.prepared_model
-
-    def _own(self, handle: bytes, discard: Callable[[bytes], None]) -> "weakref.finalize[[bytes], PreparedModelBase]":
-        """What lets a handle go when this object is closed or collected."""
-        finalizer = weakref.finalize(self, discard, handle)
-        finalizer.atexit = False
-        return finalizer
 
     def _move(self, notify: device_pb2.Notify, discard: Callable[[bytes], None]) -> None:
         """Takes the place of a model that went with its session.
@@ -135,7 +160,12 @@ class PreparedModelBase:
             discard(notify.prepared_model)
             raise SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, "the prepared model has been closed")
         self._tell(notify)
-        self._finalizer = self._own(notify.prepared_model, discard)
+        self._finalizer = goes_with(self, discard, notify.prepared_model)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Which backend runs what, and why."""
+        return wire.to_placement(self._placement)
 
     @property
     def inputs(self) -> tuple[Operand, ...]:

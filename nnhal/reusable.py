@@ -6,74 +6,41 @@ for image in images:
     outputs = execution.run()
 """
 
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Generic, cast
 
 from numpy.typing import ArrayLike
 
-from nnhal import fenced
+from nnhal.buffered import BufferInputs, Targets
 from nnhal.connection import Connection
-from nnhal.errors import general_failure
-from nnhal.fence import ExecutionFence, Fence
-from nnhal.fenced import Frozen, Layout
-from nnhal.prepared import outputs_in_memory, read_results
-from nnhal.tensors import Ends, Inputs, Outputs
-from nnhal.types import Bytes
-from nnhal.v1 import execution_pb2, prepared_model_pb2, types_pb2
+from nnhal.fence import ExecutionFence, Fence, R
+from nnhal.frozen import ExecutionBase
+from nnhal.owned import Owned
+from nnhal.prepared import in_memory
+from nnhal.tensors import Ends
+from nnhal.v1 import types_pb2
 
-__all__ = ["Execution", "ReusedFence"]
-
-
-class ReusedFence(ExecutionFence):
-    """A fenced run of a reusable execution. The next fenced run writes over its outputs.
-
-    Args:
-        execution: is kept alive, and with it the memory of the outputs.
-    """
-
-    def __init__(
-        self, connection: Connection, handle: bytes, ends: Ends, layout: Layout, memory: bytes, execution: object
-    ) -> None:
-        super().__init__(connection, handle, ends, layout, memory)
-        self._execution = execution
-        self.overtaken = False
-
-    def result(self, timeout: float | None = None) -> Outputs:
-        """As of an ExecutionFence.
-
-        Raises:
-            HalError: GENERAL_FAILURE: a later run has written over the outputs.
-        """
-        outputs = super().result(timeout)
-        if self.overtaken:
-            raise general_failure("a later run of this execution has written over these outputs")
-        return outputs
+__all__ = ["Execution"]
 
 
-class Execution:
+class Execution(ExecutionBase[Connection], Generic[R], Owned):
     """A frozen execution of a prepared model. Runs of one kind, `run` or `run_fenced`, come one after another.
 
-    The service lets it go when this object is closed or collected.
+    A run gives Outputs, or, where buffers take some of them, BufferOutputs. The service lets it go when this object is
+    closed or collected.
     """
 
     def __init__(
-        self, connection: Connection, prepared_model: bytes, ends: Ends, inputs: Inputs, measure_timing: bool
+        self,
+        connection: Connection,
+        prepared_model: bytes,
+        ends: Ends,
+        inputs: BufferInputs,
+        outputs: Targets | None,
+        measure_timing: bool,
     ) -> None:
-        self._connection = connection
-        self._prepared_model = prepared_model
-        self._ends = ends
-        self._config = types_pb2.ExecutionConfig(measure_timing=measure_timing)
-        self._handles: list[bytes] = []
-        self._finalizer = weakref.finalize(self, discard_all, connection, self._handles)
-        self._finalizer.atexit = False
-        self._frozen = Frozen(ends, inputs)
+        super().__init__(connection, prepared_model, ends, inputs, outputs, measure_timing)
         self._inputs = self._memory(self._frozen.contents.size)
-        self._synchronous = b""
-        self._fenced = b""
-        self._outputs = b""
-        self._last: Callable[[], ReusedFence | None] = lambda: None
         connection.write_memory(self._inputs, self._frozen.contents)
 
     def write(self, inputs: Mapping[int | str, ArrayLike]) -> None:
@@ -85,7 +52,7 @@ class Execution:
         for data, start in self._frozen.changes(inputs):
             self._connection.write_memory(self._inputs, data, start)
 
-    def run(self, *, deadline: float | None = None) -> Outputs:
+    def run(self, *, deadline: float | None = None) -> R:
         """Runs it and waits for the outputs.
 
         Args:
@@ -95,100 +62,35 @@ class Execution:
             HalError: GENERAL_FAILURE: another run is in progress; MISSED_DEADLINE_*; or the execution failed.
         """
         connection = self._connection
-        self._synchronous = self._synchronous or self._create(self._frozen.message(self._inputs))
-        request = execution_pb2.RunExecutionRequest(
-            session=connection.session, execution=self._synchronous, deadline_ns=fenced.nanoseconds(deadline)
-        )
-        response = connection.call(connection.execution.ExecuteSynchronously, request)
-        returned = outputs_in_memory(response)
-        try:
-            memories: dict[bytes, Bytes] = {handle: connection.read_memory(handle) for handle in returned}
-            return read_results(self._ends, response, memories)
-        finally:
-            connection.discard(*returned)
+        self._synchronous = self._synchronous or self._create(self._message())
+        execution = self._frozen.execution
+        with execution.filling():
+            response = connection.call(connection.execution.ExecuteSynchronously, self._run_request(deadline))
+            return cast(R, execution.read(response, connection.fetch(in_memory(response.returned))))
 
     def run_fenced(
         self, *, wait_for: Iterable[Fence] = (), deadline: float | None = None, duration: float | None = None
-    ) -> ReusedFence:
-        """Launches it; see `PreparedModel.execute_fenced`.
+    ) -> ExecutionFence[R]:
+        """Launches it; see `PreparedModel.execute_fenced`. The next fenced run writes over its outputs.
 
         Raises:
             HalError: as there; GENERAL_FAILURE: another fenced run is in progress.
         """
-        connection, layout = self._connection, fenced.output_layout(self._ends)
-        self._fenced = self._fenced or self._create_fenced(layout)
-        request = execution_pb2.RunExecutionFencedRequest(
-            session=connection.session,
-            execution=self._fenced,
-            wait_for=[fence.handle for fence in wait_for],
-            deadline_ns=fenced.nanoseconds(deadline),
-            duration_ns=fenced.nanoseconds(duration),
-        )
-        with overtaking(self._last()):
+        connection = self._connection
+        self._fenced = self._fenced or self._create_fenced()
+        with self._overtaking() as stored:
+            request = self._run_fenced_request(wait_for, deadline, duration)
             launched = connection.call(connection.execution.ExecuteFenced, request)
-        made = ReusedFence(connection, launched.fence, self._ends, layout, self._outputs, self)
-        self._last = weakref.ref(made)
-        return made
+        return ExecutionFence(connection, launched.fence, stored)
 
-    def _create_fenced(self, layout: Layout) -> bytes:
-        self._outputs = self._outputs or self._memory(layout.size)
-        message = self._frozen.message(self._inputs)
-        fenced.place_outputs(message, layout, self._outputs)
-        return self._create(message)
+    def _create_fenced(self) -> bytes:
+        if self._fixed.size and not self._outputs:
+            self._outputs = self._memory(self._fixed.size)
+        return self._create(self._fenced_message())
 
     def _create(self, request: types_pb2.Request) -> bytes:
-        create = prepared_model_pb2.CreateReusableExecutionRequest(
-            session=self._connection.session,
-            prepared_model=self._prepared_model,
-            request=request,
-            config=self._config,
-        )
         method = self._connection.prepared_model.CreateReusableExecution
-        self._handles.append(self._connection.call(method, create).execution)
-        return self._handles[-1]
+        return self._own(self._connection.call(method, self._create_request(request)).execution)
 
     def _memory(self, size: int) -> bytes:
-        self._handles.append(self._connection.create_memory(size))
-        return self._handles[-1]
-
-    def close(self) -> None:
-        """Lets it go. Runs in progress finish."""
-        self._finalizer()
-
-    def __enter__(self) -> "Execution":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-@contextmanager
-def overtaking(last: "Overtakable | None") -> Iterator[None]:
-    """Surrounds the launch of a run: the one before it has lost its outputs, unless the launch fails."""
-    if last is None:
-        yield
-        return
-    before, last.overtaken = last.overtaken, True
-    try:
-        yield
-    except BaseException:
-        last.overtaken = before
-        raise
-
-
-class Discarding(Protocol):
-    """Either client's connection."""
-
-    def discard(self, *handles: bytes) -> None:
-        """Lets objects go."""
-
-
-class Overtakable(Protocol):
-    """Either client's fenced run."""
-
-    overtaken: bool
-
-
-def discard_all(connection: Discarding, handles: list[bytes]) -> None:
-    """Lets go what an execution has by then."""
-    connection.discard(*handles)
+        return self._own(self._connection.create_memory(size))

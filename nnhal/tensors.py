@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeAlias, TypeVar, overload
+from functools import cached_property
+from math import prod
+from typing import Any, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nnhal.errors import invalid_argument
+from nnhal.errors import HalError, invalid_argument
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -20,6 +22,8 @@ from nnhal.types import (
     RequestArgument,
     ReturnedPool,
     Timing,
+    elements,
+    is_extension,
     is_fully_specified,
     is_tensor,
 )
@@ -70,6 +74,11 @@ class Ends:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
 
+    @cached_property
+    def are_base_types(self) -> bool:
+        """Whether none has an extension's type: of such a type only the service knows the size."""
+        return not any(is_extension(operand.type) for operand in (*self.inputs, *self.outputs))
+
     def request(self, inputs: Inputs) -> Request:
         """A request with one pool for each input, and one that grows for all outputs.
 
@@ -86,8 +95,8 @@ class Ends:
             if array is None:
                 arguments.append(RequestArgument(has_no_value=True))
                 continue
-            dimensions = () if is_fully_specified(operand.type, operand.dimensions) else array.shape
-            arguments.append(RequestArgument(False, DataLocation(len(pools), 0, array.nbytes), dimensions))
+            location = DataLocation(len(pools), 0, array.nbytes)
+            arguments.append(RequestArgument(False, location, open_dimensions(operand, array)))
             pools.append(Memory.of(array))
         outputs = (RequestArgument(False, DataLocation(len(pools))),) * len(self.outputs)
         return Request(tuple(arguments), outputs, (*pools, ReturnedPool()))
@@ -105,7 +114,24 @@ class Ends:
             HalError: INVALID_ARGUMENT: an input does not fit.
         """
         values: Sequence[ArrayLike | None] = self.by_position(inputs)
-        return [self.checked(i, value) for i, value in enumerate(values)]
+        arrays: list[AnyArray | None] = []
+        for i, value in enumerate(values):
+            shape, dtype = self._exact[i]
+            if type(value) is np.ndarray and value.shape == shape and value.dtype == dtype and value.flags.c_contiguous:
+                arrays.append(value)  # as most are
+            else:
+                arrays.append(self.checked(i, value))
+        return arrays
+
+    @cached_property
+    def _exact(self) -> list[tuple[tuple[int, ...] | None, np.dtype[Any] | None]]:
+        """For each input shape and dtype of the arrays that are taken as they are; None where nothing is known."""
+        return [
+            (one.dimensions, DTYPES[one.type])
+            if one.type in DTYPES and is_tensor(one.type) and is_fully_specified(one.type, one.dimensions)
+            else (None, None)
+            for one in self.inputs
+        ]
 
     def by_position(self, inputs: Sequence[E | None] | Mapping[str, E | None]) -> Sequence[E | None]:
         """One value per input; None where a name is left out.
@@ -113,7 +139,7 @@ class Ends:
         Raises:
             HalError: INVALID_ARGUMENT: there is no input of a name, or another number of inputs.
         """
-        if isinstance(inputs, Mapping):
+        if not isinstance(inputs, list | tuple) and isinstance(inputs, Mapping):  # asking an ABC takes longer
             if unknown := set(inputs) - set(self.input_names):
                 raise invalid_argument(
                     f"no input is named {sorted(unknown)[0]!r}; there are {', '.join(self.input_names) or 'no names'}"
@@ -156,6 +182,8 @@ def checked_array(operand: Operand, value: ArrayLike, name: str, taker: str) -> 
     Raises:
         HalError: INVALID_ARGUMENT: it has another dtype or shape.
     """
+    if is_extension(operand.type):
+        return _opaque_array(operand, value, name, taker)
     dtype = DTYPES[operand.type]
     if isinstance(value, np.ndarray) and value.dtype != dtype:
         raise invalid_argument(f"{name} is {value.dtype}; {taker} takes {dtype}")
@@ -164,20 +192,60 @@ def checked_array(operand: Operand, value: ArrayLike, name: str, taker: str) -> 
     except (TypeError, ValueError, OverflowError) as error:
         raise invalid_argument(f"{name} cannot become {dtype}: {error}") from None
     if not _fits(operand, array):
-        raise invalid_argument(f"{name} has shape {list(array.shape)}; {taker} takes {list(operand.dimensions)}")
+        raise _misshapen(operand, array, name, taker)
     return array
+
+
+def _opaque_array(operand: Operand, value: object, name: str, taker: str) -> AnyArray:
+    """A value of an extension's type as bytes: uint8 [*shape, bytes of an element]. The service knows how many."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        count = prod(operand.dimensions)
+        if not _is_fixed(operand) or len(value) % count:
+            shape = list(operand.dimensions)
+            raise invalid_argument(f"{name} has {len(value)} bytes; {taker} takes elements of shape {shape}")
+        return np.frombuffer(value, np.uint8).reshape(*operand.dimensions, -1)
+    if not isinstance(value, np.ndarray | np.generic) or not (value.dtype == np.uint8 or value.dtype.kind == "V"):
+        kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+        raise invalid_argument(f"{name} is {kind}; {taker} takes bytes, or an array of uint8 or np.void")
+    given: AnyArray = np.array(value, order="C")
+    if not _fits(operand, given):
+        raise _misshapen(operand, given, name, taker)
+    raw: AnyArray = given.reshape(*given.shape, 1).view(np.uint8)
+    return raw
+
+
+def _misshapen(operand: Operand, array: AnyArray, name: str, taker: str) -> HalError:
+    return invalid_argument(f"{name} has shape {list(array.shape)}; {taker} takes {list(operand.dimensions)}")
+
+
+def open_dimensions(operand: Operand, array: AnyArray) -> tuple[int, ...]:
+    """What a request must say of the shape of a checked input: nothing where the model says it."""
+    return () if _is_fixed(operand) else _shape(operand, array)
+
+
+def _is_fixed(operand: Operand) -> bool:
+    """Whether the model gives the shape of an operand."""
+    if is_extension(operand.type):  # it may be a scalar: that has no dimensions either way
+        return len(operand.dimensions) > 0 and 0 not in operand.dimensions
+    return is_fully_specified(operand.type, operand.dimensions)
+
+
+def _shape(operand: Operand, array: AnyArray) -> tuple[int, ...]:
+    """The shape of a checked value; one of an extension's type has an axis more, for the bytes of an element."""
+    return array.shape[:-1] if is_extension(operand.type) else array.shape
 
 
 def _fits(operand: Operand, array: AnyArray) -> bool:
     """Whether an array has the shape of an operand, where that is known; a scalar may come in any rank."""
     declared = operand.dimensions
     if not declared:
-        return is_tensor(operand.type) or array.size == 1
+        return is_tensor(operand.type) or is_extension(operand.type) or array.size == 1
     return len(declared) == array.ndim and all(d in (0, a) for d, a in zip(declared, array.shape, strict=True))
 
 
 def output_array(operand: Operand, data: Bytes | None, shape: tuple[int, ...]) -> AnyArray:
     """Bytes that came back as the value of an operand; writable."""
     assert data is not None
-    array = data.view(DTYPES[operand.type]).reshape(shape)
+    dtype = DTYPES.get(operand.type)
+    array = elements(data, shape) if dtype is None else data.view(dtype).reshape(shape)
     return array if array.flags.writeable else array.copy()

@@ -296,6 +296,10 @@ class Timing:
     time_in_driver_ns: int = OMITTED
 
 
+UNMEASURED = Timing()
+"""What executions have that are not measured."""
+
+
 class SpanKind(IntEnum):
     """What a Span is about."""
 
@@ -335,7 +339,7 @@ class ExecutionResult:
 
     output_sufficient_size: bool
     output_shapes: tuple[OutputShape, ...] = ()
-    timing: Timing = Timing()
+    timing: Timing = UNMEASURED
     returned: tuple[Bytes | None, ...] = ()
     spans: tuple[Span, ...] = ()
     dropped_spans: int = 0
@@ -372,6 +376,23 @@ class CacheOutcome:
 
     state: int = CacheState.UNSPECIFIED
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCounters:
+    """What a service has done with this client's entries of the compilation cache since it started.
+
+    Attributes:
+        hits, misses: preparations from the cache that found an entry, and that found none.
+        evictions: entries that went because others needed their room.
+        set_aside: entries that were found damaged.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    saves: int = 0
+    evictions: int = 0
+    set_aside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,6 +585,19 @@ def byte_size(type_: int, dimensions: Sequence[int]) -> int:
     if type_ in SCALAR_TYPES:
         return DTYPES[type_].itemsize
     return DTYPES[type_].itemsize * prod(dimensions) if dimensions and type_ in DTYPES else 0
+
+
+def elements(raw: Bytes, shape: Sequence[int]) -> AnyArray:
+    """The bytes of a value of an extension's type as an array: of uint8 where an element is a byte, else of np.void.
+
+    Bytes that are no whole number of elements stay bytes: nobody knows such a type.
+    """
+    size, rest = divmod(raw.size, max(prod(shape), 1))
+    if rest:
+        return raw
+    dtype = np.dtype(np.uint8) if size <= 1 else np.dtype((np.void, size))
+    array: AnyArray = raw.view(dtype).reshape(shape)
+    return array
 
 
 def type_name(type_: int) -> str:

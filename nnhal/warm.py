@@ -6,17 +6,20 @@ opens it, the others wait for that, and each model is then prepared again once.
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 import grpc
 
 from nnhal import pools, wire
-from nnhal.caching import Recipe, Until, compiled, must_compile
+from nnhal.caching import Recipe, Until, compiled, is_lost, must_compile
 from nnhal.connection import Connection, closed_here, unanswered
 from nnhal.embedded import EmbeddedService
-from nnhal.errors import DeadObjectError
+from nnhal.errors import DeadObjectError, HalError
 from nnhal.failures import hal_error
 from nnhal.local import Transport
+from nnhal.owned import C
 from nnhal.prepared import never_notified
 from nnhal.types import Model
 from nnhal.v1 import device_pb2, types_pb2
@@ -32,18 +35,13 @@ if TYPE_CHECKING:
     Stream: TypeAlias = "grpc._CallIterator[device_pb2.PrepareModelEvent]"
 
 
-class Place(NamedTuple):
-    """Where a prepared model is."""
-
-    connection: Connection
-    handle: bytes
-
-
-def model_message(connection: Connection, model: Model, handles: list[bytes]) -> types_pb2.Model:
-    """A model's message; what is too large for it is uploaded. `handles`: takes what to discard when it was used."""
+@contextmanager
+def model_message(connection: Connection, model: Model) -> Generator[types_pb2.Model, None, None]:
+    """Surrounds a call: gives a model's message. What is too large for it is uploaded, and let go afterwards."""
     model = pools.with_small_values(model)
     taken = memoryview(model.operand_values).nbytes
-    return wire.model_message(model, connection.place(model.pools, handles, lasting=True, taken=taken))
+    with connection.spilled(model.pools, lasting=True, taken=taken) as send:
+        yield wire.model_message(model, send)
 
 
 class Calls:
@@ -89,17 +87,19 @@ def read_notify(stream: "Stream") -> device_pb2.Notify:
     Raises:
         HalError: nothing; the call failed before.
     """
-    notify: device_pb2.Notify | None = None
     try:
         for event in stream:
             if event.WhichOneof("event") == "notify":
-                notify = event.notify
+                # all that comes now is the end, for which nobody waits; a stream that nobody holds would be cancelled
+                cast("grpc.Future[Any]", stream).add_done_callback(_ended)
+                return event.notify
     except grpc.RpcError as error:
-        if notify is None:  # an error of the launch is told by notify first
-            raise hal_error(error) from error
-    if notify is None:
-        raise never_notified()
-    return notify
+        raise hal_error(error) from error
+    raise never_notified()
+
+
+def _ended(stream: "grpc.Future[Any]") -> None:
+    """Is told that a preparation's stream has ended; until then, whoever tells holds the stream."""
 
 
 def prepare(connection: Connection, recipe: Recipe, calls: Calls, until: Until, *, again: bool) -> device_pb2.Notify:
@@ -118,13 +118,9 @@ def prepare(connection: Connection, recipe: Recipe, calls: Calls, until: Until, 
         return loaded
     if again:
         recipe.check_unchanged()
-    handles: list[bytes] = []
-    try:
-        message = model_message(connection, recipe.model, handles)
+    with model_message(connection, recipe.model) as message:
         full = recipe.compiling(connection.session, token, message, until)
         return compiled(read_notify(calls.start(connection, connection.device.PrepareModel, full)), loaded)
-    finally:
-        connection.discard(*handles)
 
 
 def device_version(connection: Connection, device: str) -> str:
@@ -135,16 +131,15 @@ def device_version(connection: Connection, device: str) -> str:
     return connection.version
 
 
-class Lifeline:
-    """The connection of a device, and the one after it. Thread safe. Close it when done.
+class LifelineBase(Generic[C]):
+    """The connection of a device, and the one after it. Close it when done.
 
     Args:
         target: None: a service of its own, which is started, and started anew when it has died.
         timeout: seconds to wait for the service.
-
-    Raises:
-        DeadObjectError: the service does not answer, or does not start.
     """
+
+    connection: C
 
     def __init__(self, target: str | None, timeout: float, transport: Transport) -> None:
         self._target = target
@@ -152,6 +147,29 @@ class Lifeline:
         self._transport = transport
         self._service: EmbeddedService | None = None
         self._closed = False
+
+    def repeats(self, error: HalError, connection: C, repeats: int) -> bool:
+        """Whether an execution that failed is made once more, on the next connection. `repeats`: those there were."""
+        # what is on its way when somebody else closes a lost connection is cancelled
+        return repeats < REPEATS and (is_lost(error) or self.connection is not connection)
+
+    def _unanswered(self) -> DeadObjectError:
+        return unanswered(self._target or "the embedded service", self._timeout)
+
+    @property
+    def _may_answer(self) -> bool:
+        return self._service is None or self._service.running
+
+
+class Lifeline(LifelineBase[Connection]):
+    """See LifelineBase. Thread safe.
+
+    Raises:
+        DeadObjectError: the service does not answer, or does not start.
+    """
+
+    def __init__(self, target: str | None, timeout: float, transport: Transport) -> None:
+        super().__init__(target, timeout, transport)
         self._renewing = threading.Lock()
         try:
             self.connection = self._open(timeout)
@@ -168,7 +186,7 @@ class Lifeline:
         """
         end = Until(until.at_most(self._timeout))
         if not self._renewing.acquire(timeout=end.at_most(self._timeout)):
-            raise unanswered(self._target or "the embedded service", self._timeout)
+            raise self._unanswered()
         try:
             while self.connection is lost and not self._try(lost, end):
                 time.sleep(PAUSE_S)
@@ -195,10 +213,6 @@ class Lifeline:
             return False
         lost.close()
         return True
-
-    @property
-    def _may_answer(self) -> bool:
-        return self._service is None or self._service.running
 
     def _open(self, timeout: float) -> Connection:
         target = self._target

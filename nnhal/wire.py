@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from nnhal import types as t
-from nnhal.v1 import device_pb2, enums_pb2, types_pb2
+from nnhal.v1 import cache_pb2, device_pb2, enums_pb2, types_pb2
 
 ReadMemory: TypeAlias = Callable[[types_pb2.Memory], t.Memory | t.UnsetUnion]
 """Finds the bytes behind a Memory message."""
@@ -468,6 +468,11 @@ def cache_outcome_message(outcome: t.CacheOutcome) -> device_pb2.CacheOutcome:
 
 _CACHE_STATES: dict[int, int] = {state.value: state for state in t.CacheState}
 """Numbers that have a name."""
+
+
+def to_cache_counters(message: cache_pb2.CacheCounters) -> t.CacheCounters:
+    """CacheCounters from message."""
+    return t.CacheCounters(message.hits, message.misses, message.saves, message.evictions, message.set_aside)
 
 
 def to_cache_outcome(message: device_pb2.CacheOutcome) -> t.CacheOutcome:

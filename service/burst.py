@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 
@@ -12,12 +12,24 @@ from driver.burst import NOT_KEPT, Burst
 from driver.cancellation import Cancellation
 from nnhal import wire
 from nnhal.errors import HalError, SessionLostError, invalid_argument
-from nnhal.types import OMITTED, ExecutionConfig, Memory, Request
+from nnhal.types import OMITTED, ExecutionConfig, ExecutionResult, Memory, Request
 from nnhal.v1 import burst_pb2, burst_pb2_grpc, types_pb2
+from service.decoding import in_bytes
+from service.known_answers import KnownAnswers
+from service.known_messages import KnownMessages, Received
 from service.known_requests import KnownRequests
 from service.limits import Limits, MemoryQuota
 from service.returning import Returning
-from service.rpc import absolute_deadline, answering, error_detail, internal
+from service.rpc import (
+    answering,
+    answering_each,
+    call_deadline,
+    cancelled_by,
+    earlier,
+    error_detail,
+    internal,
+    optional_ns,
+)
 from service.sessions import Session, Sessions
 from service.succession import Succession
 
@@ -27,7 +39,27 @@ REFUSING_THREADS = 8
 """Of the pool for streams, beyond the limit on open ones: they answer for those that are too many."""
 
 
-_PLAIN = ExecutionConfig()
+class _Call(NamedTuple):
+    """What a message is about: an execution, or, where `message` is None, memory that is to be forgotten.
+
+    Attributes:
+        message: of the execution; it may lack its values.
+        keeps: whether memories are kept, or there are identifiers that make no sense.
+    """
+
+    session: bytes
+    burst: bytes
+    message: ExecuteRequest | None = None
+    config: ExecutionConfig = ExecutionConfig()
+    deadline_ns: int = OMITTED
+    identifiers: tuple[int, ...] = ()
+    keeps: bool = False
+    released: int = NOT_KEPT
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it says which session and burst it is about."""
+        return bool(self.session or self.burst)
 
 
 class _Called(NamedTuple):
@@ -70,6 +102,10 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
         self._limits = limits
         self._quota = quota
         self._known = KnownRequests(limits)
+        self._messages = KnownMessages(
+            self._known, burst_pb2.BurstStreamRequest, lambda one: one.execute.request, _call
+        )
+        self._answers = KnownAnswers(burst_pb2.BurstStreamResponse, lambda one: one.result, limits, quota)
         self._open = _Open(limits)
 
     @answering
@@ -77,18 +113,21 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
         self, request: burst_pb2.BurstExecuteRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         """Runs and answers when finished."""
-        result, cancellation = types_pb2.ExecutionResult(), _cancelled_by(context)
-        self._execute(self._called(request), request, _plain_config(request), context, cancellation, result)
-        return result
+        return self._answered(request, context)
 
     @answering
     def ExecuteSynchronouslyWithConfig(
         self, request: burst_pb2.BurstExecuteWithConfigRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         """The same, with hints."""
-        result, config = types_pb2.ExecutionResult(), wire.to_execution_config(request.config)
-        self._execute(self._called(request), request, config, context, _cancelled_by(context), result)
-        return result
+        return self._answered(request, context)
+
+    def _answered(self, request: ExecuteRequest, context: grpc.ServicerContext) -> types_pb2.ExecutionResult:
+        call = _execution(request)
+        called = self._called(call)
+        deadline_ns = earlier(call.deadline_ns, call_deadline(context))
+        result = self._executed(called, call, request, deadline_ns, cancelled_by(context))
+        return wire.result_message(result, Returning(called.session, self._limits["inline_bytes"], self._quota))
 
     @answering
     def ReleaseMemoryResource(
@@ -98,70 +137,76 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
         self._called(request).burst.release_memory_resource(request.memory_identifier_token)
         return burst_pb2.ReleaseMemoryResourceResponse()
 
-    @answering
-    def Stream(
-        self, requests: Iterator[burst_pb2.BurstStreamRequest], context: grpc.ServicerContext
-    ) -> Iterator[burst_pb2.BurstStreamResponse]:
+    @in_bytes
+    @answering_each
+    def Stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:  # type: ignore[override]
         """The same calls, one after another. What fails answers with its error, and the stream goes on."""
         executions = Succession()
         if not context.add_callback(executions.cancel):
             executions.cancel()
-        named: Any = None  # the last call that said which session and burst it is about
+        deadline_ns = call_deadline(context)
+        named: _Call | None = None  # the last call that said which session and burst it is about
         with self._open.one(), _ended_with_session(context) as session_of:
-            for request in _until_gone(requests, context):
-                call = getattr(request, request.WhichOneof("call") or "execute")
-                named = call if call.session or call.burst else named
+            for encoded in _until_gone(requests, context):
+                received = self._messages.decode(encoded)
+                named = received.call if received.call.is_named else named
                 try:
                     if named is None:
                         raise invalid_argument("the first message of a stream names its session and burst")
                     called = self._called(named)
                     session_of(called.session)
-                    answer = self._answer(called, call, context, executions.next())
+                    answer = self._answer(called, received, deadline_ns, executions.next())
                 except SessionLostError:
                     raise  # nothing that comes after it could be answered
                 except HalError as error:
-                    answer = burst_pb2.BurstStreamResponse(error=error_detail(error))
+                    answer = _failed(error)
                 except Exception as error:
-                    answer = burst_pb2.BurstStreamResponse(error=error_detail(internal(error)))
+                    answer = _failed(internal(error))
                 yield answer
 
     def _answer(
-        self, called: _Called, call: Any, context: grpc.ServicerContext, cancellation: Cancellation
-    ) -> burst_pb2.BurstStreamResponse:
-        if isinstance(call, burst_pb2.ReleaseMemoryResourceRequest):
-            called.burst.release_memory_resource(call.memory_identifier_token)
-            return burst_pb2.BurstStreamResponse(released=burst_pb2.ReleaseMemoryResourceResponse())
-        plain = isinstance(call, burst_pb2.BurstExecuteRequest)
-        config = _plain_config(call) if plain else wire.to_execution_config(call.config)
-        answer = burst_pb2.BurstStreamResponse()
-        self._execute(called, call, config, context, cancellation, answer.result)
-        return answer
+        self,
+        called: _Called,
+        received: Received[burst_pb2.BurstStreamRequest, _Call],
+        stream_deadline_ns: int,
+        cancellation: Cancellation,
+    ) -> bytes:
+        call, message = received.call, received.call.message
+        if message is None:
+            called.burst.release_memory_resource(call.released)
+            released = burst_pb2.BurstStreamResponse(released=burst_pb2.ReleaseMemoryResourceResponse())
+            return released.SerializeToString()
+        deadline_ns = earlier(call.deadline_ns, stream_deadline_ns)
+        result = self._executed(called, call, message, deadline_ns, cancellation, received)
+        return self._answers.encode(result, called.burst.prepared_model, called.session)
 
-    def _called(self, call: ExecuteRequest | burst_pb2.ReleaseMemoryResourceRequest) -> _Called:
+    def _called(self, call: "_Call | burst_pb2.ReleaseMemoryResourceRequest") -> _Called:
         session = self._sessions.get(call.session)
         return _Called(session, session.get(call.burst, Burst))
 
-    def _execute(
+    def _executed(
         self,
         called: _Called,
-        call: ExecuteRequest,
-        config: ExecutionConfig,
-        context: grpc.ServicerContext,
+        call: _Call,
+        message: ExecuteRequest,
+        deadline_ns: int,
         cancellation: Cancellation,
-        answer: types_pb2.ExecutionResult,
-    ) -> None:
-        """Executes, and fills the answer."""
+        received: Received[burst_pb2.BurstStreamRequest, _Call] | None = None,
+    ) -> ExecutionResult:
+        """Executes. `received`: the message of a stream that the call came in."""
         started_ns = time.perf_counter_ns()
-        session, burst, identifiers = called.session, called.burst, call.memory_identifier_tokens
-        deadline = absolute_deadline(call.deadline_ns if call.HasField("deadline_ns") else None, context)
-        if list(identifiers) == [NOT_KEPT] * len(call.request.pools):
-            valid = self._known.read(session, burst.prepared_model, call.request, config)
-            result = burst.execute_valid(valid, config, deadline, cancellation, session.identity, started_ns)
+        session, burst, config = called.session, called.burst, call.config
+        if call.keeps:
+            request = self._known.unknown(session, message.request)
+            self._charge(called, message, request)
+            return burst.execute_synchronously(
+                request, call.identifiers, config, deadline_ns, cancellation, session.identity
+            )
+        if received is not None and call.is_named and isinstance(message, burst_pb2.BurstExecuteRequest):
+            valid = self._messages.read(session, burst.prepared_model, received, config)
         else:
-            request = self._known.unknown(session, call.request)
-            self._charge(called, call, request)
-            result = burst.execute_synchronously(request, identifiers, config, deadline, cancellation, session.identity)
-        wire.fill_result(answer, result, Returning(session, self._limits["inline_bytes"], self._quota))
+            valid = self._known.read(session, burst.prepared_model, message.request, config)
+        return burst.execute_valid(valid, config, deadline_ns, cancellation, session.identity, started_ns)
 
     def _charge(self, called: _Called, call: ExecuteRequest, request: Request) -> None:
         """Counts inline bytes that the burst is going to keep as what they become: memory of the client."""
@@ -174,17 +219,26 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
                 self._quota.charge(called.session.identity, pool.buffer)
 
 
-def _plain_config(call: burst_pb2.BurstExecuteRequest) -> ExecutionConfig:
-    timeout = call.loop_timeout_duration_ns if call.HasField("loop_timeout_duration_ns") else OMITTED
-    return ExecutionConfig(call.measure_timing, timeout) if call.measure_timing or timeout != OMITTED else _PLAIN
+def _failed(error: HalError) -> bytes:
+    return burst_pb2.BurstStreamResponse(error=error_detail(error)).SerializeToString()
 
 
-def _cancelled_by(context: grpc.ServicerContext) -> Cancellation:
-    """What gives up the work of a call whose client gives it up."""
-    cancellation = Cancellation()
-    if not context.add_callback(cancellation.cancel):
-        cancellation.cancel()
-    return cancellation
+def _call(message: burst_pb2.BurstStreamRequest) -> _Call:
+    """What a message of a stream is about."""
+    call = getattr(message, message.WhichOneof("call") or "execute")
+    if isinstance(call, burst_pb2.ReleaseMemoryResourceRequest):
+        return _Call(call.session, call.burst, released=call.memory_identifier_token)
+    return _execution(call)
+
+
+def _execution(call: ExecuteRequest) -> _Call:
+    if isinstance(call, burst_pb2.BurstExecuteRequest):
+        config = ExecutionConfig(call.measure_timing, optional_ns(call, "loop_timeout_duration_ns"))
+    else:
+        config = wire.to_execution_config(call.config)
+    identifiers = tuple(call.memory_identifier_tokens)
+    keeps = identifiers != (NOT_KEPT,) * len(call.request.pools)
+    return _Call(call.session, call.burst, call, config, optional_ns(call, "deadline_ns"), identifiers, keeps)
 
 
 @contextmanager
@@ -207,9 +261,7 @@ def _ended_with_session(context: grpc.ServicerContext) -> Iterator[Callable[[Ses
             session.forget(end)
 
 
-def _until_gone(
-    requests: Iterator[burst_pb2.BurstStreamRequest], context: grpc.ServicerContext
-) -> Iterator[burst_pb2.BurstStreamRequest]:
+def _until_gone(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
     """The requests; they end when the client goes, with whatever gRPC raises then."""
     try:
         yield from requests

@@ -227,7 +227,9 @@ class _Connection:
         """
         # into memory that stays: room for the largest packet, asked for each time, costs as much as the system call
         size, ancillary, flags, _ = self._socket.recvmsg_into([self._room], _ANCILLARY, _CLOSE_ON_EXEC)
-        descriptors = [number for _, _, data in ancillary for (number,) in _DESCRIPTOR.iter_unpack(data)]
+        descriptors: list[int] = []
+        for _, _, data in ancillary:
+            descriptors += [number for (number,) in _DESCRIPTOR.iter_unpack(data)]
         if flags & _CUT_OFF:
             for descriptor in descriptors:
                 os.close(descriptor)

@@ -6,7 +6,7 @@ session_pb2_grpc.add_SessionServicer_to_server(servicer, registry)
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
@@ -47,10 +47,20 @@ class Registry:
 _EXTRAS = ("experimental_non_blocking", "experimental_thread_pool")
 """What grpc looks for on the function that answers calls."""
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def in_bytes(method: Method) -> Method:
+    """Marks a method that takes its requests, and gives its answers, as bytes: it knows many of them by those."""
+    method.in_bytes = True  # type: ignore[attr-defined]
+    return method
+
 
 def _checked(handler: Handler) -> Handler:
     kind, check = _KINDS[handler.request_streaming, handler.response_streaming]
     behavior = getattr(handler, kind)
+    if hasattr(behavior, "in_bytes"):
+        return _in_bytes(kind, behavior)
     checked = check(behavior)
     for name in _EXTRAS:
         if hasattr(behavior, name):
@@ -61,6 +71,12 @@ def _checked(handler: Handler) -> Handler:
         kind = "unary_stream"  # grpc knows no others of this sort; on the wire one answer is a stream of one
     make = getattr(grpc, f"{kind}_rpc_method_handler")
     handler = make(checked, _lenient(decode), handler.response_serializer)
+    return handler
+
+
+def _in_bytes(kind: str, behavior: Behavior) -> Handler:
+    """A handler of a method that decodes and encodes for itself, and ends its calls with errors of ours."""
+    handler: Handler = getattr(grpc, f"{kind}_rpc_method_handler")(behavior)
     return handler
 
 

@@ -2,14 +2,13 @@
 
 import grpc
 
-from driver.cancellation import Cancellation
 from driver.reusable import ReusableExecution
 from nnhal import wire
 from nnhal.v1 import execution_pb2, execution_pb2_grpc, prepared_model_pb2, types_pb2
 from service import fence
 from service.limits import Limits, MemoryQuota
 from service.returning import Returning
-from service.rpc import absolute_deadline, answering
+from service.rpc import answering, call_deadline, cancelled_by, earlier, optional_ns
 from service.sessions import Sessions
 
 
@@ -28,10 +27,8 @@ class ExecutionServicer(execution_pb2_grpc.ExecutionServicer):
         """Runs and answers when finished."""
         session = self._sessions.get(request.session)
         execution = session.get(request.execution, ReusableExecution)
-        deadline = absolute_deadline(request.deadline_ns if request.HasField("deadline_ns") else None, context)
-        cancellation = Cancellation()
-        context.add_callback(cancellation.cancel)
-        result = execution.execute_synchronously(deadline, cancellation, session.identity)
+        deadline_ns = earlier(optional_ns(request, "deadline_ns"), call_deadline(context))
+        result = execution.execute_synchronously(deadline_ns, cancelled_by(context), session.identity)
         return wire.result_message(result, Returning(session, self._limits["inline_bytes"], self._quota))
 
     @answering

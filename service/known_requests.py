@@ -4,13 +4,25 @@ What is refused (limits, V-REQ*, V-EXECARG*) never depends on those bytes. So a 
 message without them, how many there were, and how it is to be executed.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from driver.memory import ValidRequest
 from driver.prepared_model import PreparedModel
 from nnhal import wire
-from nnhal.types import ExecutionConfig, Memory, Request, RequestMemoryPool, ReturnedPool, UnsetUnion
+from nnhal.types import (
+    PROT_READ,
+    Bytes,
+    ExecutionConfig,
+    Memory,
+    Request,
+    RequestMemoryPool,
+    ReturnedPool,
+    UnsetUnion,
+)
 from nnhal.v1 import types_pb2
 from service.limits import Limits
 from service.memory import read_memory
@@ -24,17 +36,26 @@ _Form = tuple[bytes, tuple[int, ...], ExecutionConfig]
 _EMPTY = UnsetUnion()
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """A valid request without its values. `inline`: which of its pools have them."""
 
     request: ValidRequest
     inline: tuple[int, ...]
 
-    def holding(self, values: list[bytes]) -> ValidRequest:
-        """The request with other values, one for each pool."""
+    @staticmethod
+    def of(request: ValidRequest) -> "Known":
+        """What stays of a request; its pools are inline or returned."""
+        pools: tuple[RequestMemoryPool, ...] = tuple(
+            pool if isinstance(pool, ReturnedPool) else _EMPTY for pool in request.pools
+        )
+        inline = tuple(index for index, pool in enumerate(request.pools) if isinstance(pool, Memory))
+        return Known(request.with_pools(pools), inline)
+
+    def holding(self, values: Sequence[Bytes]) -> ValidRequest:
+        """The request with other values, one for each inline pool."""
         pools = list(self.request.pools)
-        for index in self.inline:
-            pools[index] = Memory.of(values[index])
+        for index, value in zip(self.inline, values, strict=True):
+            pools[index] = Memory(value, prot=PROT_READ)
         return self.request.with_pools(tuple(pools))
 
 
@@ -43,7 +64,7 @@ class KnownRequests:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._known: WeakKeyDictionary[PreparedModel, dict[_Form, _Known]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[PreparedModel, dict[_Form, Known]] = WeakKeyDictionary()
 
     def read(
         self, session: Session, prepared: PreparedModel, message: types_pb2.Request, config: ExecutionConfig
@@ -56,17 +77,17 @@ class KnownRequests:
         known = self._known.get(prepared)
         if known is None:
             known = self._known.setdefault(prepared, {})
-        values = _take_values(message)
+        values = take_values(message)
         form = (message.SerializeToString(), tuple(map(len, values)), config)
         found = known.get(form)
         if found is not None:
-            return found.holding(values)
+            return found.holding([np.frombuffer(values[index], np.uint8) for index in found.inline])
         _put_back(message, values)
         valid = prepared.validate(self.unknown(session, message), config)
-        if len(form[0]) <= _FORM_BYTES and all(map(_says_all, message.pools)):
+        if len(form[0]) <= _FORM_BYTES and says_all(message):
             if len(known) >= _FORMS_KEPT:
                 known.clear()
-            known[form] = _without_values(valid)
+            known[form] = Known.of(valid)
         return valid
 
     def unknown(self, session: Session, message: types_pb2.Request) -> Request:
@@ -79,7 +100,7 @@ class KnownRequests:
         return wire.to_request(message, lambda pool: read_memory(session, pool))
 
 
-def _take_values(message: types_pb2.Request) -> list[bytes]:
+def take_values(message: types_pb2.Request) -> list[bytes]:
     """Takes the bytes out of the inline pools; gives one entry for each pool, b"" for those of other kinds."""
     values = []
     for pool in message.pools:
@@ -97,14 +118,8 @@ def _put_back(message: types_pb2.Request, values: list[bytes]) -> None:
             pool.pool.inline = data
 
 
-def _says_all(pool: types_pb2.RequestMemoryPool) -> bool:
-    """Whether a pool's message says all there is to it: what a handle or token stands for may change."""
-    return pool.WhichOneof("kind") == "returned" or pool.pool.WhichOneof("memory") == "inline"
-
-
-def _without_values(request: ValidRequest) -> _Known:
-    pools: tuple[RequestMemoryPool, ...] = tuple(
-        pool if isinstance(pool, ReturnedPool) else _EMPTY for pool in request.pools
+def says_all(message: types_pb2.Request) -> bool:
+    """Whether the messages of pools say all there is to them: what a handle or token stands for may change."""
+    return all(
+        pool.WhichOneof("kind") == "returned" or pool.pool.WhichOneof("memory") == "inline" for pool in message.pools
     )
-    inline = tuple(index for index, pool in enumerate(request.pools) if isinstance(pool, Memory))
-    return _Known(request.with_pools(pools), inline)

@@ -5,13 +5,14 @@ The table stands in the contract, error.proto. Also here: deadlines of calls, an
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 
+from driver.cancellation import Cancellation
 from driver.deadline import now_ns
 from nnhal.errors import HalError, general_failure, out_of_memory
 from nnhal.types import OMITTED, ErrorKind, ErrorStatus
@@ -41,6 +42,7 @@ KIND_CODES = {
 }
 
 _INT64_MAX = 2**63 - 1
+_UNLIMITED_S = _INT64_MAX / 1e9
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -105,19 +107,50 @@ def answering(method: Method) -> Method:
     return call  # type: ignore[return-value]
 
 
-def absolute_deadline(relative_ns: int | None, context: grpc.ServicerContext) -> int:
-    """The earlier of a wire deadline and the call's own gRPC deadline, as an instant of CLOCK_BOOTTIME.
+def answering_each(method: Method) -> Method:
+    """Decorates an RPC method that answers with a stream: errors that it raises meanwhile become the call's error."""
+
+    @functools.wraps(method)
+    def call(self: object, requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        try:
+            yield from method(self, requests, context)
+            return
+        except HalError as error:
+            ended = fail(context, error)
+        context.abort(*ended)
+
+    return call  # type: ignore[return-value]
+
+
+def call_deadline(context: grpc.ServicerContext) -> int:
+    """A call's own gRPC deadline as an instant of CLOCK_BOOTTIME; -1 where it has none."""
+    remaining = context.time_remaining()
+    if remaining is None or remaining >= _UNLIMITED_S:
+        return OMITTED
+    return now_ns() + int(max(remaining, 0.0) * 1e9)
+
+
+def earlier(relative_ns: int, call_deadline_ns: int) -> int:
+    """The earlier of a wire deadline (-1: none) and that of a call, as an instant.
 
     Numbers below -1 are passed on for the driver to refuse.
     """
-    wire = OMITTED if relative_ns is None else relative_ns
-    if wire < OMITTED:
-        return wire
-    remaining = context.time_remaining()
-    limits = [wire] if wire != OMITTED else []
-    if remaining is not None and remaining < _INT64_MAX / 1e9:
-        limits.append(int(max(remaining, 0.0) * 1e9))
-    return min(now_ns() + min(limits), _INT64_MAX) if limits else OMITTED
+    if relative_ns < OMITTED or call_deadline_ns == OMITTED:
+        return instant(relative_ns)
+    return call_deadline_ns if relative_ns == OMITTED else min(instant(relative_ns), call_deadline_ns)
+
+
+def absolute_deadline(relative_ns: int | None, context: grpc.ServicerContext) -> int:
+    """`earlier`, of a wire deadline that may be left out and that of its call."""
+    return earlier(OMITTED if relative_ns is None else relative_ns, call_deadline(context))
+
+
+def cancelled_by(context: grpc.ServicerContext) -> Cancellation:
+    """What gives up the work of a call whose client gives it up."""
+    cancellation = Cancellation()
+    if not context.add_callback(cancellation.cancel):
+        cancellation.cancel()
+    return cancellation
 
 
 def optional_ns(request: Any, field: str) -> int:
@@ -150,6 +183,7 @@ class _OnPool:
     """A handler that grpc runs on a thread pool of its own."""
 
     def __init__(self, method: Callable[..., Any], pool: ThreadPoolExecutor) -> None:
+        functools.update_wrapper(self, method)  # with what it is marked with
         self.experimental_thread_pool = pool
         self._method = method
 

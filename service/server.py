@@ -115,7 +115,7 @@ class Server:
             Device(name, assembly.backends, queues, self._limits["tensor_bytes"], key, performance=performance)
             for name, assembly in assemblies.items()
         ]
-        self._warm = WarmModels(self._store, self._devices[0], settings.warm)
+        self._warm = WarmModels(self._store, self._devices, settings.warm)
         self._sessions = Sessions(settings.session_grace_s, self._limits, self._rest)
         self._executor = CallPool(settings.threads, settings.idle_thread_s, "nnhal-call")
         self._transfers = CallPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from driver.validation.operand import MAXIMUM_SIZE, bounded_byte_size
+from driver.validation.operand import MAXIMUM_SIZE, bounded_size
 from driver.validation.pool import pool_size
 from driver.validation.rule import Rules
 from driver.validation.wire import negative, outside_location_range
 from nnhal.types import (
+    DTYPES,
     PROT_WRITE,
     DataLocation,
+    ExtensionOperandTypeInformation,
     Memory,
     Operand,
     RequestArgument,
@@ -40,12 +42,30 @@ class ArgumentIn:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentOf:
-    """An argument with a value, and the operand of the model that it stands for."""
+    """An argument with a value, and the operand of the model that it stands for.
+
+    Attributes:
+        extension_type: what the device knows of its type, where that belongs to an extension.
+    """
 
     argument: RequestArgument
     operand: Operand
     is_output: bool
     fenced: bool
+    extension_type: ExtensionOperandTypeInformation | None = None
+
+    @property
+    def may_have_dimensions(self) -> bool:
+        """Whether it is a tensor; or may be one, for all that is known."""
+        if is_extension(self.operand.type):
+            return self.extension_type is None or self.extension_type.is_tensor
+        return is_tensor(self.operand.type)
+
+    def is_known(self, dimensions: Sequence[int]) -> bool:
+        """Whether dimensions say how many elements it has."""
+        if self.extension_type is None:
+            return is_fully_specified(self.operand.type, dimensions)
+        return 0 not in dimensions and (len(dimensions) > 0 or not self.extension_type.is_tensor)
 
 
 NUMBERS = Rules[RequestArgument]()
@@ -120,7 +140,7 @@ def _fenced_output_in_a_returned_pool(subject: ArgumentIn) -> str | None:
 
 @FITTING.forbid("V-REQMODEL-08")
 def _scalar_with_dimensions(subject: ArgumentOf) -> str | None:
-    if subject.argument.dimensions and not (is_tensor(subject.operand.type) or is_extension(subject.operand.type)):
+    if subject.argument.dimensions and not subject.may_have_dimensions:
         return "has dimensions, but is a scalar"
     return None
 
@@ -158,10 +178,13 @@ def _fenced_output_of_unknown_shape(subject: ArgumentOf) -> str | None:
 @FITTING.forbid("V-REQMODEL-07")
 def _length_of_another_shape(subject: ArgumentOf) -> str | None:
     operand, length = subject.operand, subject.argument.location.length
-    dimensions = subject.argument.dimensions or operand.dimensions
-    if length == 0 or is_extension(operand.type) or not is_fully_specified(operand.type, dimensions):
+    dimensions, extension_type = subject.argument.dimensions or operand.dimensions, subject.extension_type
+    if is_extension(operand.type) and extension_type is None:
         return None
-    size = bounded_byte_size(operand.type, dimensions)
+    if length == 0 or not subject.is_known(dimensions):
+        return None
+    element = extension_type.byte_size if extension_type else DTYPES[operand.type].itemsize
+    size = bounded_size(element, dimensions)
     if size is None:
         return f"has a shape of more than {MAXIMUM_SIZE} bytes"
     return None if length == size else f"has length {length}, must be {size}"
@@ -170,6 +193,6 @@ def _length_of_another_shape(subject: ArgumentOf) -> str | None:
 def _open_shape(subject: ArgumentOf) -> str | None:
     """Complains about a shape that neither the model nor the request gives."""
     declared = subject.operand.dimensions
-    if subject.argument.dimensions or (0 not in declared and is_fully_specified(subject.operand.type, declared)):
+    if subject.argument.dimensions or (0 not in declared and subject.is_known(declared)):
         return None
     return f"has dimensions {declared} in the model and none in the request, must be fully specified"

@@ -77,11 +77,16 @@ def check_operand(model: Model, number: int, index: int, operand: Operand) -> No
 
 
 def bounded_byte_size(type_: int, dimensions: Sequence[int]) -> int | None:
-    """Bytes of an operand of a base type; None beyond the address size. The dimensions are known, or a scalar's.
+    """Bytes of an operand of a base type; None beyond the address size. The dimensions are known, or a scalar's."""
+    return bounded_size(DTYPES[type_].itemsize, dimensions)
+
+
+def bounded_size(element: int, dimensions: Sequence[int]) -> int | None:
+    """Bytes of elements of some bytes each; None beyond the address size.
 
     It stops at the bound: dimensions that somebody made up cost no more than they are many.
     """
-    size = DTYPES[type_].itemsize
+    size = element
     for dimension in dimensions:
         size *= dimension
         if size > MAXIMUM_SIZE:

@@ -4,7 +4,7 @@ What needs the device's state is judged elsewhere: whether a token names a live 
 used (V-TOKEN). Overlap with constants of the model is not detected (the last third of V-REQARG-07).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +13,16 @@ from driver.validation import wire
 from driver.validation.argument import FITTING, NUMBERS, OMITTED, PLACED, ArgumentIn, ArgumentOf
 from driver.validation.pool import check_pools
 from driver.validation.rule import Rules
-from nnhal.types import BufferToken, Memory, Operand, Request, RequestArgument, RequestMemoryPool, type_name
+from nnhal.types import (
+    BufferToken,
+    ExtensionOperandTypeInformation,
+    Memory,
+    Operand,
+    Request,
+    RequestArgument,
+    RequestMemoryPool,
+    type_name,
+)
 
 Form = tuple[object, ...]
 """What can be judged without its values: two requests of the same form are both valid, or neither is."""
@@ -22,6 +31,7 @@ _FORMS_KEPT = 64
 _PARTS_KEPT = 256
 """Arguments and pools of a request whose form is kept: clients must not fill the memory with forms."""
 _NAMES = {False: "input", True: "output"}
+_NO_TYPES: Mapping[int, ExtensionOperandTypeInformation] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,12 @@ AGAINST_MODEL = Rules[RequestOf]()
 
 
 def validate_request(
-    request: Request, inputs: Sequence[Operand], outputs: Sequence[Operand], *, fenced: bool = False
+    request: Request,
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    *,
+    fenced: bool = False,
+    extension_types: Mapping[int, ExtensionOperandTypeInformation] = _NO_TYPES,
 ) -> None:
     """Judges a request.
 
@@ -62,6 +77,7 @@ def validate_request(
         inputs: operands behind the main subgraph's input indexes.
         outputs: operands behind its output indexes.
         fenced: a fenced execution, whose outputs have no shapes to report.
+        extension_types: what the device knows of operand types of extensions, by their number.
 
     Raises:
         HalError: INVALID_ARGUMENT, with the first rule broken, or "" for a rule of the contract that the HAL lacks.
@@ -82,19 +98,26 @@ def validate_request(
     for is_output, index, argument in arguments:
         if not argument.has_no_value:
             operand = (outputs if is_output else inputs)[index]
-            FITTING.check(ArgumentOf(argument, operand, is_output, fenced), partial(_place, is_output, index, operand))
+            subject = ArgumentOf(argument, operand, is_output, fenced, extension_types.get(operand.type))
+            FITTING.check(subject, partial(_place, is_output, index, operand))
 
 
 class ValidRequests:
     """Requests of one model that were found valid: another one of the same form needs no second look. Thread safe.
 
     Args:
-        inputs, outputs: operands behind the main subgraph's input and output indexes.
+        inputs, outputs, extension_types: as for `validate_request`.
     """
 
-    def __init__(self, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        extension_types: Mapping[int, ExtensionOperandTypeInformation] = _NO_TYPES,
+    ) -> None:
         self._inputs = inputs
         self._outputs = outputs
+        self._extension_types = extension_types
         self._forms: dict[Form, None] = {}
 
     def hold(self, request: Request, *, fenced: bool = False) -> None:
@@ -104,15 +127,18 @@ class ValidRequests:
             HalError: INVALID_ARGUMENT.
         """
         if len(request.inputs) + len(request.outputs) + len(request.pools) > _PARTS_KEPT:
-            validate_request(request, self._inputs, self._outputs, fenced=fenced)
+            self._validate(request, fenced)
             return
         form = (fenced, _form(request.inputs), _form(request.outputs), _pools_form(request.pools))
         if form in self._forms:
             return
-        validate_request(request, self._inputs, self._outputs, fenced=fenced)
+        self._validate(request, fenced)
         if len(self._forms) >= _FORMS_KEPT:  # a client that never sends the same form twice must not fill the memory
             self._forms.clear()
         self._forms[form] = None
+
+    def _validate(self, request: Request, fenced: bool) -> None:
+        validate_request(request, self._inputs, self._outputs, fenced=fenced, extension_types=self._extension_types)
 
 
 def _form(arguments: Sequence[RequestArgument]) -> Form:

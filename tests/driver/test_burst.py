@@ -18,16 +18,12 @@ from nnhal.types import (
     ReturnedPool,
     UnsetUnion,
 )
-from nnhal.types import OperandType as T
-from nnhal.types import OperationType as Op
-from tests.driver.one_operation import int32, model_of, prepare, tensor
-
-X = tensor(T.TENSOR_FLOAT32, (2,))
-ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
+from tests.driver.held import TWICE
+from tests.driver.one_operation import prepare
 
 
 def burst(capacity: int = 10) -> Burst:
-    prepared = prepare(ADD).prepared_model
+    prepared = prepare(TWICE).prepared_model
     assert prepared is not None
     return Burst(prepared, capacity)
 

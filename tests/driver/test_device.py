@@ -29,10 +29,11 @@ from nnhal.types import (
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from tests.driver.held import TWICE as ADD
+from tests.driver.held import X
 from tests.driver.one_operation import device, execute, int32, model_of, prepare, run, tensor
+from tests.threads import at_once
 
-X = tensor(T.TENSOR_FLOAT32, (2,))
-ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
 A = np.array([1, 2], np.float32)
 
 
@@ -251,20 +252,10 @@ def test_a_token_of_no_buffer_is_refused() -> None:
 
 
 def test_many_threads_prepare_and_execute_at_once() -> None:
-    failures: list[BaseException] = []
-
     def work(seed: int) -> None:
-        try:
-            for n in range(10):
-                data = np.full(2, seed * 10 + n, np.float32)
-                out = execute(prepare(chain(Op.ADD, Op.ADD)), [data])[1][0]
-                np.testing.assert_array_equal(out, 3 * data)
-        except BaseException as error:
-            failures.append(error)
+        for n in range(10):
+            data = np.full(2, seed * 10 + n, np.float32)
+            out = execute(prepare(chain(Op.ADD, Op.ADD)), [data])[1][0]
+            np.testing.assert_array_equal(out, 3 * data)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    at_once(12, work)

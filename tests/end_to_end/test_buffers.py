@@ -2,7 +2,6 @@
 
 import gc
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -37,6 +36,7 @@ from service.settings import Settings
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.conftest import Service, start, stop
 from tests.end_to_end.raw import Raw, chain, detail, prepare_request, raw_session
+from tests.threads import at_once
 
 X = tensor(T.TENSOR_FLOAT32, (2, 3))
 OPEN = tensor(T.TENSOR_FLOAT32, (0, 3))
@@ -431,20 +431,7 @@ def test_many_executions_and_copies_at_once(service: Service) -> None:
                     case 3:
                         judge(prepared.execute([buffer, buffer])[0])
 
-        failed: list[Exception] = []
-
-        def watched(number: int) -> None:
-            try:
-                work(number)
-            except Exception as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=watched, args=(n,)) for n in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failed, failed
+        at_once(8, work)
         assert not odd
 
 

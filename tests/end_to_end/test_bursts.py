@@ -2,7 +2,6 @@
 
 import asyncio
 import queue
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from nnhal.v1 import burst_pb2, burst_pb2_grpc, prepared_model_pb2, session_pb2,
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.conftest import Service, start, stop
 from tests.end_to_end.raw import Raw, chain, detail, execute_request, prepare_request, raw_session
+from tests.threads import at_once
 
 X = tensor(T.TENSOR_FLOAT32, (0,))
 ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
@@ -128,24 +128,15 @@ def test_failures_do_not_end_it(device: nnhal.Device) -> None:
 
 
 def test_threads_share_a_burst(device: nnhal.Device) -> None:
-    failures: list[BaseException] = []
     with device.prepare(ADD_FIXED).result() as prepared, prepared.burst() as burst:
 
         def work(number: int) -> None:
-            try:
-                for i in range(40):
-                    x = ONES * (100 * number + i)
-                    run = burst.execute if i % 2 else (lambda inputs: burst.submit(inputs).result(30))
-                    np.testing.assert_array_equal(run([x, ONES])[0], x + 1)
-            except BaseException as error:
-                failures.append(error)
+            for i in range(40):
+                x = ONES * (100 * number + i)
+                run = burst.execute if i % 2 else (lambda inputs: burst.submit(inputs).result(30))
+                np.testing.assert_array_equal(run([x, ONES])[0], x + 1)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    assert failures == []
+        at_once(6, work)
 
 
 def test_the_end(device: nnhal.Device) -> None:

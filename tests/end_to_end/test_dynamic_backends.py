@@ -11,7 +11,7 @@ import nnhal
 from nnhal.types import Model, Operand, OperandType, OperationType, SpanKind
 from nnhal.v1 import device_pb2
 from tests.driver.backends.dynamic import plugins
-from tests.driver.backends.native.building import HEADERS, build, example
+from tests.driver.backends.native.building import HEADERS, build, example, newer
 from tests.end_to_end.conftest import Service, start, stop
 from tests.shared import shared
 from tools.cli import app
@@ -143,6 +143,25 @@ def test_the_example_in_python_with_its_substitution(tmp_path: Path) -> None:
             assert names == ["SUB", "ADD"], "RELU is part of the ADD before it"
     finally:
         assert stop(service) == 0
+
+
+@pytest.mark.parametrize("words", ["", "capable"])
+def test_a_native_backend_gets_the_memory_that_a_client_shares(tmp_path: Path, words: str) -> None:
+    """Pointers into the client's own memfd, where the backend says that it copies its inputs; else into a copy."""
+    newer(tmp_path)
+    events = tmp_path / "events"
+    b = nnhal.ModelBuilder()
+    x = b.input(OperandType.TENSOR_FLOAT32, (1000,))
+    b.output(b.add(OperationType.NEG, x, output=Operand(OperandType.TENSOR_FLOAT32, (1000,))))
+    own = {"NNHAL_DYNAMIC_BACKENDS_PATH": str(tmp_path), "NEWER": words, "NEWER_EVENTS": str(events)}
+    service = start(tmp_path, "--backends", "Newer", **own)
+    try:
+        with nnhal.connect(service.target) as device:
+            value = np.arange(1000, dtype=np.float32)
+            np.testing.assert_array_equal(device.prepare(b.build()).result().execute([value])[0], -value)
+    finally:
+        assert stop(service) == 0
+    assert ("lies in /memfd:nnhal" in events.read_text().splitlines()) == bool(words)
 
 
 def test_the_commands_of_the_kit(tmp_path: Path) -> None:

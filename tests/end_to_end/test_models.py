@@ -15,20 +15,7 @@ import nnhal.tflite
 from nnhal.types import AnyArray, Model
 from nnhal.types import OperationType as Op
 from tests.end_to_end.conftest import Service, start, stop
-from tests.shared import shared
-
-MODELS = [
-    "ad01_fp32",
-    "ad01_int8",
-    "deeplabv3_mnv2_dm05_pascal_quant",
-    "kws_ref_model",
-    "mobilenet_v1_0.25_128_quant",
-    "mobilenet_v2_1.0_224_quant",
-    "pretrainedResnet",
-    "pretrainedResnet_quant",
-    "vww_96_float",
-    "vww_96_int8",
-]
+from tests.shared import MODELS, shared
 
 
 @pytest.fixture(scope="module")

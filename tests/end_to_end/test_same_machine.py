@@ -29,6 +29,7 @@ from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.conftest import Service, start, stop
 from tests.end_to_end.processes import until
 from tests.end_to_end.raw import Raw, chain, prepare_request, raw_session
+from tests.threads import at_once
 
 X = tensor(T.TENSOR_FLOAT32, (0,))
 ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
@@ -51,7 +52,7 @@ def no_calls(monkeypatch: pytest.MonkeyPatch, device: nnhal.Device) -> None:
     def refused(request: object) -> None:
         raise AssertionError("a tensor went through gRPC")
 
-    monkeypatch.setattr(device._connection.prepared_model, "ExecuteSynchronously", refused)
+    monkeypatch.setattr(device._connection, "execute", refused)
 
 
 def test_tensors_do_not_pass_through_grpc(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,23 +77,14 @@ def test_it_can_be_turned_off(service: Service, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_more_threads_than_lanes(service: Service) -> None:
-    failures: list[BaseException] = []
     with nnhal.connect(service.target) as device, device.prepare(ADD).result() as prepared:
 
         def work(number: int) -> None:
-            try:
-                for i in range(20):
-                    x = np.full(1 + (number * i) % 2000, number * i, np.float32)
-                    np.testing.assert_array_equal(prepared.execute([x, x])[0], 2 * x)
-            except BaseException as error:
-                failures.append(error)
+            for i in range(20):
+                x = np.full(1 + (number * i) % 2000, number * i, np.float32)
+                np.testing.assert_array_equal(prepared.execute([x, x])[0], 2 * x)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    assert failures == []
+        at_once(20, work)
 
 
 async def test_asyncio(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import nnhal
 import nnhal.aio
 from nnhal import ModelBuilder
 from nnhal.local import Transport
-from nnhal.types import AnyArray, CacheState, Memory, Model, Priority
+from nnhal.types import AnyArray, CacheCounters, CacheState, Memory, Model, Priority
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from tests.end_to_end.conftest import Service, start, stop
@@ -113,6 +113,16 @@ def test_would_it_load(restarted: Restarted) -> None:
                 call(b"short")
 
 
+def test_what_the_cache_has_done_is_counted(restarted: Restarted) -> None:
+    with nnhal.connect(restarted.target) as device:
+        assert device.cache_counters() == CacheCounters()
+        device.prepare(MODEL, token=TOKEN).result(30)
+        for _ in range(2):
+            device.prepare(MODEL, token=TOKEN).result(30)
+            device.cached(TOKEN)
+        assert device.cache_counters() == CacheCounters(hits=2, misses=1, saves=1)
+
+
 async def test_would_it_load_with_asyncio(restarted: Restarted) -> None:
     async with nnhal.aio.connect(restarted.target, timeout=60) as device:
         assert (await device.cached(MODEL)).state == CacheState.MISS
@@ -122,6 +132,7 @@ async def test_would_it_load_with_asyncio(restarted: Restarted) -> None:
         again = await device.prepare(MODEL, cache=True)
         assert again.cache.state == CacheState.HIT and await right_async(again, 1)
         assert (await device.cached(TOKEN)).state == CacheState.MISS
+        assert await device.cache_counters() == CacheCounters(hits=1, misses=1, saves=1)
         with pytest.raises(nnhal.HalError, match="must have 32"):
             await device.prepare(MODEL, token=b"short")
 

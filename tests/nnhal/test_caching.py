@@ -92,6 +92,16 @@ def test_any_change_makes_another(change: Callable[[Model], Model]) -> None:
     assert model_digest(change(model())) != model_digest(model())
 
 
+def test_constants_that_change_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = WEIGHTS.copy()
+    one = model(weights)
+    before = model_digest(one)
+    monkeypatch.setattr("nnhal.wire.model_message", lambda *_: pytest.fail("the graph was looked at again"))
+    assert model_digest(one) == before
+    weights[0] += 1
+    assert model_digest(one) != before
+
+
 def test_so_do_device_version_preference_and_priority() -> None:
     digest = bytes(32)
     tokens = [

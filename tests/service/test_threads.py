@@ -53,7 +53,7 @@ def test_an_idle_thread_is_used_again() -> None:
     idents = set()
     for _ in range(20):
         idents.add(pool.submit(threading.get_ident).result(5))
-        assert until(lambda: pool._idle == 1)
+        assert until(lambda: len(pool._idle) == 1)
     assert len(idents) == 1
     pool.shutdown()
 
@@ -65,7 +65,7 @@ def test_idle_threads_end_and_work_comes_after_all() -> None:
         for future in [pool.submit(time.sleep, 0.01) for _ in range(10)]:
             future.result(5)
         assert until(lambda: threading.active_count() == before)
-        assert pool._idle == 0
+        assert not pool._idle
     assert pool.submit(pow, 2, 3).result(5) == 8
     pool.shutdown()
 
@@ -76,6 +76,32 @@ def test_nothing_is_lost_when_threads_end_all_the_time() -> None:
         assert pool.submit(lambda i=i: i).result(5) == i  # type: ignore[misc]
         if i % 3 == 0:
             time.sleep(0.0005)
+    pool.shutdown()
+
+
+def test_work_goes_to_the_thread_that_got_ready_last() -> None:
+    before = threading.active_count()
+    pool = CallPool(5, 0.3, "test")
+    barrier = threading.Barrier(5)
+    crowd = {future.result(5) for future in [pool.submit(barrier.wait) for _ in range(5)]}
+    assert len(crowd) == 5
+    assert until(lambda: len(pool._idle) == 5)
+    idents = set()
+    end = time.monotonic() + 0.6
+    while time.monotonic() < end:
+        idents.add(pool.submit(threading.get_ident).result(5))
+        assert until(lambda: pool._idle)
+        time.sleep(0.01)
+    assert len(idents) == 1
+    assert threading.active_count() == before + 1, "the others have ended though there was work all the time"
+    pool.shutdown()
+
+
+def test_the_only_thread_makes_place_as_it_ends() -> None:
+    pool = CallPool(1, 0.0002, "test")
+    for i in range(3000):
+        assert pool.submit(lambda i=i: i).result(5) == i  # type: ignore[misc]
+        time.sleep(0.0002)
     pool.shutdown()
 
 
