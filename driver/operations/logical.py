@@ -1,11 +1,11 @@
-"""Shapes of LOGICAL_AND, LOGICAL_NOT and SELECT."""
+"""Shapes of LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT and SELECT."""
 
 from driver.operations.call import Call, Shape
 from driver.operations.shape import broadcast, shape_rule
 from nnhal.types import OperationType
 
 
-@shape_rule(OperationType.LOGICAL_AND, empty=False)
+@shape_rule(OperationType.LOGICAL_AND, OperationType.LOGICAL_OR, empty=False)
 def logical(call: Call) -> list[Shape]:
     """The common shape of both inputs."""
     return [broadcast(call, "x", "y")]

@@ -1,9 +1,10 @@
-"""Logic of booleans: LOGICAL_AND, LOGICAL_NOT, SELECT."""
+"""Logic of booleans: LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT, SELECT."""
 
 from nnhal.operations.signature import signature
 from nnhal.types import OperationType
 
-signature(OperationType.LOGICAL_AND, inputs="x:TENSOR_BOOL8 y:TENSOR_BOOL8", outputs="output:TENSOR_BOOL8")
+for _type in (OperationType.LOGICAL_AND, OperationType.LOGICAL_OR):
+    signature(_type, inputs="x:TENSOR_BOOL8 y:TENSOR_BOOL8", outputs="output:TENSOR_BOOL8")
 
 signature(OperationType.LOGICAL_NOT, inputs="input:TENSOR_BOOL8", outputs="output:TENSOR_BOOL8")
 

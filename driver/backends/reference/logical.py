@@ -1,4 +1,4 @@
-"""Kernels of LOGICAL_AND, LOGICAL_NOT and SELECT."""
+"""Kernels of LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT and SELECT."""
 
 import numpy as np
 
@@ -12,6 +12,12 @@ from nnhal.types import AnyArray, OperationType
 def logical_and(call: Call) -> AnyArray:
     """x and y."""
     return np.logical_and(call.array("x"), call.array("y"))
+
+
+@kernel(OperationType.LOGICAL_OR)
+def logical_or(call: Call) -> AnyArray:
+    """x or y."""
+    return np.logical_or(call.array("x"), call.array("y"))
 
 
 @kernel(OperationType.LOGICAL_NOT)

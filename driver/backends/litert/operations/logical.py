@@ -1,10 +1,10 @@
-"""LOGICAL_AND, LOGICAL_NOT and SELECT."""
+"""LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT and SELECT."""
 
 from driver.backends.litert.limits import ELEMENTWISE
 from driver.backends.litert.lowering import Lowering, converter
 from nnhal.types import OperationType
 
-_OPERATORS = {OperationType.LOGICAL_AND: "LOGICAL_AND"}
+_OPERATORS = {OperationType.LOGICAL_AND: "LOGICAL_AND", OperationType.LOGICAL_OR: "LOGICAL_OR"}
 
 
 @converter(*_OPERATORS)

@@ -204,7 +204,7 @@ def comparison(draw: Draw, type_: Op) -> Case:
     return Case(type_, [value(draw, a), value(draw, b)], [tensor(B8)])
 
 
-@samples(Op.LOGICAL_AND)
+@samples(Op.LOGICAL_AND, Op.LOGICAL_OR)
 def logic(draw: Draw, type_: Op) -> Case:
     return Case(type_, [value(draw, tensor(B8, shape)) for shape in broadcast(draw)], [tensor(B8)])
 

@@ -1,4 +1,4 @@
-"""LOGICAL_AND, LOGICAL_NOT and SELECT on CpuRef: cases worked out by hand, and against LiteRT."""
+"""LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT and SELECT on CpuRef: cases worked out by hand, and against LiteRT."""
 
 import numpy as np
 import pytest
@@ -27,12 +27,14 @@ def of(type_: T, values: object, scale: float = 0, zero_point: int = 0) -> Value
 def test_and_or_not() -> None:
     x, y = of(BOOL, [[False], [True]]), of(BOOL, [False, True])
     assert run(Op.LOGICAL_AND, [x, y], [OUT])[0].tolist() == [[False, False], [False, True]]
+    assert run(Op.LOGICAL_OR, [x, y], [OUT])[0].tolist() == [[False, True], [True, True]]
     assert run(Op.LOGICAL_NOT, [x], [OUT])[0].tolist() == [[True], [False]]
 
 
 def test_every_byte_but_0_is_true() -> None:
     x, y = (tensor(BOOL, (3,)), np.array([2, 4, 0], np.uint8).view(np.bool_)), of(BOOL, [True, False, False])
-    assert run_kernel(Op.LOGICAL_AND, [x, y], [OUT])[0].view(np.uint8).tolist() == [1, 0, 0]
+    made = run_kernel(Op.LOGICAL_AND, [x, y], [OUT]), run_kernel(Op.LOGICAL_OR, [x, y], [OUT])
+    assert [array.view(np.uint8).tolist() for (array,) in made] == [[1, 0, 0], [1, 1, 0]]
     assert run_kernel(Op.LOGICAL_NOT, [x], [OUT])[0].view(np.uint8).tolist() == [0, 0, 1]
     chosen = run_kernel(Op.SELECT, [x, of(I32, [1, 2, 3]), of(I32, [4, 5, 6])], [tensor(I32)])
     assert chosen[0].tolist() == [1, 2, 6]
@@ -63,6 +65,7 @@ def test_select_brings_values_to_the_outputs_scale(type_: T, shift: int) -> None
 TRUE, F = of(BOOL, [True, False]), of(F32, [1, 2])
 WRONG: list[tuple[Op, list[Value], Operand, str]] = [
     (Op.LOGICAL_AND, [TRUE, of(BOOL, [True] * 3)], OUT, "cannot be broadcast"),
+    (Op.LOGICAL_OR, [TRUE, of(BOOL, [True] * 3)], OUT, "cannot be broadcast"),
     (Op.SELECT, [TRUE, F, of(F32, [1])], tensor(F32), r"if_false has shape \[1\], condition \[2\]; they must be equal"),
     (Op.SELECT, [TRUE, of(F32, [[1, 2]]), F], tensor(F32), r"if_true has shape \[1, 2\], condition \[2\]"),
     (Op.LOGICAL_NOT, [(tensor(BOOL), np.zeros((0, 2), np.bool_))], OUT, "input has no elements"),
@@ -81,7 +84,7 @@ def test_broken_constraints(type_: Op, inputs: list[Value], output: Operand, com
 SEEDS = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-@pytest.mark.parametrize("type_", [Op.LOGICAL_AND])
+@pytest.mark.parametrize("type_", [Op.LOGICAL_AND, Op.LOGICAL_OR])
 @settings(max_examples=20, deadline=None)
 @given(mutually_broadcastable_shapes(num_shapes=2, min_dims=1, max_dims=4, min_side=1, max_side=4), SEEDS)
 def test_logic_agrees_with_litert(type_: Op, shapes: BroadcastableShapes, rng: np.random.Generator) -> None:
