@@ -20,7 +20,7 @@ _HEADER = struct.Struct("<HBBIqq")
 _GREETING = struct.Struct("<16s16s")
 _DEFINITION = struct.Struct("<16sIqq")
 _OUTPUT = struct.Struct("<BBHIq")
-_HANDLE_BYTES = 16
+_HANDLE = struct.Struct("<16s")
 
 MEASURE = 1
 """Flag of RUN: fill the timing."""
@@ -171,8 +171,10 @@ def unpack_outputs(body: bytes, count: int) -> tuple[Output, ...]:
             at += _OUTPUT.size
             dimensions = struct.unpack_from(f"<{rank}i", body, at)
             at += 4 * rank
-            memory = body[at : at + _HANDLE_BYTES] if place == Place.MEMORY else b""
-            at += len(memory)
+            memory = b""
+            if place == Place.MEMORY:
+                (memory,) = _HANDLE.unpack_from(body, at)
+                at += _HANDLE.size
             outputs.append(Output(OutputShape(dimensions, bool(sufficient)), place, offset, memory))
     except struct.error as error:
         raise Malformed(f"a RESULT of {len(body)} bytes: {error}") from None
