@@ -4,12 +4,7 @@ import faulthandler
 import gc
 import ipaddress
 import os
-import select
-import signal
-import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
-from types import FrameType
 from typing import cast
 
 import grpc
@@ -50,6 +45,7 @@ from service.data_socket import DataSocket, SharingService
 from service.decoding import Registry
 from service.device import DeviceServicer
 from service.devices import Devices
+from service.ending import Ending
 from service.execution import ExecutionServicer
 from service.fence import FenceServicer
 from service.kept_models import KeptModels
@@ -231,37 +227,14 @@ def serve_until_told(server: Server, ready: Callable[[Sequence[str]], None], par
         ready: is told the addresses.
         parent: a process with whose end the server stops too.
     """
-    told: SimpleQueue[None] = SimpleQueue()  # unlike an Event's, its lock may be held already where a signal arrives
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        told.put(None)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
     settings = server.settings
     limit_memory(settings.process_bytes, server.threads)
     gc.freeze()  # what is loaded by now stays; looking through it for garbage costs each preparation some milliseconds
-    if parent is not None:
-        threading.Thread(target=_watch, args=(parent, told.put), name="nnhal-parent", daemon=True).start()
-    with server:
+    with Ending(parent) as ending, server:
         ready(server.addresses)
-        told.get()
+        ending.wait()
         # until the process has ended: what ends after the server may hang as well
         faulthandler.dump_traceback_later(settings.stop_grace_s + STOPPING_S, exit=True)
-
-
-def _watch(process: int, ended: Callable[[None], None]) -> None:
-    """Waits for the end of a process. A pidfd cannot miss it, and no child of the process can keep it open."""
-    try:
-        descriptor = os.pidfd_open(process)
-    except ProcessLookupError:
-        ended(None)
-        return
-    try:
-        select.select([descriptor], [], [])
-    finally:
-        os.close(descriptor)
-    ended(None)
 
 
 def is_local(address: str) -> bool:
