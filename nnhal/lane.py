@@ -17,6 +17,7 @@ from math import prod
 import numpy as np
 
 from nnhal import frames, wire
+from nnhal.alertness import Alertness
 from nnhal.buffered import AnyOutputs, BufferedExecution
 from nnhal.data_socket import SharedMemory, constant_memory, raise_error, send
 from nnhal.errors import HalError
@@ -47,6 +48,8 @@ DEFINITIONS = 16
 FIRST_ROOM = 4096
 """Bytes for returned outputs, until it turns out that more are needed."""
 MIN_AREA = 2**16
+LONGEST_LOOK_S = 1e-3
+"""An answer that takes longer is slept for."""
 
 Arrays = Sequence[AnyArray | None]
 ReadMemory = Callable[[bytes], Bytes]
@@ -146,6 +149,7 @@ class Lane:
         self._room = self._wanted_room = FIRST_ROOM
         self._kept: dict[int, int] = {}
         self._packet = memoryview(bytearray(frames.MAX_BYTES))
+        self._alertness = Alertness(LONGEST_LOOK_S)
         # None: the answer to something that is no execution, and must succeed
         self._expected: deque[Defined | Attempt | None] = deque()
 
@@ -322,8 +326,11 @@ class Lane:
             OSError: the connection is broken.
         """
         # into memory that stays: room for the largest packet, asked for each time, costs as much as the system call
-        size = self.connection.recv_into(self._packet)
+        size = self._alertness.receive(self._receive_into)
         return bytes(self._packet[:size])
+
+    def _receive_into(self, flags: int) -> int:
+        return self.connection.recv_into(self._packet, 0, flags)
 
     def finish(self, packet: bytes) -> "Answer | None":
         """What a packet answers; None for what is no execution.

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -26,6 +27,7 @@ from driver.deadline import now_ns
 from driver.memory import ValidRequest
 from driver.prepared_model import PreparedModel
 from nnhal import frames, wire
+from nnhal.alertness import Alertness
 from nnhal.errors import HalError, invalid_argument
 from nnhal.frames import Definition, Frame, Kind, Malformed, Output, Place
 from nnhal.types import OMITTED, PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult, OutputShape
@@ -46,6 +48,8 @@ GREETING_S = 5
 """Seconds that a connection has to say whose it is."""
 SENDING_S = 5
 """Seconds that a client has to take an answer."""
+LONGEST_LOOK_S = 100e-6
+"""A request that comes later than this after the answer to the one before is slept for."""
 ALIGNMENT = 64
 """Of outputs in the area for returned ones."""
 
@@ -67,6 +71,10 @@ class SharingService:
     sessions: Sessions
     limits: Limits
     quota: MemoryQuota
+
+
+_Received: TypeAlias = tuple[int, list[tuple[int, int, bytes]], int, Any]
+"""Bytes, ancillary data, flags, sender."""
 
 
 class DataSocket:
@@ -188,6 +196,7 @@ class _Connection:
         self._numbers: set[int] = set()
         self._requests: dict[int, _Defined] = {}
         self._room = memoryview(bytearray(frames.MAX_BYTES))
+        self._alertness = Alertness(LONGEST_LOOK_S)
 
     def end(self, why: str) -> None:
         """Gives up what is running, and makes the thread find the end of the stream. Never waits."""
@@ -225,8 +234,7 @@ class _Connection:
         Raises:
             Malformed: packet or descriptors were cut off; OSError: nothing came in time, or the connection broke.
         """
-        # into memory that stays: room for the largest packet, asked for each time, costs as much as the system call
-        size, ancillary, flags, _ = self._socket.recvmsg_into([self._room], _ANCILLARY, _CLOSE_ON_EXEC)
+        size, ancillary, flags, _ = self._alertness.receive(self._receive_into)
         descriptors: list[int] = []
         for _, _, data in ancillary:
             descriptors += [number for (number,) in _DESCRIPTOR.iter_unpack(data)]
@@ -235,6 +243,10 @@ class _Connection:
                 os.close(descriptor)
             raise Malformed("a packet is too long, or has too many descriptors")
         return bytes(self._room[:size]), descriptors
+
+    def _receive_into(self, flags: int) -> "_Received":
+        # into memory that stays: room for the largest packet, asked for each time, costs as much as the system call
+        return self._socket.recvmsg_into([self._room], _ANCILLARY, _CLOSE_ON_EXEC | flags)
 
     def _let_go(self) -> None:
         self._requests.clear()
