@@ -4,11 +4,12 @@ The figures are committed in `tests/data`, so that the table of operations can b
 {backend: {operation: {operand type: vectors}}}, and the same of tests.
 """
 
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pytest
 from hypothesis import settings
@@ -150,7 +151,17 @@ class Recorder:
 
     def _recording(self, compile_: Callable[..., CompiledSubgraph]) -> Callable[..., CompiledSubgraph]:
         def recording(backend: Backend, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
-            return _Recorded(compile_(backend, subgraph, options), backend.id, subgraph, self)
+            compiled = compile_(backend, subgraph, options)
+            # tests look at what was compiled, so nothing is put around it; and nothing may keep it alive
+            me, execute = weakref.ref(compiled), type(compiled).execute
+
+            def noted(inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+                for view in subgraph.operations:
+                    self.note(backend.id, view)
+                execute(cast(CompiledSubgraph, me()), inputs, outputs, run)
+
+            compiled.execute = noted  # type: ignore[method-assign]
+            return compiled
 
         return recording
 
@@ -160,18 +171,3 @@ class Recorder:
             run(node, frame, progress)
 
         return recording
-
-
-class _Recorded(CompiledSubgraph):
-    """A compiled subgraph that tells when it runs."""
-
-    def __init__(self, compiled: CompiledSubgraph, backend: str, subgraph: SubgraphView, recorder: Recorder) -> None:
-        self._compiled = compiled
-        self._backend = backend
-        self._subgraph = subgraph
-        self._recorder = recorder
-
-    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
-        for view in self._subgraph.operations:
-            self._recorder.note(self._backend, view)
-        self._compiled.execute(inputs, outputs, run)
