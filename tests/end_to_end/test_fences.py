@@ -67,7 +67,6 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         "--limit=reusable_executions=3",
         NNHAL_SESSION_GRACE_S="0.1",
         NNHAL_IDLE_THREAD_S="0.3",
-        NNHAL_KEEPALIVE_S="1",
     )
     yield running
     assert stop(running) == 0

@@ -39,7 +39,7 @@ while True:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    running = start(tmp_path, NNHAL_SESSION_GRACE_S="0.1", NNHAL_KEEPALIVE_S="1", NNHAL_IDLE_THREAD_S="0.3")
+    running = start(tmp_path, NNHAL_SESSION_GRACE_S="0.1", NNHAL_IDLE_THREAD_S="0.3")
     yield running
     stop(running)
 

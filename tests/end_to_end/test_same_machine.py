@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Service]:
     """A service of one test's own."""
-    running = start(tmp_path, NNHAL_SESSION_GRACE_S="0.1", NNHAL_KEEPALIVE_S="1", NNHAL_IDLE_THREAD_S="0.3")
+    running = start(tmp_path, NNHAL_SESSION_GRACE_S="0.1", NNHAL_IDLE_THREAD_S="0.3")
     yield running
     assert stop(running) == 0
 
