@@ -23,9 +23,10 @@ from nnhal.connection import Connection
 from nnhal.errors import HalError
 from nnhal.fence import ExecutionFence, Fence, OwnFence, execute_fenced
 from nnhal.fenced import FencedInputs, FencedLaunch
-from nnhal.forms import KnownAnswers, KnownCalls, inline_pools
+from nnhal.forms import KnownAnswers, KnownCalls
 from nnhal.lines import open_line
 from nnhal.local import Transport
+from nnhal.moulds import inline_pools
 from nnhal.owned import Owned
 from nnhal.prepared import (
     Names,

@@ -9,22 +9,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
-from nnhal.moulds import Holders, Mould
+from nnhal.moulds import FORM_BYTES, Holders, Mould, keep
 from nnhal.tensors import Ends, Outputs
 from nnhal.types import UNMEASURED, AnyArray
-from nnhal.v1 import types_pb2
-
-KEPT_FORMS = 64
-"""Of one model or burst."""
-_FORM_BYTES = 4096
 
 M = TypeVar("M", bound=Message)
 Arrays = Sequence[AnyArray | None]
-
-
-def inline_pools(request: types_pb2.Request) -> list[types_pb2.Memory]:
-    """The memories of a request whose bytes it carries."""
-    return [pool.pool for pool in request.pools if pool.pool.WhichOneof("memory") == "inline"]
 
 
 class KnownCalls:
@@ -47,9 +37,7 @@ class KnownCalls:
         """Keeps the form of a message that carries all of these inputs."""
         form, _ = _form(how, arrays)
         if form not in self._moulds:
-            if len(self._moulds) >= KEPT_FORMS:
-                self._moulds.clear()
-            self._moulds[form] = Mould.of(message, holders)
+            keep(self._moulds, form, Mould.of(message, holders))
 
 
 def _form(how: Hashable, arrays: Arrays) -> tuple[Hashable, list[AnyArray]]:
@@ -89,10 +77,8 @@ class KnownAnswers:
 
     def learn(self, encoded: bytes, message: M, returned: Holders[M], outputs: Outputs) -> None:
         """Keeps the form of an answer with these outputs; `returned`: finds the messages that have them."""
-        if outputs.timing != UNMEASURED or len(encoded) - sum(array.nbytes for array in outputs) > _FORM_BYTES:
+        if outputs.timing != UNMEASURED or len(encoded) - sum(array.nbytes for array in outputs) > FORM_BYTES:
             return
         mould = Mould.of(message, returned)
         if mould is not None and mould.fits(encoded) and len(mould.places) == len(outputs):
-            if len(self._known) >= KEPT_FORMS:
-                self._known.clear()
-            self._known[len(encoded)] = _Answer(mould, [(array.shape, array.dtype) for array in outputs])
+            keep(self._known, len(encoded), _Answer(mould, [(array.shape, array.dtype) for array in outputs]))

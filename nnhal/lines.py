@@ -10,8 +10,9 @@ from nnhal.connection import Connection
 from nnhal.enums import ErrorStatus
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.failures import hal_error
-from nnhal.forms import KnownAnswers, KnownCalls, inline_pools
+from nnhal.forms import KnownAnswers, KnownCalls
 from nnhal.local import BURST_DEPTH, LaneLine
+from nnhal.moulds import inline_pools
 from nnhal.prepared import in_memory, read_results
 from nnhal.tensors import Ends, Outputs
 from nnhal.v1 import burst_pb2, prepared_model_pb2

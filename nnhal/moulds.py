@@ -11,10 +11,17 @@ import numpy as np
 from google.protobuf.message import Message
 
 from nnhal.types import AnyArray
+from nnhal.v1 import types_pb2
 
 LARGEST_VALUES = 2**18
 """Bytes of all values of a message that has a mould."""
+FORM_BYTES = 4096
+"""Of the largest message, values aside, whose form is kept."""
+FORMS_KEPT = 64
+"""In one table, of one model or burst: what differs all the time must not fill the memory with forms."""
 
+K = TypeVar("K")
+V = TypeVar("V")
 M = TypeVar("M", bound=Message)
 
 
@@ -74,6 +81,18 @@ class Mould:
         if len(encoded) != self.size:
             return False
         return [encoded[start:end] for start, end in self._gaps] == self._around
+
+
+def inline_pools(request: types_pb2.Request) -> list[types_pb2.Memory]:
+    """The memories of a request whose bytes it carries."""
+    return [pool.pool for pool in request.pools if pool.pool.WhichOneof("memory") == "inline"]
+
+
+def keep(table: dict[K, V], form: K, value: V) -> None:
+    """Notes what belongs to a form; a full table begins anew."""
+    if len(table) >= FORMS_KEPT:
+        table.clear()
+    table[form] = value
 
 
 def _stamped(message: M, holders: Holders[M], stamp: bytes) -> bytes:

@@ -22,7 +22,7 @@ from service.limits import Limits, MemoryQuota
 from service.log import event
 from service.memory import read_memory
 from service.preparation import PreparationStream
-from service.rpc import absolute_deadline, answering, internal
+from service.rpc import answering, call_deadline, earlier, internal, optional_ns
 from service.sessions import Session, Sessions
 from service.stream import ResponseStream, Send
 from service.warm import WarmModels
@@ -139,8 +139,8 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         """Launches a preparation."""
-        deadline = request.deadline_ns if request.HasField("deadline_ns") else None
-        config = PrepareModelConfig(request.preference, request.priority, absolute_deadline(deadline, context))
+        deadline = earlier(optional_ns(request, "deadline_ns"), call_deadline(context))
+        config = PrepareModelConfig(request.preference, request.priority, deadline)
         self._prepare(request, request.cache if request.HasField("cache") else None, config, context, send)
 
     @answering
@@ -152,11 +152,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
     ) -> None:
         """The same, with hints."""
         message = request.config
-        deadline = message.deadline_ns if message.HasField("deadline_ns") else None
         config = PrepareModelConfig(
             message.preference,
             message.priority,
-            absolute_deadline(deadline, context),
+            earlier(optional_ns(message, "deadline_ns"), call_deadline(context)),
             wire.to_hints(message.compilation_hints),
             wire.to_extension_names(message.extension_name_to_prefix),
         )
@@ -187,7 +186,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
     ) -> None:
         """Launches a preparation from what one before it saved."""
         session = self._sessions.get(request.session)
-        wanted = absolute_deadline(request.deadline_ns if request.HasField("deadline_ns") else None, context)
+        wanted = earlier(optional_ns(request, "deadline_ns"), call_deadline(context))
         deadline, limited = self._limited(wanted)
 
         def launch(stream: PreparationStream) -> Cancellation:

@@ -8,16 +8,12 @@ from google.protobuf.message import Message
 
 from driver.prepared_model import PreparedModel
 from nnhal import wire
-from nnhal.moulds import Mould
+from nnhal.moulds import FORM_BYTES, Mould, keep
 from nnhal.types import UNMEASURED, ExecutionResult, OutputShape
 from nnhal.v1 import types_pb2
 from service.limits import Limits, MemoryQuota
 from service.returning import Returning
 from service.sessions import Session
-
-_FORMS_KEPT = 64
-"""Of one prepared model: outputs that differ in size must not fill the memory with forms."""
-_FORM_BYTES = 4096
 
 M = TypeVar("M", bound=Message)
 _Form = tuple[tuple[OutputShape, ...], tuple[int, ...]]
@@ -74,8 +70,6 @@ class KnownAnswers(Generic[M]):
     def _learn(self, known: dict[_Form, Mould], form: _Form, message: M) -> None:
         # None where an output is empty, or does not travel in the message
         mould = Mould.of(message, lambda one: self._result_of(one).returned)
-        if mould is None or mould.size - sum(form[1]) > _FORM_BYTES:
+        if mould is None or mould.size - sum(form[1]) > FORM_BYTES:
             return
-        if len(known) >= _FORMS_KEPT:
-            known.clear()
-        known[form] = mould
+        keep(known, form, mould)

@@ -15,15 +15,12 @@ from google.protobuf.message import DecodeError, Message
 from driver.memory import ValidRequest
 from driver.prepared_model import PreparedModel
 from nnhal.errors import invalid_argument
-from nnhal.moulds import Mould
+from nnhal.moulds import FORM_BYTES, Mould, inline_pools, keep
 from nnhal.types import ExecutionConfig
 from nnhal.v1 import types_pb2
 from service.known_requests import Known, KnownRequests, says_all, take_values
 from service.sessions import Session
 
-_FORMS_KEPT = 64
-"""Of one prepared model: clients must not fill the memory with forms."""
-_FORM_BYTES = 4096
 _HEAD_BYTES = 48
 """Session and handle lie in them, so that forms of two clients are told apart by them."""
 
@@ -125,21 +122,17 @@ class KnownMessages(Generic[M, C]):
             return
         take_values(request)
         key, rest = (len(encoded), encoded[:_HEAD_BYTES]), message.SerializeToString()
-        if len(rest) > _FORM_BYTES:
+        if len(rest) > FORM_BYTES:
             return
         of_model = self._models.get(prepared) or self._models.setdefault(prepared, _OfModel())
         if of_model.seen.get(key) != rest:
-            _put(of_model.seen, key, rest)
+            keep(of_model.seen, key, rest)
             return
-        mould = Mould.of(self._decoded(encoded), self._inline)
+        mould = Mould.of(self._decoded(encoded), lambda one: inline_pools(self._request_of(one)))
         if mould is not None and mould.fits(encoded):  # not every encoder writes the bytes that ours would
             # a message keeps the memory of values that it had: another one
             form = self._forms[key] = _Form(mould, self._call_of(self._decoded(rest)), Known.of(valid))
-            _put(of_model.forms, key, form)
-
-    def _inline(self, message: M) -> list[types_pb2.Memory]:
-        pools = self._request_of(message).pools
-        return [pool.pool for pool in pools if pool.pool.WhichOneof("memory") == "inline"]
+            keep(of_model.forms, key, form)
 
     def _decoded(self, encoded: bytes) -> M:
         message = self._kind()
@@ -148,12 +141,3 @@ class KnownMessages(Generic[M, C]):
         except DecodeError as error:
             raise invalid_argument(f"the request cannot be decoded: {error}") from None
         return message
-
-
-V = TypeVar("V")
-
-
-def _put(table: dict[_Key, V], key: _Key, value: V) -> None:
-    if len(table) >= _FORMS_KEPT:
-        table.clear()
-    table[key] = value

@@ -13,6 +13,7 @@ import numpy as np
 from driver.memory import ValidRequest
 from driver.prepared_model import PreparedModel
 from nnhal import wire
+from nnhal.moulds import FORM_BYTES, keep
 from nnhal.types import (
     PROT_READ,
     Bytes,
@@ -27,10 +28,6 @@ from nnhal.v1 import types_pb2
 from service.limits import Limits
 from service.memory import read_memory
 from service.sessions import Session
-
-_FORMS_KEPT = 64
-"""Of one prepared model: clients must not fill the memory with forms."""
-_FORM_BYTES = 4096
 
 _Form = tuple[bytes, tuple[int, ...], ExecutionConfig]
 _EMPTY = UnsetUnion()
@@ -84,10 +81,8 @@ class KnownRequests:
             return found.holding([np.frombuffer(values[index], np.uint8) for index in found.inline])
         _put_back(message, values)
         valid = prepared.validate(self.unknown(session, message), config)
-        if len(form[0]) <= _FORM_BYTES and says_all(message):
-            if len(known) >= _FORMS_KEPT:
-                known.clear()
-            known[form] = Known.of(valid)
+        if len(form[0]) <= FORM_BYTES and says_all(message):
+            keep(known, form, Known.of(valid))
         return valid
 
     def unknown(self, session: Session, message: types_pb2.Request) -> Request:

@@ -140,11 +140,6 @@ def earlier(relative_ns: int, call_deadline_ns: int) -> int:
     return call_deadline_ns if relative_ns == OMITTED else min(instant(relative_ns), call_deadline_ns)
 
 
-def absolute_deadline(relative_ns: int | None, context: grpc.ServicerContext) -> int:
-    """`earlier`, of a wire deadline that may be left out and that of its call."""
-    return earlier(OMITTED if relative_ns is None else relative_ns, call_deadline(context))
-
-
 def cancelled_by(context: grpc.ServicerContext) -> Cancellation:
     """What gives up the work of a call whose client gives it up."""
     cancellation = Cancellation()

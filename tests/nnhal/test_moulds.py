@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nnhal import forms, moulds
-from nnhal.forms import KnownAnswers, KnownCalls, inline_pools
-from nnhal.moulds import Mould
+from nnhal import moulds
+from nnhal.forms import KnownAnswers, KnownCalls
+from nnhal.moulds import Mould, inline_pools
 from nnhal.tensors import Ends, Outputs
 from nnhal.types import UNMEASURED, AnyArray, Operand, OperandType, Timing
 from nnhal.v1 import prepared_model_pb2, types_pb2
@@ -122,7 +122,7 @@ def test_what_was_measured_is_not_kept() -> None:
 
 
 def test_forms_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "KEPT_FORMS", 3)
+    monkeypatch.setattr(moulds, "FORMS_KEPT", 3)
     known, calls = KnownAnswers(ENDS), KnownCalls()
     for rows in range(1, 10):
         message, array = answer(rows, 1), np.ones((rows, 2), np.float32)

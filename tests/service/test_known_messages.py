@@ -9,11 +9,11 @@ import pytest
 
 from driver.memory import BoundRequest, ValidRequest
 from driver.prepared_model import PreparedModel
-from nnhal import wire
+from nnhal import moulds, wire
 from nnhal.errors import HalError
 from nnhal.types import UNMEASURED, AnyArray, BufferToken, Bytes, ExecutionResult, OutputShape, Timing
 from nnhal.v1 import prepared_model_pb2, types_pb2
-from service import known_answers, known_messages
+from service import known_messages
 from service.known_answers import KnownAnswers
 from service.known_messages import KnownMessages
 from service.known_requests import KnownRequests
@@ -126,7 +126,7 @@ def test_bytes_that_are_no_message() -> None:
 
 
 def test_forms_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_messages, "_FORMS_KEPT", 3)
+    monkeypatch.setattr(moulds, "FORMS_KEPT", 3)
     known, judge = known_messages_of(), Judge()
     for number in range(10):
         for _ in range(3):
@@ -134,7 +134,7 @@ def test_forms_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     (of_model,) = known._models.values()
     assert 0 < len(known._forms) <= 3
     assert len(of_model.seen) <= 3
-    monkeypatch.setattr(known_messages, "_FORM_BYTES", 10)
+    monkeypatch.setattr(known_messages, "FORM_BYTES", 10)
     for _ in range(3):
         read(known, judge, encoded(1, handle=b"z" * 16))
     assert known.decode(encoded(1, handle=b"z" * 16)).form is None
@@ -203,7 +203,7 @@ def test_outputs_without_room_become_memories_each_time() -> None:
 
 
 def test_forms_of_answers_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_answers, "_FORMS_KEPT", 3)
+    monkeypatch.setattr(moulds, "FORMS_KEPT", 3)
     known, model = answers(Limits()), cast(PreparedModel, Judge())
     for size in range(1, 10):
         known.encode(result(numbers(1, size)), model, SESSION)

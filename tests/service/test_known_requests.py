@@ -7,7 +7,7 @@ import pytest
 
 from driver.memory import BoundRequest, ValidRequest
 from driver.prepared_model import PreparedModel
-from nnhal import wire
+from nnhal import moulds, wire
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import (
     BufferToken,
@@ -22,7 +22,6 @@ from nnhal.types import (
     ReturnedPool,
 )
 from nnhal.v1 import types_pb2
-from service import known_requests
 from service.known_requests import KnownRequests
 from service.limits import Limits
 from service.memory import MemoryObject
@@ -109,7 +108,7 @@ def test_what_handles_and_tokens_stand_for_is_looked_up_each_time() -> None:
 
 
 def test_forms_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_requests, "_FORMS_KEPT", 3)
+    monkeypatch.setattr(moulds, "FORMS_KEPT", 3)
     known, judge = KnownRequests(Limits()), Judge()
     for timeout in range(10):
         read(known, judge, message(1), ExecutionConfig(loop_timeout_duration_ns=timeout))
