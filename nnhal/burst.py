@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -26,6 +25,7 @@ from nnhal import wire
 from nnhal.buffered import AnyOutputs, BufferedExecution, BufferInputs, BufferOutputs, How, Targets, without_buffers
 from nnhal.enums import ErrorStatus
 from nnhal.errors import HalError, general_failure
+from nnhal.owned import goes_with
 from nnhal.pools import sender
 from nnhal.templates import Templates, pools_of
 from nnhal.tensors import Ends, Outputs
@@ -271,8 +271,7 @@ class Burst:
         self._arrived = threading.Condition()
         self._reader: threading.Thread | None = None
         self._broken: HalError | None = None
-        self._finalizer = weakref.finalize(self, line.close)
-        self._finalizer.atexit = False
+        self._finalizer = goes_with(self, line.close)
 
     @overload
     def execute(self, inputs: BufferInputs, *, outputs: None = None, **how: Unpack[How]) -> Outputs: ...
