@@ -1,0 +1,89 @@
+"""nnhal: the Android NNAPI driver interface (AIDL version 4) as a network service. Clients import this package.
+
+Importing is lazy: `nnhal.types` and `nnhal.operations` load without grpc, and `nnhal.connect` loads it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nnhal import aio, tflite, types
+    from nnhal.builder import ModelBuilder
+    from nnhal.client.core.arrays import TensorInfo
+    from nnhal.client.sync.buffer import Buffer
+    from nnhal.client.sync.device import Device, Preparation, PreparedModel, connect
+    from nnhal.enums import (
+        CacheState,
+        DeviceType,
+        ErrorKind,
+        ErrorStatus,
+        ExecutionPreference,
+        FenceState,
+        FusedActivationFunc,
+        OperandType,
+        OperationType,
+        Priority,
+    )
+    from nnhal.errors import DeadObjectError, HalError, SessionLostError
+    from nnhal.types import Model, Operand
+    from nnhal.version import __version__
+
+__all__ = [
+    "Buffer",
+    "CacheState",
+    "DeadObjectError",
+    "Device",
+    "DeviceType",
+    "ErrorKind",
+    "ErrorStatus",
+    "ExecutionPreference",
+    "FenceState",
+    "FusedActivationFunc",
+    "HalError",
+    "Model",
+    "ModelBuilder",
+    "Operand",
+    "OperandType",
+    "OperationType",
+    "Preparation",
+    "PreparedModel",
+    "Priority",
+    "SessionLostError",
+    "TensorInfo",
+    "__version__",
+    "aio",
+    "connect",
+    "tflite",
+    "types",
+]
+
+_SUBMODULES = {"aio", "tflite", "types"}
+_MODULES = {
+    "Buffer": "nnhal.client.sync.buffer",
+    "DeadObjectError": "nnhal.errors",
+    "Device": "nnhal.client.sync.device",
+    "HalError": "nnhal.errors",
+    "Model": "nnhal.types",
+    "ModelBuilder": "nnhal.builder",
+    "Operand": "nnhal.types",
+    "Preparation": "nnhal.client.sync.device",
+    "PreparedModel": "nnhal.client.sync.device",
+    "SessionLostError": "nnhal.errors",
+    "TensorInfo": "nnhal.client.core.arrays",
+    "__version__": "nnhal.version",
+    "connect": "nnhal.client.sync.device",
+}
+"""Module of each public name, apart from submodules and enumerations."""
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use."""
+    if name not in __all__:
+        raise AttributeError(f"module 'nnhal' has no attribute {name!r}")
+    if name in _SUBMODULES:
+        return importlib.import_module(f"nnhal.{name}")
+    return getattr(importlib.import_module(_MODULES.get(name, "nnhal.enums")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

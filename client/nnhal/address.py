@@ -1,0 +1,69 @@
+"""Addresses of services: HOST:PORT or unix:PATH."""
+
+import ipaddress
+import os
+import re
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+MAX_UNIX_PATH_BYTES = 107 if sys.platform == "linux" else 103
+"""Longest path of a Unix socket that the operating system supports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Address that a service listens on.
+
+    Attributes:
+        kind: "tcp" or "unix".
+        host: name or IP address, IPv6 without brackets; "" for Unix sockets.
+        port: TCP port; 0 selects a free one.
+        path: path of a Unix socket; "" for TCP.
+    """
+
+    kind: Literal["tcp", "unix"]
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @staticmethod
+    def parse(text: str) -> "Address":
+        """Parse an address.
+
+        Raises:
+            ValueError: the text is not an address.
+        """
+        if text.startswith("unix:") and text != "unix:":
+            path = text.removeprefix("unix:")
+            if (size := len(os.fsencode(path))) > MAX_UNIX_PATH_BYTES:
+                raise ValueError(f"the path of {text!r} has {size} bytes; at most {MAX_UNIX_PATH_BYTES} are possible")
+            return Address("unix", path=path)
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not _is_host(host) or not port.isdecimal() or int(port) > 65535:
+            raise ValueError(f"invalid address {text!r}; expected HOST:PORT or unix:PATH")
+        return Address("tcp", host=host, port=int(port))
+
+    @property
+    def is_local(self) -> bool:
+        """Only this machine can reach the address: a Unix socket, or loopback."""
+        if self.kind == "unix" or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def with_port(self, port: int) -> str:
+        """Return the text of the address with another TCP port."""
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+
+
+def _is_host(text: str) -> bool:
+    """Return whether a text has the form of a host name or of an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return re.fullmatch(r"[\w.-]+", text) is not None
+    return True

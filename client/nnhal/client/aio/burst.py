@@ -1,0 +1,112 @@
+"""Bursts for asyncio: many executions of one prepared model, with less work for each.
+
+async with prepared.burst() as burst:
+    outputs = await burst.execute([image])
+    tasks = [burst.submit([image]) for image in images]
+
+Hand-written: the burst opens in `async with`, and `submit` makes tasks. `nnhal.client.sync.burst` has futures instead.
+"""
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, Unpack, overload
+
+from nnhal.client.aio.burst_transport import BurstTransport, Pending, open_burst_transport
+from nnhal.client.aio.connection import Connection
+from nnhal.client.core.arrays import ModelIO, Outputs
+from nnhal.client.core.buffered_execution import (
+    AnyOutputs,
+    BufferInputs,
+    BufferOutputs,
+    ExecuteOptions,
+    OutputBuffers,
+)
+from nnhal.client.core.burst import PendingExecution
+from nnhal.client.core.handles import description
+from nnhal.client.core.prepared_model import RemoteModel
+from nnhal.types import AnyArray
+
+
+def new_burst(remote: RemoteModel[Connection], io: ModelIO, owner: object) -> "Burst":
+    """Return a burst to open. It keeps `owner`, the prepared model, alive."""
+    return Burst(remote, io, owner)
+
+
+class Burst:
+    """Burst of executions. Open it with `async with` or await it, and use it from its event loop."""
+
+    def __init__(self, remote: RemoteModel[Connection], io: ModelIO, owner: object) -> None:
+        self._remote = remote
+        self._io = io
+        self._owner = owner
+
+    @overload
+    async def execute(
+        self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ExecuteOptions]
+    ) -> Outputs: ...
+
+    @overload
+    async def execute(
+        self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[ExecuteOptions]
+    ) -> BufferOutputs: ...
+
+    async def execute(
+        self,
+        inputs: BufferInputs,
+        *,
+        outputs: OutputBuffers | None = None,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> AnyOutputs:
+        """Run the model. Arguments, result and errors are those of `PreparedModel.execute`."""
+        future = asyncio.get_running_loop().create_future()
+        execution: Pending = PendingExecution.of(self._io, inputs, outputs, future)
+        return await self._transport.execute(execution, deadline, measure_timing)
+
+    @overload
+    def submit(
+        self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ExecuteOptions]
+    ) -> "asyncio.Task[Outputs]": ...
+
+    @overload
+    def submit(
+        self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[ExecuteOptions]
+    ) -> "asyncio.Task[BufferOutputs]": ...
+
+    def submit(
+        self,
+        inputs: BufferInputs,
+        *,
+        outputs: OutputBuffers | None = None,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> "asyncio.Task[Any]":
+        """Start an execution. Executions run in the order of the calls. Inputs must not change until it is done."""
+        return asyncio.create_task(
+            self.execute(inputs, outputs=outputs, deadline=deadline, measure_timing=measure_timing)
+        )
+
+    def keep(self, array: AnyArray) -> AnyArray:
+        """Return a read-only copy of an input. The bytes of the copy are sent only once, with its first use."""
+        return self._transport.keep(array)
+
+    async def release(self, array: AnyArray) -> None:
+        """Release an array of `keep`."""
+        await self._transport.release(array)
+
+    async def close(self) -> None:
+        """Wait for the executions in progress, then close the burst."""
+        await self._transport.close()
+
+    def __await__(self) -> Generator[object, None, "Burst"]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> "Burst":
+        self._transport: BurstTransport = await open_burst_transport(*self._remote, self._io)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return description(self, self._io.description)

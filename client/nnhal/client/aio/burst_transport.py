@@ -1,0 +1,277 @@
+"""Transports of bursts for asyncio: a Burst.Stream of gRPC, or a channel of the same machine.
+
+Hand-written: one task reads the results of all executions, while in the synchronous client the waiting threads do.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable
+from typing import TYPE_CHECKING, Protocol
+
+import grpc
+import grpc.aio
+
+from nnhal.client.aio.connection import Connection
+from nnhal.client.aio.shm_transport import OpenSession, open_channel, receive_result, take_large_outputs
+from nnhal.client.core.arrays import ModelIO, Outputs
+from nnhal.client.core.buffered_execution import AnyOutputs
+from nnhal.client.core.burst import BurstMessages, CachedInputs, PendingExecution, result_or_raise
+from nnhal.client.core.prepared_model import decode_outputs, memory_handles
+from nnhal.client.core.rpc_errors import hal_error
+from nnhal.client.core.session import connection_lost_error
+from nnhal.client.shm.pool import BURST_DEPTH
+from nnhal.errors import DeadObjectError, HalError
+from nnhal.types import AnyArray, ErrorStatus
+from nnhal.v1 import burst_pb2, prepared_model_pb2
+
+if TYPE_CHECKING:
+    from nnhal.client.shm.channel import ShmChannel
+
+Pending = PendingExecution[asyncio.Future[AnyOutputs]]
+
+
+class BurstTransport(Protocol):
+    """Transport of the executions of a burst."""
+
+    async def execute(self, execution: Pending, deadline: float | None, measure_timing: bool) -> AnyOutputs:
+        """Execute. Executions in progress are sent, and answered, in the order of the calls.
+
+        Raises:
+            HalError: the execution failed, or the transport is closed.
+        """
+        ...
+
+    def keep(self, array: AnyArray) -> AnyArray:
+        """Return a copy of an input that is sent only once."""
+        ...
+
+    async def release(self, array: AnyArray) -> None:
+        """Release an array of `keep`."""
+        ...
+
+    async def close(self) -> None:
+        """Wait for the executions in progress, then close."""
+        ...
+
+
+async def open_burst_transport(connection: Connection, prepared_model: bytes, io: ModelIO) -> BurstTransport:
+    """Open a burst and return its transport.
+
+    Raises:
+        HalError: the service refuses the burst.
+    """
+    configure = prepared_model_pb2.PreparedModelRequest(session=connection.session, prepared_model=prepared_model)
+    burst = (await connection.call(connection.prepared_model.ConfigureExecutionBurst, configure)).burst
+    shm = connection.shm if io.has_only_base_types else None
+    channel = await open_channel(shm.factory, BURST_DEPTH) if shm is not None else None
+    if channel is None:
+        return GrpcBurstTransport(connection, burst, io)
+    return ShmBurstTransport(channel, burst, io, connection)
+
+
+class GrpcBurstTransport:
+    """Burst over a Burst.Stream."""
+
+    def __init__(self, connection: Connection, burst: bytes, io: ModelIO) -> None:
+        self._connection = connection
+        self._burst = burst
+        self._io = io
+        self._sending = asyncio.Lock()
+        self._in_progress: deque[Pending] = deque()
+        self._error: HalError | None = None
+        self._messages = BurstMessages(io, connection.session, burst)
+        self._outbox: asyncio.Queue[burst_pb2.BurstStreamRequest] = asyncio.Queue()
+        self._call = connection.burst.Stream(self._requests())
+        # one task reads for all, so that cancelling an execution does not cancel the stream
+        self._reader = asyncio.create_task(self._read())
+
+    async def execute(self, execution: Pending, deadline: float | None, measure_timing: bool) -> AnyOutputs:
+        """See BurstTransport."""
+        async with self._sending:
+            await self._connection.flush_releases()
+            pools = self._messages.pools(execution)
+            try:
+                uploaded = await self._connection.upload_large(pools, execution.handles)
+                message = self._messages.execute(execution, pools, uploaded, deadline, measure_timing)
+                self._send(message, execution)
+            except BaseException:
+                self._connection.discard(*execution.handles)
+                raise
+        return await execution.future
+
+    def _send(self, message: burst_pb2.BurstStreamRequest, execution: Pending) -> None:
+        # does not wait: cancelling a write would cancel the stream
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        self._in_progress.append(execution)
+        self._outbox.put_nowait(message)
+
+    async def _requests(self) -> AsyncIterator[burst_pb2.BurstStreamRequest]:
+        while True:
+            yield await self._outbox.get()
+
+    async def _read(self) -> None:
+        """Give each response to the execution sent longest ago, until the stream ends."""
+        error: HalError = DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the burst")
+        try:
+            async for response in self._call:
+                await self._settle(self._in_progress.popleft(), response)
+        except grpc.RpcError as failed:
+            error = hal_error(failed)
+        except asyncio.CancelledError:
+            error = HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the burst has been closed")
+        self._error = error
+        for execution in self._in_progress:
+            if not execution.future.done():
+                execution.future.set_exception(error)
+        self._in_progress.clear()
+
+    async def _settle(self, execution: Pending, response: burst_pb2.BurstStreamResponse) -> None:
+        try:
+            await settle(execution, self._outputs(execution, response))
+        finally:
+            self._connection.discard(*execution.handles)
+
+    async def _outputs(self, execution: Pending, response: burst_pb2.BurstStreamResponse) -> AnyOutputs:
+        if response.HasField("released"):
+            return Outputs()
+        try:
+            result = result_or_raise(response)
+            memories = await self._connection.take_memories(memory_handles(result.returned))
+        except HalError:
+            self._messages.send_again(execution.arrays)
+            raise
+        if execution.buffered is not None:
+            return execution.buffered.read(result, memories)
+        return decode_outputs(self._io, result, memories)
+
+    def keep(self, array: AnyArray) -> AnyArray:
+        """See BurstTransport."""
+        return self._messages.cached_inputs.add(array)
+
+    async def release(self, array: AnyArray) -> None:
+        """See BurstTransport."""
+        async with self._sending:
+            identifier = self._messages.cached_inputs.remove(array)
+            if identifier >= 0:
+                execution: Pending = PendingExecution((), asyncio.get_running_loop().create_future())
+                execution.future.add_done_callback(_ignore_error)
+                self._send(self._messages.release(identifier), execution)
+
+    async def close(self) -> None:
+        """See BurstTransport."""
+        async with self._sending:
+            futures = [execution.future for execution in self._in_progress]
+            if futures:
+                await asyncio.wait(futures)
+            self._call.cancel()
+            self._reader.cancel()
+        await asyncio.wait([self._reader])
+        self._connection.discard(self._burst)
+
+
+def _ignore_error(future: asyncio.Future[AnyOutputs]) -> None:
+    """Mark the error of a future as retrieved, because no task waits for it."""
+    if not future.cancelled():
+        future.exception()
+
+
+class ShmBurstTransport:
+    """Burst over a channel of its own."""
+
+    def __init__(self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession) -> None:
+        self._channel = channel
+        self._burst = burst
+        self._io = io
+        self._session = session
+        self._cached_inputs = CachedInputs()
+        self._sending = asyncio.Lock()
+        self._slots = asyncio.Semaphore(BURST_DEPTH)
+        self._in_progress: deque[Pending] = deque()
+        self._sent = asyncio.Event()
+        self._error: HalError | None = None
+        # one task reads for all, so that a cancelled execution does not lose the results of others
+        self._reader = asyncio.create_task(self._read())
+
+    async def execute(self, execution: Pending, deadline: float | None, measure_timing: bool) -> AnyOutputs:
+        """See BurstTransport."""
+        async with self._sending:
+            await self._session.flush_releases()
+            await self._slots.acquire()
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            try:
+                self._channel.start_pending(
+                    self._burst, self._io, execution, deadline, measure_timing, self._cached_inputs
+                )
+            except OSError:
+                self._fail(connection_lost_error())
+                raise connection_lost_error() from None
+            self._in_progress.append(execution)
+            self._sent.set()
+        return await execution.future
+
+    async def _read(self) -> None:
+        """Give each result to the execution sent longest ago."""
+        while True:
+            while not self._in_progress:
+                self._sent.clear()
+                await self._sent.wait()
+            await settle(self._in_progress[0], self._outputs(self._in_progress[0]))
+            self._in_progress.popleft()
+            self._slots.release()
+            if self._channel.broken:
+                self._fail(connection_lost_error())
+                return
+
+    async def _outputs(self, execution: Pending) -> AnyOutputs:
+        result = await receive_result(self._channel)
+        memories = await take_large_outputs(self._channel, result, self._io, self._session)
+        return result.outputs(self._io, execution.buffered, memories)
+
+    def _fail(self, error: HalError) -> None:
+        self._error = self._error or error
+        while self._in_progress:
+            execution = self._in_progress.popleft()
+            if not execution.future.done():
+                execution.future.set_exception(error)
+        self._slots.release()
+
+    def keep(self, array: AnyArray) -> AnyArray:
+        """See BurstTransport."""
+        return self._cached_inputs.add(array)
+
+    async def release(self, array: AnyArray) -> None:
+        """See BurstTransport."""
+        identifier = self._cached_inputs.remove(array)
+        async with self._sending:
+            if identifier >= 0 and self._error is None:
+                try:
+                    self._channel.release(identifier)
+                except OSError:
+                    self._fail(connection_lost_error())
+
+    async def close(self) -> None:
+        """See BurstTransport."""
+        async with self._sending:
+            futures = [execution.future for execution in self._in_progress]
+            if futures:
+                await asyncio.wait(futures)
+            self._reader.cancel()
+            await asyncio.wait([self._reader])
+            self._fail(HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the burst has been closed"))
+        self._channel.connection.close()
+        self._session.discard(self._burst)
+
+
+async def settle(execution: Pending, work: Awaitable[AnyOutputs]) -> None:
+    """Set the future of an execution to the outcome of some work, unless the future was cancelled."""
+    try:
+        outputs = await work
+    except HalError as error:
+        execution.clear_buffers()
+        if not execution.future.done():
+            execution.future.set_exception(error)
+    else:
+        if not execution.future.done():
+            execution.future.set_result(outputs)

@@ -1,0 +1,215 @@
+"""Connection of the asyncio client: a channel, a session and the stubs. It belongs to the event loop that opened it.
+
+Cancelling a task that waits here cancels the call on the service. Retries are those of `nnhal.client.sync.connection`.
+Hand-written: gRPC's asyncio calls, streams and cancellation differ from the synchronous ones.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from nnhal.client.aio.memory_objects import MemoryObjects
+from nnhal.client.aio.shm_transport import ShmTransport
+from nnhal.client.core.open_errors import open_error
+from nnhal.client.core.rpc_errors import hal_error
+from nnhal.client.core.session import (
+    CHANNEL_OPTIONS,
+    CLOSE_TIMEOUT_S,
+    PendingReleases,
+    Transport,
+    closed_error,
+)
+from nnhal.client.shm.pool import is_same_host
+from nnhal.errors import DeadObjectError, SessionLostError
+from nnhal.probe import connection_problem
+from nnhal.v1 import (
+    buffer_pb2_grpc,
+    burst_pb2_grpc,
+    cache_pb2_grpc,
+    device_pb2_grpc,
+    execution_pb2_grpc,
+    fence_pb2_grpc,
+    memory_pb2_grpc,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+
+T = TypeVar("T")
+
+
+class Connection(MemoryObjects):
+    """One session on one service. `open` it first. Close it when done, so that the service frees what it owned.
+
+    Attributes:
+        session: handle of the session.
+        shm: transport over shared memory, or None if the service is on another machine.
+        version: version of the device, once it has been read.
+    """
+
+    def __init__(self, target: str, transport: Transport = "auto") -> None:
+        self._target = target
+        self._transport = transport
+        self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+        self.device = device_pb2_grpc.DeviceStub(self._channel)
+        self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
+        self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
+        self.burst = burst_pb2_grpc.BurstStub(self._channel)
+        self.cache = cache_pb2_grpc.CacheStub(self._channel)
+        self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
+        self.fence = fence_pb2_grpc.FenceStub(self._channel)
+        self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
+        self._sessions = session_pb2_grpc.SessionStub(self._channel)
+        # the session lives as long as this stream; only its first event is read
+        self._stream = self._sessions.Open(session_pb2.OpenRequest())
+        self._releases = PendingReleases()
+        self._resuming: asyncio.Future[None] | None = None
+        self._closed = False
+        self.session = b""
+        self.shm: ShmTransport | None = None
+        self.version: str | None = None
+
+    async def open(self, timeout: float) -> None:
+        """Open the session.
+
+        Raises:
+            HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                event = await self._stream.read()
+        except BaseException as error:
+            self._stream.cancel()
+            await self._channel.close()
+            if not isinstance(error, TimeoutError | grpc.RpcError):
+                raise
+            failure = error if isinstance(error, grpc.RpcError) else None
+            problem = await asyncio.to_thread(connection_problem, self._target)
+            raise open_error(self._target, timeout, failure, problem) from failure
+        assert isinstance(event, session_pb2.SessionEvent)
+        self.session = event.opened.session
+        if self._transport == "auto" and is_same_host(self._target):
+            self.shm = ShmTransport(event.opened, self)
+        self._stream.add_done_callback(self._on_stream_end)
+
+    def _on_stream_end(self, ended: Any) -> None:
+        if not self._closed:
+            self._resuming = asyncio.ensure_future(self._resume(ended))
+
+    async def _resume(self, ended: Any) -> None:
+        """Resume the session after its stream broke, see `nnhal.client.sync.connection.Connection`."""
+        if await ended.code() == grpc.StatusCode.UNAVAILABLE and not self._closed:
+            self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
+            self._stream.add_done_callback(self._on_stream_end)
+
+    # ---- Calls --------------------------------------------------------------------------------------
+
+    async def call(self, method: Callable[..., Awaitable[T]], request: Any) -> T:
+        """Make a unary call.
+
+        Raises:
+            HalError: the call failed.
+        """
+        await self.flush_releases()
+        with _hal_errors():
+            return await method(request)
+
+    async def call_idempotent(self, method: Callable[..., Awaitable[T]], request: Any) -> T:
+        """Make a unary call whose result never changes. Retry once if the service could not be reached.
+
+        Raises:
+            HalError: the call failed.
+        """
+        try:
+            return await self.call(method, request)
+        except DeadObjectError:
+            return await self.call(method, request)
+
+    async def stream(self, method: Callable[..., AsyncIterable[T]], request: Any) -> AsyncIterator[T]:
+        """Make a call that answers with a stream.
+
+        Raises:
+            HalError: the call failed.
+        """
+        await self.flush_releases()
+        with _hal_errors():
+            async for message in method(request):
+                yield message
+
+    async def flush_releases(self) -> None:
+        """Release discarded objects. Called before anything is sent to the service.
+
+        Raises:
+            SessionLostError: the connection has been closed.
+        """
+        if self._closed:
+            raise closed_error()
+        if not (handles := self._releases.take_all()):
+            return
+        try:
+            await self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
+        except grpc.RpcError:
+            # the next call fails in the same way and raises the error; releasing twice is harmless
+            self._releases.add(handles)
+        except BaseException:
+            self._releases.add(handles)
+            raise
+
+    def discard(self, *handles: bytes) -> None:
+        """Release objects with the next call. Makes no call itself, so that finalizers may use it."""
+        self._releases.add(handles)
+
+    # ---- Life ---------------------------------------------------------------------------------------
+
+    async def is_alive(self, timeout: float) -> bool:
+        """Return whether the session still exists, once the service answers.
+
+        Raises:
+            DeadObjectError: the service does not answer within `timeout` seconds.
+            SessionLostError: the connection has been closed.
+        """
+        if self._closed:
+            raise closed_error()
+        try:
+            nothing = session_pb2.ReleaseRequest(session=self.session)
+            await self._sessions.Release(nothing, timeout=timeout, wait_for_ready=True)
+        except grpc.RpcError as error:
+            if isinstance(hal_error(error), SessionLostError):
+                return False
+            problem = await asyncio.to_thread(connection_problem, self._target)
+            raise open_error(self._target, timeout, None, problem) from error
+        return True
+
+    async def close(self) -> None:
+        """End the session. A second call does nothing. It is not an error if the service is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.shm is not None:
+            self.shm.close()
+        try:
+            # if this fails, the service ends the session by itself, because its stream ends too
+            with contextlib.suppress(grpc.RpcError):
+                await self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
+        finally:
+            self._stream.cancel()
+            await self._channel.close()
+
+
+@contextlib.contextmanager
+def _hal_errors() -> Iterator[None]:
+    """Convert errors of gRPC to HAL errors."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise hal_error(error) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # the task was not cancelled: gRPC cancels the calls of a channel that is closed
+        raise closed_error() from None

@@ -1,0 +1,106 @@
+"""Devices for asyncio, and how to connect to them.
+
+Hand-written: `prepare` is a coroutine, where the synchronous client returns a future.
+"""
+
+import asyncio
+from collections.abc import Generator
+
+from nnhal.client.aio.buffer import Buffer
+from nnhal.client.aio.device_queries import DeviceQueries
+from nnhal.client.aio.preparation import load_model, model_message
+from nnhal.client.aio.preparation_call import PreparationCall
+from nnhal.client.aio.prepared_model import PreparedModel
+from nnhal.client.aio.reconnect import ReconnectingSession
+from nnhal.client.core.arguments import ModelSource, check_connect, enum_value
+from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.cache import PreparationSpec, SharedDeadline
+from nnhal.client.core.prepared_model import io_names, prepare_request
+from nnhal.client.core.session import Transport
+from nnhal.types import ExecutionPreference, Priority
+
+__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PreparedModel", "connect"]
+
+
+def connect(
+    target: str | None = None, *, device: str = "", timeout: float = 10.0, transport: Transport = "auto"
+) -> "Connecting":
+    """Return a device to connect: await it, or use it in `async with`.
+
+    Args:
+        target: "HOST:PORT" or "unix:PATH". None starts a service in a child process, which stops with the device.
+        device: name of the device; by default the server's first.
+        timeout: seconds to wait for the service to respond. If nothing listens at the address, `connect` fails at once.
+        transport: "auto" uses shared memory if the service is on this machine; "grpc" never does.
+
+    Raises:
+        DeadObjectError: on connecting: the service cannot be reached, does not respond in time, or does not start.
+        HalError: INVALID_ARGUMENT: the target is not an address; on connecting: there is no such device.
+        TypeError: an argument has a wrong type.
+    """
+    check_connect(target, device, timeout, transport)
+    return Connecting(target, device, timeout, transport)
+
+
+class Connecting:
+    """Device to connect. Await it, or use it as an asynchronous context manager."""
+
+    def __init__(self, target: str | None, name: str, timeout: float, transport: Transport) -> None:
+        self._transport = transport
+        self._target = target
+        self._name = name
+        self._timeout = timeout
+        self._device: Device | None = None
+
+    def __await__(self) -> Generator[object, None, "Device"]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> "Device":
+        self._device = await self._connect()
+        return self._device
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._device is not None
+        await self._device.close()
+
+    async def _connect(self) -> "Device":
+        session = ReconnectingSession(self._target, self._timeout, self._transport)
+        await session.open(self._name)
+        return Device(session, self._name)
+
+
+class Device(DeviceQueries):
+    """Device of a service, in a session of its own. Close it, or use it as an asynchronous context manager."""
+
+    async def prepare(
+        self,
+        model: ModelSource,
+        *,
+        cache: bool = False,
+        token: bytes | None = None,
+        preference: int | str = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: int | str = Priority.MEDIUM,
+        deadline: float | None = None,
+    ) -> PreparedModel:
+        """Prepare a model. Arguments and errors are those of `nnhal.Device.prepare` and of its result.
+
+        If the task is cancelled, the service abandons the work.
+        """
+        model = await load_model(model)
+        preference, priority = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
+        if cache or token is not None:
+            end = SharedDeadline(deadline)
+            # hashing hundreds of megabytes takes too long for an event loop
+            spec = await asyncio.to_thread(PreparationSpec.of, model, self.name, preference, priority, token)
+            return await self._prepare_cached(spec, PreparationCall(), end)
+        connection = self._connection
+        async with model_message(connection, model) as message:
+            request = prepare_request(connection.session, self.name, message, preference, priority, deadline)
+            notify = await PreparationCall().run(connection, connection.device.PrepareModel, request)
+        return PreparedModel(connection, notify, io_names(model))
+
+    async def __aenter__(self) -> "Device":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,194 @@
+"""Calls of a device other than preparations."""
+
+# sync: from functools import cached_property
+from collections.abc import Sequence
+
+from nnhal import wire
+from nnhal.client.aio.buffer import Buffer
+from nnhal.client.aio.concurrency import run_blocking
+from nnhal.client.aio.connection import Connection
+from nnhal.client.aio.fence import OwnFence, create_fence
+from nnhal.client.aio.preparation import device_version, load_model, model_message, prepare_cached
+from nnhal.client.aio.preparation_call import PreparationCall
+from nnhal.client.aio.prepared_model import PreparedModel
+from nnhal.client.aio.reconnect import ReconnectingSession
+from nnhal.client.core.arguments import ModelSource, enum_value
+from nnhal.client.core.buffers import Roles, allocation
+from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request, is_session_lost
+from nnhal.client.core.handles import description
+from nnhal.client.core.prepared_model import support_request
+from nnhal.errors import HalError
+from nnhal.types import (
+    CacheCounters,
+    CacheOutcome,
+    Capabilities,
+    DeviceType,
+    ExecutionPreference,
+    Extension,
+    Placement,
+    Priority,
+)
+from nnhal.v1 import cache_pb2, device_pb2
+
+
+class DeviceQueries:
+    """Base of `Device` with all calls but the public ones that prepare."""
+
+    def __init__(self, session: ReconnectingSession, name: str) -> None:
+        self.name = name
+        self._session = session
+
+    @property
+    def _connection(self) -> Connection:
+        return self._session.connection
+
+    @property
+    def _request(self) -> device_pb2.DeviceRequest:
+        return device_pb2.DeviceRequest(device=self.name)
+
+    def __repr__(self) -> str:
+        name = f"{self.name!r} " if self.name else ""
+        return description(self, f"{name}of {self._session.service_name}", closed=self._session.closed)
+
+    # sync: @cached_property
+    async def capabilities(self) -> Capabilities:
+        """Return performance figures."""
+        connection = self._connection
+        return wire.to_capabilities(await connection.call_idempotent(connection.device.GetCapabilities, self._request))
+
+    # sync: @cached_property
+    async def type(self) -> DeviceType:
+        """Return the type of the device."""
+        connection = self._connection
+        return DeviceType((await connection.call_idempotent(connection.device.GetType, self._request)).type)
+
+    # sync: @cached_property
+    async def version(self) -> str:
+        """Return the version of driver and backends."""
+        connection = self._connection
+        return (await connection.call_idempotent(connection.device.GetVersionString, self._request)).version
+
+    # sync: @cached_property
+    async def interface_version(self) -> int:
+        """Return the version of the HAL interface."""
+        connection = self._connection
+        return (await connection.call_idempotent(connection.device.GetInterfaceVersion, self._request)).version
+
+    # sync: @cached_property
+    async def interface_hash(self) -> str:
+        """Return the HAL's hash of the interface version."""
+        connection = self._connection
+        return (await connection.call_idempotent(connection.device.GetInterfaceVersion, self._request)).hash
+
+    # sync: @cached_property
+    async def extensions(self) -> tuple[Extension, ...]:
+        """Return the extensions that the device supports."""
+        connection = self._connection
+        response = await connection.call_idempotent(connection.device.GetSupportedExtensions, self._request)
+        return tuple(map(wire.to_extension, response.extensions))
+
+    async def backends(self) -> list[device_pb2.BackendInfo]:
+        """Return the device's backends: ready, skipped or failed, and why."""
+        connection = self._connection
+        return list((await connection.call_idempotent(connection.device.ListBackends, self._request)).backends)
+
+    async def supported_operations(self, model: ModelSource) -> list[bool]:
+        """Return for each operation of model.main whether the device supports it.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model is invalid.
+        """
+        return list((await self._query_support(model, explain=False)).supported)
+
+    async def explain(self, model: ModelSource) -> Placement:
+        """Return where each operation of a model would run, with reasons. Nothing is prepared.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model is invalid.
+        """
+        return wire.to_placement((await self._query_support(model, explain=True)).placement)
+
+    async def _query_support(self, source: ModelSource, *, explain: bool) -> device_pb2.GetSupportedOperationsResponse:
+        connection = self._connection
+        async with model_message(connection, await load_model(source)) as message:
+            request = support_request(connection.session, self.name, message, explain=explain)
+            return await connection.call(connection.device.GetSupportedOperations, request)
+
+    async def _prepare_cached(
+        self, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline
+    ) -> PreparedModel:
+        """Prepare a model that uses the cache, on another connection if the current one is lost."""
+        connection = self._connection
+        try:
+            notify = await prepare_cached(connection, spec, call, deadline, again=False)
+        except HalError as error:
+            if not is_session_lost(error):
+                raise
+            current = await self._session.reconnect(connection, deadline)
+            if current is connection:
+                raise
+            connection = current
+            notify = await prepare_cached(connection, spec, call, deadline, again=False)
+        return PreparedModel(connection, notify, spec.names, (self._session, spec))
+
+    async def cached(
+        self,
+        model: ModelSource | bytes,
+        *,
+        preference: int | str = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: int | str = Priority.MEDIUM,
+    ) -> CacheOutcome:
+        """Return whether `prepare` would find a model in the cache (HIT), or why not (MISS). Prepares nothing.
+
+        Args:
+            model: a model or the path of a .tflite file, or the token of a model.
+            preference: an ExecutionPreference or its name; part of the model's token.
+            priority: a Priority or its name; part of the model's token.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the length of the token.
+        """
+        connection = self._connection
+        token = model
+        if not isinstance(token, bytes):
+            model = await load_model(token)
+            options = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
+            # hashing hundreds of megabytes takes too long for an event loop
+            spec = await run_blocking(PreparationSpec.of, model, self.name, *options, None)
+            token = spec.token_for(await device_version(connection, self.name))
+        response = await connection.call(connection.cache.Check, check_request(connection.session, self.name, token))
+        return wire.to_cache_outcome(response.outcome)
+
+    async def cache_counters(self) -> CacheCounters:
+        """Return the counters of this client's entries in the compilation cache since the start of the service."""
+        connection = self._connection
+        request = cache_pb2.ListCacheRequest(session=connection.session)
+        return wire.to_cache_counters((await connection.call(connection.cache.List, request)).counters)
+
+    async def fence(self) -> OwnFence:
+        """Create a fence for the client to signal, for `wait_for` of fenced executions.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT: the session has too many fences.
+        """
+        return await create_fence(self._connection)
+
+    async def allocate(self, *, inputs: Roles = (), outputs: Roles = (), dimensions: Sequence[int] = ()) -> Buffer:
+        """Allocate a driver-managed buffer: a tensor that stays on the device.
+
+        Args:
+            inputs: inputs that the buffer may be used for: pairs of a prepared model and a position or name.
+            outputs: outputs that it may be used for, likewise.
+            dimensions: its shape, if the roles leave it open; 0 is an unknown dimension.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: roles and dimensions contradict each other; RESOURCE_EXHAUSTED_*.
+        """
+        connection = self._connection
+        new = allocation(connection.session, self.name, inputs, outputs, dimensions)
+        allocated = await connection.call(connection.device.Allocate, new.request)
+        return Buffer(connection, allocated, new.operand)
+
+    async def close(self) -> None:
+        """End the session. The service frees what it owned; an embedded service stops."""
+        await self._session.close()

@@ -1,0 +1,134 @@
+"""Executions over shared memory for asyncio. Hand-written: the event loop waits for the sockets."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from nnhal.client.aio.concurrency import create_blocking
+from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
+from nnhal.client.shm.pool import ChannelFactory, ChannelPool
+from nnhal.errors import HalError
+from nnhal.shm.protocol import MAX_BYTES
+from nnhal.types import Bytes
+from nnhal.v1 import session_pb2
+
+if TYPE_CHECKING:
+    from nnhal.client.shm.channel import ShmChannel
+    from nnhal.client.shm.result import ShmResult
+
+
+class OpenSession(Protocol):
+    """The part of `nnhal.client.aio.connection.Connection` that channels need."""
+
+    async def flush_releases(self) -> None:
+        """Release discarded objects."""
+        ...
+
+    async def take_memories(self, memories: Sequence[bytes]) -> dict[bytes, Bytes]:
+        """Return all bytes of Memory objects, by handle, and release the objects."""
+        ...
+
+    def discard(self, *handles: bytes) -> None:
+        """Release objects with the next call."""
+        ...
+
+
+async def open_channel(factory: ChannelFactory, depth: int) -> "ShmChannel | None":
+    """Open a channel, or return None if the data socket cannot be used."""
+    channel = await create_blocking(lambda: factory.open(depth), _close_channel)
+    if channel is not None:
+        channel.connection.setblocking(False)
+    return channel
+
+
+def _close_channel(channel: "ShmChannel | None") -> None:
+    if channel is not None:
+        channel.connection.close()
+
+
+class ShmTransport:
+    """Executions of one device's models over its channels. Close it when done.
+
+    Attributes:
+        factory: opens channels.
+    """
+
+    def __init__(self, opened: session_pb2.SessionOpened, session: OpenSession) -> None:
+        self.factory = ChannelFactory(opened)
+        self._pool = ChannelPool()
+        self._session = session
+
+    async def execute(
+        self, handle: bytes, io: ModelIO, inputs: Inputs, deadline: float | None, measure_timing: bool
+    ) -> Outputs | None:
+        """Execute a model. If the task is cancelled, the service abandons the work.
+
+        Returns:
+            the outputs, or None if nothing was sent: no channel can be used, or the size of a type is not known.
+
+        Raises:
+            HalError: see `PreparedModel.execute`; DeadObjectError: the service died during the execution.
+        """
+        if not io.has_only_base_types:
+            return None
+        arrays = io.arrays(inputs)
+        await self._session.flush_releases()
+        channel = self._pool.take()
+        if channel is None and (channel := await self._open_channel()) is None:
+            return None
+        usable = False
+        try:
+            try:
+                channel.start(handle, io, arrays, deadline, measure_timing)
+            except OSError:
+                return None
+            result = await receive_result(channel)
+            outputs = result.plain_outputs(io, await take_large_outputs(channel, result, io, self._session))
+            usable = True
+            return outputs
+        except HalError:
+            usable = not channel.broken
+            raise
+        finally:
+            self._pool.give_back(channel, usable=usable)
+
+    async def _open_channel(self) -> "ShmChannel | None":
+        if not self._pool.reserve():
+            return None
+        channel = None
+        try:
+            channel = await open_channel(self.factory, 1)
+            return channel
+        finally:
+            if channel is None:
+                self._pool.give_back(None)
+
+    def close(self) -> None:
+        """Close the channels."""
+        self._pool.close()
+
+
+async def receive_result(channel: "ShmChannel") -> "ShmResult":
+    """Wait for the result of the execution sent longest ago.
+
+    Raises:
+        HalError: the execution failed. The channel is `broken` if it cannot be used again.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            packet = await loop.sock_recv(channel.connection, MAX_BYTES)
+        except OSError:
+            packet = b""
+        if (result := channel.take_packet(packet)) is not None:
+            return result
+
+
+async def take_large_outputs(
+    channel: "ShmChannel", result: "ShmResult", io: ModelIO, session: OpenSession
+) -> dict[bytes, Bytes]:
+    """Return the bytes of the outputs too large for the channel, by handle, and make room for the next ones."""
+    if not result.memories:
+        return {}
+    channel.grow_scratch_to(result.scratch_size(io))
+    return await session.take_memories(result.memories)

@@ -1,0 +1,92 @@
+"""Checks and conversions of the arguments of public functions."""
+
+import importlib
+import os
+from enum import IntEnum
+from typing import Any, TypeAlias, cast
+
+from nnhal.address import Address
+from nnhal.errors import invalid_argument
+from nnhal.types import Model
+
+ModelSource: TypeAlias = Model | str | os.PathLike[str]
+"""A model, or the path of a .tflite file."""
+
+_TRANSPORTS = ("auto", "grpc")
+
+
+def type_error(name: str, value: object, expected: str) -> TypeError:
+    """Return the error of an argument of a wrong type."""
+    text = repr(value)
+    shown = f"{text} ({type(value).__name__})" if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"
+    return TypeError(f"{name} is {shown}; expected {expected}")
+
+
+def check_connect(target: object, device: object, timeout: object, transport: object) -> None:
+    """Check the arguments of `connect`.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        HalError: INVALID_ARGUMENT: the target is not an address, or the transport is unknown.
+    """
+    if target is not None:
+        if not isinstance(target, str):
+            raise type_error("target", target, "an address such as 'localhost:50051' or 'unix:PATH', or None")
+        try:
+            Address.parse(target)
+        except ValueError as error:
+            raise invalid_argument(str(error)) from None
+    if not isinstance(device, str):
+        raise type_error("device", device, "the name of a device")
+    if not isinstance(timeout, int | float):
+        raise type_error("timeout", timeout, "a number of seconds")
+    if transport not in _TRANSPORTS:
+        raise invalid_argument(f"transport is {transport!r}; expected one of {', '.join(map(repr, _TRANSPORTS))}")
+
+
+def import_model(path: object) -> Model:
+    """Return the model of a .tflite file.
+
+    Raises:
+        TypeError: the argument is not a path.
+        TfliteError: the file is damaged, or NNAPI does not support a part of it.
+        OSError: the file cannot be opened.
+        ImportError: the extra `nnhal[tflite]` is missing.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise type_error("model", path, "a nnhal.Model or the path of a .tflite file")
+    return cast(Model, importlib.import_module("nnhal.tflite").load(path))
+
+
+def nanoseconds(seconds: float, name: str = "deadline") -> int:
+    """Convert seconds.
+
+    Raises:
+        TypeError: the value is not a number.
+        HalError: INVALID_ARGUMENT: it is infinite or not a number.
+    """
+    try:
+        return int(seconds * 1e9)
+    except TypeError:
+        raise type_error(name, seconds, "a number of seconds") from None
+    except (OverflowError, ValueError):
+        raise invalid_argument(f"{name} is {seconds}; expected a number of seconds") from None
+
+
+def enum_value(kind: type[IntEnum], value: int | str) -> int:
+    """Return the number of a member of an enumeration, given by number or name. Numbers are not checked.
+
+    Raises:
+        TypeError: the value is neither.
+        HalError: INVALID_ARGUMENT: there is no such name.
+    """
+    members: dict[str, Any] = dict(kind.__members__)
+    names = ", ".join(members)
+    if isinstance(value, str):
+        member = members.get(value.upper().replace("-", "_"))
+        if member is None:
+            raise invalid_argument(f"unknown {kind.__name__} {value!r}; expected one of {names}")
+        return int(member)
+    if not isinstance(value, int):
+        raise type_error(kind.__name__, value, f"one of {names}")
+    return value

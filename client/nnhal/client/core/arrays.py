@@ -1,0 +1,322 @@
+"""Conversion between arrays and the requests and results of executions."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from math import prod
+from typing import Any, Self, TypeAlias, TypeVar, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nnhal.client.core.arguments import type_error
+from nnhal.errors import HalError, invalid_argument
+from nnhal.types import (
+    DTYPES,
+    AnyArray,
+    Bytes,
+    DataLocation,
+    ExecutionResult,
+    Memory,
+    Operand,
+    Request,
+    RequestArgument,
+    ReturnedPool,
+    Timing,
+    describe_operands,
+    elements,
+    is_extension,
+    is_fully_specified,
+    is_tensor,
+    type_name,
+)
+
+E = TypeVar("E")
+
+Inputs: TypeAlias = Sequence[ArrayLike | None] | Mapping[str, ArrayLike | None]
+"""One value per input, by position or by name; None omits an optional input."""
+
+
+class NamedOutputs(tuple[E, ...]):
+    """Outputs of an execution, in order and by name.
+
+    Attributes:
+        names: the names of the outputs, or ().
+        timing: measured times; -1 if not measured.
+    """
+
+    names: tuple[str, ...]
+    timing: Timing
+
+    @classmethod
+    def of(cls, values: Iterable[E], names: tuple[str, ...], timing: Timing) -> Self:
+        """Return the outputs with their names and timing."""
+        outputs = cls(values)
+        outputs.names, outputs.timing = names, timing
+        return outputs
+
+    @overload  # type: ignore[override]
+    def __getitem__(self, key: int | str) -> E: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> tuple[E, ...]: ...
+
+    def __getitem__(self, key: int | str | slice) -> E | tuple[E, ...]:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        if key not in self.names:
+            raise KeyError(f"there is no output {key!r}; there are {', '.join(self.names) or 'no names'}")
+        return super().__getitem__(self.names.index(key))
+
+
+class Outputs(NamedOutputs[AnyArray]):
+    """Outputs of an execution, as arrays."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorInfo(Operand):
+    """Input or output of a prepared model: its operand, with a name, a shape and a dtype.
+
+    Attributes:
+        name: its name, or "".
+    """
+
+    name: str = ""
+
+    @staticmethod
+    def all_of(operands: Sequence[Operand], names: Sequence[str]) -> "tuple[TensorInfo, ...]":
+        """Return the inputs or outputs of a model that has these operands. Without names, they are ""."""
+        values = ({field.name: getattr(operand, field.name) for field in fields(Operand)} for operand in operands)
+        return tuple(
+            TensorInfo(**value, name=name) for value, name in zip(values, names or itertools.repeat(""), strict=False)
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape: 0 is an unknown dimension, () belongs to a scalar. None if the rank is unknown."""
+        return None if is_tensor(self.type) and not self.dimensions else self.dimensions
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """Type of the elements; None for a type of an extension."""
+        return DTYPES.get(self.type)
+
+    def __repr__(self) -> str:
+        quantization = f", scale={self.scale:g}, zero_point={self.zero_point}" if self.scale else ""
+        type_ = type_name(self.type)
+        return f"TensorInfo(name={self.name!r}, shape={self.shape}, dtype={self.dtype}, type={type_}{quantization})"
+
+
+@dataclass(frozen=True)
+class ModelIO:
+    """Inputs and outputs of a prepared model.
+
+    Attributes:
+        inputs, outputs: their operands.
+        input_names, output_names: one name each, or ().
+    """
+
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+    @property
+    def description(self) -> str:
+        """Inputs and outputs in one line."""
+        inputs = describe_operands(self.inputs, self.input_names)
+        return f"with inputs {inputs}; outputs {describe_operands(self.outputs, self.output_names)}"
+
+    @cached_property
+    def has_only_base_types(self) -> bool:
+        """True if no type belongs to an extension. Only the service knows the sizes of such types."""
+        return not any(is_extension(operand.type) for operand in (*self.inputs, *self.outputs))
+
+    def request(self, inputs: Inputs) -> Request:
+        """Return a request with one pool for each input, and one growing pool for all outputs.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an input does not match its operand.
+        """
+        return self.build_request(self.arrays(inputs))
+
+    def build_request(self, arrays: Sequence[AnyArray | None]) -> Request:
+        """Return the request of inputs that are already checked."""
+        pools: list[Memory | ReturnedPool] = []
+        arguments = []
+        for operand, array in zip(self.inputs, arrays, strict=True):
+            if array is None:
+                arguments.append(RequestArgument(has_no_value=True))
+                continue
+            location = DataLocation(len(pools), 0, array.nbytes)
+            arguments.append(RequestArgument(False, location, argument_dimensions(operand, array)))
+            pools.append(Memory.of(array))
+        outputs = (RequestArgument(False, DataLocation(len(pools))),) * len(self.outputs)
+        return Request(tuple(arguments), outputs, (*pools, ReturnedPool()))
+
+    def to_outputs(self, result: ExecutionResult) -> Outputs:
+        """Return the outputs of a result as writable arrays."""
+        shapes = (shape.dimensions for shape in result.output_shapes)
+        triples = zip(self.outputs, result.returned, shapes, strict=True)
+        return Outputs.of((output_array(*triple) for triple in triples), self.output_names, result.timing)
+
+    def arrays(self, inputs: Inputs) -> list[AnyArray | None]:
+        """Check the inputs and convert them to arrays, by position. This is a hot path.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an input does not match its operand.
+        """
+        values: Sequence[ArrayLike | None] = self.by_position(inputs)
+        arrays: list[AnyArray | None] = []
+        for i, value in enumerate(values):
+            shape, dtype = self._exact[i]
+            if type(value) is np.ndarray and value.shape == shape and value.dtype == dtype and value.flags.c_contiguous:
+                arrays.append(value)  # the common case
+            else:
+                arrays.append(self.convert(i, value))
+        return arrays
+
+    @cached_property
+    def _exact(self) -> list[tuple[tuple[int, ...] | None, np.dtype[Any] | None]]:
+        """Shape and dtype of the arrays that need no conversion, for each input; None if they are not known."""
+        return [
+            (operand.dimensions, DTYPES[operand.type])
+            if operand.type in DTYPES
+            and is_tensor(operand.type)
+            and is_fully_specified(operand.type, operand.dimensions)
+            else (None, None)
+            for operand in self.inputs
+        ]
+
+    def by_position(self, inputs: Sequence[E | None] | Mapping[str, E | None]) -> Sequence[E | None]:
+        """Return one value per input, None for names that are missing.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an unknown name, or a wrong number of inputs.
+            TypeError: the inputs are neither a sequence nor a mapping.
+        """
+        if not isinstance(inputs, list | tuple):  # checking for an ABC takes longer
+            inputs = self._other_by_position(inputs)
+        if len(inputs) != len(self.inputs):
+            raise invalid_argument(f"{len(inputs)} inputs given; the model takes {len(self.inputs)}")
+        return inputs
+
+    def _other_by_position(self, inputs: Sequence[E | None] | Mapping[str, E | None]) -> Sequence[E | None]:
+        if isinstance(inputs, Mapping):
+            if unknown := set(inputs) - set(self.input_names):
+                raise invalid_argument(
+                    f"no input is named {min(unknown, key=str)!r}; "
+                    f"there are {', '.join(self.input_names) or 'no names'}"
+                )
+            return [inputs.get(name) for name in self.input_names]
+        if not isinstance(inputs, Sequence) or isinstance(inputs, str | bytes | bytearray | memoryview):
+            raise type_error("inputs", inputs, "a list with one value per input, or a dict by name")
+        return inputs
+
+    def convert(self, index: int, value: ArrayLike | None) -> AnyArray | None:
+        """Convert the value of an input to an array of the operand's dtype.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: it does not match the operand.
+        """
+        return None if value is None else convert_array(self.inputs[index], value, self._input_name(index), "the model")
+
+    def io_index(self, key: int | str, *, is_output: bool) -> int:
+        """Return the position of an input or output, given by position or name.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: there is no such input or output.
+        """
+        kind, operands, names = (
+            ("output", self.outputs, self.output_names) if is_output else ("input", self.inputs, self.input_names)
+        )
+        if key in names:
+            return names.index(str(key))
+        if isinstance(key, int) and 0 <= key < len(operands):
+            return key
+        raise invalid_argument(f"there is no {kind} {key!r}; there are {', '.join(names) or len(operands)}")
+
+    def _input_name(self, index: int) -> str:
+        return f"input {index}" + (f" ({self.input_names[index]})" if self.input_names else "")
+
+
+def convert_array(operand: Operand, value: ArrayLike, name: str, taker: str) -> AnyArray:
+    """Convert a value to an array of an operand's dtype.
+
+    Args:
+        operand: the operand that the value must match.
+        value: an array, a list or a number; bytes for a type of an extension.
+        name: the value's name in error messages.
+        taker: the name in error messages of what takes the value.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: a wrong dtype or shape.
+    """
+    if is_extension(operand.type):
+        return _opaque_array(operand, value, name, taker)
+    dtype = DTYPES[operand.type]
+    if isinstance(value, np.ndarray) and value.dtype != dtype:
+        raise invalid_argument(f"{name} is {value.dtype}; {taker} takes {dtype}")
+    try:
+        array = np.ascontiguousarray(np.asarray(value, dtype))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid_argument(f"{name} cannot be converted to {dtype}: {error}") from None
+    if not _matches_shape(operand, array):
+        raise _shape_error(operand, array, name, taker)
+    return array
+
+
+def _opaque_array(operand: Operand, value: object, name: str, taker: str) -> AnyArray:
+    """Return a value of an extension's type as uint8 [*shape, bytes per element]. The service checks the last size."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        count = prod(operand.dimensions)
+        if not _has_fixed_shape(operand) or len(value) % count:
+            shape = list(operand.dimensions)
+            raise invalid_argument(f"{name} has {len(value)} bytes; {taker} takes elements of shape {shape}")
+        return np.frombuffer(value, np.uint8).reshape(*operand.dimensions, -1)
+    if not isinstance(value, np.ndarray | np.generic) or not (value.dtype == np.uint8 or value.dtype.kind == "V"):
+        kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+        raise invalid_argument(f"{name} is {kind}; {taker} takes bytes, or an array of uint8 or np.void")
+    array: AnyArray = np.array(value, order="C")
+    if not _matches_shape(operand, array):
+        raise _shape_error(operand, array, name, taker)
+    raw: AnyArray = array.reshape(*array.shape, 1).view(np.uint8)
+    return raw
+
+
+def _shape_error(operand: Operand, array: AnyArray, name: str, taker: str) -> HalError:
+    return invalid_argument(f"{name} has shape {list(array.shape)}; {taker} takes {list(operand.dimensions)}")
+
+
+def argument_dimensions(operand: Operand, array: AnyArray) -> tuple[int, ...]:
+    """Return the dimensions that a request gives for a checked input: () if the model fixes the shape."""
+    return () if _has_fixed_shape(operand) else _value_shape(operand, array)
+
+
+def _has_fixed_shape(operand: Operand) -> bool:
+    """Return whether the model fixes the shape of an operand."""
+    if is_extension(operand.type):  # it may be a scalar, which has no dimensions either
+        return len(operand.dimensions) > 0 and 0 not in operand.dimensions
+    return is_fully_specified(operand.type, operand.dimensions)
+
+
+def _value_shape(operand: Operand, array: AnyArray) -> tuple[int, ...]:
+    """Return the shape of a checked value, without the axis that holds the bytes of an extension's element."""
+    return array.shape[:-1] if is_extension(operand.type) else array.shape
+
+
+def _matches_shape(operand: Operand, array: AnyArray) -> bool:
+    """Return whether an array has the known dimensions of an operand. A scalar may have any rank."""
+    declared = operand.dimensions
+    if not declared:
+        return is_tensor(operand.type) or is_extension(operand.type) or array.size == 1
+    return len(declared) == array.ndim and all(d in (0, a) for d, a in zip(declared, array.shape, strict=True))
+
+
+def output_array(operand: Operand, data: Bytes | None, shape: tuple[int, ...]) -> AnyArray:
+    """Return the bytes of an output as a writable array of its operand's dtype."""
+    assert data is not None
+    dtype = DTYPES.get(operand.type)
+    array = elements(data, shape) if dtype is None else data.view(dtype).reshape(shape)
+    return array if array.flags.writeable else array.copy()

@@ -1,0 +1,187 @@
+"""Common parts of bursts: cached inputs, messages, and executions in progress."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from nnhal import wire
+from nnhal.client.core.arguments import nanoseconds
+from nnhal.client.core.arrays import ModelIO
+from nnhal.client.core.buffered_execution import BufferedExecution, BufferInputs, OutputBuffers, plain_inputs
+from nnhal.client.core.memory import pool_encoder
+from nnhal.client.core.request_templates import RequestTemplates, input_pools
+from nnhal.client.core.rpc_errors import error_from_detail
+from nnhal.types import AnyArray, Memory
+from nnhal.v1 import burst_pb2, types_pb2
+
+Arrays = Sequence[AnyArray | None]
+F = TypeVar("F")
+
+
+class CachedInputs:
+    """Inputs that a burst sends only once, with their identifiers. An array is known by its identity, not its value."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._entries: dict[int, tuple[int, AnyArray]] = {}
+
+    def add(self, array: AnyArray) -> AnyArray:
+        """Return a read-only copy, which is cached from its first use on."""
+        copy = np.array(array, order="C")
+        copy.flags.writeable = False
+        self._entries[id(copy)] = (next(self._numbers), copy)
+        return copy
+
+    def remove(self, array: AnyArray) -> int:
+        """Remove an array and return its identifier; -1 if it is not cached."""
+        return self._entries.pop(id(array), (-1, array))[0]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def identifier(self, array: AnyArray | None) -> int:
+        """Return the identifier of an array; -1 if it is not cached."""
+        return self._entries[id(array)][0] if id(array) in self._entries else -1
+
+    def identifiers(self, arrays: Arrays) -> tuple[int, ...]:
+        """Return the identifiers of arrays; () if nothing is cached."""
+        return tuple(map(self.identifier, arrays)) if self._entries else ()
+
+
+@dataclass(eq=False, slots=True)
+class PendingExecution(Generic[F]):
+    """Execution of a burst that is in progress.
+
+    Attributes:
+        arrays: array of each input; None for one that is omitted or in a buffer.
+        future: takes the outputs.
+        buffered: the execution, if it uses buffers.
+        handles: Memory objects that it uses.
+    """
+
+    arrays: Arrays
+    future: F
+    buffered: BufferedExecution | None = None
+    handles: list[bytes] = field(default_factory=list)
+
+    @staticmethod
+    def of(io: ModelIO, inputs: BufferInputs, outputs: OutputBuffers | None, future: F) -> "PendingExecution[F]":
+        """Return an execution to send.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an input does not match its operand, or there is no such output.
+        """
+        plain = plain_inputs(inputs, outputs)
+        if plain is not None:
+            return PendingExecution(io.arrays(plain), future)
+        execution = BufferedExecution(io, inputs, outputs)
+        return PendingExecution(execution.inputs, future, execution)
+
+    def clear_buffers(self) -> None:
+        """Mark its output buffers as uninitialized."""
+        if self.buffered is not None:
+            self.buffered.clear_buffers()
+
+
+class BurstMessages:
+    """Messages of a burst. Not thread safe.
+
+    Attributes:
+        cached_inputs: inputs that are sent only once.
+    """
+
+    def __init__(self, io: ModelIO, session: bytes, burst: bytes) -> None:
+        self.cached_inputs = CachedInputs()
+        self._session = session
+        self._burst = burst
+        self._sent: set[int] = set()
+        self._templates = RequestTemplates(io)
+
+    def pools(self, execution: "PendingExecution[F]") -> list[Memory | None]:
+        """Return the pools of the inputs that are present; None if the service has the bytes already."""
+        arrays = execution.arrays
+        if execution.buffered is not None:
+            return [
+                pool if isinstance(pool, Memory) and self.cached_inputs.identifier(array) not in self._sent else None
+                for pool, array in zip(execution.buffered.request.pools, execution.buffered.arrays, strict=True)
+            ]
+        if not self.cached_inputs:
+            return [*input_pools(arrays)]
+        return [
+            None if self.cached_inputs.identifier(array) in self._sent else Memory.of(array)
+            for array in arrays
+            if array is not None
+        ]
+
+    def execute(
+        self,
+        execution: "PendingExecution[F]",
+        pools: Sequence[Memory | None],
+        uploaded: Mapping[Memory, types_pb2.Memory],
+        deadline: float | None,
+        measure_timing: bool,
+    ) -> burst_pb2.BurstStreamRequest:
+        """Return the message of an execution.
+
+        Args:
+            execution: the execution.
+            pools: its pools, see `pools`.
+            uploaded: messages of the pools that are too large for this message.
+            deadline: seconds from now.
+            measure_timing: whether to measure the execution.
+        """
+        message = burst_pb2.BurstStreamRequest()
+        call = message.execute
+        call.session, call.burst = self._session, self._burst
+        if execution.buffered is not None:
+            call.request.CopyFrom(_buffered_request(execution.buffered, pools, uploaded))
+            pool_arrays: Arrays = execution.buffered.arrays
+        else:
+            self._templates.fill(call.request, execution.arrays, pools, uploaded)
+            pool_arrays = [*(array for array in execution.arrays if array is not None), None]
+        identifiers = [-1] * len(pool_arrays)
+        if self.cached_inputs:
+            identifiers = [self.cached_inputs.identifier(array) for array in pool_arrays]
+            self._sent.update(identifier for identifier in identifiers if identifier >= 0)
+        call.memory_identifier_tokens.extend(identifiers)
+        call.measure_timing = measure_timing
+        if deadline is not None:
+            call.deadline_ns = nanoseconds(deadline)
+        return message
+
+    def release(self, identifier: int) -> burst_pb2.BurstStreamRequest:
+        """Return the message that releases a cached input."""
+        self._sent.discard(identifier)
+        return burst_pb2.BurstStreamRequest(
+            release=burst_pb2.ReleaseMemoryResourceRequest(
+                session=self._session, burst=self._burst, memory_identifier_token=identifier
+            )
+        )
+
+    def send_again(self, arrays: Arrays) -> None:
+        """Send cached inputs of a failed execution again; the service may not have received their bytes."""
+        self._sent.difference_update(map(self.cached_inputs.identifier, arrays))
+
+
+def _buffered_request(
+    execution: BufferedExecution, new_pools: Sequence[Memory | None], uploaded: Mapping[Memory, types_pb2.Memory]
+) -> types_pb2.Request:
+    """Return the request of an execution that uses buffers; only the bytes of `new_pools` are sent."""
+    encode = pool_encoder(uploaded)
+    return wire.request_message(
+        execution.request, lambda pool: encode(pool) if pool in new_pools else types_pb2.Memory()
+    )
+
+
+def result_or_raise(response: burst_pb2.BurstStreamResponse) -> types_pb2.ExecutionResult:
+    """Return the result in a response.
+
+    Raises:
+        HalError: the execution failed.
+    """
+    if response.HasField("error"):
+        raise error_from_detail(response.error)
+    return response.result

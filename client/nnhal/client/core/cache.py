@@ -1,0 +1,184 @@
+"""Warm starts from the compilation cache: tokens of models, and the requests that use them. Makes no calls.
+
+Without a given token, one is derived as in the Android runtime: from the model, the device's name and version,
+preference and priority.
+"""
+
+import hashlib
+import struct
+import time
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
+
+from nnhal import wire
+from nnhal.client.core.arguments import nanoseconds, type_error
+from nnhal.client.core.memory import contiguous_bytes, digest
+from nnhal.client.core.prepared_model import Names, io_names, prepare_request, to_nanoseconds
+from nnhal.errors import DeadObjectError, HalError, SessionLostError
+from nnhal.rules.cache_token import check_token
+from nnhal.types import CacheState, ErrorStatus, Memory, Model
+from nnhal.v1 import cache_pb2, device_pb2, types_pb2
+
+_NO_POOL = bytes(hashlib.sha256().digest_size)
+_DEADLINE_MISSED = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
+
+
+_graph_digests: WeakKeyDictionary[Model, bytes] = WeakKeyDictionary()
+"""Digests of the graphs of models. A graph never changes, but the bytes of its constants may."""
+
+
+def model_digest(model: Model) -> bytes:
+    """Return a SHA-256 over everything of a model that travels: its graph and its constants, without its names."""
+    graph = _graph_digests.get(model)
+    if graph is None:
+        graph = _graph_digests[model] = _graph_digest(model)
+    sha256 = hashlib.sha256(graph + hashlib.sha256(model.operand_values).digest())
+    for pool in model.pools:
+        sha256.update(digest(contiguous_bytes(pool)) if isinstance(pool, Memory) else _NO_POOL)
+    return sha256.digest()
+
+
+def _graph_digest(model: Model) -> bytes:
+    message = wire.model_message(replace(model, operand_values=b"", pools=()), wire.inline_memory)
+    return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
+
+
+def derived_token(digest: bytes, device: str, version: str, preference: int, priority: int) -> bytes:
+    """Return the token of a model on a device.
+
+    Args:
+        digest: digest of the model, see `model_digest`.
+        device: name of the device.
+        version: version of driver and backends.
+        preference: an ExecutionPreference.
+        priority: a Priority.
+    """
+    sha256 = hashlib.sha256(digest + struct.pack("<qq", preference, priority))
+    for text in (device.encode(), version.encode()):
+        sha256.update(struct.pack("<q", len(text)) + text)
+    return sha256.digest()
+
+
+def stored_entry(token: bytes) -> types_pb2.CompilationCache:
+    """Return the cache argument for an entry in the store of the service."""
+    return types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_STORED, token=token)
+
+
+def check_request(session: bytes, device: str, token: bytes) -> cache_pb2.CheckCacheRequest:
+    """Return the request that asks whether a model is in the cache."""
+    return cache_pb2.CheckCacheRequest(session=session, device=device, cache=stored_entry(token))
+
+
+@dataclass(frozen=True, eq=False)
+class PreparationSpec:
+    """Arguments of a preparation, to be repeated after a restart of the service.
+
+    Keeps the model, because the entry in the cache may be gone by then.
+
+    Attributes:
+        device: name of the device, as given by the client.
+        token: token given by the client; b"" if it is derived.
+        digest: digest of the model; b"" if the token is given.
+    """
+
+    model: Model
+    device: str
+    preference: int
+    priority: int
+    token: bytes
+    digest: bytes
+
+    @staticmethod
+    def of(model: Model, device: str, preference: int, priority: int, token: bytes | None) -> "PreparationSpec":
+        """Return the spec of a preparation.
+
+        Args:
+            model: the model.
+            device: name of the device.
+            preference: an ExecutionPreference.
+            priority: a Priority.
+            token: the token, or None to derive one from the model.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the length of the token.
+            TypeError: the token is not bytes.
+        """
+        if token is None:
+            return PreparationSpec(model, device, preference, priority, b"", model_digest(model))
+        if not isinstance(token, bytes | bytearray | memoryview):
+            raise type_error("token", token, "bytes")
+        check_token(token)
+        return PreparationSpec(model, device, preference, priority, bytes(token), b"")
+
+    @property
+    def names(self) -> Names:
+        """Names of inputs and outputs, which do not travel."""
+        return io_names(self.model)
+
+    def token_for(self, version: str) -> bytes:
+        """Return the token on a device of some version. A given token does not depend on the version."""
+        return self.token or derived_token(self.digest, self.device, version, self.preference, self.priority)
+
+    def load_request(
+        self, session: bytes, token: bytes, deadline: "SharedDeadline"
+    ) -> device_pb2.PrepareModelFromCacheRequest:
+        """Return the request that prepares the model from the cache, by its token."""
+        return device_pb2.PrepareModelFromCacheRequest(
+            session=session,
+            device=self.device,
+            deadline_ns=to_nanoseconds(deadline.remaining),
+            cache=stored_entry(token),
+        )
+
+    def compile_request(
+        self, session: bytes, token: bytes, model: types_pb2.Model, deadline: "SharedDeadline"
+    ) -> device_pb2.PrepareModelRequest:
+        """Return the request that prepares the model and saves it in the cache."""
+        request = prepare_request(session, self.device, model, self.preference, self.priority, deadline.remaining)
+        request.cache.CopyFrom(stored_entry(token))
+        return request
+
+    def check_model_unchanged(self) -> None:
+        """Check that the model's constants are those that its token was derived from.
+
+        Raises:
+            SessionLostError: they have changed.
+        """
+        if self.digest and model_digest(self.model) != self.digest:
+            reason = "the session has ended, and the model's constants have changed since; prepare it again"
+            raise SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+
+
+def should_compile(notify: device_pb2.Notify) -> bool:
+    """Return whether a preparation from the cache failed in a way that a compilation may not."""
+    status = int(notify.status)
+    return status != ErrorStatus.NONE and status not in _DEADLINE_MISSED
+
+
+def with_miss_reason(notify: device_pb2.Notify, missed: device_pb2.Notify) -> device_pb2.Notify:
+    """Add the reason of the cache miss to the result of a compilation that was saved."""
+    if int(notify.cache.state) == CacheState.SAVED:
+        notify.cache.reason = missed.cache.reason or missed.reason
+    return notify
+
+
+class SharedDeadline:
+    """Deadline that several calls share."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + nanoseconds(seconds) / 1e9
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, at least 0; None if there is no deadline."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    def at_most(self, seconds: float) -> float:
+        """Return the seconds until the deadline, but no more than `seconds`."""
+        remaining = self.remaining
+        return seconds if remaining is None else min(seconds, remaining)
+
+
+def is_session_lost(error: HalError) -> bool:
+    """Return whether an error means that the session or the service is gone."""
+    return isinstance(error, DeadObjectError | SessionLostError)

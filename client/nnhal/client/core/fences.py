@@ -1,0 +1,369 @@
+"""Fences and fenced executions: the common base of both clients, their messages, and outputs that stay on the service.
+
+Outputs of fenced executions are in Memory objects of the session or in driver-managed buffers. An output can be an
+input of another execution without a transfer to the client.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nnhal import wire
+from nnhal.alignment import align
+from nnhal.client.core.arguments import nanoseconds, type_error
+from nnhal.client.core.arrays import ModelIO, Outputs
+from nnhal.client.core.buffered_execution import BufferedExecution, BufferOutputs, OutputBuffers
+from nnhal.client.core.buffers import BufferBase
+from nnhal.client.core.handles import C, release_with
+from nnhal.client.core.memory import memory_object_message
+from nnhal.errors import HalError, general_failure, invalid_argument
+from nnhal.types import (
+    DTYPES,
+    OMITTED,
+    AnyArray,
+    Bytes,
+    ErrorStatus,
+    FenceState,
+    Operand,
+    Timing,
+    byte_size,
+    is_fully_specified,
+)
+from nnhal.v1 import fence_pb2, prepared_model_pb2, types_pb2
+
+NO_BYTES: Bytes = np.empty(0, np.uint8)
+"""Bytes of a Memory object that is not needed."""
+
+R = TypeVar("R")
+"""Result of an execution: Outputs, or BufferOutputs if buffers take some of them."""
+
+
+class FencedTiming(NamedTuple):
+    """Measured times from the launch, and from the last signal of the fences, to the end. -1 if not measured."""
+
+    launched: Timing
+    fenced: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLayout:
+    """Locations of values in one Memory object.
+
+    Attributes:
+        offsets, sizes: of each value, in bytes.
+        size: total size in bytes, at least 1.
+    """
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    size: int
+
+    @staticmethod
+    def of(sizes: Iterable[int]) -> "MemoryLayout":
+        """Return a layout with the values one after another."""
+        sizes, offsets, end = tuple(sizes), [], 0
+        for size in sizes:
+            offsets.append(end)
+            end += align(size)
+        return MemoryLayout(tuple(offsets), sizes, max(end, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class FencedOutput:
+    """Output of a fenced execution that stays on the service. It can be an input of another fenced execution.
+
+    Attributes:
+        fence: fence of the execution. Executions that use the output wait for it.
+        operand: its type and shape.
+        memory, offset, length: its location in a Memory object; b"" if it is in `buffer`.
+    """
+
+    fence: Any
+    operand: Operand
+    memory: bytes
+    offset: int
+    length: int
+    buffer: BufferBase | None = None
+
+    def fill_pool(self, pool: types_pb2.RequestMemoryPool) -> types_pb2.DataLocation:
+        """Make a pool of a request refer to the output, and return the location in the pool."""
+        if self.buffer is not None:
+            pool.token = self.buffer.token
+            return types_pb2.DataLocation()
+        pool.pool.CopyFrom(memory_object_message(self.memory))
+        return types_pb2.DataLocation(offset=self.offset, length=self.length)
+
+
+FencedInput: TypeAlias = ArrayLike | FencedOutput | BufferBase | None
+FencedInputs: TypeAlias = Sequence[FencedInput] | Mapping[str, FencedInput]
+"""One value per input, by position or by name: an array, an output of another fenced execution, a buffer, or None."""
+
+
+def _require_base_types(io: ModelIO) -> None:
+    if not io.has_only_base_types:
+        raise invalid_argument("fenced executions do not support inputs and outputs of an extension's type")
+
+
+class FixedOutputs:
+    """Outputs of fenced runs of an execution. Their shapes must be known before the run.
+
+    Attributes:
+        operands: operands of the outputs, with those shapes.
+        layout: locations of the outputs without a buffer in one Memory object.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: the shape of an output is not fixed, or a type belongs to an extension.
+    """
+
+    def __init__(self, io: ModelIO, execution: BufferedExecution) -> None:
+        _require_base_types(io)
+        self.execution = execution
+        pairs = list(zip(io.outputs, execution.targets, strict=True))
+        self.operands = [_fixed_operand(io, number, *pair) for number, pair in enumerate(pairs)]
+        self.layout = MemoryLayout.of(
+            byte_size(operand.type, operand.dimensions) if target is None else 0
+            for operand, target in zip(self.operands, execution.targets, strict=True)
+        )
+
+    @property
+    def size(self) -> int:
+        """Size of the Memory object in bytes; 0 if none is needed."""
+        return self.layout.size if None in self.execution.targets else 0
+
+    def fill_request(self, message: types_pb2.Request, memory: bytes) -> None:
+        """Replace the ReturnedPool, which is the last pool if there is one, by the Memory object."""
+        pool = len(message.pools) - 1
+        if memory:
+            message.pools[pool].pool.CopyFrom(memory_object_message(memory))
+        outputs = zip(self.operands, self.execution.targets, self.layout.offsets, self.layout.sizes, strict=True)
+        for argument, (operand, target, offset, size) in zip(message.outputs, outputs, strict=True):
+            argument.dimensions[:] = operand.dimensions
+            if target is None:
+                argument.location.CopyFrom(types_pb2.DataLocation(pool_index=pool, offset=offset, length=size))
+
+
+def _fixed_operand(io: ModelIO, number: int, operand: Operand, target: BufferBase | None) -> Operand:
+    """Return the operand of an output with the shape that the model or the buffer fixes."""
+    declared = operand if target is None or is_fully_specified(operand.type, operand.dimensions) else target.operand
+    if not is_fully_specified(operand.type, declared.dimensions):
+        name = f" ({io.output_names[number]})" if io.output_names else ""
+        raise invalid_argument(
+            f"output {number}{name} has shape {list(operand.dimensions)}: fenced executions need outputs of fixed "
+            "shape",
+            "V-REQMODEL-04",
+        )
+    return replace(operand, dimensions=declared.dimensions)
+
+
+class FencedLaunch:
+    """Fenced execution to launch. Its arrays travel in pools; outputs of other executions stay on the service.
+
+    Args:
+        io: inputs and outputs of the model.
+        inputs: values of the inputs.
+        outputs: buffers for outputs.
+        wait_for: fences to wait for. Fences of the executions whose outputs are inputs here are added.
+        deadline, duration: seconds.
+        measure_timing: whether to measure the execution.
+
+    Attributes:
+        pools: pools of the request, to be uploaded if they are too large for a message.
+        outputs: locations of the outputs, with the size of the Memory object that they need.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: an input does not match its operand, or the shape of an output is not fixed.
+    """
+
+    def __init__(
+        self,
+        io: ModelIO,
+        inputs: FencedInputs,
+        outputs: OutputBuffers | None,
+        wait_for: "Iterable[FenceBase[Any]]",
+        deadline: float | None,
+        duration: float | None,
+        measure_timing: bool,
+    ) -> None:
+        _require_base_types(io)
+        values: Sequence[FencedInput] = io.by_position(inputs)
+        self._links = {number: value for number, value in enumerate(values) if isinstance(value, FencedOutput)}
+        for number, link in self._links.items():
+            _check_link(io.inputs[number], link, f"input {number}")
+        own = [None if isinstance(value, FencedOutput) else value for value in values]
+        self._execution = BufferedExecution(io, own, outputs)
+        self.outputs = FixedOutputs(io, self._execution)
+        self.pools = self._execution.request.pools
+        self._wait_for = [*fence_handles(wait_for), *(link.fence.handle for link in self._links.values())]
+        self._times = (nanoseconds_or_omitted(deadline), nanoseconds_or_omitted(duration, "duration"))
+        self._measure_timing = measure_timing
+
+    def message(
+        self, session: bytes, prepared_model: bytes, encode_pool: wire.SendMemory, memory: bytes = b""
+    ) -> prepared_model_pb2.ExecuteFencedRequest:
+        """Return the message that launches the execution; `memory` is the handle of the Memory object for outputs."""
+        deadline_ns, duration_ns = self._times
+        return prepared_model_pb2.ExecuteFencedRequest(
+            session=session,
+            prepared_model=prepared_model,
+            request=self._request_message(encode_pool, memory),
+            wait_for=self._wait_for,
+            measure_timing=self._measure_timing,
+            deadline_ns=deadline_ns,
+            duration_ns=duration_ns,
+        )
+
+    def _request_message(self, encode_pool: wire.SendMemory, memory: bytes) -> types_pb2.Request:
+        message = wire.request_message(self._execution.request, encode_pool)
+        self.outputs.fill_request(message, memory)
+        for number, link in self._links.items():
+            location = link.fill_pool(message.pools.add())
+            location.pool_index = len(message.pools) - 1
+            argument = types_pb2.RequestArgument(location=location, dimensions=link.operand.dimensions)
+            message.inputs[number].CopyFrom(argument)
+        return message
+
+    def stored_outputs(self, memory: bytes = b"") -> "StoredOutputs":
+        """Return the outputs of the launched execution; `memory` is the handle of their Memory object."""
+        return StoredOutputs(self.outputs, memory)
+
+
+def _check_link(operand: Operand, link: FencedOutput, name: str) -> None:
+    expected, actual = operand.dimensions, link.operand.dimensions
+    matches = not expected or (
+        len(expected) == len(actual) and all(e in (0, a) for e, a in zip(expected, actual, strict=True))
+    )
+    if DTYPES[link.operand.type] != DTYPES[operand.type] or not matches:
+        raise invalid_argument(
+            f"{name} is {DTYPES[link.operand.type]} {list(actual)} on the device; the model takes "
+            f"{DTYPES[operand.type]} {list(expected)}"
+        )
+
+
+def execution_timing(info: fence_pb2.GetExecutionInfoResponse) -> FencedTiming:
+    """Return the measured times of a fenced execution.
+
+    Raises:
+        HalError: the execution failed.
+    """
+    if int(info.status) != ErrorStatus.NONE:
+        raise HalError(info.status, info.reason)
+    return FencedTiming(wire.to_timing(info.timing_launched), wire.to_timing(info.timing_fenced))
+
+
+def nanoseconds_or_omitted(seconds: float | None, name: str = "deadline") -> int:
+    """Convert seconds to nanoseconds, and None to -1."""
+    return OMITTED if seconds is None else nanoseconds(seconds, name)
+
+
+# ---- Fences ---------------------------------------------------------------------------------------------
+
+
+class FenceBase(Generic[C]):
+    """Fence of either client, without the calls. The service releases it with this object.
+
+    Args:
+        connection: the connection of its session.
+        handle: handle of the fence.
+        others: further handles to release with it.
+    """
+
+    def __init__(self, connection: C, handle: bytes, *others: bytes) -> None:
+        self._connection = connection
+        self._handle = handle
+        self._finalizer = release_with(self, connection.discard, handle, *others)
+
+    @property
+    def handle(self) -> bytes:
+        """Handle of the fence in the session."""
+        return self._handle
+
+    def _wait_request(self, timeout: float | None) -> fence_pb2.WaitRequest:
+        session = self._connection.session
+        return fence_pb2.WaitRequest(
+            session=session, fence=self._handle, timeout_ns=nanoseconds_or_omitted(timeout, "timeout")
+        )
+
+    def _signal_request(self, error: bool) -> fence_pb2.SignalFenceRequest:
+        return fence_pb2.SignalFenceRequest(session=self._connection.session, fence=self._handle, error=error)
+
+    def _info_request(self) -> fence_pb2.GetExecutionInfoRequest:
+        return fence_pb2.GetExecutionInfoRequest(session=self._connection.session, fence=self._handle)
+
+
+def require_ended(state: int, timeout: float | None) -> None:
+    """Raise an error if an execution has not ended.
+
+    Raises:
+        TimeoutError: it has not ended within `timeout` seconds.
+    """
+    if state == FenceState.ACTIVE:
+        raise TimeoutError(f"the execution did not end within {timeout} s")
+
+
+def fence_handles(fences: "Iterable[FenceBase[Any]]") -> list[bytes]:
+    """Return the handles of fences to wait for.
+
+    Raises:
+        TypeError: the argument is not a list of fences.
+    """
+    if not isinstance(fences, Iterable):
+        raise type_error("wait_for", fences, "a list of fences")
+    handles = []
+    for fence in fences:
+        if not isinstance(fence, FenceBase):
+            raise type_error("wait_for", fence, "a fence")
+        handles.append(fence.handle)
+    return handles
+
+
+class StoredOutputs:
+    """Outputs of one fenced run, on the service.
+
+    Args:
+        outputs: their operands and locations.
+        memory: handle of their Memory object; b"" if all outputs are in buffers.
+        owner: object to keep alive, and with it the memory.
+
+    Attributes:
+        superseded: whether a later run has overwritten them.
+    """
+
+    def __init__(self, outputs: FixedOutputs, memory: bytes, owner: object = None) -> None:
+        self.memory = memory
+        self.superseded = False
+        self._outputs = outputs
+        self._owner = owner
+
+    def links(self, fence: "FenceBase[Any]") -> tuple[FencedOutput, ...]:
+        """Return the outputs as inputs for other executions; `fence` is that of the run."""
+        outputs = self._outputs
+        locations = zip(
+            outputs.operands, outputs.layout.offsets, outputs.layout.sizes, outputs.execution.targets, strict=True
+        )
+        return tuple(
+            FencedOutput(fence, operand, b"" if target else self.memory, offset, size, target)
+            for operand, offset, size, target in locations
+        )
+
+    def read(self, data: Bytes, timing: FencedTiming) -> Outputs | BufferOutputs:
+        """Return the outputs, given all bytes of the Memory object.
+
+        Raises:
+            HalError: GENERAL_FAILURE: a later run has overwritten them.
+        """
+        if self.superseded:
+            raise general_failure("a later run of this execution has overwritten these outputs")
+        outputs, layout = self._outputs, self._outputs.layout
+        arrays: list[AnyArray | None] = []
+        for operand, target, offset, size in zip(
+            outputs.operands, outputs.execution.targets, layout.offsets, layout.sizes, strict=True
+        ):
+            if target is not None:
+                arrays.append(None)
+                continue
+            array: AnyArray = data[offset : offset + size].view(DTYPES[operand.type])
+            arrays.append(array.reshape(operand.dimensions))
+        return outputs.execution.combine_outputs(arrays, timing.launched)

@@ -1,0 +1,46 @@
+"""Errors of sessions that cannot be opened: the cause, and what to do about it."""
+
+import socket
+
+import grpc
+
+from nnhal.client.core.rpc_errors import FinishedCall, hal_error
+from nnhal.client.core.session import timeout_error
+from nnhal.errors import DeadObjectError, HalError
+from nnhal.types import ErrorStatus
+
+
+def open_error(target: str, timeout: float, error: grpc.RpcError | None, problem: OSError | None) -> HalError:
+    """Return the error of a session that could not be opened.
+
+    Args:
+        target: address of the service.
+        timeout: seconds that the attempt could take.
+        error: error of the call, or None if the attempt took too long.
+        problem: error of a plain connection to the address, see `nnhal.probe`.
+    """
+    failure = timeout_error(target, timeout) if error is None else hal_error(error)
+    if isinstance(error, FinishedCall) and error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return HalError(failure.status, f"{target} is a gRPC service, but not one of nnhal")
+    if not isinstance(failure, DeadObjectError):
+        return failure
+    if problem is not None:
+        reason = f"no response from {target}: {_cause(problem)}"
+    elif error is None:
+        reason = f"{failure.reason}, though a connection was accepted; is it a service of nnhal?"
+    else:
+        details = error.details() or "" if isinstance(error, FinishedCall) else str(error)
+        reason = f"no gRPC service responds at {target} ({details.rpartition('last error: ')[2]})"
+    return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+
+
+def _cause(problem: OSError) -> str:
+    match problem:
+        case ConnectionRefusedError():
+            return "connection refused; is the service running? start one with `nnhal serve`"
+        case FileNotFoundError():
+            return "there is no such socket; is the service running? start one with `nnhal serve`"
+        case socket.gaierror():
+            return f"the host name cannot be resolved ({problem.strerror})"
+        case _:
+            return (problem.strerror or str(problem)).lower()

@@ -1,0 +1,226 @@
+"""Common base of the prepared models of both clients, and the messages of preparations and executions."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Generic, NamedTuple, TypeAlias
+
+from nnhal import wire
+from nnhal.client.core.arguments import nanoseconds
+from nnhal.client.core.arrays import ModelIO, Outputs, TensorInfo, output_array
+from nnhal.client.core.handles import C, description, release_with
+from nnhal.client.core.request_templates import RequestTemplates
+from nnhal.errors import HalError, SessionLostError
+from nnhal.types import Bytes, ErrorStatus, ExecutionResult, Model, Operand, Placement, PreparationWarning
+from nnhal.v1 import device_pb2, prepared_model_pb2, types_pb2
+
+Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""Names of a model's inputs and outputs. They do not travel, so the client keeps them."""
+
+
+class RemoteModel(NamedTuple, Generic[C]):
+    """Prepared model on the service: the connection and the handle there."""
+
+    connection: C
+    handle: bytes
+
+
+def io_names(model: Model) -> Names:
+    """Return the names of a model's inputs and outputs."""
+    return model.input_names, model.output_names
+
+
+# ---- Preparation ----------------------------------------------------------------------------------------
+
+
+def support_request(
+    session: bytes, device: str, model: types_pb2.Model, *, explain: bool
+) -> device_pb2.GetSupportedOperationsRequest:
+    """Return the request for the operations that a device supports; `explain` also asks for the placement."""
+    return device_pb2.GetSupportedOperationsRequest(session=session, device=device, model=model, explain=explain)
+
+
+def prepare_request(
+    session: bytes, device: str, model: types_pb2.Model, preference: int, priority: int, deadline: float | None
+) -> device_pb2.PrepareModelRequest:
+    """Return the request of a preparation."""
+    return device_pb2.PrepareModelRequest(
+        session=session,
+        device=device,
+        model=model,
+        preference=preference,  # type: ignore[arg-type]
+        priority=priority,  # type: ignore[arg-type]
+        deadline_ns=to_nanoseconds(deadline),
+    )
+
+
+def to_nanoseconds(deadline: float | None) -> int | None:
+    """Convert a deadline in seconds to an optional field of a message."""
+    return None if deadline is None else nanoseconds(deadline)
+
+
+def notify_error(notify: device_pb2.Notify) -> HalError | None:
+    """Return the error that a preparation reported, or None if it succeeded."""
+    if int(notify.status) == ErrorStatus.NONE:
+        return None
+    return HalError(notify.status, notify.reason, rule=notify.rule)
+
+
+def missing_notify_error() -> HalError:
+    """Return the error of a preparation that ended without reporting a result."""
+    return HalError(ErrorStatus.GENERAL_FAILURE, "the service ended the preparation without a result")
+
+
+# ---- Execution ------------------------------------------------------------------------------------------
+
+
+def execute_request(
+    session: bytes,
+    handle: bytes,
+    request: types_pb2.Request,
+    deadline: float | None,
+    measure_timing: bool,
+) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
+    """Return the message of an execution."""
+    message = empty_execute_request(session, handle, deadline, measure_timing)
+    message.request.CopyFrom(request)
+    return message
+
+
+def empty_execute_request(
+    session: bytes, handle: bytes, deadline: float | None, measure_timing: bool
+) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
+    """Return the message of an execution, without its arguments."""
+    return prepared_model_pb2.ExecuteSynchronouslyRequest(
+        session=session, prepared_model=handle, measure_timing=measure_timing, deadline_ns=to_nanoseconds(deadline)
+    )
+
+
+def encode_deadline(deadline: float) -> bytes:
+    """Encode a deadline in seconds, to be appended to the encoded message of an execution without one."""
+    return prepared_model_pb2.ExecuteSynchronouslyRequest(deadline_ns=to_nanoseconds(deadline)).SerializeToString()
+
+
+def memory_handles(returned: Iterable[types_pb2.ReturnedOutput]) -> list[bytes]:
+    """Return the handles of the Memory objects that hold outputs. The client must release them."""
+    return [handle for output in returned if (handle := output.memory)]
+
+
+def decode_outputs(io: ModelIO, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> Outputs:
+    """Return the outputs of an execution as arrays.
+
+    Args:
+        io: the inputs and outputs of the model.
+        response: the message.
+        memories: bytes of the outputs in Memory objects, by handle.
+    """
+    triples = zip(io.outputs, response.returned, response.output_shapes, strict=True)
+    arrays = [
+        output_array(operand, _output_bytes(message, memories), tuple(shape.dimensions))
+        for operand, message, shape in triples
+    ]
+    return Outputs.of(arrays, io.output_names, wire.to_timing(response.timing))
+
+
+def decode_result(response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> ExecutionResult:
+    """Return the result of an execution with the bytes of its outputs.
+
+    Args:
+        response: the message.
+        memories: bytes of the outputs in Memory objects, by handle.
+    """
+    return wire.to_result(response, lambda message: _output_bytes(message, memories))
+
+
+def _output_bytes(message: types_pb2.ReturnedOutput, memories: Mapping[bytes, Bytes]) -> Bytes | None:
+    if handle := message.memory:
+        return memories[handle]
+    return wire.read_inline_output(message)
+
+
+class PreparedModelBase:
+    """Prepared model of either client, without the calls.
+
+    Raises:
+        HalError: the preparation failed.
+
+    Attributes:
+        warnings: problems that did not make the preparation fail.
+        cache: outcome of the compilation cache: HIT; SAVED, with the reason of the miss; or NOT_SAVED, with the reason.
+    """
+
+    def __init__(self, notify: device_pb2.Notify, names: Names, discard: Callable[[bytes], None]) -> None:
+        if (error := notify_error(notify)) is not None:
+            raise error
+        self._inputs, self._outputs = map(TensorInfo.all_of, wire.to_notified_operands(notify), names)
+        self._io = ModelIO(self._inputs, self._outputs, *names)
+        self._templates = RequestTemplates(self._io)
+        self._update(notify)
+        self._finalizer = release_with(self, discard, notify.prepared_model)
+
+    def _update(self, notify: device_pb2.Notify) -> None:
+        self._placement = notify.placement
+        vars(self).pop("placement", None)  # the cached property
+        self.warnings = [PreparationWarning(warning.code, warning.text) for warning in notify.warnings]
+        self.cache = wire.to_cache_outcome(notify.cache)
+        self._handle = notify.prepared_model
+
+    def _rebind(self, notify: device_pb2.Notify, discard: Callable[[bytes], None]) -> None:
+        """Replace the model on the service, which was lost with its session.
+
+        Raises:
+            HalError: the preparation failed.
+            SessionLostError: the model has been closed meanwhile.
+        """
+        if (error := notify_error(notify)) is not None:
+            raise error
+        if self._finalizer.detach() is None:
+            discard(notify.prepared_model)
+            raise SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, "the prepared model has been closed")
+        self._update(notify)
+        self._finalizer = release_with(self, discard, notify.prepared_model)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Backend of each operation, with reasons."""
+        return wire.to_placement(self._placement)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Inputs, each with `name`, `shape` and `dtype`."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Outputs, each with `name`, `shape` and `dtype`."""
+        return self._outputs
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, or ()."""
+        return self._io.input_names
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs, or ()."""
+        return self._io.output_names
+
+    @property
+    def handle(self) -> bytes:
+        """Handle of the model on the service."""
+        return self._handle
+
+    def io_operand(self, key: int | str, *, is_output: bool) -> tuple[int, Operand]:
+        """Return the position and the operand of an input or output.
+
+        Args:
+            key: its position or name.
+            is_output: whether it is an output.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: there is no such input or output.
+        """
+        index = self._io.io_index(key, is_output=is_output)
+        return index, (self.outputs if is_output else self.inputs)[index]
+
+    def __repr__(self) -> str:
+        return description(self, self._io.description, closed=not self._finalizer.alive)

@@ -1,0 +1,60 @@
+"""Common base of the reconnecting sessions of both clients, and its constants."""
+
+from typing import Generic
+
+from nnhal.client.core.cache import is_session_lost
+from nnhal.client.core.handles import C
+from nnhal.client.core.session import Transport, timeout_error
+from nnhal.embedded import EmbeddedService
+from nnhal.errors import DeadObjectError, HalError
+
+MAX_RETRIES = 3
+"""Largest number of retries of an execution whose service is lost."""
+ATTEMPT_TIMEOUT_S = 2.0
+"""Seconds that one attempt to reach a service may take. A `close` meanwhile waits for the attempt."""
+RETRY_DELAY_S = 0.05
+"""Seconds between attempts."""
+
+
+class ReconnectingSessionBase(Generic[C]):
+    """Connection of a device, replaced by another when its session is lost.
+
+    Args:
+        target: address of the service, or None to start one, and to start it again after it has died.
+        timeout: seconds to wait for the service.
+        transport: transport of executions.
+
+    Attributes:
+        connection: the current connection.
+    """
+
+    connection: C
+
+    def __init__(self, target: str | None, timeout: float, transport: Transport) -> None:
+        self._target = target
+        self._timeout = timeout
+        self._transport = transport
+        self._service: EmbeddedService | None = None
+        self._closed = False
+
+    def should_retry(self, error: HalError, connection: C, retries: int) -> bool:
+        """Return whether to retry a failed execution on the next connection, after some retries."""
+        # executions in progress are cancelled when another thread or task closes a lost connection
+        return retries < MAX_RETRIES and (is_session_lost(error) or self.connection is not connection)
+
+    def _timeout_error(self) -> DeadObjectError:
+        return timeout_error(self.service_name, self._timeout)
+
+    @property
+    def service_name(self) -> str:
+        """Address of the service, for messages."""
+        return self._target or "the embedded service"
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._closed
+
+    @property
+    def _may_answer(self) -> bool:
+        return self._service is None or self._service.running

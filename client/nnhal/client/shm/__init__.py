@@ -1,0 +1,1 @@
+"""Client side of the same-machine transport, shared by both clients."""

@@ -1,0 +1,111 @@
+"""Results of executions on a channel."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from nnhal.alignment import align
+from nnhal.client.core.arrays import ModelIO, Outputs
+from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
+from nnhal.errors import HalError
+from nnhal.shm.protocol import NONE, OutputLocation, OutputRecord, Packet, unpack_outputs
+from nnhal.types import DTYPES, UNMEASURED, AnyArray, Bytes, Operand, Timing
+
+
+@dataclass(eq=False)
+class PendingDefinition:
+    """Definition of a request for one execution, which fails if the definition is rejected.
+
+    Attributes:
+        error: the reason of a rejection.
+    """
+
+    error: HalError | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class DefinedRequest:
+    """Request that the service knows, with views of its tensors.
+
+    Attributes:
+        number: its number on the channel.
+        inputs: view of each input, or None if it is omitted or cached.
+        outputs: view of each output, or None if its size is not known.
+        scratch: view of the area for outputs of unknown size.
+        pending: the definition, if the request is for one execution that uses buffers.
+    """
+
+    number: int
+    inputs: tuple[AnyArray | None, ...]
+    outputs: tuple[AnyArray | None, ...]
+    scratch: Bytes
+    pending: PendingDefinition | None = None
+
+
+class ShmResult:
+    """Result of an execution.
+
+    Attributes:
+        memories: handles of the outputs that are too large for the scratch area. The caller reads and releases them.
+    """
+
+    def __init__(self, packet: Packet, request: DefinedRequest) -> None:
+        self._request = request
+        self._timing = Timing(packet.first, packet.second) if packet.first != NONE else UNMEASURED
+        self._records, self.memories = _unpack_records(packet.body, len(request.outputs))
+
+    def scratch_size(self, io: ModelIO) -> int:
+        """Return the size of all returned outputs together, in bytes."""
+        pairs = zip(io.outputs, self._records, strict=True)
+        sizes = (_output_size(operand, record) for operand, record in pairs if record.location != OutputLocation.REGION)
+        return sum(map(align, sizes))
+
+    def outputs(self, io: ModelIO, execution: BufferedExecution | None, memories: dict[bytes, Bytes]) -> AnyOutputs:
+        """Return copies of the outputs, or the buffers that they were written to.
+
+        Args:
+            io: inputs and outputs of the model.
+            execution: the execution, if it uses buffers.
+            memories: the bytes of `memories`.
+        """
+        if execution is None:
+            return self.plain_outputs(io, memories)
+        triples = zip(io.outputs, self._records, self._request.outputs, strict=True)
+        execution.set_shapes(record.shape.dimensions for record in self._records)
+        arrays = [
+            None if target is not None else self._copy_output(*triple, memories)
+            for target, triple in zip(execution.targets, triples, strict=True)
+        ]
+        return execution.combine_outputs(arrays, self._timing)
+
+    def plain_outputs(self, io: ModelIO, memories: dict[bytes, Bytes]) -> Outputs:
+        """Return copies of the outputs of an execution without buffers."""
+        triples = zip(io.outputs, self._records, self._request.outputs, strict=True)
+        arrays = [self._copy_output(*triple, memories) for triple in triples]
+        return Outputs.of(arrays, io.output_names, self._timing)
+
+    def _copy_output(
+        self, operand: Operand, record: OutputRecord, view: AnyArray | None, memories: dict[bytes, Bytes]
+    ) -> AnyArray:
+        if view is not None:
+            return view.copy()
+        if record.location == OutputLocation.MEMORY:
+            raw = memories[record.memory]
+        else:
+            raw = self._request.scratch[record.offset : record.offset + _output_size(operand, record)]
+        return raw.view(DTYPES[operand.type]).reshape(record.shape.dimensions).copy()
+
+
+@lru_cache(maxsize=256)
+def _unpack_records(body: bytes, count: int) -> tuple[tuple[OutputRecord, ...], tuple[bytes, ...]]:
+    """Return the outputs of a RESULT, and the handles of their Memory objects.
+
+    Cached, because the results of one request mostly have the same bytes.
+    """
+    records = unpack_outputs(body, count)
+    return records, tuple(record.memory for record in records if record.location == OutputLocation.MEMORY)
+
+
+def _output_size(operand: Operand, record: OutputRecord) -> int:
+    """Return the size of an output in bytes."""
+    return prod(record.shape.dimensions) * DTYPES[operand.type].itemsize

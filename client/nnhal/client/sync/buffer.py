@@ -1,0 +1,51 @@
+# Generated from aio/buffer.py by `python -m tools.dev.unasync_client`. Do not edit.
+"""Driver-managed buffers: tensors that stay on the device between executions of one model or several.
+
+with device.allocate(outputs=[(first, "features")], inputs=[(second, 0)]) as features:
+    first.execute([image], outputs={"features": features})
+    scores = second.execute([features])[0]
+"""
+
+from numpy.typing import ArrayLike
+
+from nnhal.client.core.buffers import BufferBase
+from nnhal.client.core.handles import Closeable
+from nnhal.client.core.prepared_model import memory_handles
+from nnhal.client.sync.connection import Connection
+from nnhal.types import AnyArray, Operand
+from nnhal.v1 import device_pb2
+
+
+class Buffer(BufferBase, Closeable):
+    """Driver-managed buffer. The service releases it when this object is closed or collected."""
+
+    def __init__(self, connection: Connection, allocated: device_pb2.AllocateResponse, operand: Operand) -> None:
+        super().__init__(connection, allocated, operand)
+        self._connection = connection
+
+    def write(self, value: ArrayLike) -> None:
+        """Fill the buffer.
+
+        Args:
+            value: an array of the buffer's dtype and shape. Lists and numbers are converted.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the value does not match the buffer; RESOURCE_EXHAUSTED_*. The buffer may be
+                uninitialized then.
+        """
+        pool, shape = self._convert(value)
+        self.set_shape(None)
+        with self._connection.uploaded([pool]) as encode_pool:
+            request = self._copy_from_request(encode_pool(pool), shape)
+            self._connection.call(self._connection.buffer.CopyFrom, request)
+        self.set_shape(shape)
+
+    def read(self) -> AnyArray:
+        """Return a copy of the value.
+
+        Raises:
+            HalError: GENERAL_FAILURE: the buffer is uninitialized.
+        """
+        response = self._connection.call(self._connection.buffer.CopyTo, self._copy_to_request())
+        returned = response.returned
+        return self._to_array(returned, self._connection.take_memories(memory_handles([returned])))

@@ -1,0 +1,248 @@
+"""Transports of bursts: a Burst.Stream of gRPC, or a channel of the same machine.
+
+Hand-written: the threads that wait for results read them, while in the asyncio client one task does.
+"""
+
+import queue
+import socket
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+import grpc
+
+from nnhal.client.core.arrays import ModelIO, Outputs
+from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
+from nnhal.client.core.burst import BurstMessages, CachedInputs, PendingExecution, result_or_raise
+from nnhal.client.core.encoding_cache import RequestEncodingCache, ResponseDecodingCache
+from nnhal.client.core.prepared_model import decode_outputs, memory_handles
+from nnhal.client.core.rpc_errors import hal_error
+from nnhal.client.core.session import connection_lost_error
+from nnhal.client.shm.pool import BURST_DEPTH
+from nnhal.client.sync.connection import Connection
+from nnhal.client.sync.shm_transport import OpenSession, receive_result, take_large_outputs
+from nnhal.errors import DeadObjectError, HalError
+from nnhal.message_template import inline_memories
+from nnhal.types import ErrorStatus
+from nnhal.v1 import burst_pb2, prepared_model_pb2
+
+if TYPE_CHECKING:
+    from nnhal.client.shm.channel import ShmChannel
+
+
+class PendingResult:
+    """Minimal result holder for the thread that reads its result itself. A Future costs more than some models run."""
+
+    def __init__(self) -> None:
+        self.outputs: AnyOutputs | None = None
+        self.error: HalError | None = None
+
+    def done(self) -> bool:
+        """Return whether there is a result."""
+        return self.outputs is not None or self.error is not None
+
+    def result(self) -> AnyOutputs:
+        """Return the outputs; there must be a result.
+
+        Raises:
+            HalError: the execution failed.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.outputs is not None
+        return self.outputs
+
+
+Pending = PendingExecution[Future[Any] | PendingResult]
+
+
+class TransportClosed(Exception):
+    """The transport cannot be used any more.
+
+    Attributes:
+        error: the error of its executions.
+    """
+
+    def __init__(self, error: HalError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class BurstTransport(Protocol):
+    """Transport of the executions of a burst. At most one thread sends, and one receives, at a time."""
+
+    depth: int
+    """Largest number of executions in progress."""
+    cached_inputs: CachedInputs
+
+    def send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
+        """Send an execution.
+
+        Raises:
+            TransportClosed: the transport cannot be used any more.
+            HalError: the service accepts no more memory.
+        """
+        ...
+
+    def release(self, identifier: int) -> Pending | None:
+        """Release a cached input. Return what to wait for, if there will be a response."""
+        ...
+
+    def receive(self, execution: Pending) -> AnyOutputs:
+        """Wait for the outputs of the execution that was sent longest ago.
+
+        Raises:
+            TransportClosed: no response will ever come.
+            HalError: the execution failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the transport."""
+        ...
+
+
+def open_burst_transport(connection: Connection, prepared_model: bytes, io: ModelIO) -> BurstTransport:
+    """Open a burst and return its transport.
+
+    Raises:
+        HalError: the service refuses the burst.
+    """
+    configure = prepared_model_pb2.PreparedModelRequest(session=connection.session, prepared_model=prepared_model)
+    burst = connection.call(connection.prepared_model.ConfigureExecutionBurst, configure).burst
+    shm = connection.shm if io.has_only_base_types else None
+    channel = shm.factory.open(BURST_DEPTH) if shm is not None else None
+    if channel is None:
+        return GrpcBurstTransport(connection, burst, io)
+    return ShmBurstTransport(channel, burst, io, connection)
+
+
+class GrpcBurstTransport:
+    """Burst over a Burst.Stream."""
+
+    depth = 64
+
+    def __init__(self, connection: Connection, burst: bytes, io: ModelIO) -> None:
+        self._burst = burst
+        self._connection = connection
+        self._io = io
+        self._messages = BurstMessages(io, connection.session, burst)
+        self.cached_inputs = self._messages.cached_inputs
+        self._encoded_requests = RequestEncodingCache()
+        self._encoded_responses = ResponseDecodingCache(io)
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._responses = connection.start(connection.burst_stream, iter(self._outbox.get, None))
+
+    def send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
+        """See BurstTransport."""
+        self._connection.flush_releases()
+        cacheable = not self.cached_inputs and deadline is None and execution.buffered is None
+        encoded = self._encoded_requests.encode(measure_timing, execution.arrays) if cacheable else None
+        self._outbox.put(encoded or self._encode(execution, deadline, measure_timing))
+
+    def _encode(self, execution: Pending, deadline: float | None, measure_timing: bool) -> bytes:
+        pools = self._messages.pools(execution)
+        try:
+            uploaded = self._connection.upload_large(pools, execution.handles)
+        except HalError:
+            self._connection.discard(*execution.handles)
+            raise
+        message = self._messages.execute(execution, pools, uploaded, deadline, measure_timing)
+        if not (self.cached_inputs or uploaded or execution.buffered is not None or deadline is not None):
+            self._encoded_requests.add(
+                measure_timing, execution.arrays, message, lambda message: inline_memories(message.execute.request)
+            )
+        return message.SerializeToString()
+
+    def release(self, identifier: int) -> Pending | None:
+        """See BurstTransport."""
+        self._outbox.put(self._messages.release(identifier).SerializeToString())
+        return PendingExecution((), PendingResult())
+
+    def receive(self, execution: Pending) -> AnyOutputs:
+        """See BurstTransport."""
+        try:
+            encoded = next(self._responses)
+        except StopIteration:
+            error = DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the burst")
+            raise TransportClosed(error) from None
+        except grpc.RpcError as failed:
+            raise TransportClosed(hal_error(failed)) from failed
+        if (
+            not execution.handles
+            and execution.buffered is None
+            and (outputs := self._encoded_responses.decode(encoded)) is not None
+        ):
+            return outputs
+        try:
+            return self._decode(encoded, execution.buffered)
+        except HalError:
+            self._messages.send_again(execution.arrays)
+            raise
+        finally:
+            self._connection.discard(*execution.handles)
+
+    def _decode(self, encoded: bytes, execution: BufferedExecution | None) -> AnyOutputs:
+        response = burst_pb2.BurstStreamResponse.FromString(encoded)
+        if response.HasField("released"):
+            return Outputs()
+        result = result_or_raise(response)
+        memories = self._connection.take_memories(memory_handles(result.returned))
+        if execution is not None:
+            return execution.read(result, memories)
+        outputs = decode_outputs(self._io, result, memories)
+        self._encoded_responses.add(encoded, response, lambda message: message.result.returned, outputs)
+        return outputs
+
+    def close(self) -> None:
+        """See BurstTransport."""
+        self._outbox.put(None)
+        self._responses.cancel()
+        self._connection.discard(self._burst)
+
+
+class ShmBurstTransport:
+    """Burst over a channel of its own."""
+
+    depth = BURST_DEPTH
+
+    def __init__(self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession) -> None:
+        self.cached_inputs = CachedInputs()
+        self._channel = channel
+        self._burst = burst
+        self._io = io
+        self._session = session
+
+    def send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
+        """See BurstTransport."""
+        self._session.flush_releases()
+        try:
+            self._channel.start_pending(self._burst, self._io, execution, deadline, measure_timing, self.cached_inputs)
+        except OSError:
+            raise TransportClosed(connection_lost_error()) from None
+
+    def release(self, identifier: int) -> Pending | None:
+        """See BurstTransport. The channel skips the answers."""
+        try:
+            self._channel.release(identifier)
+        except OSError:
+            raise TransportClosed(connection_lost_error()) from None
+        return None
+
+    def receive(self, execution: Pending) -> AnyOutputs:
+        """See BurstTransport."""
+        try:
+            result = receive_result(self._channel)
+            memories = take_large_outputs(self._channel, result, self._io, self._session)
+            return result.outputs(self._io, execution.buffered, memories)
+        except HalError as error:
+            if self._channel.broken:
+                raise TransportClosed(error) from None
+            raise
+
+    def close(self) -> None:
+        """See BurstTransport."""
+        with suppress(OSError):  # the service may have closed it already
+            self._channel.connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a result
+        self._channel.connection.close()
+        self._session.discard(self._burst)

@@ -1,0 +1,234 @@
+"""Connection of the synchronous client: a channel, a session and the stubs.
+
+Calls are retried only if that is harmless: a call whose result never changes (`call_idempotent`) is made once more when
+the service could not be reached. Preparations, executions and uploads are never retried here, because the first attempt
+may have been carried out. `PreparedModel.execute` knows which executions may be retried.
+
+Hand-written: gRPC's synchronous calls and streams differ from those of asyncio.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar, cast
+
+import grpc
+
+from nnhal.client.core.open_errors import open_error
+from nnhal.client.core.rpc_errors import hal_error
+from nnhal.client.core.session import (
+    CHANNEL_OPTIONS,
+    CLOSE_TIMEOUT_S,
+    PendingReleases,
+    Transport,
+    closed_error,
+)
+from nnhal.client.shm.pool import is_same_host
+from nnhal.client.sync.memory_objects import MemoryObjects
+from nnhal.client.sync.shm_transport import ShmTransport
+from nnhal.errors import DeadObjectError, SessionLostError
+from nnhal.probe import connection_problem
+from nnhal.v1 import (
+    buffer_pb2_grpc,
+    burst_pb2,
+    burst_pb2_grpc,
+    cache_pb2_grpc,
+    device_pb2_grpc,
+    execution_pb2_grpc,
+    fence_pb2_grpc,
+    memory_pb2_grpc,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+
+T = TypeVar("T")
+
+_EncodedExecute: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
+_EncodedStream: TypeAlias = "grpc.StreamStreamMultiCallable[bytes, bytes]"
+
+
+def _method_path(module: ModuleType, method: str) -> str:
+    """Return the path of a gRPC method of the one service in a file of the contract."""
+    (service,) = module.DESCRIPTOR.services_by_name.values()
+    return f"/{service.full_name}/{service.methods_by_name[method].name}"
+
+
+class Connection(MemoryObjects):
+    """One session on one service. Thread safe. `open` it first; close it when done, so that the service frees objects.
+
+    Attributes:
+        session: handle of the session.
+        shm: transport over shared memory, or None if the service is on another machine.
+        version: version of the device, once it has been read.
+        execute, burst_stream: methods that take and return encoded messages, see `nnhal.client.core.encoding_cache`.
+    """
+
+    def __init__(self, target: str, transport: Transport = "auto") -> None:
+        self._target = target
+        self._transport = transport
+        self._channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+        self.device = device_pb2_grpc.DeviceStub(self._channel)
+        self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
+        self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
+        self.burst = burst_pb2_grpc.BurstStub(self._channel)
+        self.cache = cache_pb2_grpc.CacheStub(self._channel)
+        self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
+        self.fence = fence_pb2_grpc.FenceStub(self._channel)
+        self.execute: _EncodedExecute = self._channel.unary_unary(
+            _method_path(prepared_model_pb2, "ExecuteSynchronously")
+        )
+        self.burst_stream: _EncodedStream = self._channel.stream_stream(_method_path(burst_pb2, "Stream"))
+        self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
+        self._sessions = session_pb2_grpc.SessionStub(self._channel)
+        # the session lives as long as this stream; only its first event is read
+        self._stream = self._sessions.Open(session_pb2.OpenRequest())
+        self._releases = PendingReleases()
+        self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
+        self._closed = False
+        self.session = b""
+        self.shm: ShmTransport | None = None
+        self.version: str | None = None
+
+    def open(self, timeout: float) -> None:
+        """Open the session.
+
+        Raises:
+            HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
+        """
+        timer = threading.Timer(timeout, self._stream.cancel)
+        timer.daemon = True
+        timer.start()
+        try:
+            opened = next(iter(self._stream)).opened
+        except grpc.RpcError as error:
+            self._channel.close()
+            timed_out = isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.CANCELLED
+            failure = None if timed_out else error
+            raise open_error(self._target, timeout, failure, connection_problem(self._target)) from failure
+        finally:
+            timer.cancel()
+        self.session = opened.session
+        if self._transport == "auto" and is_same_host(self._target):
+            self.shm = ShmTransport(opened, self)
+        self._watch_stream()
+
+    def _watch_stream(self) -> None:
+        # a stream is a future too, which its type does not say
+        cast("grpc.Future[Any]", self._stream).add_done_callback(self._resume)
+
+    def _resume(self, ended: Any) -> None:
+        """Resume the session after its stream broke: the service keeps it for a short time.
+
+        If that time is over, or the service is another one, the next call fails because the session is lost.
+        """
+        with self._lock:
+            if not self._closed and ended.code() == grpc.StatusCode.UNAVAILABLE:
+                self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
+                self._watch_stream()
+
+    # ---- Calls --------------------------------------------------------------------------------------
+
+    def call(self, method: Callable[..., T], request: Any) -> T:
+        """Make a unary call.
+
+        Raises:
+            HalError: the call failed.
+        """
+        try:
+            return self.start(method, request)
+        except grpc.RpcError as error:
+            raise hal_error(error) from error
+
+    def call_idempotent(self, method: Callable[..., T], request: Any) -> T:
+        """Make a unary call whose result never changes. Retry once if the service could not be reached.
+
+        Raises:
+            HalError: the call failed.
+        """
+        try:
+            return self.call(method, request)
+        except DeadObjectError:
+            return self.call(method, request)
+
+    def stream(self, method: Callable[..., Iterable[T]], request: Any) -> Iterator[T]:
+        """Make a call that answers with a stream.
+
+        Raises:
+            HalError: the call failed.
+        """
+        try:
+            yield from self.start(method, request)
+        except grpc.RpcError as error:
+            raise hal_error(error) from error
+
+    def start(self, method: Callable[..., T], request: Any) -> T:
+        """Start a call of any kind.
+
+        Raises:
+            grpc.RpcError: the call failed.
+            SessionLostError: the connection has been closed.
+        """
+        self.flush_releases()
+        return method(request)
+
+    def flush_releases(self) -> None:
+        """Release discarded objects. Called before anything is sent to the service.
+
+        Raises:
+            SessionLostError: the connection has been closed.
+        """
+        if self._closed:
+            raise closed_error()
+        if self._releases.handles:
+            self._release_discarded()
+
+    def _release_discarded(self) -> None:
+        handles = self._releases.take_all()
+        if not handles:
+            return
+        try:
+            self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
+        except grpc.RpcError:
+            # the next call fails in the same way and raises the error; releasing twice is harmless
+            self._releases.add(handles)
+
+    def discard(self, *handles: bytes) -> None:
+        """Release objects with the next call. Makes no call itself, so that finalizers may use it."""
+        self._releases.add(handles)
+
+    # ---- Life ---------------------------------------------------------------------------------------
+
+    def is_alive(self, timeout: float) -> bool:
+        """Return whether the session still exists, once the service answers.
+
+        Raises:
+            DeadObjectError: the service does not answer within `timeout` seconds.
+            SessionLostError: the connection has been closed.
+        """
+        if self._closed:
+            raise closed_error()
+        try:
+            nothing = session_pb2.ReleaseRequest(session=self.session)
+            self._sessions.Release(nothing, timeout=timeout, wait_for_ready=True)
+        except grpc.RpcError as error:
+            if isinstance(hal_error(error), SessionLostError):
+                return False
+            raise open_error(self._target, timeout, None, connection_problem(self._target)) from error
+        return True
+
+    def close(self) -> None:
+        """End the session. A second call does nothing. It is not an error if the service is gone."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self.shm is not None:
+            self.shm.close()
+        # if this fails, the service ends the session by itself, because its stream ends too
+        with contextlib.suppress(grpc.RpcError):
+            self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
+        self._stream.cancel()
+        self._channel.close()

@@ -1,0 +1,142 @@
+"""Devices, how to connect to them, and preparations in progress.
+
+Hand-written: `prepare` returns a future, where the asyncio client has a coroutine.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+
+from nnhal.client.core.arguments import ModelSource, check_connect, enum_value
+from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.cache import PreparationSpec, SharedDeadline
+from nnhal.client.core.prepared_model import io_names, prepare_request
+from nnhal.client.core.session import Transport
+from nnhal.client.sync.buffer import Buffer
+from nnhal.client.sync.device_queries import DeviceQueries
+from nnhal.client.sync.preparation import load_model, model_message
+from nnhal.client.sync.preparation_call import PreparationCall, read_notify
+from nnhal.client.sync.prepared_model import PreparedModel
+from nnhal.client.sync.reconnect import ReconnectingSession
+from nnhal.types import ExecutionPreference, Priority
+
+__all__ = ["Buffer", "Device", "Inputs", "Outputs", "Preparation", "PreparedModel", "connect"]
+
+
+def connect(
+    target: str | None = None, *, device: str = "", timeout: float = 10.0, transport: Transport = "auto"
+) -> "Device":
+    """Open a session on a service.
+
+    Args:
+        target: "HOST:PORT" or "unix:PATH". None starts a service in a child process, which stops with the device.
+        device: name of the device; by default the server's first.
+        timeout: seconds to wait for the service to respond. If nothing listens at the address, `connect` fails at once.
+        transport: "auto" uses shared memory if the service is on this machine; "grpc" never does.
+
+    Raises:
+        DeadObjectError: the service cannot be reached, does not respond in time, or does not start.
+        HalError: INVALID_ARGUMENT: the target is not an address, or there is no such device.
+        TypeError: an argument has a wrong type.
+    """
+    check_connect(target, device, timeout, transport)
+    session = ReconnectingSession(target, timeout, transport)
+    session.open(device)
+    return Device(session, device)
+
+
+class Device(DeviceQueries):
+    """Device of a service, in a session of its own. Close it, or use it as a context manager."""
+
+    def prepare(
+        self,
+        model: ModelSource,
+        *,
+        cache: bool = False,
+        token: bytes | None = None,
+        preference: int | str = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: int | str = Priority.MEDIUM,
+        deadline: float | None = None,
+    ) -> "Preparation":
+        """Start to prepare a model.
+
+        With `cache` or `token`, the service first looks for the model in its cache, without receiving it. On a miss the
+        model is sent, prepared and saved, and `PreparedModel.cache` says so. Such a model survives a restart of the
+        service: `execute` then reconnects and prepares it again. For that, the prepared model keeps the model.
+
+        Args:
+            model: a model, or the path of a .tflite file.
+            cache: whether to use the cache, with a token derived from the model and the device.
+            token: use the cache with these 32 bytes, which identify this model, preference and priority.
+            preference: an ExecutionPreference or its name, for example "sustained_speed".
+            priority: a Priority or its name ("low", "medium", "high"), among this client's own models.
+            deadline: seconds from now. If it is missed, the preparation ends with MISSED_DEADLINE_*.
+
+        Returns:
+            a future of the prepared model. Its `result()` raises the errors of the preparation.
+
+        Raises:
+            HalError: large constants could not be uploaded; INVALID_ARGUMENT: the length of the token, or an unknown
+                name.
+            TypeError: the model is neither a model nor a path.
+            TfliteError, OSError, ImportError: see `nnhal.tflite.load`.
+        """
+        model = load_model(model)
+        preference, priority = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
+        if cache or token is not None:
+            spec = PreparationSpec.of(model, self.name, preference, priority, token)
+            end = SharedDeadline(deadline)
+            return Preparation(lambda call: self._prepare_cached(spec, call, end))
+        connection, call = self._connection, PreparationCall()
+        with ExitStack() as stack:
+            message = stack.enter_context(model_message(connection, model))
+            request = prepare_request(connection.session, self.name, message, preference, priority, deadline)
+            stream = call.start(connection, connection.device.PrepareModel, request)
+            uploaded = stack.pop_all()
+
+        def finish(_: PreparationCall) -> PreparedModel:
+            with uploaded:
+                return PreparedModel(connection, read_notify(stream), io_names(model))
+
+        return Preparation(finish, call)
+
+    def __enter__(self) -> "Device":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Preparation(Future[PreparedModel]):
+    """Preparation in progress: a `concurrent.futures.Future` of the prepared model.
+
+    `result()` raises the HalError of the preparation. `cancel()` abandons the work on the service.
+    """
+
+    def __init__(self, work: Callable[[PreparationCall], PreparedModel], call: PreparationCall | None = None) -> None:
+        super().__init__()
+        self._work = work
+        self._call = call or PreparationCall()
+        threading.Thread(target=self._run, name="nnhal-preparation", daemon=True).start()
+
+    def cancel(self) -> bool:
+        """Abandon the work, unless it has finished."""
+        cancelled = super().cancel()
+        if cancelled:
+            self._call.cancel()
+        return cancelled
+
+    def _run(self) -> None:
+        prepared: PreparedModel | None = None
+        failure: BaseException | None = None
+        try:
+            prepared = self._work(self._call)
+        except BaseException as error:
+            failure = error
+        if not self.set_running_or_notify_cancel():
+            return
+        if prepared is not None:
+            self.set_result(prepared)
+        else:
+            self.set_exception(failure)

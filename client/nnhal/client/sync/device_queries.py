@@ -1,0 +1,193 @@
+# Generated from aio/device_queries.py by `python -m tools.dev.unasync_client`. Do not edit.
+"""Calls of a device other than preparations."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from nnhal import wire
+from nnhal.client.core.arguments import ModelSource, enum_value
+from nnhal.client.core.buffers import Roles, allocation
+from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request, is_session_lost
+from nnhal.client.core.handles import description
+from nnhal.client.core.prepared_model import support_request
+from nnhal.client.sync.buffer import Buffer
+from nnhal.client.sync.concurrency import run_blocking
+from nnhal.client.sync.connection import Connection
+from nnhal.client.sync.fence import OwnFence, create_fence
+from nnhal.client.sync.preparation import device_version, load_model, model_message, prepare_cached
+from nnhal.client.sync.preparation_call import PreparationCall
+from nnhal.client.sync.prepared_model import PreparedModel
+from nnhal.client.sync.reconnect import ReconnectingSession
+from nnhal.errors import HalError
+from nnhal.types import (
+    CacheCounters,
+    CacheOutcome,
+    Capabilities,
+    DeviceType,
+    ExecutionPreference,
+    Extension,
+    Placement,
+    Priority,
+)
+from nnhal.v1 import cache_pb2, device_pb2
+
+
+class DeviceQueries:
+    """Base of `Device` with all calls but the public ones that prepare."""
+
+    def __init__(self, session: ReconnectingSession, name: str) -> None:
+        self.name = name
+        self._session = session
+
+    @property
+    def _connection(self) -> Connection:
+        return self._session.connection
+
+    @property
+    def _request(self) -> device_pb2.DeviceRequest:
+        return device_pb2.DeviceRequest(device=self.name)
+
+    def __repr__(self) -> str:
+        name = f"{self.name!r} " if self.name else ""
+        return description(self, f"{name}of {self._session.service_name}", closed=self._session.closed)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """Return performance figures."""
+        connection = self._connection
+        return wire.to_capabilities(connection.call_idempotent(connection.device.GetCapabilities, self._request))
+
+    @cached_property
+    def type(self) -> DeviceType:
+        """Return the type of the device."""
+        connection = self._connection
+        return DeviceType((connection.call_idempotent(connection.device.GetType, self._request)).type)
+
+    @cached_property
+    def version(self) -> str:
+        """Return the version of driver and backends."""
+        connection = self._connection
+        return (connection.call_idempotent(connection.device.GetVersionString, self._request)).version
+
+    @cached_property
+    def interface_version(self) -> int:
+        """Return the version of the HAL interface."""
+        connection = self._connection
+        return (connection.call_idempotent(connection.device.GetInterfaceVersion, self._request)).version
+
+    @cached_property
+    def interface_hash(self) -> str:
+        """Return the HAL's hash of the interface version."""
+        connection = self._connection
+        return (connection.call_idempotent(connection.device.GetInterfaceVersion, self._request)).hash
+
+    @cached_property
+    def extensions(self) -> tuple[Extension, ...]:
+        """Return the extensions that the device supports."""
+        connection = self._connection
+        response = connection.call_idempotent(connection.device.GetSupportedExtensions, self._request)
+        return tuple(map(wire.to_extension, response.extensions))
+
+    def backends(self) -> list[device_pb2.BackendInfo]:
+        """Return the device's backends: ready, skipped or failed, and why."""
+        connection = self._connection
+        return list((connection.call_idempotent(connection.device.ListBackends, self._request)).backends)
+
+    def supported_operations(self, model: ModelSource) -> list[bool]:
+        """Return for each operation of model.main whether the device supports it.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model is invalid.
+        """
+        return list((self._query_support(model, explain=False)).supported)
+
+    def explain(self, model: ModelSource) -> Placement:
+        """Return where each operation of a model would run, with reasons. Nothing is prepared.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model is invalid.
+        """
+        return wire.to_placement((self._query_support(model, explain=True)).placement)
+
+    def _query_support(self, source: ModelSource, *, explain: bool) -> device_pb2.GetSupportedOperationsResponse:
+        connection = self._connection
+        with model_message(connection, load_model(source)) as message:
+            request = support_request(connection.session, self.name, message, explain=explain)
+            return connection.call(connection.device.GetSupportedOperations, request)
+
+    def _prepare_cached(self, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline) -> PreparedModel:
+        """Prepare a model that uses the cache, on another connection if the current one is lost."""
+        connection = self._connection
+        try:
+            notify = prepare_cached(connection, spec, call, deadline, again=False)
+        except HalError as error:
+            if not is_session_lost(error):
+                raise
+            current = self._session.reconnect(connection, deadline)
+            if current is connection:
+                raise
+            connection = current
+            notify = prepare_cached(connection, spec, call, deadline, again=False)
+        return PreparedModel(connection, notify, spec.names, (self._session, spec))
+
+    def cached(
+        self,
+        model: ModelSource | bytes,
+        *,
+        preference: int | str = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: int | str = Priority.MEDIUM,
+    ) -> CacheOutcome:
+        """Return whether `prepare` would find a model in the cache (HIT), or why not (MISS). Prepares nothing.
+
+        Args:
+            model: a model or the path of a .tflite file, or the token of a model.
+            preference: an ExecutionPreference or its name; part of the model's token.
+            priority: a Priority or its name; part of the model's token.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the length of the token.
+        """
+        connection = self._connection
+        token = model
+        if not isinstance(token, bytes):
+            model = load_model(token)
+            options = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
+            # hashing hundreds of megabytes takes too long for an event loop
+            spec = run_blocking(PreparationSpec.of, model, self.name, *options, None)
+            token = spec.token_for(device_version(connection, self.name))
+        response = connection.call(connection.cache.Check, check_request(connection.session, self.name, token))
+        return wire.to_cache_outcome(response.outcome)
+
+    def cache_counters(self) -> CacheCounters:
+        """Return the counters of this client's entries in the compilation cache since the start of the service."""
+        connection = self._connection
+        request = cache_pb2.ListCacheRequest(session=connection.session)
+        return wire.to_cache_counters((connection.call(connection.cache.List, request)).counters)
+
+    def fence(self) -> OwnFence:
+        """Create a fence for the client to signal, for `wait_for` of fenced executions.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT: the session has too many fences.
+        """
+        return create_fence(self._connection)
+
+    def allocate(self, *, inputs: Roles = (), outputs: Roles = (), dimensions: Sequence[int] = ()) -> Buffer:
+        """Allocate a driver-managed buffer: a tensor that stays on the device.
+
+        Args:
+            inputs: inputs that the buffer may be used for: pairs of a prepared model and a position or name.
+            outputs: outputs that it may be used for, likewise.
+            dimensions: its shape, if the roles leave it open; 0 is an unknown dimension.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: roles and dimensions contradict each other; RESOURCE_EXHAUSTED_*.
+        """
+        connection = self._connection
+        new = allocation(connection.session, self.name, inputs, outputs, dimensions)
+        allocated = connection.call(connection.device.Allocate, new.request)
+        return Buffer(connection, allocated, new.operand)
+
+    def close(self) -> None:
+        """End the session. The service frees what it owned; an embedded service stops."""
+        self._session.close()

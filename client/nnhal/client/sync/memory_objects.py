@@ -1,0 +1,107 @@
+# Generated from aio/memory_objects.py by `python -m tools.dev.unasync_client`. Do not edit.
+"""Memory objects of a session: uploads of large pools, and transfers of outputs."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnhal import wire
+from nnhal.client.core.memory import (
+    contiguous_bytes,
+    digest,
+    memory_object_message,
+    pool_encoder,
+    pools_to_upload,
+    upload_requests,
+)
+from nnhal.client.sync.concurrency import run_blocking
+from nnhal.types import Bytes, Memory
+from nnhal.v1 import memory_pb2, types_pb2
+
+
+class MemoryObjects:
+    """Base of connections that transfers Memory objects."""
+
+    session: bytes
+    _memory_service: Any
+
+    def call(self, method: Callable[..., Any], request: Any) -> Any:
+        """Make a unary call."""
+        raise NotImplementedError
+
+    def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
+        """Make a call that answers with a stream."""
+        raise NotImplementedError
+
+    def discard(self, *handles: bytes) -> None:
+        """Release objects with the next call."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def uploaded(
+        self, pools: Iterable[object], *, deduplicate: bool = False, reserved: int = 0
+    ) -> Iterator[wire.SendMemory]:
+        """Upload large pools for a call that is made within, and release them afterwards.
+
+        The arguments are those of `upload_large`.
+
+        Yields:
+            a function that encodes the pools.
+        """
+        handles: list[bytes] = []
+        try:
+            yield pool_encoder(self.upload_large(pools, handles, deduplicate=deduplicate, reserved=reserved))
+        finally:
+            self.discard(*handles)
+
+    def upload_large(
+        self, pools: Iterable[object], handles: list[bytes], *, deduplicate: bool = False, reserved: int = 0
+    ) -> dict[Memory, types_pb2.Memory]:
+        """Upload the pools of a message that are too large for it, and return their messages.
+
+        Args:
+            pools: the pools, in order.
+            handles: takes the handles of the Memory objects. Discard them after the call that uses them.
+            deduplicate: whether the bytes may be sent again later. The service then looks for their digest first.
+            reserved: size of other values in the message, in bytes.
+        """
+        large = pools_to_upload(pools, reserved, deduplicate=deduplicate)
+        return {pool: memory_object_message(self._upload(pool, handles, deduplicate)) for pool in large}
+
+    def _upload(self, pool: Memory, handles: list[bytes], deduplicate: bool) -> bytes:
+        data = contiguous_bytes(pool)
+        # hashing hundreds of megabytes takes too long for an event loop
+        sha256 = run_blocking(digest, data) if deduplicate else b""
+        request = memory_pb2.CreateMemoryRequest(session=self.session, size=data.size, sha256=sha256)
+        created: memory_pb2.CreateMemoryResponse = self.call(self._memory_service.Create, request)
+        handles.append(created.memory)
+        if not created.complete:
+            self.write_memory(created.memory, data)
+        return created.memory
+
+    def create_memory(self, size: int) -> bytes:
+        """Create a Memory object and return its handle."""
+        request = memory_pb2.CreateMemoryRequest(session=self.session, size=size)
+        created: memory_pb2.CreateMemoryResponse = self.call(self._memory_service.Create, request)
+        return created.memory
+
+    def write_memory(self, memory: bytes, data: Bytes, start: int = 0) -> None:
+        """Write bytes into a Memory object, from byte `start` on."""
+        self.call(self._memory_service.Upload, upload_requests(self.session, memory, data, start))
+
+    def read_memory(self, memory: bytes) -> Bytes:
+        """Return all bytes of a Memory object."""
+        data = bytearray()
+        request = memory_pb2.ReadRequest(session=self.session, memory=memory)
+        for chunk in self.stream(self._memory_service.Read, request):
+            data += chunk.data
+        return np.frombuffer(data, np.uint8)
+
+    def take_memories(self, memories: Sequence[bytes]) -> dict[bytes, Bytes]:
+        """Return all bytes of Memory objects, by handle, and release the objects."""
+        try:
+            return {memory: self.read_memory(memory) for memory in memories}
+        finally:
+            self.discard(*memories)

@@ -1,0 +1,73 @@
+# Generated from aio/preparation.py by `python -m tools.dev.unasync_client`. Do not edit.
+"""Preparations that use the compilation cache."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nnhal import wire
+from nnhal.client.core.arguments import ModelSource, import_model
+from nnhal.client.core.cache import PreparationSpec, SharedDeadline, should_compile, with_miss_reason
+from nnhal.client.core.memory import move_large_values
+from nnhal.client.sync.concurrency import run_blocking
+from nnhal.client.sync.connection import Connection
+from nnhal.client.sync.preparation_call import PreparationCall
+from nnhal.types import Model
+from nnhal.v1 import device_pb2, types_pb2
+
+
+def load_model(source: ModelSource) -> Model:
+    """Return a model, or import it from the .tflite file at a path.
+
+    Raises:
+        TypeError: the source is neither a model nor a path.
+        TfliteError: the file is damaged, or NNAPI does not support a part of it.
+        OSError: the file cannot be opened.
+        ImportError: the extra `nnhal[tflite]` is missing.
+    """
+    return source if isinstance(source, Model) else run_blocking(import_model, source)
+
+
+@contextmanager
+def model_message(connection: Connection, model: Model) -> Iterator[types_pb2.Model]:
+    """Yield a model's message for a call that is made within. Large constants are uploaded, and released afterwards."""
+    model = move_large_values(model)
+    reserved = memoryview(model.operand_values).nbytes
+    with connection.uploaded(model.pools, deduplicate=True, reserved=reserved) as encode_pool:
+        yield wire.model_message(model, encode_pool)
+
+
+def prepare_cached(
+    connection: Connection, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline, *, again: bool
+) -> device_pb2.Notify:
+    """Prepare a model from the cache, without sending it. On a miss, send the model and save it in the cache.
+
+    Args:
+        connection: the connection.
+        spec: the arguments of the preparation.
+        call: makes the calls.
+        deadline: deadline of the whole preparation.
+        again: whether the model may have changed since the spec was made.
+
+    Raises:
+        HalError: a call failed. Other failures of the preparation are in the returned message.
+    """
+    token = spec.token or spec.token_for(device_version(connection, spec.device))
+    request = spec.load_request(connection.session, token, deadline)
+    loaded = call.run(connection, connection.device.PrepareModelFromCache, request)
+    if not should_compile(loaded):
+        return loaded
+    if again:
+        run_blocking(spec.check_model_unchanged)
+    with model_message(connection, spec.model) as message:
+        compile_request = spec.compile_request(connection.session, token, message, deadline)
+        compiled = call.run(connection, connection.device.PrepareModel, compile_request)
+        return with_miss_reason(compiled, loaded)
+
+
+def device_version(connection: Connection, device: str) -> str:
+    """Return the version of driver and backends, which is read once for each connection."""
+    if connection.version is None:
+        request = device_pb2.DeviceRequest(device=device)
+        response = connection.call_idempotent(connection.device.GetVersionString, request)
+        connection.version = response.version
+    return connection.version

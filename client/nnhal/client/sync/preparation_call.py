@@ -1,0 +1,85 @@
+"""Calls that prepare a model, cancelled from another thread. The asyncio client has its own form: it cancels tasks."""
+
+import threading
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import grpc
+
+from nnhal.client.core.prepared_model import missing_notify_error
+from nnhal.client.core.rpc_errors import hal_error
+from nnhal.client.sync.connection import Connection
+from nnhal.v1 import device_pb2
+
+if TYPE_CHECKING:
+    Stream: TypeAlias = "grpc._CallIterator[device_pb2.PrepareModelEvent]"
+
+
+class PreparationCall:
+    """Calls of one preparation, one after another. Thread safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stream: Stream | None = None
+        self._cancelled = False
+
+    def run(
+        self,
+        connection: Connection,
+        method: "grpc.UnaryStreamMultiCallable[Any, device_pb2.PrepareModelEvent]",
+        request: object,
+    ) -> device_pb2.Notify:
+        """Make a call and return the result that it reports.
+
+        Raises:
+            HalError: the call failed without a result.
+        """
+        return read_notify(self.start(connection, method, request))
+
+    def start(
+        self,
+        connection: Connection,
+        method: "grpc.UnaryStreamMultiCallable[Any, device_pb2.PrepareModelEvent]",
+        request: object,
+    ) -> "Stream":
+        """Start a call, for `read_notify`.
+
+        Raises:
+            HalError: the connection has been closed.
+        """
+        try:
+            stream = connection.start(method, request)
+        except grpc.RpcError as error:
+            raise hal_error(error) from error
+        with self._lock:
+            self._stream = stream
+            if self._cancelled:
+                stream.cancel()
+        return stream
+
+    def cancel(self) -> None:
+        """Cancel the call in progress, and those to come."""
+        with self._lock:
+            self._cancelled = True
+            if self._stream is not None:
+                self._stream.cancel()
+
+
+def read_notify(stream: "Stream") -> device_pb2.Notify:
+    """Return the result that a preparation reports.
+
+    Raises:
+        HalError: the call failed without a result.
+    """
+    try:
+        for event in stream:
+            if event.WhichOneof("event") == "notify":
+                # only the end follows, so do not wait for it; a stream without references would be cancelled
+                cast("grpc.Future[Any]", stream).add_done_callback(_keep_alive)
+                return event.notify
+    except grpc.RpcError as error:
+        raise hal_error(error) from error
+    raise missing_notify_error()
+
+
+def _keep_alive(stream: "grpc.Future[Any]") -> None:
+    """Do nothing. As a registered callback it keeps the stream alive until it ends."""

@@ -1,0 +1,128 @@
+"""Executions over shared memory, for a service on the same machine. gRPC carries everything else.
+
+A device has a few channels, which are opened as needed, and each burst has its own. If no channel can be used, the
+caller uses gRPC. An execution that was sent is never retried here, see `nnhal.client.sync.connection`.
+
+Hand-written: the calling thread waits for its socket, first spinning and then blocking.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
+from nnhal.client.shm.pool import ChannelFactory, ChannelPool
+from nnhal.errors import HalError
+from nnhal.types import Bytes
+from nnhal.v1 import session_pb2
+
+if TYPE_CHECKING:
+    from nnhal.client.shm.channel import ShmChannel
+    from nnhal.client.shm.result import ShmResult
+
+
+class OpenSession(Protocol):
+    """The part of `nnhal.client.sync.connection.Connection` that channels need."""
+
+    def flush_releases(self) -> None:
+        """Release discarded objects."""
+        ...
+
+    def take_memories(self, memories: Sequence[bytes]) -> dict[bytes, Bytes]:
+        """Return all bytes of Memory objects, by handle, and release the objects."""
+        ...
+
+    def discard(self, *handles: bytes) -> None:
+        """Release objects with the next call."""
+        ...
+
+
+class ShmTransport:
+    """Executions of one device's models over its channels. Thread safe. Close it when done.
+
+    Attributes:
+        factory: opens channels.
+    """
+
+    def __init__(self, opened: session_pb2.SessionOpened, session: OpenSession) -> None:
+        self.factory = ChannelFactory(opened)
+        self._pool = ChannelPool()
+        self._session = session
+
+    def execute(
+        self, handle: bytes, io: ModelIO, inputs: Inputs, deadline: float | None, measure_timing: bool
+    ) -> Outputs | None:
+        """Execute a model.
+
+        Returns:
+            the outputs, or None if nothing was sent: no channel can be used, or the size of a type is not known.
+
+        Raises:
+            HalError: see `PreparedModel.execute`; DeadObjectError: the service died during the execution.
+        """
+        if not io.has_only_base_types:
+            return None
+        arrays = io.arrays(inputs)
+        self._session.flush_releases()
+        with self._channel() as channel:
+            if channel is None:
+                return None
+            try:
+                channel.start(handle, io, arrays, deadline, measure_timing)
+            except OSError:
+                raise _NotSent from None
+            result = receive_result(channel)
+            return result.plain_outputs(io, take_large_outputs(channel, result, io, self._session))
+
+    @contextmanager
+    def _channel(self) -> "Iterator[ShmChannel | None]":
+        channel = self._pool.take()
+        if channel is None and self._pool.reserve():
+            channel = self.factory.open(1)
+            if channel is None:
+                self._pool.give_back(None)
+        usable = False
+        try:
+            yield channel
+            usable = True
+        except _NotSent:
+            pass
+        except HalError:
+            usable = channel is not None and not channel.broken
+            raise
+        finally:
+            if channel is not None:
+                self._pool.give_back(channel, usable=usable)
+
+    def close(self) -> None:
+        """Close the channels."""
+        self._pool.close()
+
+
+class _NotSent(Exception):
+    """The channel broke before the execution was sent."""
+
+
+def receive_result(channel: "ShmChannel") -> "ShmResult":
+    """Wait for the result of the execution sent longest ago.
+
+    Raises:
+        HalError: the execution failed. The channel is `broken` if it cannot be used again.
+    """
+    while True:
+        try:
+            packet = channel.receive()
+        except OSError:
+            packet = b""
+        if (result := channel.take_packet(packet)) is not None:
+            return result
+
+
+def take_large_outputs(
+    channel: "ShmChannel", result: "ShmResult", io: ModelIO, session: OpenSession
+) -> dict[bytes, Bytes]:
+    """Return the bytes of the outputs too large for the channel, by handle, and make room for the next ones."""
+    if not result.memories:
+        return {}
+    channel.grow_scratch_to(result.scratch_size(io))
+    return session.take_memories(result.memories)

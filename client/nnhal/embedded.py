@@ -1,0 +1,98 @@
+"""Embedded device: a service in a child process, on a private Unix socket, that stops with its parent.
+
+The child is started with `python -P`, so that packages in the current folder cannot replace those of the project. It
+stops when its parent ends, even if the parent is killed, and then removes the folder of its socket.
+"""
+
+import contextlib
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import IO
+
+from nnhal.errors import DeadObjectError
+from nnhal.types import ErrorStatus
+
+START_TIMEOUT_S = 60.0
+"""Seconds to wait for a service to listen. A cold disk makes the first start slow."""
+STOP_TIMEOUT_S = 15.0
+
+_READY = "listening on "
+
+
+class EmbeddedService:
+    """Service in a child process. Close it when done.
+
+    Args:
+        options: options of `nnhal serve`, for example "--backends", "CpuRef".
+
+    Attributes:
+        target: address of the service.
+        pid: its process.
+
+    Raises:
+        DeadObjectError: it does not start; has the last line of its log.
+    """
+
+    def __init__(self, *options: str) -> None:
+        self._lock = threading.Lock()
+        self._folder: Path | None = None
+        # its log of calls is not read, and a busy service would spend a sixth of its time on it
+        serve = ["serve", "--embedded", str(os.getpid()), "--log-level", "warning"]
+        command = [sys.executable, "-P", "-m", "nnhal_tools", *serve, *options]
+        with tempfile.TemporaryFile() as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+            self.pid = self._process.pid
+            try:
+                self.target = self._wait_until_ready(log)
+            except BaseException:
+                self.close()
+                raise
+        self._folder = Path(self.target.removeprefix("unix:")).parent
+
+    def _wait_until_ready(self, log: IO[bytes]) -> str:
+        """Wait until the service listens, and return its address."""
+        assert self._process.stdout is not None
+        line = _read_first_line(self._process.stdout)
+        if line.startswith(_READY):
+            return line.removeprefix(_READY).strip()
+        self._process.kill()
+        reason = f"the embedded service did not start: {_read_last_line(log)}"
+        raise DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+
+    @property
+    def running(self) -> bool:
+        """True until the process has ended."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Stop the process. A second call does nothing."""
+        with self._lock:
+            with self._process, contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.terminate()
+                try:
+                    self._process.wait(STOP_TIMEOUT_S)
+                except BaseException:  # also a second Ctrl-C: stop waiting and leave no process behind
+                    self._process.kill()
+                    raise
+            if self._folder is not None:  # the service removes it, unless it was killed
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _read_first_line(stream: IO[bytes]) -> str:
+    """Return the first line of a pipe; "" if it is closed or nothing comes in time."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        return stream.readline().decode() if selector.select(START_TIMEOUT_S) else ""
+
+
+def _read_last_line(log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = log.read().decode(errors="replace").split("\n")
+    last = next((line for line in reversed(lines) if line.strip()), "no output")
+    return last.removeprefix("nnhal: ")

@@ -1,0 +1,89 @@
+"""Errors in the HAL's terms: HalError and its subclasses, and functions that create them."""
+
+from nnhal.enums import ErrorKind, ErrorStatus
+
+MISSED_DEADLINE = frozenset([ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT])
+"""Statuses of work that was not done in time."""
+
+DETAILS_KEY = "grpc-status-details-bin"
+"""Key of the gRPC trailer with the details of an error."""
+MAX_REASON_BYTES = 2048
+"""Longer reasons are truncated, because gRPC turns an error with more than 8 KB of details into another error."""
+
+
+class HalError(Exception):
+    """A call, a preparation or an execution that failed.
+
+    Attributes:
+        status: the HAL's `ErrorStatus`, never NONE or OUTPUT_INSUFFICIENT_SIZE (the latter is a result).
+        reason: a message for people that names the operand, operation or argument; at most 2 KiB.
+        rule: id of the broken rule ("V-OPERAND-08"), or "".
+        kind: an `ErrorKind`, for programs that need more than the status.
+        limit: name of the exceeded limit if `kind` is LIMIT, otherwise "".
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        *,
+        rule: str = "",
+        kind: int = ErrorKind.UNSPECIFIED,
+        limit: str = "",
+    ) -> None:
+        self.status = ErrorStatus(status)
+        self.reason = _shorten(reason)
+        self.rule = rule
+        self.kind = kind
+        self.limit = limit
+        super().__init__(status, reason)
+
+    def __str__(self) -> str:
+        return f"{self.status.name}: {self.rule + ': ' if self.rule else ''}{self.reason}"
+
+
+class SessionLostError(HalError):
+    """The session and everything that it owned are gone: connect and prepare again."""
+
+
+class DeadObjectError(HalError):
+    """The service cannot be reached or died during the call (the HAL's DEAD_OBJECT)."""
+
+
+def invalid_argument(reason: str, rule: str = "") -> HalError:
+    """Return an INVALID_ARGUMENT error."""
+    return HalError(ErrorStatus.INVALID_ARGUMENT, reason, rule=rule)
+
+
+def general_failure(reason: str, rule: str = "") -> HalError:
+    """Return a GENERAL_FAILURE error."""
+    return HalError(ErrorStatus.GENERAL_FAILURE, reason, rule=rule)
+
+
+def out_of_memory(purpose: str, error: MemoryError) -> HalError:
+    """Return a RESOURCE_EXHAUSTED_TRANSIENT error: there was not enough memory for `purpose`."""
+    return HalError(
+        ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, f"not enough memory for {purpose}: {str(error) or 'none is left'}"
+    )
+
+
+def limit_exceeded(limit: str, reason: str, status: ErrorStatus = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT) -> HalError:
+    """Return the error of work that exceeds a limit of the service. The limit's name is added to the reason."""
+    return HalError(status, f"{reason} (limit {limit})", kind=ErrorKind.LIMIT, limit=limit)
+
+
+def missed_deadline(reason: str) -> HalError:
+    """Return a MISSED_DEADLINE_TRANSIENT error: the same call may succeed if the device is less busy."""
+    return HalError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, reason)
+
+
+def expired(reason: str) -> HalError:
+    """Return a MISSED_DEADLINE_PERSISTENT error: the deadline had passed before the work began."""
+    return HalError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, reason)
+
+
+def _shorten(reason: str) -> str:
+    raw = reason.encode()
+    if len(raw) <= MAX_REASON_BYTES:
+        return reason
+    return raw[: MAX_REASON_BYTES - 4].decode(errors="ignore") + " ..."

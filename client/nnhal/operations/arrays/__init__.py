@@ -1,0 +1,1 @@
+"""Signatures of operations that rearrange, select, reduce or create arrays."""

@@ -1,0 +1,16 @@
+"""Tensors filled with one value: FILL."""
+
+from nnhal.operations.signature import signature
+from nnhal.types import OperationType
+
+signature(
+    OperationType.FILL,
+    inputs="dims:TENSOR_INT32 value:S",
+    outputs="output:T",
+    types="""
+        S        T
+        FLOAT32  TENSOR_FLOAT32
+        FLOAT16  TENSOR_FLOAT16
+        INT32    TENSOR_INT32
+    """,
+)

@@ -1,0 +1,68 @@
+"""Shape and order of dimensions: RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, RANK."""
+
+from nnhal.operations.signature import signature
+from nnhal.types import OperationType
+
+_TYPES = """
+    T
+    TENSOR_FLOAT32
+    TENSOR_FLOAT16
+    TENSOR_INT32
+    TENSOR_QUANT8_ASYMM
+    TENSOR_QUANT8_ASYMM_SIGNED
+"""
+
+signature(
+    OperationType.RESHAPE,
+    inputs="input:T shape:TENSOR_INT32",
+    outputs="output:T",
+    types=_TYPES,
+    ranks={"input": (1, 4)},
+    quantization="input",
+)
+
+_TYPES_BUT_INT32 = """
+    T
+    TENSOR_FLOAT32
+    TENSOR_FLOAT16
+    TENSOR_QUANT8_ASYMM
+    TENSOR_QUANT8_ASYMM_SIGNED
+"""
+
+signature(
+    OperationType.SQUEEZE,
+    inputs="input:T axes:TENSOR_INT32?",
+    outputs="output:T",
+    types=_TYPES_BUT_INT32,
+    ranks={"input": (1, 4)},
+    quantization="input",
+)
+
+signature(
+    OperationType.EXPAND_DIMS,
+    inputs="input:T axis",
+    outputs="output:T",
+    types=_TYPES,
+    quantization="input",
+)
+
+signature(
+    OperationType.TRANSPOSE,
+    inputs="input:T perm:TENSOR_INT32?",
+    outputs="output:T",
+    types=_TYPES_BUT_INT32,
+    ranks={"input": (1, 4)},
+    quantization="input",
+)
+
+signature(
+    OperationType.RANK,
+    inputs="input:T",
+    outputs="output",
+    types="""
+        T
+        TENSOR_FLOAT32|TENSOR_FLOAT16|TENSOR_INT32|TENSOR_BOOL8
+        TENSOR_QUANT8_ASYMM|TENSOR_QUANT8_ASYMM_SIGNED|TENSOR_QUANT8_SYMM|TENSOR_QUANT8_SYMM_PER_CHANNEL
+        TENSOR_QUANT16_SYMM|TENSOR_QUANT16_ASYMM
+    """,
+)

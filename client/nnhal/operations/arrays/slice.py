@@ -1,0 +1,64 @@
+"""Selection of elements by position: SLICE, STRIDED_SLICE, GATHER, REVERSE."""
+
+from nnhal.operations.check import rank_difference, same_quantization
+from nnhal.operations.signature import Arguments, signature
+from nnhal.types import OperationType
+
+_TYPES = """
+    T
+    TENSOR_FLOAT32
+    TENSOR_FLOAT16
+    TENSOR_INT32
+    TENSOR_QUANT8_ASYMM
+    TENSOR_QUANT8_ASYMM_SIGNED
+"""
+
+
+def _check_single_axis(arguments: Arguments) -> str | None:
+    """Check that the tensor `axis` has one element, where its length is known."""
+    dimensions = arguments["axis"].dimensions
+    if dimensions and dimensions[0] not in (0, 1):
+        return f"axis has {dimensions[0]} elements; it must have 1"
+    return None
+
+
+signature(
+    OperationType.SLICE,
+    inputs="input:T begin:TENSOR_INT32 size:TENSOR_INT32",
+    outputs="output:T",
+    types=_TYPES,
+    quantization="input",
+)
+
+signature(
+    OperationType.STRIDED_SLICE,
+    inputs="input:T begin:TENSOR_INT32 end:TENSOR_INT32 strides:TENSOR_INT32 begin_mask end_mask shrink_axis_mask",
+    outputs="output:T",
+    types="""
+        T
+        TENSOR_FLOAT32
+        TENSOR_FLOAT16
+        TENSOR_QUANT8_ASYMM
+        TENSOR_QUANT8_ASYMM_SIGNED
+    """,
+    ranks={"input": (1, 4)},
+    quantization="input",
+)
+
+signature(
+    OperationType.GATHER,
+    inputs="input:T axis indices:TENSOR_INT32",
+    outputs="output:T",
+    types=_TYPES,
+    quantization="input",
+)
+
+signature(
+    OperationType.REVERSE,
+    inputs="input:T axis:TENSOR_INT32",
+    outputs="output:T",
+    types=_TYPES,
+    ranks={"axis": 1},
+    checks=[_check_single_axis, same_quantization(), rank_difference(0)],
+    quantization="input",
+)

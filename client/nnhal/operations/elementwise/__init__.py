@@ -1,0 +1,1 @@
+"""Signatures of operations that act on each element."""

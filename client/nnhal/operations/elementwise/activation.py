@@ -1,0 +1,55 @@
+"""Activations: RELU, RELU1, RELU6, LOGISTIC, TANH, ELU, HARD_SWISH, PRELU, SOFTMAX, LOG_SOFTMAX."""
+
+from collections.abc import Mapping
+
+from nnhal.operations.signature import SIGNED_UNIT_RANGE, UNIT_RANGE, Quantization, signature
+from nnhal.types import OperationType
+
+_TYPES = """
+    T
+    TENSOR_FLOAT32
+    TENSOR_FLOAT16
+    TENSOR_QUANT8_ASYMM
+    TENSOR_QUANT8_ASYMM_SIGNED
+"""
+_FLOATS = """
+    T               S
+    TENSOR_FLOAT32  FLOAT32
+    TENSOR_FLOAT16  FLOAT16
+"""
+
+_QUANTIZATION: Mapping[OperationType, Quantization] = {
+    OperationType.RELU: "input",
+    OperationType.RELU1: "input",
+    OperationType.RELU6: "input",
+    OperationType.LOGISTIC: UNIT_RANGE,
+    OperationType.TANH: SIGNED_UNIT_RANGE,
+}
+
+for _type, _quantization in _QUANTIZATION.items():
+    signature(
+        _type,
+        inputs="input:T",
+        outputs="output:T",
+        types=_TYPES,
+        ranks={"input": (1, 4)},
+        quantization=_quantization,
+        elementwise=True,
+    )
+
+signature(OperationType.HARD_SWISH, inputs="input:T", outputs="output:T", types=_TYPES, elementwise=True)
+
+signature(OperationType.ELU, inputs="input:T alpha:S", outputs="output:T", types=_FLOATS, elementwise=True)
+
+signature(OperationType.PRELU, inputs="input:T alpha:T", outputs="output:T", types=_TYPES, elementwise=True)
+
+signature(
+    OperationType.SOFTMAX,
+    inputs="input:T beta:S [axis]",
+    outputs="output:T",
+    types=_FLOATS + "TENSOR_QUANT8_ASYMM|TENSOR_QUANT8_ASYMM_SIGNED FLOAT32",
+    ranks={"input": (1, 4)},
+    quantization=UNIT_RANGE,
+)
+
+signature(OperationType.LOG_SOFTMAX, inputs="logits:T beta:S axis", outputs="output:T", types=_FLOATS)

@@ -1,0 +1,1 @@
+"""Signatures of neural-network layers and their post-processing."""

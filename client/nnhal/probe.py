@@ -1,0 +1,26 @@
+"""Attempt to connect to an address, to find out why a service does not respond."""
+
+import socket
+
+from nnhal.address import Address
+
+TIMEOUT_S = 0.5
+
+
+def connection_problem(target: str) -> OSError | None:
+    """Connect to an address and disconnect again. The attempt takes at most `TIMEOUT_S` after the name is resolved.
+
+    Returns:
+        the error of the attempt, or None if something accepts connections at the address.
+    """
+    address = Address.parse(target)
+    try:
+        if address.kind == "tcp":
+            socket.create_connection((address.host, address.port), TIMEOUT_S).close()
+        else:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(TIMEOUT_S)
+                probe.connect(address.path)
+    except OSError as error:
+        return error
+    return None

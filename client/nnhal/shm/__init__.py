@@ -1,0 +1,1 @@
+"""Same-machine transport, as far as client and service share it."""

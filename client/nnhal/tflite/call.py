@@ -1,0 +1,221 @@
+"""The registry of converters, and their interface to one TFLite operator.
+
+A converter is registered for operators, and emits NNAPI operations through its `OperatorCall`:
+
+    @converter(BuiltinOperator.EXPAND_DIMS)
+    def expand_dims(call: OperatorCall) -> None:
+        axis = call.axis(call.value(1), len(call.shape(0)) + 1)
+        call.emit(OperationType.EXPAND_DIMS, [call.input(0), call.int32_scalar(axis)])
+
+Operands are denoted by their numbers. Every method raises `TfliteError` if the file lacks the requested item.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tflite
+
+from nnhal.operations import SIGNATURES
+from nnhal.tflite.errors import TfliteError
+from nnhal.tflite.operands import Operands, tensor_operand
+from nnhal.tflite.reader import Operator, Tensor, TfliteGraph
+from nnhal.types import AnyArray, FusedActivationFunc, Operand, OperandType, Operation, OperationType, type_name
+
+Converter = Callable[["OperatorCall"], None]
+
+CONVERTERS: dict[int, Converter] = {}
+"""Every registered converter, by `tflite.BuiltinOperator`."""
+
+_ACTIVATIONS = {
+    tflite.ActivationFunctionType.NONE: FusedActivationFunc.NONE,
+    tflite.ActivationFunctionType.RELU: FusedActivationFunc.RELU,
+    tflite.ActivationFunctionType.RELU_N1_TO_1: FusedActivationFunc.RELU1,
+    tflite.ActivationFunctionType.RELU6: FusedActivationFunc.RELU6,
+}
+_ACTIVATION_NAMES = {value: name for name, value in vars(tflite.ActivationFunctionType).items() if name.isupper()}
+_REQUIRED = object()
+
+
+def converter(*operators: int) -> Callable[[Converter], Converter]:
+    """Register a converter for `tflite.BuiltinOperator` codes."""
+
+    def register(function: Converter) -> Converter:
+        CONVERTERS.update(dict.fromkeys(operators, function))
+        return function
+
+    return register
+
+
+class OperatorCall:
+    """A TFLite operator during its conversion. `emit` adds NNAPI operations to `operations`."""
+
+    def __init__(self, graph: TfliteGraph, operands: Operands, operator: Operator) -> None:
+        self.operator = operator
+        self.operations: list[Operation] = []
+        self._graph = graph
+        self._operands = operands
+
+    # ---- Contents of the file -----------------------------------------------------------------------------
+
+    def has_input(self, position: int) -> bool:
+        """Return whether an optional input is present."""
+        return position < len(self.operator.inputs) and self.operator.inputs[position] >= 0
+
+    def tensor(self, position: int) -> Tensor:
+        """Return the tensor of an input."""
+        if not self.has_input(position):
+            raise TfliteError(f"lacks input {position}")
+        return self._graph.tensors[self.operator.inputs[position]]
+
+    def shape(self, position: int, rank: int | None = None) -> tuple[int, ...]:
+        """Return the shape of an input, whose rank must be `rank` unless that is None."""
+        shape = self.tensor(position).shape
+        if rank is not None and len(shape) != rank:
+            raise TfliteError(f"{self.tensor(position)} has shape {list(shape)}; expected rank {rank}")
+        return shape
+
+    def require_dimensions(self, position: int) -> None:
+        """Raise TfliteError for a tensor of rank 0: its shape [1] in NNAPI would change the rank of the output."""
+        if not self.shape(position):
+            raise TfliteError(f"{self.tensor(position)} has rank 0; NNAPI has no such tensors")
+
+    def values(self, position: int) -> AnyArray:
+        """Return the elements of an input, which must be a constant."""
+        return self._operands.values(self.tensor(position).index)
+
+    def value(self, position: int) -> Any:
+        """Return the single element of an input, which must be a constant."""
+        values = self.values(position)
+        if values.size != 1:
+            raise TfliteError(f"{self.tensor(position)} has {values.size} elements; expected 1")
+        return values.item()
+
+    def output(self, position: int = 0) -> Operand:
+        """Return the NNAPI description of an output."""
+        if position >= len(self.operator.outputs):
+            raise TfliteError(f"lacks output {position}")
+        return tensor_operand(self._graph.tensors[self.operator.outputs[position]])
+
+    def option(self, name: str, default: object = _REQUIRED) -> Any:
+        """Return a field of the options.
+
+        Args:
+            name: the name of the field.
+            default: the value if the operator has no options. Without a default, the options are required.
+        """
+        value = self.operator.options.get(name, default)
+        if value is _REQUIRED:
+            raise TfliteError(f"has no option {name}")
+        return value
+
+    @staticmethod
+    def axis(axis: int, rank: int) -> int:
+        """Return an axis from 0 to rank - 1. TFLite may count it from the end."""
+        if not -rank <= axis < rank:
+            raise TfliteError(f"axis {axis} is out of range for rank {rank}")
+        return axis % rank
+
+    # ---- Operands -----------------------------------------------------------------------------------------
+
+    def operand(self, number: int) -> Operand:
+        """Return the operand with a number."""
+        return self._operands[number]
+
+    def input(self, position: int) -> int:
+        """Return the operand of an input."""
+        return self._operands.read(self.tensor(position).index)
+
+    def inputs(self) -> list[int]:
+        """Return the operands of all inputs."""
+        return [self.input(position) for position in range(len(self.operator.inputs))]
+
+    def bias(self, position: int, input_: int, filter_: int, channels: int) -> int:
+        """Return the operand of a bias, with zeros if the operator has no bias.
+
+        A quantized bias is int32. Its scale is the product of those of input and filter, or 0 for a per-channel filter.
+        """
+        data, weights = self.operand(input_), self.operand(filter_)
+        if data.type in (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16):
+            if self.has_input(position):
+                return self.input(position)
+            return self._operands.constant(OperandType(data.type), np.zeros(channels))
+        scale = float(np.float32(data.scale) * np.float32(weights.scale))
+        if self.has_input(position):
+            return self._operands.read_bias(self.tensor(position).index, scale)
+        return self._operands.constant(OperandType.TENSOR_INT32, np.zeros(channels), scale)
+
+    def activation(self) -> int:
+        """Return the operand of the fused activation."""
+        function = self.option("FusedActivationFunction", tflite.ActivationFunctionType.NONE)
+        if function not in _ACTIVATIONS:
+            name = _ACTIVATION_NAMES.get(function, function)
+            raise TfliteError(f"fused activation {name} has no NNAPI counterpart")
+        return self.int32_scalar(_ACTIVATIONS[function])
+
+    def require_no_activation(self) -> None:
+        """Raise TfliteError for a fused activation, for NNAPI operations without one."""
+        function = self.option("FusedActivationFunction", tflite.ActivationFunctionType.NONE)
+        if function != tflite.ActivationFunctionType.NONE:
+            name = _ACTIVATION_NAMES.get(function, function)
+            raise TfliteError(f"fused activation {name}: the NNAPI operation has none")
+
+    def int32_scalar(self, value: int) -> int:
+        """Return an INT32 scalar."""
+        if not -(2**31) <= value < 2**31:
+            raise TfliteError(f"{value} does not fit NNAPI's INT32")
+        return self._operands.scalar(OperandType.INT32, int(value))
+
+    def bool_scalar(self, value: bool) -> int:
+        """Return a BOOL scalar."""
+        return self._operands.scalar(OperandType.BOOL, bool(value))
+
+    def float_scalar(self, value: float, like: Operand) -> int:
+        """Return a FLOAT16 scalar if the operand `like` is TENSOR_FLOAT16, otherwise a FLOAT32 scalar."""
+        half = like.type == OperandType.TENSOR_FLOAT16
+        return self._operands.scalar(OperandType.FLOAT16 if half else OperandType.FLOAT32, float(value))
+
+    def int32_tensor(self, values: Sequence[int]) -> int:
+        """Return a constant TENSOR_INT32 of rank 1."""
+        return self._operands.constant(OperandType.TENSOR_INT32, np.array(values, np.int32))
+
+    def add(self, operand: Operand) -> int:
+        """Add an operand that is a temporary or has no value."""
+        return self._operands.add(operand)
+
+    # ---- Operations ---------------------------------------------------------------------------------------
+
+    def emit(self, type_: OperationType, inputs: Sequence[int], outputs: Sequence[int] | None = None) -> None:
+        """Add an operation.
+
+        Args:
+            type_: the type of the operation.
+            inputs: the operands of its inputs.
+            outputs: the operands of its outputs; None for those of the operator.
+
+        Raises:
+            TfliteError: the NNAPI operation does not take these operands.
+        """
+        if outputs is None:
+            outputs = [self._operands.write(index) for index in self.operator.outputs]
+        if reason := _signature_error(type_, list(map(self.operand, inputs)), list(map(self.operand, outputs))):
+            raise TfliteError(f"NNAPI's {type_.name} does not fit: {reason}")
+        self.operations.append(Operation(type_, tuple(inputs), tuple(outputs)))
+
+
+def _signature_error(type_: OperationType, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> str | None:
+    """Return an error message if an operation does not take operands, else None.
+
+    TFLite allows scales of outputs that NNAPI does not.
+    """
+    if type_ not in SIGNATURES:
+        return None
+    bound = SIGNATURES[type_].bind(inputs, outputs)
+    if isinstance(bound, str):
+        return bound
+    for i, output in enumerate(outputs):
+        expected = SIGNATURES[type_].output_quantization(inputs, output)
+        if expected is not None and expected != (output.scale, output.zero_point):
+            actual = f"scale {output.scale} and zero point {output.zero_point}"
+            return f"output {i} ({type_name(output.type)}) has {actual}; it must have {expected[0]} and {expected[1]}"
+    return None

@@ -1,0 +1,37 @@
+"""Reductions: MEAN, SUM, REDUCE_*, ARG_MAX, ARG_MIN."""
+
+from tflite import BuiltinOperator
+
+from nnhal.tflite.call import OperatorCall, converter
+from nnhal.types import OperationType
+
+_REDUCTIONS = {
+    BuiltinOperator.SUM: OperationType.REDUCE_SUM,
+    BuiltinOperator.REDUCE_ALL: OperationType.REDUCE_ALL,
+    BuiltinOperator.REDUCE_ANY: OperationType.REDUCE_ANY,
+    BuiltinOperator.REDUCE_MAX: OperationType.REDUCE_MAX,
+    BuiltinOperator.REDUCE_MIN: OperationType.REDUCE_MIN,
+    BuiltinOperator.REDUCE_PROD: OperationType.REDUCE_PROD,
+}
+_ARG_MIN_MAX = {BuiltinOperator.ARG_MAX: OperationType.ARGMAX, BuiltinOperator.ARG_MIN: OperationType.ARGMIN}
+
+
+@converter(*_REDUCTIONS)
+def reduce(call: OperatorCall) -> None:
+    """Convert a reduction. The axes are a tensor in both formats."""
+    keep_dims = call.bool_scalar(call.option("KeepDims", False))
+    call.emit(_REDUCTIONS[call.operator.code], [call.input(0), call.input(1), keep_dims])
+
+
+@converter(BuiltinOperator.MEAN)
+def mean(call: OperatorCall) -> None:
+    """Convert MEAN. Unlike that of other reductions, its flag is an INT32."""
+    keep_dims = call.int32_scalar(call.option("KeepDims", False))
+    call.emit(OperationType.MEAN, [call.input(0), call.input(1), keep_dims])
+
+
+@converter(*_ARG_MIN_MAX)
+def arg_min_max(call: OperatorCall) -> None:
+    """Convert ARG_MAX and ARG_MIN. The axis, a tensor in TFLite, is a scalar in NNAPI."""
+    axis = call.axis(call.value(1), len(call.shape(0)))
+    call.emit(_ARG_MIN_MAX[call.operator.code], [call.input(0), call.int32_scalar(axis)])
