@@ -1,1 +1,0 @@
-"""Compilation cache: token-keyed files, integrity, eviction. Standard library only."""
