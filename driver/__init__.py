@@ -1,1 +1,0 @@
-"""The device itself: validation, preparation, placement, execution, scheduling, backends. Knows no transport."""

@@ -1,1 +1,0 @@
-"""Compute backends: the interface (`api`), the registry, and one folder for each backend in the tree."""

@@ -1,0 +1,309 @@
+"""Interface of compute backends. Backend authors import it from `nnhal_backend.v1`.
+
+A backend tells which operations it supports, and compiles the subgraphs that placement assigns to it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nnhal.types import AnyArray, ExecutionPreference, Extension, PerformanceInfo
+from nnhal_driver.backends.layout import Relayout
+from nnhal_driver.backends.memory import MemoryManager, MemoryMode
+from nnhal_driver.graph import Graph, OperationView, SubgraphView
+from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
+
+__all__ = [
+    "API_VERSION",
+    "Backend",
+    "CompileOptions",
+    "CompiledSubgraph",
+    "Graph",
+    "OperationView",
+    "OptimizedSubgraph",
+    "Output",
+    "Profile",
+    "Run",
+    "Sections",
+    "SubgraphView",
+    "Substitution",
+    "Support",
+]
+
+API_VERSION = (1, 1)
+"""Version of the interface, (major, minor). A new minor version only adds members with a default, so older backends
+keep working. A new major version may break them. Each addition is listed here and marked at the member:
+
+1.0: id, version, supports, compile, execute, capabilities, performance.
+1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Result of `Backend.supports`. True if there is no reason against the operation.
+
+    Attributes:
+        reason: why not, in words that help the owner of a model; or "".
+        nearest: the nearest signature that the backend supports, or "".
+    """
+
+    reason: str = ""
+    nearest: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Options of a preparation.
+
+    Attributes:
+        preference: an ExecutionPreference.
+        tensor_bytes: largest size of one tensor; `infer` enforces it.
+    """
+
+    preference: int
+    tensor_bytes: int = MAX_TENSOR_BYTES
+
+    @property
+    def memory_mode(self) -> MemoryMode:
+        """LIMIT for LOW_POWER: such a model runs rarely, so others can use its memory (since 1.1)."""
+        return MemoryMode.LIMIT if self.preference == ExecutionPreference.LOW_POWER else MemoryMode.NORMAL
+
+
+class Profile(Protocol):
+    """Receiver of a backend's measurements in one execution."""
+
+    def span(self, name: str, start_ns: int, duration_ns: int, operation: OperationView | None = None) -> None:
+        """Report a piece of work. May be called from any thread until `execute` returns.
+
+        Args:
+            name: name to display.
+            start_ns: time.perf_counter_ns(), or CLOCK_MONOTONIC in C.
+            duration_ns: duration of the work.
+            operation: the operation whose whole work this was, or None.
+        """
+
+
+class Run(Protocol):
+    """One execution, from the view of a backend."""
+
+    @property
+    def profile(self) -> Profile | None:
+        """Receiver of spans; None if the execution is not profiled (since 1.1)."""
+
+    def check(self) -> None:
+        """Check for cancellation. Call it between operations.
+
+        Raises:
+            HalError: the deadline has passed, or the execution was cancelled. Do not catch it.
+        """
+
+
+class Output(Protocol):
+    """Destination of one output of a subgraph."""
+
+    @property
+    def declared(self) -> tuple[int, ...]:
+        """The declared shape; 0 is an unknown dimension, () an unknown rank."""
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        """Deliver the value. Call it once for each output.
+
+        Args:
+            array: value with the dtype of the operand's type, in its final shape.
+            keep: whether the host may keep the array, which must not change any more. Otherwise the host copies it.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Contents of the compilation cache for one compiled subgraph.
+
+    Attributes:
+        model: the program. It is sealed: `Backend.load` gets exactly these bytes.
+        data: constants. Arrays of integers of 32 bits or more, and of booleans, are sealed too. All others keep dtype
+            and shape, but may have other values if the file was modified and its digest is not checked. Wrong results
+            must be the only consequence.
+    """
+
+    model: bytes
+    data: tuple[AnyArray, ...] = ()
+
+
+class CompiledSubgraph(ABC):
+    """A subgraph that is ready to run. Several threads call it at the same time, unless it has `resize` or `memory`."""
+
+    memory: MemoryManager | None = None
+    """Planner of its memory. The host acquires it before each execution and releases it afterwards. (1.1)"""
+
+    copies_inputs: bool = False
+    """True if it copies every input before it reads a value. Otherwise the host copies inputs that a client can
+    write to during the execution. (1.1)"""
+
+    layouts: Mapping[int, Relayout] = {}
+    """Inputs and outputs that it uses in a layout of its own, by operand. The host converts them where necessary. A
+    converted output must have all dimensions declared. (1.1)"""
+
+    @abstractmethod
+    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+        """Run the subgraph.
+
+        Args:
+            inputs: a read-only array for each of `SubgraphView.inputs`; None for an omitted argument.
+            outputs: a destination for each of `SubgraphView.outputs`.
+            run: the execution that this is part of.
+
+        Raises:
+            HalError: the execution fails for these values.
+        """
+
+    def save(self) -> Sections | None:
+        """Return the sections for `Backend.load` (optional), or None if compiling again is as fast.
+
+        Called at most once, after the compilation and before the first execution.
+        """
+        return None
+
+    # ---- Hooks (1.1), all optional. An execution calls them in this order: resize_begin, resize, resize_end,
+    # execute_begin, execute, wait_finish, execute_end. An _end is called whenever its _begin succeeded, even if a call
+    # in between fails.
+
+    def resize_begin(self) -> None:
+        """Run before `resize`."""
+        return
+
+    def resize(self, shapes: Sequence[tuple[int, ...] | None]) -> None:
+        """Prepare for new input shapes, for example plan memory.
+
+        Called before the first execution, and before each execution whose inputs have other shapes. A subgraph with
+        this hook is executed by one thread at a time. If it fails, the next execution resizes again.
+
+        Args:
+            shapes: shapes of the inputs; None for an omitted one.
+        """
+        return
+
+    def resize_end(self) -> None:
+        """Run after `resize`."""
+        return
+
+    def execute_begin(self) -> None:
+        """Run before `execute`."""
+        return
+
+    def execute_end(self) -> None:
+        """Run after `execute` and `wait_finish`."""
+        return
+
+    def wait_finish(self) -> None:
+        """Wait until all outputs are written, if `execute` returns early. Not called if `execute` failed."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Substitution:
+    """A compiled subgraph that replaces operations.
+
+    Attributes:
+        operations: indexes of the replaced operations. No path between two of them may lead through other operations.
+        compiled: the replacement, with the inputs and outputs of `SubgraphView.part(operations)`. At a warm start
+            `Backend.load` gets its sections with that view. If it saves nothing, the whole subgraph is optimized again.
+    """
+
+    operations: tuple[int, ...]
+    compiled: CompiledSubgraph
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizedSubgraph:
+    """Result of `Backend.optimize`. Operations that it does not mention are compiled as usual.
+
+    Attributes:
+        substitutions: replacements for operations.
+        failed: reasons, by index, for operations that the backend cannot run after all. If there are any, these
+            operations are offered to other backends, the substitutions are dropped, and the rest is optimized again.
+    """
+
+    substitutions: tuple[Substitution, ...] = ()
+    failed: Mapping[int, str] = field(default_factory=dict)
+
+
+class Backend(ABC):
+    """A compute backend. Each device has its own object. Several threads call its methods at the same time."""
+
+    id: str
+    """Id, unique among backends."""
+    version: str
+    """Version of the backend itself, part of the device's version string."""
+
+    @abstractmethod
+    def supports(self, operation: OperationView) -> Support:
+        """Return whether the backend supports an operation. If it does, `compile` must succeed."""
+
+    @abstractmethod
+    def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+        """Compile a subgraph of supported operations.
+
+        Raises:
+            HalError: the subgraph cannot be compiled.
+        """
+
+    def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
+        """Create a compiled subgraph from its saved sections (optional).
+
+        Args:
+            subgraph: the subgraph that was compiled. Its operations are bound on first access.
+            sections: saved by the same version of the same backend. The arrays are read-only. Avoid keeping them after
+                this call: each holds the memory of everything that was saved with it.
+            options: the options that it was compiled with.
+
+        Raises:
+            HalError: the subgraph cannot be loaded.
+        """
+        return self.compile(subgraph, options)
+
+    def optimize(self, subgraph: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:
+        """Optimize a subgraph as a whole before it is compiled (optional, 1.1). The default changes nothing.
+
+        Raises:
+            HalError: the subgraph cannot be compiled.
+        """
+        return OptimizedSubgraph()
+
+    # ---- Hooks (1.1), all optional. `network` is the number of one compiled subgraph and is never reused.
+
+    def before_load(self, network: int) -> None:
+        """Run before `compile` or `load`. If that fails, `after_unload` is the only other hook for this number."""
+        return
+
+    def after_load(self, network: int, compiled: CompiledSubgraph) -> None:
+        """Run after `compile` or `load`."""
+        return
+
+    def before_unload(self, network: int, compiled: CompiledSubgraph) -> None:
+        """Run when the compiled subgraph is no longer used. May be called from any thread."""
+        return
+
+    def after_unload(self, network: int) -> None:
+        """Run when the compiled subgraph is freed, unless the backend kept a reference to it."""
+        return
+
+    def fingerprint(self) -> str:
+        """Return what else `load` depends on, for example the version of an engine (optional)."""
+        return ""
+
+    def capabilities(self) -> Mapping[str, bool]:
+        """Return named properties (optional)."""
+        return {}
+
+    def extensions(self) -> Sequence[Extension]:
+        """Return the vendor extensions with operations that it supports (optional)."""
+        return ()
+
+    def performance(self) -> PerformanceInfo:
+        """Return the time and power relative to the CPU; lower is better (optional)."""
+        return PerformanceInfo(1.0, 1.0)

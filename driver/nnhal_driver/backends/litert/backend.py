@@ -1,0 +1,52 @@
+"""Backend CpuAcc."""
+
+from nnhal_driver.backends.api import (
+    Backend,
+    CompiledSubgraph,
+    CompileOptions,
+    OperationView,
+    Sections,
+    SubgraphView,
+    Support,
+)
+from nnhal_driver.backends.litert import operations  # noqa: F401 - registers the converters
+from nnhal_driver.backends.litert.convert import check_operation
+from nnhal_driver.backends.litert.engine import engine_version, require_engine
+from nnhal_driver.backends.litert.shape_analysis import Unsupported
+from nnhal_driver.backends.litert.subgraph import LitertSubgraph
+from nnhal_driver.backends.registry import register
+
+
+@register
+class CpuAcc(Backend):
+    """Accelerated backend: LiteRT with XNNPACK.
+
+    Raises:
+        EngineMissingError: the package ai-edge-litert is not installed.
+    """
+
+    id = "CpuAcc"
+    version = "1"
+
+    def __init__(self) -> None:
+        require_engine()
+
+    def supports(self, operation: OperationView) -> Support:
+        """Support operations that LiteRT computes as NNAPI defines them, according to shapes and constants."""
+        try:
+            check_operation(operation)
+        except Unsupported as error:
+            return Support(error.reason, error.nearest)
+        return Support()
+
+    def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+        """Convert a subgraph to a TFLite model, with interpreters."""
+        return LitertSubgraph(subgraph, options)
+
+    def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
+        """Load a saved TFLite model."""
+        return LitertSubgraph(subgraph, options, sections)
+
+    def fingerprint(self) -> str:
+        """Return the version of the engine."""
+        return f"LiteRT {engine_version()}"

@@ -1,0 +1,118 @@
+"""Conversion of a subgraph, with the shapes of its inputs, to a TFLite model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnhal.errors import HalError
+from nnhal.types import OperandLifeTime, byte_size, operation_name
+from nnhal_driver.backends.api import SubgraphView
+from nnhal_driver.backends.litert.limits import check_scales, check_shapes
+from nnhal_driver.backends.litert.lowering import CONVERTERS, LIMITS, Lowering, Network
+from nnhal_driver.backends.litert.shape_analysis import (
+    Shapes,
+    StaticCall,
+    StaticShapes,
+    Unsupported,
+    analyze_shapes,
+    infer_call,
+)
+from nnhal_driver.backends.litert.writer import ModelFile
+from nnhal_driver.graph import OperationView
+from nnhal_driver.operations import SHAPE_RULES
+from nnhal_driver.operations.call import Shape
+from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedModel:
+    """A subgraph as a TFLite model, for inputs of certain shapes.
+
+    Attributes:
+        file: the model.
+        inputs: for each input of the subgraph the tensor to write; None if nothing reads it.
+        outputs: for each output the tensor to read, and its shape.
+        operators: names of its operators, in order.
+    """
+
+    file: ModelFile
+    inputs: tuple[int | None, ...]
+    outputs: tuple[tuple[int, Shape], ...]
+    operators: tuple[str, ...]
+
+
+def check_operation(view: OperationView) -> None:
+    """Check that an operation can be converted.
+
+    Raises:
+        Unsupported: the engine cannot compute it as NNAPI defines it, or too little is known about its arguments.
+    """
+    if view.type not in CONVERTERS or view.type not in SHAPE_RULES or view.arguments is None:
+        raise Unsupported(f"{operation_name(view.type)} has no counterpart in the engine")
+    known = analyze_shapes(view.graph)
+    for name in view.arguments.inputs:
+        operand, position = view.operand(name), view.positions[name]
+        if operand.lifetime == OperandLifeTime.NO_VALUE:
+            continue
+        if name in view.arguments.optional and operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT:
+            raise Unsupported(f"{name} may be omitted at execution", f"{name} constant, or omitted in the model")
+        if position not in known.shapes:
+            raise Unsupported(f"the shape of {name} is not known before execution", f"{name} with known dimensions")
+    network = Network(view.graph.constants, known.shapes)
+    _convert_call(network, known.calls.get(view.index) or _infer_call(view, known.shapes, MAX_TENSOR_BYTES)[0])
+
+
+def static_shapes(subgraph: SubgraphView) -> list[Shape] | None:
+    """Return the shapes of a subgraph's inputs if the model fixes them, otherwise None."""
+    known = analyze_shapes(subgraph.graph)
+    if any(i not in known.shapes or i in known.varying for i in subgraph.inputs):
+        return None
+    return [known.shapes[i] for i in subgraph.inputs]
+
+
+def convert(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) -> ConvertedModel:
+    """Convert a subgraph for inputs of the given shapes.
+
+    Raises:
+        Unsupported: the engine does not support these shapes, or they violate a rule of an operation.
+    """
+    graph = subgraph.graph
+    operand_shapes = {index: value.shape for index, value in graph.constants.items()}
+    operand_shapes.update(zip(subgraph.inputs, shapes, strict=True))
+    network = Network(graph.constants, operand_shapes)
+    known = analyze_shapes(graph)
+    is_known = all(known.shapes.get(i) == shape for i, shape in zip(subgraph.inputs, shapes, strict=True))
+    for view in subgraph.operations:
+        cached = _cached_call(view, known, tensor_bytes) if is_known else None
+        call, output_shapes = cached or _infer_call(view, operand_shapes, tensor_bytes)
+        operand_shapes.update(zip(view.operation.outputs, output_shapes, strict=True))
+        _convert_call(network, call)
+    outputs = [network.tensors[o] for o in subgraph.outputs]
+    inputs = [network.tensors.get(i) for i in subgraph.inputs]
+    file = network.writer.write([i for i in inputs if i is not None], outputs)
+    shaped_outputs = tuple((t, operand_shapes[o]) for t, o in zip(outputs, subgraph.outputs, strict=True))
+    return ConvertedModel(file, tuple(inputs), shaped_outputs, tuple(network.writer.operators))
+
+
+def _cached_call(view: OperationView, known: StaticShapes, tensor_bytes: int) -> tuple[StaticCall, list[Shape]] | None:
+    """Return the call from the analysis of the graph; None if there is none, or an output is too large."""
+    call = known.calls.get(view.index)
+    if call is None:
+        return None
+    shapes = [known.shapes[o] for o in view.operation.outputs]
+    sizes = (byte_size(view.graph.operands[o].type, s) for o, s in zip(view.operation.outputs, shapes, strict=True))
+    return (call, shapes) if max(sizes) <= tensor_bytes else None
+
+
+def _infer_call(view: OperationView, shapes: Shapes, tensor_bytes: int) -> tuple[StaticCall, list[Shape]]:
+    declared = [view.graph.operands[o].dimensions for o in view.operation.outputs]
+    try:
+        return infer_call(view, shapes, declared, tensor_bytes)
+    except HalError as error:
+        raise Unsupported(f"it fails whenever it is executed: {error}") from None
+
+
+def _convert_call(network: Network, call: StaticCall) -> None:
+    limits = LIMITS[call.view.type]
+    check_shapes(call, network.shapes, limits)
+    check_scales(call, limits)
+    Lowering(network, call).convert()

@@ -1,0 +1,103 @@
+"""LiteRT. It is imported when the first backend is created; everything else works without it."""
+
+import ctypes
+import importlib
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from nnhal.types import AnyArray
+from nnhal_driver.mapped_memory import MAPPED_BYTES
+
+
+class EngineMissingError(ImportError):
+    """The package ai-edge-litert cannot be imported."""
+
+
+def schema() -> ModuleType:
+    """Return the object API of the TFLite schema.
+
+    Raises:
+        EngineMissingError: the package is not installed.
+    """
+    return _module("schema_py_generated")
+
+
+def require_engine() -> None:
+    """Check that the engine can be used.
+
+    Raises:
+        EngineMissingError: the package is not installed.
+    """
+    _module("interpreter")
+    schema()
+
+
+def engine_version() -> str:
+    """Return the engine's own version.
+
+    Raises:
+        EngineMissingError: the package is not installed.
+    """
+    return str(_package().__version__)
+
+
+class Interpreter:
+    """One interpreter of a model; serves one call at a time.
+
+    Args:
+        model: the flatbuffer, or the path of its file.
+        threads: number of threads for one call.
+
+    Raises:
+        RuntimeError: the engine rejects the model, or cannot allocate its tensors.
+    """
+
+    def __init__(self, model: bytes | str, threads: int) -> None:
+        self.threads = threads
+        in_memory = isinstance(model, bytes)
+        self._large = (len(model) if in_memory else os.path.getsize(model)) >= MAPPED_BYTES
+        self._engine: Any = None
+        self._views: dict[int, Callable[[], AnyArray]] = {}
+        try:
+            self._engine = _module("interpreter").Interpreter(
+                **{"model_content" if in_memory else "model_path": model}, num_threads=threads
+            )
+            self._engine.allocate_tensors()
+        except ValueError as error:  # the binding raises it for some invalid models
+            raise RuntimeError(str(error)) from error
+
+    def view(self, tensor: int) -> AnyArray:
+        """Return the engine's memory of a tensor. Do not keep it during `invoke`."""
+        view = self._views.get(tensor)
+        if view is None:
+            view = self._views[tensor] = self._engine.tensor(tensor)
+        return view()
+
+    def invoke(self) -> None:
+        """Run the model without the GIL.
+
+        Raises:
+            RuntimeError: an operator failed.
+        """
+        self._engine.invoke()
+
+    def __del__(self) -> None:
+        # the engine packs weights into memory as large as the model, which malloc would keep
+        if getattr(self, "_large", False):
+            self._engine = None
+            self._views.clear()
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def _package() -> ModuleType:
+    _module("interpreter")
+    return importlib.import_module("ai_edge_litert")
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"ai_edge_litert.{name}")
+    except ImportError as error:
+        raise EngineMissingError(f"backend CpuAcc needs the package ai-edge-litert: {error}") from error

@@ -1,0 +1,1 @@
+"""Converters of operations that rearrange, select, reduce or create arrays."""

@@ -1,0 +1,1 @@
+"""Converters of operations that act on each element."""

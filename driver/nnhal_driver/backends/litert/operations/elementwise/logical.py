@@ -1,0 +1,27 @@
+"""Converters of LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT and SELECT."""
+
+from nnhal.types import OperationType
+from nnhal_driver.backends.litert.limits import ELEMENTWISE_LIMITS
+from nnhal_driver.backends.litert.lowering import Lowering, converter
+
+_OPERATORS = {OperationType.LOGICAL_AND: "LOGICAL_AND", OperationType.LOGICAL_OR: "LOGICAL_OR"}
+
+
+@converter(*_OPERATORS)
+def binary(lower: Lowering) -> None:
+    """Emit the same operator."""
+    operator = _OPERATORS[OperationType(lower.call.view.type)]
+    lower.emit(operator, [lower.input("x"), lower.input("y")], [lower.output()])
+
+
+@converter(OperationType.LOGICAL_NOT, limits=ELEMENTWISE_LIMITS)
+def logical_not(lower: Lowering) -> None:
+    """Emit the same operator."""
+    lower.emit("LOGICAL_NOT", [lower.input("input")], [lower.output()])
+
+
+@converter(OperationType.SELECT)
+def select(lower: Lowering) -> None:
+    """Convert both choices to the output's scale first."""
+    choices = [lower.as_spec(lower.input(name), lower.spec("output")) for name in ("if_true", "if_false")]
+    lower.emit("SELECT", [lower.input("condition"), *choices], [lower.output()], "SelectOptions")

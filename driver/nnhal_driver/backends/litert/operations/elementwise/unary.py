@@ -1,0 +1,27 @@
+"""Converters of ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN and SQRT."""
+
+from nnhal.types import OperationType
+from nnhal_driver.backends.litert.limits import ELEMENTWISE_LIMITS
+from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter
+
+_OPERATORS = {
+    OperationType.ABS: "ABS",
+    OperationType.EXP: "EXP",
+    OperationType.FLOOR: "FLOOR",
+    OperationType.LOG: "LOG",
+    OperationType.NEG: "NEG",
+    OperationType.SIN: "SIN",
+    OperationType.SQRT: "SQRT",
+}
+
+
+@converter(*_OPERATORS, limits=ELEMENTWISE_LIMITS)
+def unary(lower: Lowering) -> None:
+    """Emit one operator."""
+    lower.emit(_OPERATORS[OperationType(lower.call.view.type)], [lower.input("input")], [lower.output()])
+
+
+@converter(OperationType.RSQRT, limits=ELEMENTWISE_LIMITS)
+def rsqrt(lower: Lowering) -> None:
+    """Compute with real values: the engine's 8-bit kernel rejects values below the zero point."""
+    lower.emit("RSQRT", [lower.real_values("input")], [lower.output(like=FLOAT)])

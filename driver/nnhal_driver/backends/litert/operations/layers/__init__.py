@@ -1,0 +1,1 @@
+"""Converters of neural-network layers and their post-processing."""

@@ -1,0 +1,41 @@
+"""Padding of windows: by one of the engine's padding schemes, or by a separate operator."""
+
+from nnhal_driver.backends.litert.limits import check_steps
+from nnhal_driver.backends.litert.lowering import Lowering
+from nnhal_driver.operations.geometry import Axis, Window
+
+PADDINGS = {"SAME": 0, "VALID": 1}
+"""Numbers of TFLite's padding schemes."""
+
+
+def padding_scheme(space: Window) -> str | None:
+    """Return the engine's scheme that pads like a window, or None.
+
+    Raises:
+        Refused: the window or its steps are too large.
+    """
+    axes = (space.height, space.width)
+    check_steps(*(n for axis in axes for n in (axis.stride, axis.size)))
+    if not any(axis.before or axis.after for axis in axes):
+        return "VALID"
+    if all((axis.before, axis.after) == _same_padding(axis) for axis in axes):
+        return "SAME"
+    return None
+
+
+def _same_padding(axis: Axis) -> tuple[int, int]:
+    total = max(0, (-(-axis.input // axis.stride) - 1) * axis.stride + axis.size - axis.input)
+    return total // 2, total - total // 2
+
+
+def pad_image(lower: Lowering, image: int, space: Window, value: int | None = None) -> int:
+    """Pad an image, NHWC, with real 0, or with the tensor `value`."""
+    rows, columns = space.height, space.width
+    pads = [(0, 0), (rows.before, rows.after), (columns.before, columns.after), (0, 0)]
+    shape = [size + sum(pad) for size, pad in zip(lower.writer.shapes[image], pads, strict=True)]
+    out = lower.temporary(lower.writer.specs[image], shape)
+    if value is None:
+        lower.emit("PAD", [image, lower.constant(pads)], [out])
+    else:
+        lower.emit("PADV2", [image, lower.constant(pads), value], [out])
+    return out

@@ -1,0 +1,69 @@
+"""Conversion of a model to sections of the compilation cache, and back. Loading converts and packs nothing.
+
+The section `model` has the flatbuffer and the locations of its constants. Constants are arrays of the type of their
+tensors, so that axes, shapes and indexes are sealed with the model.
+"""
+
+import json
+
+import numpy as np
+
+from nnhal_driver.backends.api import Sections
+from nnhal_driver.backends.litert.convert import ConvertedModel
+from nnhal_driver.backends.litert.page_sharing import is_shareable
+from nnhal_driver.backends.litert.writer import ConstantLocation, ModelFile, place_constants
+from nnhal_driver.operations.call import Shape
+
+_DTYPES = {
+    "BOOL": np.bool_,
+    "FLOAT16": np.float16,
+    "FLOAT32": np.float32,
+    "INT8": np.int8,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "UINT8": np.uint8,
+    "UINT16": np.uint16,
+}
+
+_COUNT_BYTES = 4
+"""Size of the length field at the beginning, which precedes the description."""
+
+
+def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
+    """Return the sections of a model for inputs of these shapes."""
+    file = model.file
+    contents = file.contents()
+    description = json.dumps(
+        {
+            "shapes": shapes,
+            "inputs": model.inputs,
+            "outputs": model.outputs,
+            "operators": model.operators,
+            "places": [[location.offset, location.size, location.type] for location in file.locations],
+        }
+    ).encode()
+    head = contents[: file.head_size].tobytes()
+    return Sections(
+        len(description).to_bytes(_COUNT_BYTES) + description + head,
+        tuple(
+            contents[location.offset : location.offset + location.size].view(_DTYPES[location.type])
+            for location in file.locations
+        ),
+    )
+
+
+def load(sections: Sections) -> tuple[ConvertedModel, tuple[Shape, ...]]:
+    """Return the saved model, and the shapes of its inputs."""
+    start = _COUNT_BYTES + int.from_bytes(sections.model[:_COUNT_BYTES])
+    description = json.loads(sections.model[_COUNT_BYTES:start])
+    locations = [ConstantLocation(*fields) for fields in description["places"]]
+    head = sections.model[start:]
+    if any(map(is_shareable, sections.data)):
+        head, locations = place_constants(head, locations, sections.data)
+    model = ConvertedModel(
+        ModelFile(head, locations, sections.data),
+        tuple(description["inputs"]),
+        tuple((tensor, tuple(shape)) for tensor, shape in description["outputs"]),
+        tuple(description["operators"]),
+    )
+    return model, tuple(tuple(shape) for shape in description["shapes"])

@@ -1,0 +1,143 @@
+"""Static analysis of a graph: the shapes of its operands before execution.
+
+It runs the shape rules of `nnhal_driver.operations` on shapes and constants alone. If a rule needs a value that is not
+constant, the shape is unknown. CpuRef uses the same rules, so both backends infer the same shapes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhal.errors import HalError
+from nnhal.types import DTYPES, AnyArray, OperandLifeTime, is_tensor
+from nnhal_driver.graph import Graph, OperationView
+from nnhal_driver.operations import SHAPE_RULES, infer
+from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
+
+Shapes = Mapping[int, Shape]
+"""Shapes by operand."""
+
+CHECKED_BY_ENGINE: dict[int, str] = {}
+"""Arguments whose values a shape rule only checks, by operation type. The engine checks them too.
+
+Shapes do not depend on these values. The decorator `converter` fills the table.
+"""
+
+
+class Unsupported(Exception):
+    """The engine cannot compute something as NNAPI defines it.
+
+    Args:
+        reason: why, in words that help the owner of a model.
+        nearest: the nearest supported signature, or "".
+    """
+
+    def __init__(self, reason: str, nearest: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.nearest = nearest
+
+
+class StaticCall(OperationCall):
+    """Call of an operation with known shapes, of whose values only constants are known."""
+
+    __slots__ = ()
+
+    def __init__(self, view: OperationView, shapes: Shapes) -> None:
+        values: dict[int, AnyArray | None] = {}
+        for operand in (*view.operation.inputs, *view.operation.outputs):
+            constant = view.graph.constants.get(operand)
+            values[operand] = constant if constant is not None else _placeholder(view.graph, operand, shapes)
+        super().__init__(view, values, {})
+
+    def array(self, name: str) -> AnyArray:
+        """Return the value of a constant argument.
+
+        Raises:
+            Unsupported: the argument is not constant.
+        """
+        if self.view.positions[name] in self.view.graph.constants:
+            return self._value(name)
+        if CHECKED_BY_ENGINE.get(self.view.type) == name:
+            return self._value(name)
+        raise Unsupported(f"{name} is not constant", f"a constant {name}")
+
+
+def _placeholder(graph: Graph, index: int, shapes: Shapes) -> AnyArray | None:
+    """Return an array of the operand's shape without memory, or None."""
+    operand = graph.operands[index]
+    if index not in shapes or operand.lifetime == OperandLifeTime.NO_VALUE:
+        return None
+    return np.broadcast_to(np.zeros((), DTYPES[operand.type]), shapes[index])
+
+
+def infer_call(
+    view: OperationView, shapes: Shapes, declared: Sequence[Shape], tensor_bytes: int = MAX_TENSOR_BYTES
+) -> tuple[StaticCall, list[Shape]]:
+    """Return the call of an operation whose inputs have these shapes, and the shapes of its outputs.
+
+    Raises:
+        HalError: raised by `nnhal_driver.operations.infer`.
+        Unsupported: the shapes depend on values that are not constant.
+    """
+    call = StaticCall(view, shapes)
+    return call, infer(call, declared, tensor_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticShapes:
+    """Known shapes of a graph.
+
+    Attributes:
+        shapes: shapes by operand. If the first dimension (the batch) is unknown, the shape for a batch of 1.
+        varying: operands whose shape depends on the batch.
+        calls: calls by index of the operation, if the shapes of its outputs are known.
+    """
+
+    shapes: Shapes
+    varying: frozenset[int]
+    calls: Mapping[int, StaticCall]
+
+
+def analyze_shapes(graph: Graph) -> StaticShapes:
+    """Return the known shapes of a graph. The result is cached in the graph."""
+    cached = graph.annotations.get(analyze_shapes)
+    if not isinstance(cached, StaticShapes):
+        cached = graph.annotations[analyze_shapes] = _analyze(graph)
+    return cached
+
+
+def _analyze(graph: Graph) -> StaticShapes:
+    shapes: dict[int, Shape] = {}
+    varying: set[int] = set()
+    for index, operand in enumerate(graph.operands):
+        if operand.type not in DTYPES or operand.lifetime == OperandLifeTime.NO_VALUE:
+            continue
+        dimensions = operand.dimensions
+        if not is_tensor(operand.type) or (dimensions and 0 not in dimensions) or index in graph.constants:
+            shapes[index] = dimensions
+        elif operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT and dimensions and 0 not in dimensions[1:]:
+            shapes[index] = (1, *dimensions[1:])
+            varying.add(index)
+    calls = {view.index: call for view in graph.operations if (call := _analyze_operation(view, shapes, varying))}
+    return StaticShapes(shapes, frozenset(varying), calls)
+
+
+def _analyze_operation(view: OperationView, shapes: dict[int, Shape], varying: set[int]) -> StaticCall | None:
+    """Add the shapes of an operation's outputs and return its call, or None if they are unknown."""
+    depends_on_batch = not varying.isdisjoint(view.operation.inputs)
+    if view.type not in SHAPE_RULES or view.arguments is None:
+        return None
+    operands = view.graph.operands
+    declared = [operands[o].dimensions for o in view.operation.outputs]
+    try:
+        call, output_shapes = infer_call(view, shapes, declared)
+    except (HalError, Unsupported):
+        return None
+    for output, shape in zip(view.operation.outputs, output_shapes, strict=True):
+        shapes[output] = shape
+        if depends_on_batch:
+            varying.add(output)
+    return call

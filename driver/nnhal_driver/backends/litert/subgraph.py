@@ -1,0 +1,201 @@
+"""Subgraph that LiteRT runs, with a model for each set of input shapes and interpreters for concurrent calls.
+
+If the engine fails at execution (unsupported shapes, no memory, a failing operator), CpuRef runs the subgraph. It
+returns the result or the exact error.
+"""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from queue import SimpleQueue
+from threading import Lock
+
+from nnhal.cpu import available_cpus
+from nnhal.errors import general_failure
+from nnhal.types import AnyArray, ExecutionPreference
+from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Run, Sections, SubgraphView
+from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
+from nnhal_driver.backends.litert.engine import Interpreter
+from nnhal_driver.backends.litert.serialization import load, save
+from nnhal_driver.backends.litert.shape_analysis import Unsupported
+from nnhal_driver.backends.litert.threads import ThreadChoice
+from nnhal_driver.backends.reference.backend import CpuRef
+from nnhal_driver.operations.call import Shape
+
+_LOG = logging.getLogger(__name__)
+_MAX_MODELS = 4
+"""Size of the LRU cache of models by input shapes."""
+
+
+class InterpreterPool:
+    """Interpreters of one model, created on demand, at most one for each CPU.
+
+    Args:
+        model: the model.
+        multithreaded: whether several threads may serve one call.
+
+    Raises:
+        RuntimeError: the engine rejects the model, or cannot allocate its tensors.
+    """
+
+    def __init__(self, model: ConvertedModel, *, multithreaded: bool) -> None:
+        self.model = model
+        self._threads = ThreadChoice(available_cpus() if multithreaded else 1)
+        self._slots: SimpleQueue[None] = SimpleQueue()  # a semaphore at a tenth of the cost of threading's
+        for _ in range(available_cpus()):
+            self._slots.put(None)
+        self._idle = [Interpreter(model.file.source, 1)]
+
+    def run(self, inputs: Sequence[AnyArray], outputs: Sequence[Output]) -> None:
+        """Run the model once.
+
+        Raises:
+            RuntimeError: the engine failed, and no output was delivered.
+            HalError: an output could not be delivered.
+        """
+        self._slots.get()
+        try:
+            interpreter = self._take()
+            for tensor, array in zip(self.model.inputs, inputs, strict=True):
+                if tensor is not None:
+                    interpreter.view(tensor)[...] = array
+            self._invoke(interpreter)
+            try:
+                for output, (tensor, _) in zip(outputs, self.model.outputs, strict=True):
+                    output.write(interpreter.view(tensor))
+            finally:
+                self._idle.append(interpreter)
+        finally:
+            self._slots.put(None)
+
+    def drop_idle(self) -> None:
+        """Free the memory of idle interpreters. The next call creates a new one."""
+        self._idle.clear()
+
+    def _invoke(self, interpreter: Interpreter) -> None:
+        if not self._threads.is_measuring:
+            interpreter.invoke()
+            return
+        start = time.perf_counter()
+        interpreter.invoke()
+        self._threads.record(interpreter.threads, time.perf_counter() - start)
+
+    def _take(self) -> Interpreter:
+        """Return an idle interpreter with the chosen number of threads, or a new one. Drops idle ones with another."""
+        threads = self._threads.threads
+        while True:
+            try:
+                interpreter = self._idle.pop()
+            except IndexError:
+                return Interpreter(self.model.file.source, threads)
+            if interpreter.threads == threads:
+                return interpreter
+
+
+class LitertSubgraph(CompiledSubgraph):
+    """A subgraph on the engine.
+
+    Args:
+        subgraph: the operations.
+        options: options of the preparation.
+        sections: saved sections; if None, the operations are converted.
+
+    Raises:
+        HalError: GENERAL_FAILURE: the engine rejects the model.
+    """
+
+    copies_inputs = True  # into the engine's tensors
+
+    def __init__(self, subgraph: SubgraphView, options: CompileOptions, sections: Sections | None = None) -> None:
+        self._subgraph = subgraph
+        self._options = options
+        self._lock = Lock()
+        self._pools: OrderedDict[tuple[Shape, ...], InterpreterPool | None] = OrderedDict()
+        self._reference: CompiledSubgraph | None = None
+        try:
+            self._static = self._create_static(sections)
+        except (Unsupported, RuntimeError) as error:
+            raise general_failure(f"CpuAcc cannot compile {subgraph.graph.name}: {error}") from error
+
+    def save(self) -> Sections | None:
+        """Return the sections of the model, or None if its shapes depend on the inputs."""
+        if self._static is None:
+            return None
+        (shapes,) = self._pools
+        return save(self._static.model, shapes)
+
+    def _create_static(self, sections: Sections | None) -> InterpreterPool | None:
+        """Return the pool of the only possible set of input shapes, or None if there are several."""
+        if sections is not None:
+            model, shapes = load(sections)
+        elif (fixed := static_shapes(self._subgraph)) is not None:
+            model, shapes = self._convert(fixed), tuple(fixed)
+        else:
+            return None
+        self._pools[shapes] = pool = self._create_pool(model)
+        return pool
+
+    @property
+    def pools(self) -> list[InterpreterPool]:
+        """Pools of all models in memory."""
+        return [pool for pool in self._pools.values() if pool is not None]
+
+    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+        """Run the model for the shapes of the inputs."""
+        run.check()
+        arrays = [array for array in inputs if array is not None]
+        if len(arrays) == len(inputs):
+            pool = self._static or self._pool_for(tuple(array.shape for array in arrays))
+            if pool is not None and _matches_declared(pool.model, outputs):
+                try:
+                    pool.run(arrays, outputs)
+                    return
+                except (RuntimeError, MemoryError) as error:
+                    reason = str(error) or type(error).__name__
+                    _LOG.warning("CpuRef runs %s: LiteRT failed: %s", self._subgraph.graph.name, reason)
+                pool.drop_idle()
+        private = [None if array is None else array.copy() for array in inputs]
+        self._fall_back().execute(private, outputs, run)
+
+    def _pool_for(self, shapes: tuple[Shape, ...]) -> InterpreterPool | None:
+        """Return the pool for input shapes, or None if the engine does not support them."""
+        with self._lock:
+            if shapes in self._pools:
+                self._pools.move_to_end(shapes)
+                return self._pools[shapes]
+            try:
+                pool = self._create_pool(self._convert(shapes))
+            except (Unsupported, RuntimeError, MemoryError) as error:
+                _LOG.info("CpuRef runs %s with shapes %s: %s", self._subgraph.graph.name, shapes, error)
+                pool = None
+            self._pools[shapes] = pool
+            if len(self._pools) > _MAX_MODELS:
+                self._pools.popitem(last=False)
+            return pool
+
+    def _convert(self, shapes: Sequence[Shape]) -> ConvertedModel:
+        return convert(self._subgraph, shapes, self._options.tensor_bytes)
+
+    def _create_pool(self, model: ConvertedModel) -> InterpreterPool:
+        return InterpreterPool(model, multithreaded=self._options.preference != ExecutionPreference.SUSTAINED_SPEED)
+
+    def _fall_back(self) -> CompiledSubgraph:
+        with self._lock:
+            if self._reference is None:
+                self._reference = CpuRef().compile(self._subgraph, self._options)
+            return self._reference
+
+
+def _matches_declared(model: ConvertedModel, outputs: Sequence[Output]) -> bool:
+    """Return whether the shapes of the outputs match the declared ones."""
+    for output, (_, shape) in zip(outputs, model.outputs, strict=True):
+        if output.declared != shape and not _fits(output.declared, shape):
+            return False
+    return True
+
+
+def _fits(declared: Shape, shape: Shape) -> bool:
+    if not declared:
+        return True
+    return len(declared) == len(shape) and all(d in (0, s) for d, s in zip(declared, shape, strict=True))

@@ -1,0 +1,154 @@
+"""Backend that calls a native plug-in."""
+
+import ctypes as c
+import itertools
+import weakref
+from collections.abc import Mapping, Sequence
+
+from nnhal.types import Extension, ExtensionOperandTypeInformation, PerformanceInfo
+from nnhal_driver.backends.api import (
+    Backend,
+    CompiledSubgraph,
+    CompileOptions,
+    OperationView,
+    OptimizedSubgraph,
+    Sections,
+    SubgraphView,
+    Support,
+)
+from nnhal_driver.backends.native import abi
+from nnhal_driver.backends.native.compiled import Callbacks, NativeSubgraph, Plugin
+from nnhal_driver.backends.native.layouts import read_layouts
+from nnhal_driver.backends.native.library import FunctionTable, PluginError, decode_reason
+from nnhal_driver.backends.native.marshalling import SubgraphStruct
+from nnhal_driver.backends.native.memory import PlannedMemory
+from nnhal_driver.backends.native.operand_types import MAX_ELEMENT_BYTES, ExtensionTypes
+from nnhal_driver.backends.native.optimization import OptimizationCall, SubgraphPart
+
+
+class NativeBackend(Backend):
+    """A backend object of a native plug-in.
+
+    Args:
+        id_: id of the backend.
+        table: the plug-in's functions.
+        digest: SHA-256 of the plug-in's file.
+
+    Raises:
+        PluginError: the plug-in lists an invalid operand type.
+    """
+
+    def __init__(self, id_: str, table: FunctionTable, digest: str) -> None:
+        self.id = id_
+        self.version = table.version
+        self._table = table
+        self._digest = digest
+        self._callbacks = Callbacks()
+        self._networks = itertools.count(1)
+        self._types = ExtensionTypes(self.extensions())
+
+    def supports(self, operation: OperationView) -> Support:
+        """Ask the plug-in whether it supports an operation."""
+        if fault := self._types.check(operation):
+            return Support(fault)
+        subgraph = SubgraphStruct.of_operation(operation, self._types)
+        reason = c.create_string_buffer(abi.REASON_BYTES)
+        if self._table.call("supports", c.byref(subgraph.struct), reason, abi.REASON_BYTES):
+            return Support()
+        return Support(decode_reason(reason) or "the backend gave no reason")
+
+    def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+        """Compile a subgraph with the plug-in."""
+        return self._create("compile", subgraph, options)
+
+    def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
+        """Load a saved subgraph with the plug-in."""
+        return self._create("load", subgraph, options, sections.model, len(sections.model))
+
+    def optimize(self, subgraph: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:
+        """Ask the plug-in for substitutions, and for operations that it cannot run after all."""
+        if not self._table.has("optimize"):
+            return OptimizedSubgraph()
+        whole = SubgraphStruct.of_view(subgraph, self._types, options.preference)
+        return OptimizationCall(subgraph, lambda operations: self._part(subgraph, operations, options)).run(
+            self._table, whole
+        )
+
+    def _part(self, whole: SubgraphView, operations: tuple[int, ...], options: CompileOptions) -> SubgraphPart:
+        view = whole.part(operations)
+        struct, memory = self._describe(view, options)
+
+        def adopt(handle: int | None) -> CompiledSubgraph:
+            network = next(self._networks)
+            self._table.hook("before_load", network)
+            return self._adopt(network, handle, struct, memory, view, options)
+
+        return SubgraphPart(operations, struct, adopt)
+
+    def _create(self, name: str, view: SubgraphView, options: CompileOptions, *saved: object) -> CompiledSubgraph:
+        """Call `compile` or `load`, between before_load and after_load."""
+        struct, memory = self._describe(view, options)
+        network, handle = next(self._networks), c.c_void_p()
+        self._table.hook("before_load", network)
+        self._table.run(name, c.byref(struct.struct), *saved, c.byref(handle))
+        return self._adopt(network, handle.value, struct, memory, view, options)
+
+    def _describe(self, view: SubgraphView, options: CompileOptions) -> tuple[SubgraphStruct, PlannedMemory]:
+        """Return a subgraph for the plug-in to compile, and the planner of its memory."""
+        memory = PlannedMemory(self._table, options.memory_mode)
+        return SubgraphStruct.of_view(view, self._types, options.preference, memory.struct()), memory
+
+    def _adopt(
+        self,
+        network: int,
+        handle: int | None,
+        struct: SubgraphStruct,
+        memory: PlannedMemory,
+        view: SubgraphView,
+        options: CompileOptions,
+    ) -> CompiledSubgraph:
+        """Take ownership of a handle: the host releases it."""
+        memory.stop_planning()
+        plugin = Plugin(self._table, self._callbacks, self._types, self.capabilities())
+        compiled = NativeSubgraph(plugin, handle, struct, memory, view, options)
+        weakref.finalize(compiled, _release, self._table, network, handle, struct).atexit = False
+        compiled.layouts = read_layouts(self._table, handle, struct, view)
+        self._table.hook("after_load", network, handle)
+        return compiled
+
+    def fingerprint(self) -> str:
+        """Return the digest of the plug-in's file, so that a new build needs no new version."""
+        return self._digest
+
+    def capabilities(self) -> Mapping[str, bool]:
+        """Return the plug-in's capabilities."""
+        return {item.name.decode(errors="replace"): bool(item.value) for item in self._table.items("capabilities")}
+
+    def extensions(self) -> Sequence[Extension]:
+        """Return the plug-in's extensions."""
+        return [self._extension(name) for name in self._table.items("extensions")]
+
+    def _extension(self, name: bytes) -> Extension:
+        text = name.decode(errors="replace")
+        types = [(item.type, item.is_tensor, item.byte_size) for item in self._table.items("operand_types", name)]
+        for type_, _, size in types:
+            if not 1 <= size <= MAX_ELEMENT_BYTES:
+                raise PluginError(f"operand type {type_} of {text} has {size} bytes; expected 1 to {MAX_ELEMENT_BYTES}")
+        return Extension(text, tuple(ExtensionOperandTypeInformation(t, bool(n), size) for t, n, size in types))
+
+    def performance(self) -> PerformanceInfo:
+        """Return the plug-in's performance."""
+        time, power = c.c_float(1.0), c.c_float(1.0)
+        self._table.hook("performance", c.byref(time), c.byref(power))
+        return PerformanceInfo(time.value, power.value)
+
+    def optional_hooks(self) -> Mapping[str, bool]:
+        """Return which optional functions of the interface the plug-in has."""
+        return {name: self._table.has(name) for name, _ in abi.OPTIONAL}
+
+
+def _release(table: FunctionTable, network: int, handle: int | None, struct: SubgraphStruct) -> None:
+    table.hook("before_unload", network, handle)
+    table.call("release", handle)
+    table.hook("after_unload", network)
+    del struct  # the plug-in may read it until here

@@ -1,0 +1,300 @@
+"""Subgraph that a native plug-in compiled, and its executions.
+
+The plug-in calls back for the memory of outputs, to check for cancellation, and to report spans. Errors in callbacks
+cannot pass through C. They are stored, and raised after the plug-in has returned.
+"""
+
+import ctypes as c
+import itertools
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from math import prod
+
+from nnhal.errors import HalError, general_failure, limit_exceeded
+from nnhal.types import AnyArray, ErrorStatus
+from nnhal_driver.backends.api import (
+    CompiledSubgraph,
+    CompileOptions,
+    OperationView,
+    Output,
+    Run,
+    Sections,
+    SubgraphView,
+)
+from nnhal_driver.backends.layout import Relayout
+from nnhal_driver.backends.native import abi
+from nnhal_driver.backends.native.library import FunctionTable
+from nnhal_driver.backends.native.marshalling import SubgraphStruct, TensorList, TensorStruct, contiguous
+from nnhal_driver.backends.native.memory import Addresses, PlannedMemory, allocate_buffer
+from nnhal_driver.backends.native.operand_types import ExtensionTypes
+from nnhal_driver.validation.rank import check_rank
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Plugin:
+    """State that the compiled subgraphs of one backend object share."""
+
+    table: FunctionTable
+    callbacks: "Callbacks"
+    types: ExtensionTypes
+    capabilities: Mapping[str, bool]
+
+
+class NativeSubgraph(CompiledSubgraph):
+    """A compiled subgraph of a plug-in.
+
+    Args:
+        plugin: state shared by the backend's subgraphs.
+        handle: the plug-in's handle.
+        struct: the subgraph that was compiled. The plug-in may read it at any time.
+        memory: planner of its memory.
+        view: the subgraph.
+        options: options of the preparation.
+    """
+
+    def __init__(
+        self,
+        plugin: Plugin,
+        handle: int | None,
+        struct: SubgraphStruct,
+        memory: PlannedMemory,
+        view: SubgraphView,
+        options: CompileOptions,
+    ) -> None:
+        capabilities = plugin.capabilities
+        self.copies_inputs = capabilities.get("CopiesInputs", False)
+        self.planned_memory = memory
+        self._plugin = plugin
+        self._table = plugin.table
+        self._handle = handle
+        self._struct = struct
+        self._view = view
+        self._tensor_bytes = options.tensor_bytes
+        self._accepts_strides = capabilities.get("StridedInputs", False)
+        self._is_serial = not capabilities.get("ConcurrentExecution", False)
+        self._lock = threading.Lock() if self._is_serial or memory else None
+        self._shapes: list[tuple[int, ...] | None] | None = None
+
+    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+        """Run the subgraph. Executions are serialized unless the plug-in supports concurrent ones."""
+        tensors = TensorList(self._convert_inputs(inputs))
+        execution = Execution(self._plugin, self._view, self.layouts, outputs, run, self._tensor_bytes)
+        with self._lock or nullcontext():
+            run.check()
+            self._resize(inputs, tensors)
+            registration = self._plugin.callbacks.register(execution)
+            with self.planned_memory.acquire() as addresses, self._execution_hooks(), registration as context:
+                self._run(tensors, execution, context, addresses)
+        execution.deliver()
+
+    def _convert_inputs(self, inputs: Sequence[AnyArray | None]) -> Iterator[AnyArray | None]:
+        """Yield the inputs in the form that the plug-in accepts."""
+        for operand, array in zip(self._view.inputs, inputs, strict=True):
+            value = None if array is None else self._plugin.types.as_elements(self._view.graph, operand, array)
+            yield value if value is None or self._accepts_strides else contiguous(value)
+
+    def save(self) -> Sections | None:
+        """Return the plug-in's sections, or None if it cannot save."""
+        if not self._table.has("save"):
+            return None
+        saved = bytearray()
+
+        def write(context: int, data: int, size: int) -> int:
+            saved.extend(c.string_at(data, size))
+            return ErrorStatus.NONE
+
+        sink = abi.Sink(c.sizeof(abi.Sink), None, abi.WriteFunction(write))
+        self._table.run("save", self._handle, c.byref(sink))
+        return Sections(bytes(saved))
+
+    def _run(self, tensors: TensorList, execution: "Execution", context: int, addresses: Addresses) -> None:
+        struct = self._plugin.callbacks.struct(context, tensors, len(self._view.outputs), addresses)
+        try:
+            self._table.run("execute", self._handle, c.byref(struct))
+            if self._table.has("wait_finish"):
+                self._table.run("wait_finish", self._handle)
+        except HalError:
+            if execution.error is None:
+                raise
+        if execution.error is not None:
+            raise execution.error
+
+    def _resize(self, inputs: Sequence[AnyArray | None], tensors: TensorList) -> None:
+        if not self._is_serial:
+            return
+        shapes = [None if array is None else array.shape for array in inputs]
+        if shapes == self._shapes:
+            return
+        self._shapes = None  # if it fails, the next execution resizes again
+        self._table.hook("resize_begin", self._handle)
+        try:
+            if self._table.has("resize"):
+                with self.planned_memory.planning():
+                    self._table.run("resize", self._handle, len(inputs), tensors.struct)
+        finally:
+            self._table.hook("resize_end", self._handle)
+        self._shapes = shapes
+
+    @contextmanager
+    def _execution_hooks(self) -> Iterator[None]:
+        self._table.hook("execute_begin", self._handle)
+        try:
+            yield
+        finally:
+            self._table.hook("execute_end", self._handle)
+
+
+class Execution:
+    """State of one execution for the callbacks.
+
+    Attributes:
+        error: first error in a callback.
+        profile: receiver of spans, or None.
+    """
+
+    def __init__(
+        self,
+        plugin: Plugin,
+        view: SubgraphView,
+        layouts: Mapping[int, Relayout],
+        outputs: Sequence[Output],
+        run: Run,
+        tensor_bytes: int,
+    ) -> None:
+        self.error: BaseException | None = None
+        self.profile = run.profile
+        self._plugin = plugin
+        self._view = view
+        self._layouts = layouts
+        self._outputs = outputs
+        self._run = run
+        self._tensor_bytes = tensor_bytes
+        self._tensors: dict[int, TensorStruct] = {}
+
+    def output(self, index: int, shape: tuple[int, ...]) -> int:
+        """Allocate an output and return the address of its tensor."""
+        if index >= len(self._outputs):
+            raise general_failure(f"the backend asked for output {index} of {len(self._outputs)}")
+        if index in self._tensors:
+            raise general_failure(f"the backend asked for output {index} twice")
+        dtype = self._plugin.types.dtype(self._view.graph, self._view.outputs[index])
+        self._check_shape(index, shape, dtype.itemsize)
+        array = allocate_buffer(self._plugin.table, prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+        self._tensors[index] = tensor = TensorStruct(array)
+        return c.addressof(tensor.struct)
+
+    def check(self) -> None:
+        """Check for cancellation."""
+        self._run.check()
+
+    def operation(self, index: int) -> OperationView | None:
+        """Return an operation by its index in the struct, or None."""
+        return self._view.operations[index] if index < len(self._view.operations) else None
+
+    def deliver(self) -> None:
+        """Deliver the outputs.
+
+        Raises:
+            HalError: the plug-in did not deliver an output.
+        """
+        for index, output in enumerate(self._outputs):
+            if index not in self._tensors:
+                raise general_failure(f"the backend did not deliver output {index} of its partition")
+            output.write(self._tensors[index].array, keep=True)
+
+    def _check_shape(self, index: int, shape: tuple[int, ...], itemsize: int) -> None:
+        name = f"output {index} of a native backend's partition"
+        check_rank(len(shape), name)
+        declared = self._outputs[index].declared
+        if (relayout := self._layouts.get(self._view.outputs[index])) is not None:
+            declared = relayout.own_shape(declared)
+        fits = len(declared) == len(shape) and all(d in (0, s) for d, s in zip(declared, shape, strict=True))
+        if min(shape, default=0) < 0 or (declared and not fits):
+            raise general_failure(f"{name} has shape {list(shape)}; declared is {list(declared)}", "V-RUN-04")
+        size = itemsize
+        for dimension in shape:
+            size *= dimension
+        if size > self._tensor_bytes:
+            reason = f"{name} has shape {list(shape)}, {size} bytes; the limit is {self._tensor_bytes}"
+            raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
+
+
+class Callbacks:
+    """Functions that a plug-in calls, created once for each backend. A number identifies the execution."""
+
+    def __init__(self) -> None:
+        self._live: dict[int, Execution] = {}
+        self._numbers = itertools.count(1)
+        live = self._live  # the functions must not refer to this object: the cycle would delay its release
+        self._output = abi.OutputFunction(lambda context, *call: _output(live, context, *call))
+        self._check = abi.CheckFunction(lambda context: _check(live, context))
+        self._span = abi.SpanFunction(lambda context, name, *time: _span(live, context, name, None, *time))
+        self._operation_span = abi.OperationSpanFunction(lambda context, *span: _span(live, context, *span))
+        self._no_span = abi.SpanFunction()
+        self._no_operation_span = abi.OperationSpanFunction()
+
+    @contextmanager
+    def register(self, execution: Execution) -> Iterator[int]:
+        """Register an execution for the duration of the context and yield its number."""
+        context = next(self._numbers)
+        self._live[context] = execution
+        try:
+            yield context
+        finally:
+            del self._live[context]
+
+    def struct(self, context: int, inputs: TensorList, outputs: int, pieces: Addresses) -> abi.Execution:
+        """Return the struct that the plug-in gets."""
+        spans = self._live[context].profile is not None or _log.isEnabledFor(logging.DEBUG)
+        return abi.Execution(
+            c.sizeof(abi.Execution),
+            context,
+            len(inputs.tensors),
+            inputs.struct,
+            outputs,
+            self._output,
+            self._check,
+            self._span if spans else self._no_span,
+            pieces,
+            self._operation_span if spans else self._no_operation_span,
+        )
+
+
+def _output(live: Mapping[int, Execution], context: int, index: int, ndim: int, shape: Sequence[int]) -> int | None:
+    execution = live.get(context)
+    if execution is None:  # the plug-in calls after it has returned
+        return None
+    try:
+        check_rank(ndim, f"output {index} of a native backend's partition")
+        return execution.output(index, tuple(shape[i] for i in range(ndim)))
+    except BaseException as error:
+        execution.error = execution.error or error
+        return None
+
+
+def _check(live: Mapping[int, Execution], context: int) -> int:
+    execution = live.get(context)
+    if execution is None:
+        return 1
+    try:
+        execution.check()
+    except BaseException as error:
+        execution.error = execution.error or error
+        return 1
+    return 0
+
+
+def _span(
+    live: Mapping[int, Execution], context: int, name: bytes, operation: int | None, start_ns: int, duration_ns: int
+) -> None:
+    text = name.decode(errors="replace")
+    execution = live.get(context)
+    if execution is not None and execution.profile is not None:
+        view = None if operation is None else execution.operation(operation)
+        execution.profile.span(text, start_ns, duration_ns, view)
+    _log.debug("span execution=%d name=%s start_ns=%d us=%.1f", context, text, start_ns, duration_ns / 1e3)

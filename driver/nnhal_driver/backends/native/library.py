@@ -1,0 +1,154 @@
+"""Shared object with the three entry points, and the function table of a backend object in it.
+
+The last reference destroys the object first and then unloads the library.
+"""
+
+import _ctypes
+import ctypes as c
+import hashlib
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nnhal.errors import HalError
+from nnhal.types import ErrorStatus
+from nnhal_driver.backends.native import abi
+
+_REQUIRED_ENTRY_POINTS = "a native backend exports GetBackendId, GetVersion and BackendFactory with C linkage"
+_FAILURES = {status for status in ErrorStatus if status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)}
+
+
+class PluginError(Exception):
+    """A plug-in violates the interface."""
+
+
+class Library:
+    """A loaded shared object.
+
+    Attributes:
+        digest: SHA-256 of the file.
+
+    Raises:
+        PluginError: the file cannot be loaded, or an entry point is missing.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            with open(path, "rb") as file:
+                self.digest = hashlib.file_digest(file, "sha256").hexdigest()
+            loaded = c.CDLL(path)
+        except OSError as error:
+            raise PluginError(f"the shared object cannot be loaded: {error}") from error
+        weakref.finalize(self, _ctypes.dlclose, loaded._handle).atexit = False
+        self._get_backend_id = _entry(loaded, "GetBackendId", c.c_char_p)
+        self._get_version = _entry(loaded, "GetVersion", None, c.POINTER(c.c_uint32), c.POINTER(c.c_uint32))
+        self._factory = _entry(loaded, "BackendFactory", c.c_void_p)
+
+    def backend_id(self) -> str | None:
+        """Call GetBackendId(); None for NULL."""
+        id_: bytes | None = self._get_backend_id()
+        return None if id_ is None else id_.decode(errors="replace")
+
+    def version(self) -> tuple[int, int]:
+        """Call GetVersion()."""
+        major, minor = c.c_uint32(), c.c_uint32()
+        self._get_version(c.byref(major), c.byref(minor))
+        return major.value, minor.value
+
+    def create_backend(self) -> "FunctionTable | None":
+        """Call BackendFactory(); None for NULL.
+
+        Raises:
+            PluginError: the table is invalid.
+        """
+        address: int | None = self._factory()
+        return None if address is None else FunctionTable(self, address)
+
+
+class FunctionTable:
+    """Functions of one backend object, which it owns.
+
+    Attributes:
+        major: major version of the interface, according to the table.
+        minor: minor version of the interface, according to the table.
+        version: version of the backend.
+
+    Raises:
+        PluginError: the table is too small, or a required member is missing.
+    """
+
+    def __init__(self, library: Library, address: int) -> None:
+        self.address = address
+        size = c.c_size_t.from_address(address).value
+        last = getattr(abi.BackendTable, abi.REQUIRED[-1][0])
+        min_size = last.offset + last.size
+        if not min_size <= size < 2**20:
+            raise PluginError(
+                f"the table has struct_size {size}; expected at least {min_size}: set it to sizeof(NnhalBackend)"
+            )
+        raw = abi.BackendTable()
+        c.memmove(c.byref(raw), address, min(size, c.sizeof(abi.BackendTable)))  # members after its end stay NULL
+        self._raw = raw
+        self.major, self.minor = raw.major, raw.minor
+        missing = [name for name, _ in abi.REQUIRED if not getattr(raw, name)]
+        if not raw.version:
+            missing.insert(0, "version")
+        if missing:
+            raise PluginError(f"the table lacks {', '.join(missing)}, which every backend has")
+        if self.has("allocate_buffer") != self.has("free_buffer"):
+            raise PluginError("the table has only one of allocate_buffer and free_buffer; expected both or neither")
+        self.version = raw.version.decode(errors="replace")
+        weakref.finalize(self, _destroy, raw, address, library).atexit = False
+
+    def has(self, name: str) -> bool:
+        """Return whether the backend has an optional function."""
+        return bool(getattr(self._raw, name))
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function with the object and more arguments, without the GIL."""
+        return getattr(self._raw, name)(self.address, *arguments)
+
+    def hook(self, name: str, *arguments: Any) -> None:
+        """Call an optional function without a result, if the backend has it."""
+        if self.has(name):
+            self.call(name, *arguments)
+
+    def run(self, name: str, *arguments: Any) -> None:
+        """Call a function that returns a status.
+
+        Raises:
+            HalError: the status and the plug-in's reason.
+        """
+        reason = c.create_string_buffer(abi.REASON_BYTES)
+        status = self.call(name, *arguments, reason, abi.REASON_BYTES)
+        if status != ErrorStatus.NONE:
+            known = status if status in _FAILURES else ErrorStatus.GENERAL_FAILURE
+            raise HalError(known, decode_reason(reason) or f"{name} returned status {status} without a reason")
+
+    def items(self, name: str, *arguments: Any) -> Sequence[Any]:
+        """Return the items of an optional function that returns an array; empty if the backend lacks it."""
+        if not self.has(name):
+            return ()
+        count = c.c_size_t()
+        items = self.call(name, *arguments, c.byref(count))
+        return [items[i] for i in range(count.value)] if items else ()
+
+
+def decode_reason(buffer: "c.Array[c.c_char]") -> str:
+    """Return the text that a plug-in wrote to a buffer, with or without a final 0."""
+    return bytes(buffer).split(b"\0", 1)[0].decode(errors="replace").strip()
+
+
+def _entry(library: c.CDLL, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    try:
+        function = library[name]
+    except AttributeError:
+        raise PluginError(f"it has no {name}; {_REQUIRED_ENTRY_POINTS}") from None
+    function.restype = result
+    function.argtypes = arguments
+    return function
+
+
+def _destroy(raw: abi.BackendTable, address: int, library: Library) -> None:
+    raw.destroy(address)
+    del library

@@ -1,0 +1,167 @@
+"""Tensors and subgraphs for a plug-in: structs of `abi` over the memory of numpy arrays, without copies."""
+
+import ctypes as c
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from nnhal.types import AnyArray, OperandLifeTime, SymmPerChannelQuantParams
+from nnhal_driver.backends.api import Graph, OperationView, SubgraphView
+from nnhal_driver.backends.native import abi
+from nnhal_driver.backends.native.operand_types import ExtensionTypes
+
+_CODES = {"i": 0, "u": 1, "f": 2, "b": 6, "V": 1}
+"""DLDataTypeCode by numpy's kind."""
+_OPAQUE = "V"
+"""Kind of elements of an extension type: vectors of bytes in DLPack."""
+_CPU = 1
+T = TypeVar("T")
+
+
+class TensorStruct:
+    """A Tensor over an array, which it keeps alive. The plug-in gets `struct`."""
+
+    def __init__(self, array: AnyArray) -> None:
+        rank, size = array.ndim, array.itemsize
+        opaque = array.dtype.kind == _OPAQUE
+        self.array = array
+        self._shape = (c.c_int64 * rank)(*array.shape)
+        self._strides = (c.c_int64 * rank)(*(stride // size for stride in array.strides))
+        self.struct = abi.TensorDescription(
+            array.ctypes.data,
+            abi.Device(_CPU, 0),
+            rank,
+            abi.DataType(_CODES[array.dtype.kind], 8 if opaque else size * 8, size if opaque else 1),
+            self._shape,
+            self._strides,
+            0,
+        )
+
+
+class TensorList:
+    """An array of pointers to tensors; None is NULL. The plug-in gets `struct`."""
+
+    def __init__(self, arrays: Iterable[AnyArray | None]) -> None:
+        self.tensors = [None if array is None else TensorStruct(array) for array in arrays]
+        pointers = (c.pointer(tensor.struct) if tensor else abi.TensorPointer() for tensor in self.tensors)
+        self.struct = (abi.TensorPointer * len(self.tensors))(*pointers)
+
+
+class SubgraphStruct:
+    """A Subgraph struct, and everything that it points to.
+
+    Attributes:
+        operands: operands of the graph, by their index in the struct.
+
+    Args:
+        graph: the graph.
+        operations: operations of the graph.
+        inputs: operands of the graph.
+        outputs: operands of the graph.
+        types: types of the plug-in's extensions.
+        relaxed: whether float32 may be computed in half precision.
+        preference: an ExecutionPreference.
+        memory: planner of the compiled subgraph's memory.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        operations: Sequence[OperationView],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        types: ExtensionTypes,
+        relaxed: bool = False,
+        preference: int = 0,
+        memory: abi.Memory | None = None,
+    ) -> None:
+        self._referenced: list[object] = [memory]
+        self._types = types
+        used = dict.fromkeys(o for view in operations for o in (*view.operation.inputs, *view.operation.outputs))
+        self.operands = tuple(used)
+        self._numbers = {operand: number for number, operand in enumerate(used)}
+        self.struct = abi.SubgraphDescription(
+            c.sizeof(abi.SubgraphDescription),
+            len(used),
+            self._pointers(abi.Operand, [self._operand(graph, operand) for operand in used]),
+            len(operations),
+            self._pointers(abi.Operation, [self._operation(view) for view in operations]),
+            len(inputs),
+            self._indexes(inputs),
+            len(outputs),
+            self._indexes(outputs),
+            relaxed,
+            preference,
+            c.pointer(memory) if memory else None,
+        )
+
+    @staticmethod
+    def of_view(
+        view: SubgraphView, types: ExtensionTypes, preference: int, memory: abi.Memory | None = None
+    ) -> "SubgraphStruct":
+        """Return the struct of a partition."""
+        return SubgraphStruct(
+            view.graph, view.operations, view.inputs, view.outputs, types, view.relaxed, preference, memory
+        )
+
+    @staticmethod
+    def of_operation(view: OperationView, types: ExtensionTypes) -> "SubgraphStruct":
+        """Return the struct of a single operation. Its inputs are all that is not constant or omitted."""
+        inputs = [o for o in dict.fromkeys(view.operation.inputs) if not _is_constant_or_omitted(view.graph, o)]
+        return SubgraphStruct(view.graph, [view], inputs, view.operation.outputs, types)
+
+    def _operation(self, view: OperationView) -> abi.Operation:
+        operation = view.operation
+        extension = view.extension
+        return abi.Operation(
+            c.sizeof(abi.Operation),
+            operation.type & 0xFFFF if extension else operation.type,
+            extension.encode() if extension else None,
+            len(operation.inputs),
+            self._indexes(operation.inputs),
+            len(operation.outputs),
+            self._indexes(operation.outputs),
+        )
+
+    def _operand(self, graph: Graph, index: int) -> abi.Operand:
+        operand = graph.operands[index]
+        extension = graph.extension(operand.type)
+        params = operand.extra_params
+        channels = params if isinstance(params, SymmPerChannelQuantParams) else None
+        constant = graph.constants.get(index)
+        tensor = None if constant is None else self._keep(TensorStruct(self._types.as_elements(graph, index, constant)))
+        return abi.Operand(
+            c.sizeof(abi.Operand),
+            operand.type & 0xFFFF if extension else operand.type,
+            len(operand.dimensions),
+            self._keep((c.c_uint32 * len(operand.dimensions))(*operand.dimensions)),
+            operand.scale,
+            operand.zero_point,
+            len(channels.scales) if channels else 0,
+            channels.channel_dim if channels else 0,
+            self._keep((c.c_float * len(channels.scales))(*channels.scales)) if channels else None,
+            operand.lifetime == OperandLifeTime.NO_VALUE,
+            c.pointer(tensor.struct) if tensor else None,
+            extension.encode() if extension else None,
+        )
+
+    def _indexes(self, operands: Sequence[int]) -> "c.Array[c.c_uint32]":
+        return self._keep((c.c_uint32 * len(operands))(*(self._numbers[o] for o in operands)))
+
+    def _pointers(self, struct: type[c.Structure], items: Sequence[c.Structure]) -> "c.Array[Any]":
+        pointer = c.POINTER(struct)
+        return self._keep((pointer * len(items))(*(c.pointer(item) for item in items)))
+
+    def _keep(self, item: T) -> T:
+        self._referenced.append(item)
+        return item
+
+
+def _is_constant_or_omitted(graph: Graph, operand: int) -> bool:
+    return operand in graph.constants or graph.operands[operand].lifetime == OperandLifeTime.NO_VALUE
+
+
+def contiguous(array: AnyArray) -> AnyArray:
+    """Return the array itself if it is row-major without gaps, otherwise such a copy."""
+    return np.ascontiguousarray(array) if array.ndim else array

@@ -1,0 +1,156 @@
+"""Planned memory of a native plug-in's subgraph: `NnhalMemory` over `nnhal_driver.backends.memory`."""
+
+import ctypes as c
+import logging
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnhal.types import Bytes, ErrorStatus
+from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Piece, Storage, allocate_aligned
+from nnhal_driver.backends.native import abi
+from nnhal_driver.backends.native.library import FunctionTable
+
+_STORAGE = {0: Storage.STATIC, 1: Storage.DYNAMIC, 2: Storage.DYNAMIC_SEPARATE}
+_MODES = {MemoryMode.NORMAL: 0, MemoryMode.LIMIT: 1}
+_MAX_BYTES = 2**47
+"""Address space of a process. A larger request is an error of the plug-in."""
+
+Addresses: TypeAlias = "c.Array[c.c_void_p] | None"
+"""Address of each piece; None if there are no pieces."""
+
+_log = logging.getLogger(__name__)
+
+
+def allocate_buffer(table: FunctionTable, size: int) -> Bytes:
+    """Return memory at a multiple of 64, from the plug-in's allocator if it has one.
+
+    Raises:
+        MemoryError: there is not enough memory.
+    """
+    if size == 0 or not table.has("allocate_buffer"):
+        return allocate_aligned(size)
+    address = table.call("allocate_buffer", size)
+    if not address:
+        raise MemoryError(f"the backend cannot allocate {size} bytes")
+    block = _Block(address, size)
+    weakref.finalize(block, table.call, "free_buffer", address, size).atexit = False
+    return np.asarray(block)
+
+
+class _Block:
+    """Memory of the plug-in's allocator. Arrays over it keep this object alive."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
+
+
+class PlannedMemory:
+    """Pieces of memory that one compiled subgraph of a plug-in requested, by number.
+
+    Attributes:
+        manager: planner of the pieces.
+    """
+
+    def __init__(self, table: FunctionTable, mode: MemoryMode) -> None:
+        self.manager = MemoryManager(mode, lambda size: allocate_buffer(table, size))
+        self._mode = mode
+        self._pieces: list[Piece | None] = []
+        self._released: set[int] = set()
+        self._planning = True
+        self._addresses: Addresses = None
+
+    def __bool__(self) -> bool:
+        """Return whether there are pieces."""
+        return bool(self._pieces)
+
+    def struct(self) -> abi.Memory:
+        """Return the struct that the plug-in gets. It keeps this object alive."""
+        return abi.Memory(
+            c.sizeof(abi.Memory),
+            None,
+            _MODES[self._mode],
+            abi.GetFunction(lambda _, *arguments: self._get(*arguments)),
+            abi.PutFunction(lambda _, number: self._put_piece(number)),
+            abi.BytesFunction(lambda _, number: self._bytes(number)),
+            abi.ClearFunction(lambda _: self._clear()),
+        )
+
+    def stop_planning(self) -> None:
+        """Reject further requests of the plug-in."""
+        self._planning = False
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Allow the plug-in to plan again."""
+        self._planning = True
+        try:
+            yield
+        finally:
+            self._planning = False
+
+    @contextmanager
+    def acquire(self) -> Iterator[Addresses]:
+        """Acquire the block for an execution and yield the addresses of all pieces.
+
+        Raises:
+            MemoryError: there is not enough memory.
+        """
+        if not self._pieces:
+            yield None
+            return
+        if not self.manager.is_held or self._addresses is None:
+            self.manager.acquire()
+            addresses = [None if piece is None else self.manager.bytes(piece).ctypes.data for piece in self._pieces]
+            self._addresses = (c.c_void_p * len(addresses))(*addresses)
+        try:
+            yield self._addresses
+        finally:
+            self.manager.release()
+
+    def _get(self, size: int, storage: int, number: Any) -> int:
+        if not self._planning or storage not in _STORAGE or self.manager.sum_bytes + size > _MAX_BYTES:
+            return ErrorStatus.INVALID_ARGUMENT
+        try:
+            piece = self.manager.get(size, _STORAGE[storage])
+        except MemoryError as error:
+            _log.warning("a native backend requested %d bytes: %s", size, error)
+            return ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
+        self._addresses = None
+        number[0] = len(self._pieces)
+        self._pieces.append(piece)
+        return ErrorStatus.NONE
+
+    def _put_piece(self, number: int) -> int:
+        piece = self._piece(number)
+        if not self._planning or piece is None or number in self._released:
+            return ErrorStatus.INVALID_ARGUMENT
+        self.manager.put(piece)
+        self._addresses = None
+        if piece.storage is Storage.STATIC:
+            self._pieces[number] = None
+        else:
+            self._released.add(number)
+        return ErrorStatus.NONE
+
+    def _bytes(self, number: int) -> int | None:
+        piece = self._piece(number)
+        if piece is None or piece.storage is not Storage.STATIC:
+            return None
+        return self.manager.bytes(piece).ctypes.data
+
+    def _clear(self) -> None:
+        if not self._planning:
+            return
+        self.manager.clear()
+        self._addresses = None
+        self._released.clear()
+        self._pieces = [piece if piece and piece.storage is Storage.STATIC else None for piece in self._pieces]
+        while self._pieces and self._pieces[-1] is None:
+            self._pieces.pop()
+
+    def _piece(self, number: int) -> Piece | None:
+        return self._pieces[number] if number < len(self._pieces) else None

@@ -1,0 +1,269 @@
+"""Loading of a dynamic backend into this process: its entry points, its version, and its object.
+
+Anything invalid raises a LoadError. A crash or an endless loop of the plug-in is not caught here:
+`nnhal_driver.backends.plugins.probe` loads it in another process first.
+"""
+
+import importlib
+import importlib.util
+import itertools
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from nnhal.errors import HalError
+from nnhal_driver.backends.api import API_VERSION, Backend
+from nnhal_driver.backends.native import abi
+from nnhal_driver.backends.native.backend import NativeBackend
+from nnhal_driver.backends.native.library import Library, PluginError
+from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind
+
+Version = tuple[int, int]
+ProgressCallback = Callable[[str], None]
+"""Receives each step before it begins, so that a crash or a hang can be attributed to it."""
+
+_METHODS = ("supports", "compile")
+_NUMBERS = itertools.count()
+
+
+class LoadError(Exception):
+    """This host cannot use a candidate. The message helps its author.
+
+    Attributes:
+        id: id of the backend; "" if it is not known yet.
+    """
+
+    id = ""
+
+
+class EntryPoints(Protocol):
+    """Entry points of a plug-in of any kind."""
+
+    host: Version
+    """Version of the interface that the host offers to this kind of plug-in."""
+
+    def backend_id(self) -> object:
+        """Call GetBackendId()."""
+
+    def version(self) -> object:
+        """Call GetVersion(): (major, minor)."""
+
+    def create_backend(self, id_: str, version: Version) -> object:
+        """Call BackendFactory()."""
+
+    def discard(self) -> None:
+        """Undo the loading of an invalid plug-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedBackend:
+    """A loaded backend. `hooks` tells for each optional function whether the backend has it."""
+
+    backend: Backend
+    api_version: Version
+    hooks: dict[str, bool] = field(default_factory=dict)
+
+
+def version_mismatch(plugin: Version, host: Version) -> str:
+    """Return why a plug-in for one version of the interface cannot run on a host with another, or ""."""
+    text = f"it is made for interface {plugin[0]}.{plugin[1]}, this host offers {host[0]}.{host[1]}: "
+    if plugin[0] != host[0]:
+        return text + "the major versions differ; build it for this host"
+    if plugin[1] > host[1]:
+        return text + "it may need features that this host lacks; use a newer host, or build it for the older interface"
+    return ""
+
+
+def load(candidate: Candidate, report_step: ProgressCallback = lambda _: None) -> LoadedBackend:
+    """Load a candidate and create a new object of its backend.
+
+    A file is loaded again each time, independently of earlier loads. It is unloaded when neither the backend nor
+    anything that it compiled is in use any more.
+
+    Raises:
+        LoadError: the candidate is invalid.
+    """
+    report_step("loading it")
+    exports = _open(candidate)
+    try:
+        return _load(exports, report_step)
+    except BaseException:
+        exports.discard()
+        raise
+
+
+def _load(exports: EntryPoints, report_step: ProgressCallback) -> LoadedBackend:
+    report_step("calling GetBackendId")
+    id_ = _call("GetBackendId", exports.backend_id)
+    if not isinstance(id_, str) or not id_ or not id_.isprintable():
+        raise LoadError(f"GetBackendId returned {id_!r}; expected a non-empty, printable string")
+    try:
+        version, backend = _create(exports, id_, report_step)
+        return LoadedBackend(_check(backend, id_), version, _hooks(backend))
+    except LoadError as error:
+        error.id = id_
+        raise
+
+
+def _create(exports: EntryPoints, id_: str, report_step: ProgressCallback) -> tuple[Version, object]:
+    report_step("calling GetVersion")
+    version = _check_version(_call("GetVersion", exports.version))
+    if fault := version_mismatch(version, exports.host):
+        raise LoadError(fault)
+    report_step("calling BackendFactory")
+    return version, _call("BackendFactory", lambda: exports.create_backend(id_, version))
+
+
+def _call(name: str, function: Callable[[], object]) -> object:
+    try:
+        return function()
+    except LoadError:
+        raise
+    except (Exception, SystemExit) as error:  # a plug-in must not end this process
+        raise LoadError(f"{name} failed: {_describe(error)}") from error
+
+
+def _describe(error: BaseException) -> str:
+    """Return an exception as text, with the line of the plug-in that raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    location = f" ({Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno})" if trace else ""
+    text = error.reason if isinstance(error, HalError) else str(error)
+    return f"{type(error).__name__}: {text}{location}"
+
+
+def _check_version(value: object) -> Version:
+    match value:
+        case (int(major), int(minor)) if not isinstance(major, bool) and major >= 0 and minor >= 0:
+            return major, minor
+    raise LoadError(f"GetVersion returned {value!r}; expected (major, minor), two numbers")
+
+
+def _check(backend: object, id_: str) -> Backend:
+    if backend is None:
+        raise LoadError("BackendFactory returned nothing")
+    if not isinstance(backend, Backend):
+        missing = [name for name in _METHODS if not callable(getattr(backend, name, None))]
+        lacks = f", and lacks {', '.join(missing)}" if missing else ""
+        raise LoadError(f"BackendFactory returned a {type(backend).__name__}, not a nnhal_backend.v1.Backend{lacks}")
+    if (own_id := getattr(backend, "id", None)) != id_:
+        raise LoadError(f"GetBackendId returned {id_!r}, but the backend's id is {own_id!r}; they must be equal")
+    if not isinstance(getattr(backend, "version", None), str) or not backend.version:
+        raise LoadError("the backend has no version; expected a non-empty string")
+    return backend
+
+
+def _hooks(backend: object) -> dict[str, bool]:
+    """Return which optional methods a backend overrides."""
+    optional_hooks = getattr(backend, "optional_hooks", None)
+    if optional_hooks is not None:
+        return dict(optional_hooks())
+    names = [n for n in vars(Backend) if not n.startswith("_") and n not in _METHODS and callable(getattr(Backend, n))]
+    return {name: getattr(type(backend), name) is not getattr(Backend, name) for name in names}
+
+
+def _open(candidate: Candidate) -> EntryPoints:
+    if candidate.kind is CandidateKind.NATIVE:
+        return _Native(candidate.location)
+    if candidate.kind is CandidateKind.PYTHON:
+        return _PrivatePython(Path(candidate.location))
+    return _Python(_call("importing it", lambda: importlib.import_module(candidate.location)))
+
+
+class _Python:
+    """Entry points of a Python module."""
+
+    host = API_VERSION
+
+    def __init__(self, module: object) -> None:
+        self._module = module
+
+    def backend_id(self) -> object:
+        return self._function("GetBackendId")()
+
+    def version(self) -> object:
+        return self._function("GetVersion")()
+
+    def create_backend(self, id_: str, version: Version) -> object:
+        return self._function("BackendFactory")()
+
+    def discard(self) -> None:
+        """Do nothing: the module stays imported, like any other."""
+
+    def _function(self, name: str) -> Callable[[], object]:
+        value = getattr(self._module, name, None)
+        if value is None:
+            raise LoadError(f"it has no {name}; a backend needs GetBackendId, GetVersion and BackendFactory")
+        if not callable(value):
+            raise LoadError(f"{name} is a {type(value).__name__}; it must be a function")
+        function: Callable[[], object] = value
+        return function
+
+
+class _PrivatePython(_Python):
+    """Entry points of a Python file. The file can be loaded any number of times, each time as a private module.
+
+    The module is in sys.modules as long as its backend lives, because dataclasses look it up there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._name = f"_nnhal_backend_{next(_NUMBERS)}_{path.stem}"
+        spec = importlib.util.spec_from_file_location(self._name, path)
+        assert spec is not None and spec.loader is not None, "the name ends with .py"
+        module = importlib.util.module_from_spec(spec)
+        super().__init__(module)
+        sys.modules[self._name] = module
+        try:
+            _call("running the file", partial(spec.loader.exec_module, module))
+        except BaseException:
+            self.discard()
+            raise
+
+    def create_backend(self, id_: str, version: Version) -> object:
+        backend = super().create_backend(id_, version)
+        if isinstance(backend, Backend):
+            weakref.finalize(backend, sys.modules.pop, self._name, None).atexit = False
+        return backend
+
+    def discard(self) -> None:
+        sys.modules.pop(self._name, None)
+
+
+class _Native:
+    """Entry points of a shared object."""
+
+    host = (abi.MAJOR, abi.MINOR)
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._library = Library(path)
+        except PluginError as error:
+            raise LoadError(str(error)) from error
+
+    def backend_id(self) -> object:
+        return self._library.backend_id()
+
+    def version(self) -> object:
+        return self._library.version()
+
+    def create_backend(self, id_: str, version: Version) -> object:
+        try:
+            table = self._library.create_backend()
+            if table is None:
+                return None
+            if (table.major, table.minor) != version:
+                text = f"{version[0]}.{version[1]}"
+                raise LoadError(
+                    f"GetVersion returned {text}, but the table says {table.major}.{table.minor}; they must be equal"
+                )
+            return NativeBackend(id_, table, self._library.digest)
+        except PluginError as error:
+            raise LoadError(str(error)) from error
+
+    def discard(self) -> None:
+        """Do nothing: the library is unloaded with the last reference."""

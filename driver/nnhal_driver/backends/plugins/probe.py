@@ -1,0 +1,149 @@
+"""Test of a dynamic backend in a child process, before it is loaded into the service.
+
+A candidate may crash, hang or end the process while it is loaded, which must not happen to the service. The child loads
+it with `nnhal_driver.backends.plugins.loading` and writes each step and the result to a file, line by line. The last
+line is the step at which it stopped.
+
+    python -P -m nnhal_driver.backends.plugins.probe KIND LOCATION ORIGIN SECONDS FILE
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind
+from nnhal_driver.backends.plugins.loading import LoadError, ProgressCallback, load
+from nnhal_driver.backends.report import CandidateState, Report
+
+TIMEOUT_S = 10.0
+"""Timeout for loading a candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """Result of a test. `hooks` tells for each optional function whether the candidate has it."""
+
+    report: Report
+    hooks: Mapping[str, bool] = field(default_factory=dict)
+
+
+def probe(candidate: Candidate, seconds: float = TIMEOUT_S) -> ProbeResult:
+    """Load a candidate in a child process. A fault of the candidate is a report, not an exception.
+
+    Args:
+        candidate: the backend to test.
+        seconds: timeout, without the start of the process.
+    """
+    with tempfile.TemporaryDirectory(prefix="nnhal-probe-") as folder, tempfile.TemporaryFile() as log:
+        progress = Path(folder, "progress")
+        progress.touch()
+        failure = _run(candidate, seconds, progress, log)
+        lines = [json.loads(line) for line in progress.read_text().splitlines()]
+        if lines and "state" in lines[-1]:
+            return _result(candidate, lines[-1])
+        step = lines[-1]["step"] if lines else "starting"
+        reason = f"{failure} while {step}{_last_output(log)}"
+        return ProbeResult(Report("", CandidateState.FAILED, candidate.origin, reason))
+
+
+def _run(candidate: Candidate, seconds: float, progress: Path, log: IO[bytes]) -> str:
+    """Run the child and return how it ended."""
+    arguments = [candidate.kind.value, candidate.location, candidate.origin, str(seconds), str(progress)]
+    command = [sys.executable, "-P", "-m", "nnhal_driver.backends.plugins.probe", *arguments]
+    # The child has its own session, so that processes of the plug-in are killed too. Its output goes to a file, because
+    # such a process could keep a pipe open.
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    try:
+        return _describe_end(process.wait(seconds + _START_S), seconds)
+    except subprocess.TimeoutExpired:
+        return f"it hung for {seconds:g} s"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+_START_S = 30.0
+"""Timeout for starting Python and importing the driver, which is slow from a cold disk."""
+
+
+def _describe_end(code: int, seconds: float) -> str:
+    if code == -signal.SIGALRM:
+        return f"it hung for {seconds:g} s"
+    if code < 0:
+        return f"it crashed the process with {signal.Signals(-code).name}"
+    return f"it ended the process with exit code {code}"
+
+
+def _last_output(log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = log.read()[-4096:].decode(errors="replace").splitlines()
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"; last line of its output: {last}" if last else ""
+
+
+def _result(candidate: Candidate, fields: Mapping[str, Any]) -> ProbeResult:
+    report = Report(
+        fields["id"],
+        CandidateState(fields["state"]),
+        candidate.origin,
+        fields["reason"],
+        fields["version"],
+        fields["api_version"],
+        fields["capabilities"],
+    )
+    return ProbeResult(report, fields["hooks"])
+
+
+def _child(kind: str, location: str, origin: str, seconds: str, progress: str) -> None:
+    """Load a candidate and write the result. An alarm ends this process if it hangs, even within C."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))
+    with open(progress, "w") as file:
+
+        def write(fields: Mapping[str, object]) -> None:
+            file.write(json.dumps(fields) + "\n")
+            file.flush()
+
+        write(_outcome(Candidate(CandidateKind(kind), location, origin), lambda step: write({"step": step})))
+    os._exit(0)  # do not wait for exit handlers and threads of the plug-in
+
+
+def _outcome(candidate: Candidate, report_step: ProgressCallback) -> dict[str, object]:
+    outcome: dict[str, object] = {
+        "id": "",
+        "state": CandidateState.FAILED.value,
+        "reason": "",
+        "version": "",
+        "api_version": "",
+        "capabilities": {},
+        "hooks": {},
+    }
+    try:
+        loaded = load(candidate, report_step)
+        backend = loaded.backend
+        report_step("asking for its capabilities")
+        return outcome | {
+            "id": backend.id,
+            "state": CandidateState.READY.value,
+            "version": backend.version,
+            "api_version": "{}.{}".format(*loaded.api_version),
+            "capabilities": {str(name): bool(value) for name, value in backend.capabilities().items()},
+            "hooks": loaded.hooks,
+        }
+    except LoadError as error:
+        return outcome | {"id": error.id, "reason": str(error)}
+    except Exception as error:
+        return outcome | {"reason": f"capabilities failed: {type(error).__name__}: {error}"}
+
+
+if __name__ == "__main__":
+    _child(*sys.argv[1:])

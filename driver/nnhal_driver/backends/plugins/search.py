@@ -1,0 +1,88 @@
+"""Search for dynamic backends. Each candidate is tested in a process of its own.
+
+A faulty plug-in does not stop the service. Each candidate becomes a registration, or a report with the reason.
+docs/backends.md is the guide for authors.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from nnhal_driver.backends import registry
+from nnhal_driver.backends.api import Backend
+from nnhal_driver.backends.plugins.discovery import Candidate, find_candidates
+from nnhal_driver.backends.plugins.loading import load
+from nnhal_driver.backends.plugins.probe import TIMEOUT_S, probe
+from nnhal_driver.backends.registry import Registration, SearchResult
+from nnhal_driver.backends.report import BUILT_IN, CandidateState, Report
+
+_PARALLEL_PROBES = 4
+"""Maximum number of concurrent child processes."""
+
+_log = logging.getLogger(__name__)
+
+
+def find(search_path: str, seconds: float = TIMEOUT_S) -> SearchResult:
+    """Return the dynamic backends of a search path and of installed packages, in order.
+
+    The first backend with an id keeps it; built-in backends come first.
+
+    Args:
+        search_path: absolute folders separated by colons, or "".
+        seconds: timeout for loading one candidate.
+    """
+    result = _probe_all(list(find_candidates(search_path)), seconds)
+    for registration in result.registrations:
+        _log.info("found backend %s in %s", registration.id, registration.origin)
+    for report in result.reports:
+        level = logging.WARNING if report.state is CandidateState.FAILED else logging.INFO
+        name = f"{report.id} in {report.origin}" if report.id else report.origin
+        _log.log(level, "backend %s %s: %s", name, report.state.value, report.reason)
+    return result
+
+
+def _probe_all(candidates: Sequence[Candidate | Report], seconds: float) -> SearchResult:
+    owners = dict.fromkeys(registry.registered_ids(), BUILT_IN)
+    registrations: list[Registration] = []
+    reports: list[Report] = []
+    for candidate, report in _probe_in_parallel(candidates, seconds):
+        if candidate is None or report.state is CandidateState.FAILED:
+            reports.append(report)
+        elif report.id in owners:
+            reports.append(_id_in_use(report, owners[report.id]))
+        else:
+            owners[report.id] = candidate.origin
+            registrations.append(_registration(candidate, report))
+    return SearchResult(tuple(registrations), tuple(reports))
+
+
+def _probe_in_parallel(
+    candidates: Sequence[Candidate | Report], seconds: float
+) -> Iterable[tuple[Candidate | None, Report]]:
+    """Yield each candidate with its report."""
+    with ThreadPoolExecutor(_PARALLEL_PROBES) as pool:
+        probes = {item: pool.submit(probe, item, seconds) for item in candidates if isinstance(item, Candidate)}
+    for item in candidates:
+        yield (item, probes[item].result().report) if isinstance(item, Candidate) else (None, item)
+
+
+def _id_in_use(report: Report, owner: str) -> Report:
+    user = "a built-in backend" if owner == BUILT_IN else owner
+    reason = f"the id {report.id} is taken by {user}; give it another"
+    return Report(
+        report.id,
+        CandidateState.SKIPPED,
+        report.origin,
+        reason,
+        report.version,
+        report.api_version,
+        report.capabilities,
+    )
+
+
+def _registration(candidate: Candidate, report: Report) -> Registration:
+    def create() -> Backend:
+        return load(candidate).backend
+
+    major, minor = map(int, report.api_version.split("."))
+    return Registration(report.id, create, candidate.origin, (major, minor))

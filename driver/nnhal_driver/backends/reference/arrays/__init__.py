@@ -1,0 +1,1 @@
+"""Kernels of operations that rearrange, select, reduce or create arrays."""

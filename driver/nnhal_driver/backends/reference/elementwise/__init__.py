@@ -1,0 +1,1 @@
+"""Kernels of operations that act on each element."""

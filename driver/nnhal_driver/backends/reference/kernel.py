@@ -1,0 +1,92 @@
+"""Registration of kernels, and functions that kernels share.
+
+    @kernel(OperationType.RESHAPE)
+    def reshape(call: OperationCall) -> AnyArray:
+        return call.array("input").reshape(...)
+
+A kernel returns its output, or a list of outputs, in the dtype of the declared type. The shape rule has checked the
+arguments, so the kernel need not check them again. Kernels never write to their inputs. Infinities and NaN are valid
+results: numpy does not warn about them while a kernel runs.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, OperandType
+from nnhal_driver.backends.per_operation import Workload
+from nnhal_driver.operations.call import OperationCall
+
+Floats = NDArray[np.float32]
+
+KERNELS: dict[int, Workload] = {}
+"""Every registered kernel, by operation type."""
+
+_MAX = np.finfo(np.float32).max
+FLOAT_BOUNDS: dict[int, tuple[np.float32, np.float32]] = {
+    FusedActivationFunc.NONE: (-_MAX, _MAX),
+    FusedActivationFunc.RELU: (np.float32(0), _MAX),
+    FusedActivationFunc.RELU1: (np.float32(-1), np.float32(1)),
+    FusedActivationFunc.RELU6: (np.float32(0), np.float32(6)),
+}
+"""Smallest and largest value after a fused activation."""
+
+
+def kernel(*types: int) -> Callable[[Workload], Workload]:
+    """Register the kernel of one or more operation types."""
+
+    def register(function: Workload) -> Workload:
+        without_warnings = np.errstate(all="ignore")(function)
+        for type_ in types:
+            assert type_ not in KERNELS, f"operation type {type_} has two kernels"
+            KERNELS[type_] = without_warnings
+        return function
+
+    return register
+
+
+def is_quantized(call: OperationCall, name: str) -> bool:
+    """Return whether an argument holds 8-bit or 16-bit quantized values. A scale of TENSOR_INT32 is ignored."""
+    operand = call.operand(name)
+    return operand.type != OperandType.TENSOR_INT32 and (operand.scale != 0 or call.channel_quant(name) is not None)
+
+
+def input_as_nhwc(call: OperationCall) -> AnyArray:
+    """Return the input image of either layout as [batches, height, width, channels]."""
+    image = call.array("input")
+    return image.transpose(0, 2, 3, 1) if call.flag("layout") else image
+
+
+def to_layout(call: OperationCall, image: AnyArray) -> AnyArray:
+    """Convert an image [batches, height, width, channels] to the layout of the operation."""
+    return np.ascontiguousarray(image.transpose(0, 3, 1, 2)) if call.flag("layout") else image
+
+
+def as_float32(call: OperationCall, name: str) -> Floats:
+    """Return a float argument as float32."""
+    return call.array(name).astype(np.float32, copy=False)
+
+
+def apply_activation(call: OperationCall, value: Floats) -> AnyArray:
+    """Apply the fused activation, and convert to the output's type. `value` is overwritten."""
+    value.clip(*FLOAT_BOUNDS[call.activation()], out=value)
+    return to_output_type(call, value)
+
+
+def to_output_type(call: OperationCall, value: Floats, like: str = "output") -> AnyArray:
+    """Convert a float32 result to the type of the argument `like`. Overflow of float16 gives infinity."""
+    return value.astype(DTYPES[call.operand(like).type], copy=False)
+
+
+def map_8bit(call: OperationCall, name: str, function: Callable[[AnyArray], AnyArray]) -> AnyArray:
+    """Apply `function` to each stored 8-bit value of an argument, by a table of all 256 values.
+
+    The result of `function` may depend only on the value and the quantization of the operands.
+    """
+    stored = call.array(name)
+    table = call.memoize_constant(
+        f"table of {name}", lambda: function(np.arange(256, dtype=np.uint8).view(stored.dtype))
+    )
+    result: AnyArray = table[stored.view(np.uint8)]
+    return result

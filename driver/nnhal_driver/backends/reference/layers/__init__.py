@@ -1,0 +1,1 @@
+"""Kernels of neural-network layers and their post-processing."""

@@ -1,0 +1,87 @@
+"""Kernels of L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION and INSTANCE_NORMALIZATION."""
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
+from nnhal_driver.backends.reference.kernel import (
+    Floats,
+    as_float32,
+    input_as_nhwc,
+    is_quantized,
+    kernel,
+    to_layout,
+    to_output_type,
+)
+from nnhal_driver.backends.reference.numerics.fixed_point import RANGES, Integers, rescale
+from nnhal_driver.backends.reference.numerics.gemmlowp import convert_bits, product
+from nnhal_driver.operations.call import OperationCall
+
+
+@kernel(OperationType.L2_NORMALIZATION)
+def l2_normalization(call: OperationCall) -> AnyArray:
+    """Divide x by the root of the sum of squares along one axis."""
+    axis = call.axis(len(call.shape("input")))
+    if is_quantized(call, "input"):
+        return _quantized_l2(call, axis)
+    x = as_float32(call, "input")
+    norm: Floats = np.sqrt(np.square(x).sum(axis=axis, keepdims=True))
+    np.maximum(norm, np.float32(1e-6), out=norm)
+    return to_output_type(call, x / norm)
+
+
+def _quantized_l2(call: OperationCall, axis: int) -> AnyArray:
+    """Return stored values of scale 1/128. Only for the signed type's last axis are the 7 bits in the multiplier."""
+    output = call.operand("output")
+    difference = call.array("input").astype(np.int64) - call.operand("input").zero_point
+    mantissa, exponent = inverse_root(np.square(difference).sum(axis=axis, keepdims=True))
+    if output.type == OperandType.TENSOR_QUANT8_ASYMM_SIGNED and axis == difference.ndim - 1:
+        scaled = rescale(difference, mantissa, exponent + 7)
+    else:
+        scaled = rescale(difference << 7, mantissa, exponent)
+    return np.clip(scaled + output.zero_point, *RANGES[OperandType(output.type)]).astype(DTYPES[output.type])
+
+
+def inverse_root(value: Integers) -> tuple[Integers, Integers]:
+    """Return 1 / sqrt(value) as (Q, e), by Newton's method. 0 is treated as 1."""
+    shift = np.full_like(value, 11)
+    scaled = np.maximum(value, 2)
+    while (large := scaled >= 2**29).any():
+        scaled = np.where(large, scaled >> 2, scaled)
+        shift += large
+    # shift left by pairs of bits until the value reaches 2^27
+    pairs = (31 - np.frexp(scaled.astype(np.float64))[1].astype(np.int64)) // 2 - 1
+    shift -= pairs
+    scaled <<= 2 * pairs
+    half = ((scaled >> 1) + 1) >> 1
+    x = np.full_like(value, 2**28)
+    for _ in range(5):
+        cube = convert_bits(product(product(x, x), x), 6, 0)
+        x = convert_bits(product(2**28 + 2**27, x) - product(half, cube), 3, 0)
+    mantissa = product(x, 1518500250) << np.maximum(-shift, 0)
+    small = value <= 1
+    return np.where(small, 2**31 - 1, mantissa), np.where(small, 0, -np.maximum(shift, 0))
+
+
+@kernel(OperationType.LOCAL_RESPONSE_NORMALIZATION)
+def local_response_normalization(call: OperationCall) -> AnyArray:
+    """Return x * (bias + alpha * sum of squares within the radius)^-beta."""
+    x = as_float32(call, "input")
+    axis = call.axis(x.ndim)
+    radius = min(call.integer("radius"), x.shape[axis])
+    bias, alpha, beta = (np.float32(call.number(name)) for name in ("bias", "alpha", "beta"))
+    margins = [(radius, radius) if i == axis else (0, 0) for i in range(x.ndim)]
+    squares = np.pad(np.square(x), margins)
+    sums: Floats = sliding_window_view(squares, 2 * radius + 1, axis=axis).sum(axis=-1)
+    return to_output_type(call, x * np.power(bias + alpha * sums, -beta))
+
+
+@kernel(OperationType.INSTANCE_NORMALIZATION)
+def instance_normalization(call: OperationCall) -> AnyArray:
+    """Return (x - mean) * gamma / sqrt(variance + epsilon) + beta, over the positions of each channel."""
+    image = input_as_nhwc(call).astype(np.float32, copy=False)
+    gamma, beta, epsilon = (np.float32(call.number(name)) for name in ("gamma", "beta", "epsilon"))
+    centered = image - image.mean(axis=(1, 2), keepdims=True)
+    variance: Floats = np.square(centered).mean(axis=(1, 2), keepdims=True)
+    normalized: Floats = centered * gamma / np.sqrt(variance + epsilon) + beta
+    return to_layout(call, to_output_type(call, normalized))

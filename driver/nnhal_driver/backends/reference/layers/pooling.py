@@ -1,0 +1,92 @@
+"""Kernels of AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
+
+import numpy as np
+
+from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
+from nnhal_driver.backends.reference.kernel import (
+    Floats,
+    apply_activation,
+    input_as_nhwc,
+    is_quantized,
+    kernel,
+    to_layout,
+)
+from nnhal_driver.backends.reference.layers.convolution import pad_image
+from nnhal_driver.backends.reference.numerics.fixed_point import RANGES, Integers, activation_bounds
+from nnhal_driver.operations.call import OperationCall
+from nnhal_driver.operations.geometry import Axis, Window
+from nnhal_driver.operations.layers.pooling import pool_window
+
+
+@kernel(OperationType.AVERAGE_POOL_2D)
+def average_pool_2d(call: OperationCall) -> AnyArray:
+    """Return the mean of the cells under the window that are inside the image."""
+    space = pool_window(call)
+    image = input_as_nhwc(call)
+    if is_quantized(call, "input"):
+        return to_layout(call, _quantized_mean(call, image, space))
+    return to_layout(call, apply_activation(call, _mean(image.astype(np.float32, copy=False), space)))
+
+
+@kernel(OperationType.L2_POOL_2D)
+def l2_pool_2d(call: OperationCall) -> AnyArray:
+    """Return the root mean square of the cells under the window that are inside the image."""
+    squares = np.square(input_as_nhwc(call), dtype=np.float32)
+    return to_layout(call, apply_activation(call, np.sqrt(_mean(squares, pool_window(call)))))
+
+
+@kernel(OperationType.MAX_POOL_2D)
+def max_pool_2d(call: OperationCall) -> AnyArray:
+    """Return the largest of the cells under the window that are inside the image."""
+    space = pool_window(call)
+    image = input_as_nhwc(call)
+    if not is_quantized(call, "input"):
+        largest = _reduce_windows(pad_image(image.astype(np.float32, copy=False), space, -np.inf), space, np.maximum)
+        return to_layout(call, apply_activation(call, largest))
+    output = call.operand("output")
+    largest = _reduce_windows(pad_image(image, space, RANGES[OperandType(output.type)][0]), space, np.maximum)
+    return to_layout(call, np.clip(largest, *activation_bounds(output, call.activation()), out=largest))
+
+
+def _mean(image: Floats, space: Window) -> Floats:
+    sums = _reduce_windows(pad_image(image, space, 0), space, np.add)
+    mean: Floats = (sums / _cell_counts(space)).astype(np.float32, copy=False)
+    return mean
+
+
+def _quantized_mean(call: OperationCall, image: AnyArray, space: Window) -> AnyArray:
+    """Return the mean of stored values, rounded to nearest, ties up (unsigned) or away from zero (signed)."""
+    output = call.operand("output")
+    sums: Integers = _reduce_windows(pad_image(image.astype(np.int64), space, 0), space, np.add)
+    counts = _cell_counts(space)
+    if output.type == OperandType.TENSOR_QUANT8_ASYMM:
+        mean: Integers = (sums + counts // 2) // counts
+    else:
+        mean = np.sign(sums) * ((np.abs(sums) + counts // 2) // counts)
+    low, high = activation_bounds(output, call.activation())
+    return np.clip(mean, low, high).astype(DTYPES[output.type])
+
+
+def _reduce_windows(image: AnyArray, space: Window, combine: np.ufunc) -> AnyArray:
+    """Combine the cells of each window, first along columns, then along rows, into a new array."""
+    return _reduce_along(2, space.width, _reduce_along(1, space.height, image, combine), combine)
+
+
+def _reduce_along(dimension: int, axis: Axis, image: AnyArray, combine: np.ufunc) -> AnyArray:
+    """Combine the cells of each window along one axis into a new array."""
+    before = (slice(None),) * dimension
+    span = (axis.out - 1) * axis.stride + 1
+    out = image[(*before, slice(0, span, axis.stride))].copy()
+    for cell in range(1, axis.filter):
+        combine(out, image[(*before, slice(cell, cell + span, axis.stride))], out=out)
+    return out
+
+
+def _cell_counts(space: Window) -> Integers:
+    """Return the number of cells of each window inside the image: [out_height, out_width, 1]."""
+    return np.outer(_cells_inside(space.height), _cells_inside(space.width))[..., np.newaxis]
+
+
+def _cells_inside(axis: Axis) -> Integers:
+    starts = np.arange(axis.out, dtype=np.int64) * axis.stride - axis.before
+    return np.minimum(starts + axis.filter, axis.input) - np.maximum(starts, 0)

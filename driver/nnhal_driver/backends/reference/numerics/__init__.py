@@ -1,0 +1,1 @@
+"""Arithmetic that several kernels share: fixed point, requantization and hashing."""

@@ -1,0 +1,162 @@
+"""Registry of backends: factories by id. Each device creates its own objects.
+
+Importing a package of `nnhal_driver.backends` registers its backends. `nnhal_driver.backends.plugins.search` finds
+dynamic ones. `assemble` creates those that a device asks for, and reports those that cannot be created.
+"""
+
+import importlib
+import logging
+import pkgutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import nnhal_driver.backends
+from nnhal_driver.backends.api import API_VERSION, Backend
+from nnhal_driver.backends.report import BUILT_IN, CandidateState, Report
+
+Factory = Callable[[], Backend]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A registered backend.
+
+    Attributes:
+        id: id of the backend.
+        create: creates a new object; may raise any exception.
+        origin: BUILT_IN, or the file or package that it comes from.
+        api_version: version of the interface that it was written for.
+    """
+
+    id: str
+    create: Factory
+    origin: str = BUILT_IN
+    api_version: tuple[int, int] = API_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Result of a search for dynamic backends: usable backends, and reports of the other candidates."""
+
+    registrations: tuple[Registration, ...] = ()
+    reports: tuple[Report, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """Backends of one device, in its order, and a report of every candidate. Those in use come first."""
+
+    backends: tuple[Backend, ...]
+    reports: tuple[Report, ...]
+
+
+_BUILT_IN: dict[str, Registration] = {}
+_NO_PLUGINS = SearchResult()
+
+
+def register(backend: type[Backend]) -> type[Backend]:
+    """Register a built-in backend under its id (class decorator).
+
+    Raises:
+        ValueError: the id is already registered.
+    """
+    if backend.id in _BUILT_IN:
+        raise ValueError(f"backend id {backend.id!r} is already registered")
+    _BUILT_IN[backend.id] = Registration(backend.id, backend)
+    return backend
+
+
+def registered_ids() -> list[str]:
+    """Return the ids of all built-in backends, sorted."""
+    _import_packages()
+    return sorted(_BUILT_IN)
+
+
+def create(ids: Iterable[str]) -> list[Backend]:
+    """Create built-in backends by their ids, in this order. Exceptions of factories propagate.
+
+    Raises:
+        ValueError: an id is not registered, or occurs twice.
+    """
+    return [_BUILT_IN[id_].create() for id_ in _check_ids(list(ids), registered_ids())]
+
+
+def assemble(ids: Sequence[str], plugins: SearchResult = _NO_PLUGINS) -> Assembly:
+    """Create backends by their ids, in this order, and report those that cannot be created.
+
+    Args:
+        ids: ids of backends. If a candidate failed, an unknown id may be its id, so it is only reported.
+        plugins: dynamic backends.
+
+    Raises:
+        ValueError: an id is not registered or occurs twice, or no backend can be used.
+    """
+    _import_packages()
+    registrations = {registration.id: registration for registration in (*_BUILT_IN.values(), *plugins.registrations)}
+    failed = {report.id for report in plugins.reports if report.state is CandidateState.FAILED}
+    missing = [id_ for id_ in ids if id_ not in registrations] if failed else []
+    backends: list[Backend] = []
+    ready: list[Report] = []
+    others: list[Report] = []
+    for id_ in _check_ids(list(ids), [*sorted(registrations), *missing]):
+        if id_ not in registrations:
+            others += [] if id_ in failed else [_missing(id_)]
+            continue
+        backend, report = _create(registrations[id_])
+        if backend is None:
+            others.append(report)
+        else:
+            backends.append(backend)
+            ready.append(report)
+    reports = (*ready, *others, *_unused(plugins.registrations, ids), *plugins.reports)
+    if not backends:
+        raise ValueError("no backend can be used: " + "; ".join(f"{report.id}: {report.reason}" for report in reports))
+    return Assembly(tuple(backends), reports)
+
+
+def _check_ids(ids: list[str], known: Sequence[str]) -> list[str]:
+    for id_ in ids:
+        if id_ not in known:
+            raise ValueError(f"there is no backend {id_!r}; there are {', '.join(known)}")
+        if ids.count(id_) > 1:
+            raise ValueError(f"backend {id_!r} is listed twice")
+    return ids
+
+
+def _create(registration: Registration) -> tuple[Backend | None, Report]:
+    id_, origin, version = registration.id, registration.origin, _version_text(registration.api_version)
+    try:
+        backend = registration.create()
+        capabilities = dict(backend.capabilities())
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        _log.warning("backend %s (%s) cannot be used: %s", id_, origin, reason)
+        return None, Report(id_, CandidateState.FAILED, origin, reason, api_version=version)
+    return backend, Report(id_, CandidateState.READY, origin, "", backend.version, version, capabilities)
+
+
+def _missing(id_: str) -> Report:
+    reason = "no backend with this id was loaded; it may be one of those that failed"
+    _log.warning("backend %s is configured but missing: %s", id_, reason)
+    return Report(id_, CandidateState.FAILED, "", reason)
+
+
+def _unused(registrations: Iterable[Registration], ids: Sequence[str]) -> list[Report]:
+    reason = f"registered, not used: the device's backends are {', '.join(ids)}; name it in --backends"
+    return [
+        Report(item.id, CandidateState.SKIPPED, item.origin, reason, api_version=_version_text(item.api_version))
+        for item in registrations
+        if item.id not in ids
+    ]
+
+
+def _version_text(version: tuple[int, int]) -> str:
+    return "{}.{}".format(*version)
+
+
+def _import_packages() -> None:
+    for module in pkgutil.iter_modules(nnhal_driver.backends.__path__):
+        if module.ispkg:
+            importlib.import_module(f"nnhal_driver.backends.{module.name}")

@@ -1,0 +1,1 @@
+"""Placement of operations on backends, and compilation into plans."""

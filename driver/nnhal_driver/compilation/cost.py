@@ -1,0 +1,63 @@
+"""Cost model of operations and partitions: a rough estimate of whether a partition pays for its boundary.
+
+The unit is what a multiply-add costs a plain backend more than an accelerated one: about 0.25 ns. The constants compare
+CpuRef with CpuAcc on a machine with 2 cores (x86-64, LiteRT 2.3.0, one thread each, float32; otherwise idle):
+`python -m tests.benchmark.partition_cost` measures them again, `tests.benchmark.cpu_ref` the unit.
+
+- An operation costs CpuRef 8 µs however small it is. In a partition of CpuAcc a small one costs next to nothing.
+- One more partition costs 12 µs for each execution: 9 on CpuAcc, 3 for the partition of CpuRef that it cuts in two.
+- Its preparation takes 0.4 ms, and a file. Spread over 30 executions that is 13 µs more.
+- A value that crosses a boundary is copied: 0.1 ns for each element.
+- An element counts as a multiply-add. A sum costs a quarter of that and a softmax more. In doubt an operation stays
+  on its backend, because a superfluous boundary costs less than an operation on the wrong backend.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from nnhal.types import OperandLifeTime, is_tensor
+from nnhal_driver.graph import Graph, OperationView, SubgraphView, subgraph_view
+from nnhal_driver.operations.multiply_adds import MULTIPLY_ADDS
+
+OPERATION_COST = 32_000
+"""Cost of an operation on a plain backend, without its elements and multiply-adds."""
+PARTITION_COST = 100_000
+"""Cost of a partition, without the elements that cross its boundary."""
+CROSSING_COST = 0.4
+"""Cost of an element that crosses a boundary."""
+
+
+def unprofitable_reason(graph: Graph, operations: Sequence[int]) -> str:
+    """Return why operations do not pay for a partition of their own; "" if they do or a shape is unknown."""
+    gain = 0
+    for i in operations:
+        if (work := estimate_work(graph.operations[i])) is None:
+            return ""
+        gain += OPERATION_COST + work
+    cost = _boundary_cost(subgraph_view(graph, operations, relaxed=False))
+    if gain >= cost:
+        return ""
+    subject = "1 operation does" if len(operations) == 1 else f"{len(operations)} operations do"
+    return f"{subject} not pay for a partition (worth {gain:,} multiply-adds, cost {cost:,})"
+
+
+def estimate_work(view: OperationView) -> int | None:
+    """Return the multiply-adds of an operation, or the elements of all its arguments if it has none.
+
+    None if a shape is unknown. The elements include those of weights. Operations that use each weight once (LSTM, SVDF)
+    therefore need no formula.
+    """
+    positions = (*view.operation.inputs, *view.operation.outputs)
+    operands = [view.graph.operands[i] for i in positions]
+    shapes = [o.dimensions for o in operands if is_tensor(o.type) and o.lifetime != OperandLifeTime.NO_VALUE]
+    if not all(shape and 0 not in shape for shape in shapes):
+        return None
+    if (formula := MULTIPLY_ADDS.get(view.type)) is not None:
+        return formula.count(*(view.operand(name).dimensions for name in formula.of))
+    return sum(map(prod, shapes))
+
+
+def _boundary_cost(view: SubgraphView) -> int:
+    """Return the cost of a partition without its operations. Every shape is known."""
+    elements = sum(prod(view.graph.operands[o].dimensions) for o in (*view.inputs, *view.outputs))
+    return PARTITION_COST + int(CROSSING_COST * elements)

@@ -1,0 +1,151 @@
+"""Compilation of a subgraph as its backend has optimized it: substitutions run among parts that it left unchanged."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+
+from nnhal.errors import HalError, general_failure
+from nnhal.types import AnyArray, ErrorStatus
+from nnhal_driver.backends.api import (
+    Backend,
+    CompiledSubgraph,
+    CompileOptions,
+    OptimizedSubgraph,
+    Output,
+    Run,
+    SubgraphView,
+)
+from nnhal_driver.compilation.backend_hooks import with_hooks
+from nnhal_driver.execution.plan import PartitionNode, SubgraphValues
+from nnhal_driver.graph import used_outside
+
+
+class OperationsFailedError(HalError):
+    """Error for operations that a backend turns out not to run.
+
+    Attributes:
+        reasons: the reasons by the operation's index.
+    """
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        text = "; ".join(f"operation {index}: {reason}" for index, reason in reasons.items())
+        super().__init__(ErrorStatus.GENERAL_FAILURE, text)
+        self.reasons = reasons
+
+
+def optimize_and_compile(backend: Backend, view: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+    """Optimize and compile a subgraph.
+
+    Raises:
+        OperationsFailedError: other backends may run these operations; nothing was compiled.
+        HalError: the subgraph cannot be compiled. Backends may raise anything else.
+    """
+    optimized = backend.optimize(view, options)
+    _check_answer(backend, view, optimized)
+    if optimized.failed:
+        raise OperationsFailedError(optimized.failed)
+    if not optimized.substitutions:
+        return with_hooks(backend, lambda: backend.compile(view, options))
+    substitutes = {i: entry.compiled for entry in optimized.substitutions for i in entry.operations}
+    nodes, substituted = [], set()
+    units = _units_in_order(backend, view, [entry.operations for entry in optimized.substitutions])
+    for number, operations in enumerate(units):
+        part = view.part(operations)
+        substitute = substitutes.get(operations[0])
+        compiled = _compile_part(backend, part, options, substitute)
+        nodes.append(PartitionNode(backend.id, part, compiled, frozenset(used_outside(view.graph, part.operations))))
+        if substitute is not None:
+            substituted.add(number)
+    return CompositeSubgraph(view, nodes, substituted)
+
+
+def _compile_part(
+    backend: Backend, view: SubgraphView, options: CompileOptions, substitute: CompiledSubgraph | None
+) -> CompiledSubgraph:
+    return with_hooks(backend, lambda: substitute or backend.compile(view, options))
+
+
+def _check_answer(backend: Backend, view: SubgraphView, optimized: OptimizedSubgraph) -> None:
+    """Raise if an answer names operations of other subgraphs, or an operation twice."""
+    named = [*optimized.failed, *(i for entry in optimized.substitutions for i in entry.operations)]
+    own = {operation.index for operation in view.operations}
+    empty = any(not entry.operations for entry in optimized.substitutions)
+    if empty or len(set(named)) < len(named) or not own.issuperset(named):
+        raise general_failure(
+            f"backend {backend.id}: optimize must name operations of the subgraph, each once: {named}"
+        )
+
+
+def _units_in_order(backend: Backend, view: SubgraphView, substituted: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return an order of execution: the operations of each substitution, and as many unchanged ones as possible.
+
+    Raises:
+        HalError: substituted operations cannot run as a unit.
+    """
+    groups = _groups(view, substituted)
+    waits, readers = _links(view, groups)
+    order: list[int] = []
+    unchanged = [number for number, count in waits.items() if count == 0 and number < 0]
+    ready = [number for number, count in waits.items() if count == 0 and number >= 0]
+    while unchanged or ready:
+        number = unchanged.pop() if unchanged else ready.pop()
+        order.append(number)
+        for reader in readers[number]:
+            waits[reader] -= 1
+            if waits[reader] == 0:
+                (unchanged if reader < 0 else ready).append(reader)
+    if len(order) < len(waits):
+        stuck = [list(substituted[number]) for number, count in waits.items() if count and number >= 0]
+        raise general_failure(
+            f"backend {backend.id}: operations {stuck[0]} cannot be substituted as a unit: a way from one to another "
+            "leads through operations that are not among them"
+        )
+    members: dict[int, list[int]] = defaultdict(list)
+    for index, number in groups.items():
+        members[number].append(index)
+    runs = groupby(order, key=lambda number: max(number, -1))
+    return [[index for number in numbers for index in members[number]] for _, numbers in runs]
+
+
+def _groups(view: SubgraphView, substituted: Sequence[tuple[int, ...]]) -> dict[int, int]:
+    """Return for each operation, in order, the number of its substitution, or a negative number of its own."""
+    numbers = {index: number for number, operations in enumerate(substituted) for index in operations}
+    return {operation.index: numbers.get(operation.index, -1 - operation.index) for operation in view.operations}
+
+
+def _links(view: SubgraphView, groups: Mapping[int, int]) -> tuple[dict[int, int], Mapping[int, set[int]]]:
+    """Return for each group the number of groups that it depends on, and the groups that depend on it."""
+    writers = {o: groups[operation.index] for operation in view.operations for o in operation.operation.outputs}
+    readers: dict[int, set[int]] = defaultdict(set)
+    for operation in view.operations:
+        number = groups[operation.index]
+        for source in (writers[o] for o in operation.operation.inputs if o in writers):
+            if source != number:
+                readers[source].add(number)
+    waits = dict.fromkeys(groups.values(), 0)
+    for dependents in readers.values():
+        for number in dependents:
+            waits[number] += 1
+    return waits, readers
+
+
+class CompositeSubgraph(CompiledSubgraph):
+    """Parts of a subgraph that run one after the other. The model cache stores them one by one.
+
+    Attributes:
+        nodes: the parts.
+        substituted: numbers of the parts that replace operations. Only `optimize` or the cache can provide these.
+    """
+
+    def __init__(self, view: SubgraphView, nodes: Sequence[PartitionNode], substituted: Collection[int] = ()) -> None:
+        self.nodes = nodes
+        self.substituted = substituted
+        self._view = view
+
+    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+        """Run every part."""
+        input_values = dict(zip(self._view.inputs, inputs, strict=True))
+        values = SubgraphValues(self._view.graph, input_values, dict(zip(self._view.outputs, outputs, strict=True)))
+        for node in self.nodes:
+            run.check()
+            node.run(values, run)

@@ -1,0 +1,226 @@
+"""Placement: the backend that runs each operation, and the reasons.
+
+Each operation goes to the first backend, in the device's order, that supports it. Connected operations on one backend
+form a partition (`nnhal_driver.compilation.partitioning`). A partition that does not pay for its boundary
+(`nnhal_driver.compilation.cost`) moves to the backend of a neighbor that supports all of it, and the two are joined.
+The driver runs IF and WHILE itself, each as a partition of its own. The subgraphs that they run are placed in the same
+way.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from nnhal.types import (
+    OperandLifeTime,
+    OperationPlacement,
+    OperationType,
+    Partition,
+    Placement,
+    Refusal,
+    is_extension,
+    operation_name,
+)
+from nnhal_driver.backends.api import Backend, Support
+from nnhal_driver.compilation.cost import unprofitable_reason
+from nnhal_driver.compilation.partitioning import DataFlow, Partitioner
+from nnhal_driver.execution.control_flow import DRIVER_ID
+from nnhal_driver.extension_types import ExtensionTypes, extension_types
+from nnhal_driver.graph import Graph, OperationView, callees, callees_first
+
+CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
+
+MAX_NESTING = 64
+"""Maximum nesting of IF and WHILE in a plan: running it takes the stack of a thread."""
+
+_MODEL_IO = (OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.SUBGRAPH_OUTPUT)
+
+_log = logging.getLogger(__name__)
+
+
+def place(graphs: Sequence[Graph], backends: Sequence[Backend]) -> Placement:
+    """Place every operation of every subgraph that main reaches."""
+    return Placer(graphs, backends).place()
+
+
+def unplaced_operations(placement: Placement) -> list[OperationPlacement]:
+    """Return the operations of main that no backend supports."""
+    return [operation for operation in placement.operations if operation.subgraph == 0 and not operation.backend]
+
+
+def explain_refusal(operation: OperationPlacement) -> str:
+    """Return in one line why no backend supports an operation."""
+    where = "main" if operation.subgraph == 0 else f"referenced subgraph {operation.subgraph - 1}"
+    reasons = "; ".join(f"{refusal.backend}: {refusal.reason}" for refusal in operation.refusals)
+    return f"operation {operation.operation} of {where} ({operation_name(operation.type)}) is not supported: {reasons}"
+
+
+class Placer:
+    """Placement of one model, which is repeated for operations that a backend turns out not to run.
+
+    Each backend is asked about each operation at most once.
+
+    Args:
+        graphs: the subgraphs of the model, main first.
+        backends: in order of preference.
+    """
+
+    def __init__(self, graphs: Sequence[Graph], backends: Sequence[Backend]) -> None:
+        self._ids = [backend.id for backend in backends]
+        self._subgraphs: dict[int, _SubgraphPlacer] = {}
+        self._depths: dict[int, int] = {}
+        for graph in callees_first(graphs):
+            self._subgraphs[graph.number] = _SubgraphPlacer(graph, backends)
+            self._depths[graph.number] = 1 + max((self._depths[i] for i in callees(graph)), default=0)
+
+    def place(self) -> Placement:
+        """Return the placement according to the answers so far."""
+        obstacles: dict[int, str] = {}
+        operations: dict[int, list[OperationPlacement]] = {}
+        partitions: dict[int, list[Partition]] = {}
+        for number, subgraph in self._subgraphs.items():
+            operations[number], partitions[number] = subgraph.place(obstacles)
+            obstacles[number] = self._obstacle(number, operations[number])
+        order = sorted(self._subgraphs)
+        return Placement(
+            tuple(partition for number in order for partition in partitions[number]),
+            tuple(operation for number in order for operation in operations[number]),
+        )
+
+    def _obstacle(self, number: int, operations: Sequence[OperationPlacement]) -> str:
+        """Return why an IF or WHILE cannot run a subgraph, or "". The reason names the innermost operation."""
+        if self._depths[number] >= MAX_NESTING:
+            return f"IF and WHILE are nested more than {MAX_NESTING} deep"
+        missing = next((operation for operation in operations if not operation.backend), None)
+        if missing is None:
+            return ""
+        return missing.refusals[0].reason if missing.type in CONTROL_FLOW else explain_refusal(missing)
+
+    def exclude(self, partition: Partition, reason: str) -> None:
+        """Record that the backend of a partition does not run its operations. The next `place` moves them."""
+        subgraph, backend = self._subgraphs[partition.subgraph], self._ids.index(partition.backend)
+        for i in partition.operations:
+            subgraph.answers[i][backend] = Support(reason)
+
+
+class _SubgraphPlacer:
+    """Placement of one subgraph.
+
+    Attributes:
+        answers: for each operation, the answer of each backend by the backend's number.
+    """
+
+    def __init__(self, graph: Graph, backends: Sequence[Backend]) -> None:
+        self._graph = graph
+        self._backends = backends
+        self._flow = DataFlow(graph)
+        self.answers: list[dict[int, Support]] = [{} for _ in graph.operations]
+        extensions = (extension for backend in backends for extension in backend.extensions())
+        self._extension_types = extension_types(graph.extensions, extensions if graph.extensions else ())
+
+    def place(self, obstacles: Mapping[int, str]) -> tuple[list[OperationPlacement], list[Partition]]:
+        """Return the operations in the model's order, and the partitions in an order of execution.
+
+        Args:
+            obstacles: for each subgraph that this one may run, why it cannot run, or "".
+        """
+        labels = [self._first_supporter(view) for view in self._graph.operations]
+        partitioner = Partitioner(self._flow, labels)
+        merged = self._merge(partitioner)
+        operations = [
+            self._describe(view, partitioner.label(view.index), merged, obstacles) for view in self._graph.operations
+        ]
+        partitions = []
+        for members in partitioner.in_order():
+            if backend := operations[members[0]].backend:
+                partitions.append(Partition(self._graph.number, backend, members))
+        return operations, partitions
+
+    def _ask(self, view: OperationView, backend: int) -> Support:
+        answers = self.answers[view.index]
+        if backend not in answers:
+            obstacle = _unsized_operand(view, self._extension_types)
+            answers[backend] = Support(obstacle) if obstacle else _ask_backend(self._backends[backend], view)
+        return answers[backend]
+
+    def _first_supporter(self, view: OperationView) -> int:
+        """Return the number of the first backend that supports an operation, or a negative number of its own."""
+        numbers = () if view.type in CONTROL_FLOW else range(len(self._backends))
+        return next((number for number in numbers if self._ask(view, number)), -1 - view.index)
+
+    def _merge(self, partitioner: Partitioner) -> dict[tuple[int, int], str]:
+        """Move partitions that do not pay for their boundary to the backend of a neighbor.
+
+        Returns:
+            for each operation and each backend that it is kept from, the reason.
+        """
+        merged: dict[tuple[int, int], str] = {}
+        for members in partitioner.in_order():
+            label = partitioner.label(members[0])
+            unchanged = partitioner.size(members[0]) == len(members)
+            if not unchanged or label not in range(len(self._backends) - 1):
+                continue
+            reason = unprofitable_reason(self._graph, members)
+            target = self._merge_target(partitioner, members) if reason else None
+            if target is not None:
+                partitioner.relabel(members[0], target)
+                merged |= {(i, passed): f"merged: {reason}" for i in members for passed in range(label, target)}
+        return merged
+
+    def _merge_target(self, partitioner: Partitioner, members: Sequence[int]) -> int | None:
+        """Return the first backend that supports all of a partition and has a neighbor to join.
+
+        It comes after the partition's own: those before have refused some operation.
+        """
+        own = members[0]
+        views = [self._graph.operations[i] for i in members]
+        neighbors = partitioner.neighbors(own)
+        labels = {label for n in neighbors if (label := partitioner.label(n)) > partitioner.label(own)}
+        for backend in sorted(labels):
+            joins = any(partitioner.label(n) == backend and partitioner.can_join(n, own) for n in neighbors)
+            if joins and all(self._ask(view, backend) for view in views):
+                return backend
+        return None
+
+    def _describe(
+        self, view: OperationView, label: int, merged: Mapping[tuple[int, int], str], obstacles: Mapping[int, str]
+    ) -> OperationPlacement:
+        where = (view.graph.number, view.index, view.type)
+        if view.type in CONTROL_FLOW:
+            obstacle = next((obstacles[i] for i in view.callees if obstacles[i]), "")
+            if obstacle:
+                return OperationPlacement(*where, "", (Refusal(DRIVER_ID, obstacle),))
+            return OperationPlacement(*where, DRIVER_ID)
+        passed = self._backends if label < 0 else self._backends[:label]
+        refusals = tuple(
+            Refusal(backend.id, answer.reason or merged[view.index, number], answer.nearest)
+            for number, backend in enumerate(passed)
+            for answer in (self._ask(view, number),)
+        )
+        return OperationPlacement(*where, "" if label < 0 else self._backends[label].id, refusals)
+
+
+def _ask_backend(backend: Backend, view: OperationView) -> Support:
+    """Return a backend's answer about an operation. A backend that fails does not support it."""
+    try:
+        return backend.supports(view)
+    except MemoryError:
+        raise
+    except Exception as error:
+        _log.exception("backend %s failed when asked about %s", backend.id, view.name)
+        return Support(f"asking it failed: {type(error).__name__}: {error}")
+
+
+def _unsized_operand(view: OperationView, known: ExtensionTypes) -> str:
+    """Return why no backend can run an operation, or "".
+
+    A client cannot pass values of a type whose size is unknown.
+
+    Args:
+        view: the operation.
+        known: the operand types of extensions that have a size.
+    """
+    for o in (*view.operation.inputs, *view.operation.outputs):
+        operand = view.graph.operands[o]
+        if is_extension(operand.type) and operand.type not in known and operand.lifetime in _MODEL_IO:
+            return f"operand {o}, an input or output of {view.graph.name}, has an extension type that no backend lists"
+    return ""

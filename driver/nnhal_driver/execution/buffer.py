@@ -1,0 +1,260 @@
+"""Driver-managed buffers (IBuffer), and their use as inputs and outputs of executions (hal-surface 9.7).
+
+A buffer holds one value at a time, and values are immutable. A writer replaces the value atomically; a reader takes the
+current value and may keep it. So copies and executions on the same buffer never block each other, and none of them sees
+a half-written value.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhal.errors import general_failure, invalid_argument
+from nnhal.rules.operand import bounded_byte_size
+from nnhal.types import (
+    SCALAR_TYPES,
+    AnyArray,
+    BufferToken,
+    Bytes,
+    Memory,
+    Operand,
+    OutputShape,
+    Request,
+    UnsetUnion,
+    is_fully_specified,
+)
+from nnhal_driver.validation.buffer import (
+    Dimensions,
+    PreparedModelIO,
+    dimension_conflict,
+    validate_copy_from,
+    validate_copy_to,
+)
+
+ReserveMemory = Callable[[int], object]
+"""Reserves bytes for the value of a buffer. The reservation ends when the returned object is freed."""
+
+
+def reserve_nothing(size: int) -> None:
+    """Do nothing: memory of buffers is not accounted for."""
+
+
+Roles = frozenset[tuple[bool, int]]
+"""Uses of a buffer in one prepared model: whether it is an output, and the index."""
+
+_EMPTY: Bytes = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BufferValue:
+    """Value of a buffer: read-only bytes, their shape, and the reservation of their memory."""
+
+    data: Bytes
+    dimensions: Dimensions
+    reservation: object
+
+
+class BufferState:
+    """State of a buffer. Executions refer to it, so that it may outlive the buffer. Thread safe.
+
+    Attributes:
+        operand: type, quantization and shape of the value; 0 and () in the shape are unknown.
+        size: size of the value in bytes; None where the shape is not fully known.
+
+    Raises:
+        HalError: what `reserve` raises, if the size is known and too large.
+    """
+
+    def __init__(self, operand: Operand, reserve: ReserveMemory) -> None:
+        self.operand = operand
+        known = is_fully_specified(operand.type, operand.dimensions)
+        self.size = bounded_byte_size(operand.type, operand.dimensions) if known else None
+        self._reserve = reserve
+        self._whole = None if self.size is None else reserve(self.size)
+        self._value: BufferValue | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def value(self) -> BufferValue | None:
+        """The current value; None while the buffer is uninitialized."""
+        return self._value
+
+    def set(self, data: Bytes, dimensions: Dimensions) -> None:
+        """Replace the value.
+
+        Args:
+            data: bytes that do not change any more.
+            dimensions: their shape.
+
+        Raises:
+            HalError: what `reserve` raises. The buffer is then uninitialized.
+        """
+        with self._lock:
+            reservation = self._whole
+            if self.size is None:
+                if self._value is not None and self._value.data.size == data.size:
+                    reservation = self._value.reservation
+                else:
+                    self._value = None  # ends the old reservation first
+                    reservation = self._reserve(data.size)
+            self._value = BufferValue(data, dimensions, reservation)
+
+    def clear(self) -> None:
+        """Make the buffer uninitialized."""
+        with self._lock:
+            self._value = None
+
+    @contextmanager
+    def clears_on_error(self) -> Iterator[None]:
+        """Make the buffer uninitialized if the body fails."""
+        try:
+            yield
+        except BaseException:
+            self.clear()
+            raise
+
+
+class Buffer:
+    """IBuffer. Thread safe. Its token becomes unknown when the object is freed.
+
+    Attributes:
+        token: positive number, unique among the live buffers of its device.
+        state: value and operand of the buffer.
+        roles: its uses, by prepared model. They do not keep the model alive.
+    """
+
+    def __init__(self, token: int, state: BufferState, roles: Mapping[PreparedModelIO, Roles]) -> None:
+        self.token = token
+        self.state = state
+        self.roles = weakref.WeakKeyDictionary(roles)
+
+    def copy_from(self, source: Memory | UnsetUnion, dimensions: Dimensions = ()) -> None:
+        """Fill the buffer.
+
+        Args:
+            source: memory of exactly the buffer's size.
+            dimensions: shape of the data; () where the buffer's own is fully known.
+
+        Raises:
+            HalError: INVALID_ARGUMENT (V-POOL, V-TOKEN-05), RESOURCE_EXHAUSTED_*. The buffer is then uninitialized.
+        """
+        with self.state.clears_on_error():
+            shape = validate_copy_from(self.state.operand, source, dimensions)
+            assert isinstance(source, Memory)
+            self.state.set(_read_only(source.view.copy()), shape)
+
+    def copy_to(self, target: Memory | UnsetUnion) -> None:
+        """Copy the value to memory of exactly the buffer's size.
+
+        Raises:
+            HalError: INVALID_ARGUMENT (V-POOL, V-TOKEN-05); GENERAL_FAILURE: the buffer is uninitialized.
+        """
+        value = self.state.value
+        memory = validate_copy_to(target, value.data.size if value else self.state.size)
+        memory.view[:] = _require(value).data
+
+    def read(self) -> Bytes:
+        """Return a copy of the value.
+
+        Raises:
+            HalError: GENERAL_FAILURE: the buffer is uninitialized.
+        """
+        return _require(self.state.value).data.copy()
+
+
+class BufferOutput:
+    """Output that lies in a buffer. The buffer receives it once the execution has succeeded."""
+
+    def __init__(self, declared: Dimensions, state: BufferState) -> None:
+        self.declared = declared
+        self.shape = OutputShape(declared)
+        self.data: Bytes = _EMPTY
+        self._state = state
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        """Keep the value, or a copy of it.
+
+        Raises:
+            HalError: GENERAL_FAILURE, V-TOKEN-06: the buffer was allocated for another shape.
+        """
+        operand = self._state.operand
+        shape = () if operand.type in SCALAR_TYPES else array.shape
+        if conflict := dimension_conflict(shape, operand.dimensions):
+            raise general_failure(f"an output has {conflict} in its buffer", "V-TOKEN-06")
+        owned = keep and array.flags.owndata and array.flags.c_contiguous
+        value = array if owned else np.array(array, order="C")
+        self.data = _read_only(value.reshape(-1).view(np.uint8))
+        self.shape = OutputShape(shape)
+
+    def commit(self) -> None:
+        """Make the output the value of the buffer. Call it when the execution has succeeded.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_*: there is no memory for it.
+        """
+        self._state.set(self.data, self.shape.dimensions)
+
+    def discard(self) -> None:
+        """Make the buffer uninitialized. Call it when the execution has no outputs."""
+        self._state.clear()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResolvedBuffer(BufferToken):
+    """Token of a known buffer with its state. The client may free the buffer meanwhile."""
+
+    state: BufferState
+
+
+def clear_output_buffers(request: Request) -> None:
+    """Make the output buffers of a failed execution uninitialized."""
+    for argument in request.outputs:
+        if not argument.has_no_value:
+            pool = request.pools[argument.location.pool_index]
+            if isinstance(pool, ResolvedBuffer):
+                pool.state.clear()
+
+
+class BufferReader:
+    """Values of the buffers that one execution reads. Inputs that share a buffer get the same value."""
+
+    def __init__(self, request: Request) -> None:
+        self._values: dict[BufferState, BufferValue | None] = {}
+        for pool in request.pools:
+            if isinstance(pool, ResolvedBuffer):
+                self._values[pool.state] = pool.state.value
+
+    def read(self, pool: ResolvedBuffer, dimensions: Dimensions, name: str) -> Bytes:
+        """Return the bytes of an input.
+
+        Args:
+            pool: the buffer.
+            dimensions: the shape of the input according to model and request.
+            name: the name of the input in messages.
+
+        Raises:
+            HalError: GENERAL_FAILURE, V-TOKEN-02: the buffer is uninitialized; INVALID_ARGUMENT, V-TOKEN-04: its value
+                has another shape.
+        """
+        value = self._values[pool.state]
+        if value is None:
+            raise general_failure(f"{name} lies in a buffer that is uninitialized", "V-TOKEN-02")
+        if dimensions != value.dimensions:
+            shapes = f"{list(dimensions)}, but its buffer holds {list(value.dimensions)}"
+            raise invalid_argument(f"{name} has shape {shapes}", "V-TOKEN-04")
+        return value.data
+
+
+def _require(value: BufferValue | None) -> BufferValue:
+    if value is None:
+        raise general_failure("the buffer is uninitialized", "V-TOKEN-05")
+    return value
+
+
+def _read_only(data: Bytes) -> Bytes:
+    data.flags.writeable = False
+    return data

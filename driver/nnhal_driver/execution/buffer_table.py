@@ -1,0 +1,142 @@
+"""Table of the driver-managed buffers of a device: allocation, and resolution of tokens (hal-surface 9.7)."""
+
+import threading
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from nnhal.errors import invalid_argument, limit_exceeded
+from nnhal.rules.operand import bounded_byte_size
+from nnhal.types import (
+    BufferDesc,
+    BufferRole,
+    BufferToken,
+    ErrorStatus,
+    Operand,
+    Request,
+    RequestArgument,
+    is_fully_specified,
+)
+from nnhal_driver.execution.buffer import Buffer, BufferState, ReserveMemory, ResolvedBuffer
+from nnhal_driver.validation.buffer import (
+    BUFFER_USE_RULES,
+    AllocationRequest,
+    BufferUse,
+    ListedRole,
+    PreparedModelIO,
+    validate_allocation,
+)
+
+MAX_TOKEN = 2**31 - 1
+
+
+class BufferOwner(PreparedModelIO, Protocol):
+    """Prepared model that buffers have roles in. Compared by identity."""
+
+    @property
+    def buffers(self) -> "BufferTable":
+        """The buffers of its device."""
+
+
+class BufferTable:
+    """The live buffers of one device, by token. Thread safe.
+
+    Args:
+        tensor_bytes: maximum size of a buffer.
+    """
+
+    def __init__(self, tensor_bytes: int) -> None:
+        self._tensor_bytes = tensor_bytes
+        self._live: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def allocate(
+        self,
+        desc: BufferDesc,
+        models: Sequence[BufferOwner | None],
+        inputs: Sequence[BufferRole],
+        outputs: Sequence[BufferRole],
+        reserve: ReserveMemory,
+    ) -> Buffer:
+        """Allocate a buffer; see `Device.allocate`."""
+        ours = [model if model is not None and model.buffers is self else None for model in models]
+        roles = [ListedRole(False, *pair) for pair in enumerate(inputs)]
+        roles += [ListedRole(True, *pair) for pair in enumerate(outputs)]
+        operand = validate_allocation(AllocationRequest(desc, ours, roles))
+        self._check_size(operand)
+        state = BufferState(operand, reserve)
+        by_model: dict[PreparedModelIO, set[tuple[bool, int]]] = defaultdict(set)
+        for role in roles:
+            model = ours[role.role.model_index]
+            assert model is not None
+            by_model[model].add((role.is_output, role.role.io_index))
+        with self._lock:
+            buffer = Buffer(self._next_token(), state, {model: frozenset(uses) for model, uses in by_model.items()})
+            self._live[buffer.token] = buffer
+        return buffer
+
+    def resolve(self, model: BufferOwner, request: Request) -> Request:
+        """Look up the buffers of a valid request and check their use (V-REQ-02, V-TOKEN-01, -03, -04).
+
+        A buffer without a role in this prepared model is treated like an unknown one. Roles are only granted to clients
+        that have the prepared model, so guessed tokens of other clients are useless.
+
+        Returns:
+            the request with a `ResolvedBuffer` for each token; the same request if it has them already.
+
+        Raises:
+            HalError: INVALID_ARGUMENT.
+        """
+        tokens = [(i, pool) for i, pool in enumerate(request.pools) if isinstance(pool, BufferToken)]
+        if all(isinstance(pool, ResolvedBuffer) for _, pool in tokens):
+            return request
+        buffers = {i: self._find(model, pool.token) for i, pool in tokens}
+        in_buffers = [entry for entry in _arguments(request) if entry.argument.location.pool_index in buffers]
+        times = Counter(buffers[entry.argument.location.pool_index] for entry in in_buffers)
+        for is_output, number, argument in in_buffers:
+            buffer = buffers[argument.location.pool_index]
+            roles, operand = buffer.roles[model], buffer.state.operand
+            use = BufferUse(is_output, number, argument.dimensions, times[buffer], roles, operand)
+            BUFFER_USE_RULES.check(use, lambda use=use: use.name)  # type: ignore[misc]
+        pools = list(request.pools)
+        for index, buffer in buffers.items():
+            pools[index] = ResolvedBuffer(buffer.token, buffer.state)
+        return replace(request, pools=tuple(pools))
+
+    def _find(self, model: BufferOwner, token: int) -> Buffer:
+        buffer = self._live.get(token)
+        if buffer is None or model not in buffer.roles:
+            raise invalid_argument(f"token {token} names no live buffer with a role in this prepared model", "V-REQ-02")
+        return buffer
+
+    def _check_size(self, operand: Operand) -> None:
+        if not is_fully_specified(operand.type, operand.dimensions):
+            return
+        size = bounded_byte_size(operand.type, operand.dimensions)
+        if size is None or size > self._tensor_bytes:
+            reason = f"the buffer would have more than {self._tensor_bytes} bytes"
+            raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
+
+    def _next_token(self) -> int:
+        """Return the next free token. Tokens of freed buffers are reused as late as possible."""
+        while True:
+            self._last = self._last % MAX_TOKEN + 1
+            if self._last not in self._live:
+                return self._last
+
+
+class _Argument(NamedTuple):
+    is_output: bool
+    number: int
+    argument: RequestArgument
+
+
+def _arguments(request: Request) -> Iterator[_Argument]:
+    """Yield every argument that has a value."""
+    for is_output, arguments in ((False, request.inputs), (True, request.outputs)):
+        for number, argument in enumerate(arguments):
+            if not argument.has_no_value:
+                yield _Argument(is_output, number, argument)

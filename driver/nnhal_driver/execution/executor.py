@@ -1,0 +1,58 @@
+"""Execution of a plan over a bound request."""
+
+import time
+
+from nnhal.errors import HalError
+from nnhal.types import UNMEASURED, ExecutionResult, Timing
+from nnhal_driver.execution.plan import Plan, RunContext
+from nnhal_driver.execution.request_binding import BoundRequest, OmittedOutput
+from nnhal_driver.graph import Graph
+from nnhal_driver.operations import SHAPE_RULES
+
+
+def execute_plan(
+    plan: Plan, bound: BoundRequest, context: RunContext, measure: bool, started_ns: int
+) -> ExecutionResult:
+    """Run a plan and return its result.
+
+    Args:
+        plan: the plan of the main subgraph.
+        bound: inputs and outputs.
+        context: deadline, cancellation and profiling.
+        measure: whether to measure timing.
+        started_ns: time.perf_counter_ns() when the driver received the call; only used if `measure` is set.
+
+    Raises:
+        HalError: the execution failed. The contents of the outputs are undefined.
+    """
+    _check_omitted(plan.graph, bound)
+    before = time.perf_counter_ns()
+    plan.run(bound.inputs, bound.outputs, context)
+    device_ns = time.perf_counter_ns() - before
+    shapes, sufficient = bound.shapes()
+    if not sufficient:
+        bound.discard()
+        return ExecutionResult(False, shapes)
+    bound.commit()
+    timing = Timing(device_ns, time.perf_counter_ns() - started_ns) if measure else UNMEASURED
+    if context.spans is None:
+        return ExecutionResult(True, shapes, timing, bound.returned_data())
+    return ExecutionResult(True, shapes, timing, bound.returned_data(), context.spans.all(), context.spans.dropped)
+
+
+def _check_omitted(graph: Graph, bound: BoundRequest) -> None:
+    """Raise if an output is omitted whose operation requires it (V-RUN-01).
+
+    Raises:
+        HalError: GENERAL_FAILURE, or the status that the shape rule of the operation names.
+    """
+    if OmittedOutput not in map(type, bound.outputs):
+        return
+    indexes = graph.subgraph.output_indexes
+    omitted = {i for i, output in zip(indexes, bound.outputs, strict=True) if isinstance(output, OmittedOutput)}
+    for view in graph.operations:
+        optional = view.arguments.optional if view.arguments else frozenset()
+        for name, position in view.positions.items():
+            if position in omitted and position in view.operation.outputs and name not in optional:
+                status = SHAPE_RULES[view.type].failure
+                raise HalError(status, f"{view.name}: {name} has no value", rule="V-RUN-01")

@@ -1,0 +1,260 @@
+"""Plans: the compiled form of a subgraph. A plan runs its nodes in order.
+
+A node is a partition on a backend, or an IF or WHILE with the plans of its subgraphs
+(`nnhal_driver.execution.control_flow`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+from nnhal.types import AnyArray
+from nnhal_driver.backends.api import CompiledSubgraph, Output, Run, SubgraphView
+from nnhal_driver.backends.layout import Layout, Relayout
+from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
+from nnhal_driver.graph import Graph
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
+
+
+@dataclass(slots=True)  # not frozen: that takes three times as long to create, and each execution has its own
+class RunContext:
+    """Context of one execution; the `Run` that backends see.
+
+    Attributes:
+        deadline: the deadline of the execution.
+        cancellation: the cancellation of the execution.
+        loop_timeout_ns: the timeout of each WHILE.
+        spans: the recorder of spans; None without profiling.
+        profile: the profile of the partition that is running; None without profiling.
+    """
+
+    deadline: Deadline
+    cancellation: Cancellation
+    loop_timeout_ns: int
+    spans: SpanRecorder | None = None
+    profile: PartitionProfile | None = None
+
+    def check(self) -> None:
+        """Raise if the execution must end. Called between operations and nodes (V-RUN-08).
+
+        Raises:
+            HalError: MISSED_DEADLINE_TRANSIENT or, when cancelled, GENERAL_FAILURE.
+        """
+        if self.deadline is not NO_DEADLINE:
+            self.deadline.check("the execution")
+        self.cancellation.check()
+
+
+class Intermediate:
+    """Output that only other nodes of the execution read."""
+
+    def __init__(self, declared: tuple[int, ...]) -> None:
+        self.declared = declared
+        self.value: AnyArray | None = None
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        """Keep the value, or a copy of it."""
+        self.value = array if keep else array.copy()
+
+
+class SubgraphValues:
+    """Values of the operands in one run of a subgraph.
+
+    Args:
+        graph: the subgraph.
+        values: the inputs by operand; None for an omitted one. The object takes over the dictionary.
+        outputs: the outputs of the subgraph by operand.
+    """
+
+    def __init__(self, graph: Graph, values: dict[int, AnyArray | None], outputs: Mapping[int, Output]) -> None:
+        self.graph = graph
+        self._values = values
+        self._outputs = outputs
+        self._relaid: dict[int, RelaidOutput] = {}
+        self._copies: dict[tuple[int, Relayout], AnyArray] = {}
+
+    def value(self, operand: int) -> AnyArray | None:
+        """Return the value of an operand, including constants; None if it is omitted."""
+        value = self._values.get(operand)
+        if value is None and operand in self._relaid:
+            value = self._values[operand] = self._relaid[operand].in_model_layout()
+        return value if value is not None else self.graph.constants.get(operand)
+
+    def value_in_layout(self, operand: int, relayout: Relayout) -> AnyArray | None:
+        """Return the value of an operand in a backend's own layout.
+
+        It is copied once, unless it was written in that layout.
+        """
+        relaid = self._relaid.get(operand)
+        if relaid is not None and relaid.relayout == relayout:
+            return relaid.value
+        if (copy := self._copies.get((operand, relayout))) is None and (value := self.value(operand)) is not None:
+            copy = self._copies[operand, relayout] = relayout.to_own(value)
+        return copy
+
+    def output(self, operand: int, *, used_later: bool) -> Output:
+        """Return the output for an operand. An output of the subgraph that a later node reads is stored as well."""
+        output = self._outputs.get(operand)
+        if output is None:
+            return Intermediate(self.graph.operands[operand].dimensions)
+        return _TeeOutput(output) if used_later else output
+
+    def store(self, operand: int, output: Output) -> None:
+        """Make what an output received the value of an operand."""
+        if isinstance(output, RelaidOutput):
+            self._relaid[operand] = output
+        elif isinstance(output, (Intermediate, _TeeOutput)):
+            self._values[operand] = output.value
+
+
+class _TeeOutput:
+    """Output of a subgraph that other nodes read as well."""
+
+    def __init__(self, output: Output) -> None:
+        self.declared = output.declared
+        self.value: AnyArray | None = None
+        self._output = output
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        self.value = array if keep else array.copy()
+        self._output.write(self.value, keep=True)
+
+
+class RelaidOutput:
+    """Output in a backend's own layout. Other nodes get a copy in the model's layout on demand."""
+
+    def __init__(self, output: Output, relayout: Relayout) -> None:
+        self.declared = output.declared
+        self.relayout = relayout
+        self.value: AnyArray | None = None
+        self._output = output
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        """Keep the value. An output of the subgraph gets its copy at once."""
+        self.value = array if keep else array.copy()
+        if not isinstance(self._output, Intermediate) and (value := self.in_model_layout()) is not None:
+            self._output.write(value, keep=True)
+
+    def in_model_layout(self) -> AnyArray | None:
+        """Return the value in the model's layout."""
+        axis = 3 if self.relayout.model is Layout.NHWC else 1
+        channels = self.declared[axis] if len(self.declared) == 4 else 0
+        return None if self.value is None else self.relayout.to_model(self.value, channels)
+
+
+class Node(Protocol):
+    """One step of a plan."""
+
+    @property
+    def backend(self) -> str:
+        """Id of the backend, as in the placement."""
+
+    @property
+    def indexes(self) -> tuple[int, ...]:
+        """Indexes of its operations."""
+
+    def run(self, values: SubgraphValues, context: RunContext) -> None:
+        """Run the step on the values of a subgraph.
+
+        Raises:
+            HalError: the execution fails.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionNode:
+    """Compiled partition.
+
+    Attributes:
+        backend: id of its backend.
+        view: its operations.
+        compiled: the compiled form.
+        used_later: the outputs that later nodes read.
+    """
+
+    backend: str
+    view: SubgraphView
+    compiled: CompiledSubgraph
+    used_later: frozenset[int]
+
+    @cached_property
+    def indexes(self) -> tuple[int, ...]:
+        """Indexes of its operations."""
+        return tuple(view.index for view in self.view.operations)
+
+    def run(self, values: SubgraphValues, context: Run) -> None:
+        """Run the partition on its backend."""
+        outputs = [values.output(i, used_later=i in self.used_later) for i in self.view.outputs]
+        layouts = self.compiled.layouts
+        if not layouts:
+            inputs = [values.value(i) for i in self.view.inputs]
+        else:
+            inputs = [
+                values.value_in_layout(i, layouts[i]) if i in layouts else values.value(i) for i in self.view.inputs
+            ]
+            outputs = [
+                RelaidOutput(output, layouts[i]) if i in layouts else output
+                for i, output in zip(self.view.outputs, outputs, strict=True)
+            ]
+        self.compiled.execute(inputs, outputs, context)
+        for operand, output in zip(self.view.outputs, outputs, strict=True):
+            values.store(operand, output)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A subgraph that is ready to run."""
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+
+    def run(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], context: RunContext) -> None:
+        """Run every node in order.
+
+        Args:
+            inputs: one array for each input of the subgraph; None for an omitted one.
+            outputs: one for each output of the subgraph.
+            context: deadline, cancellation and profiling.
+
+        Raises:
+            HalError: the execution fails. The contents of the outputs are undefined.
+        """
+        if self._only is not None and context.spans is None:
+            context.check()
+            self._only.execute(inputs, outputs, context)
+            return
+        subgraph = self.graph.subgraph
+        input_values = dict(zip(subgraph.input_indexes, inputs, strict=True))
+        values = SubgraphValues(self.graph, input_values, dict(zip(subgraph.output_indexes, outputs, strict=True)))
+        for node in self.nodes:
+            context.check()
+            if context.spans is None:
+                node.run(values, context)
+                continue
+            profile = PartitionProfile(context.spans, node.backend, self.graph.number, node.indexes)
+            with profile.measure():
+                node.run(values, replace(context, profile=profile))
+
+    @cached_property
+    def copies_inputs(self) -> bool:
+        """True if each input is read only once, by a backend that copies it before it looks at a value."""
+        return self._only is not None and self._only.copies_inputs
+
+    @cached_property
+    def _only(self) -> CompiledSubgraph | None:
+        """The only partition, if its inputs and outputs are those of the subgraph in the same order; else None."""
+        node = self.nodes[0] if len(self.nodes) == 1 else None
+        if not isinstance(node, PartitionNode) or node.used_later or node.compiled.layouts:
+            return None
+        of_node = (tuple(node.view.inputs), tuple(node.view.outputs))
+        of_graph = (tuple(self.graph.subgraph.input_indexes), tuple(self.graph.subgraph.output_indexes))
+        return node.compiled if of_node == of_graph else None
+
+    def call(self, inputs: Sequence[AnyArray | None], context: RunContext) -> list[AnyArray]:
+        """Run the subgraph for another node. Return its outputs."""
+        operands = self.graph.operands
+        outputs = [Intermediate(operands[i].dimensions) for i in self.graph.subgraph.output_indexes]
+        self.run(inputs, outputs, context)
+        return [output.value for output in outputs if output.value is not None]

@@ -1,0 +1,281 @@
+"""Graphs: validated subgraphs in the form that placement, shape rules and backends read.
+
+Arguments have names, and constants are arrays. Constants are views of the model's memory, or copies of memory that a
+client may still write to.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from nnhal.operations import SIGNATURES, Arguments
+from nnhal.types import (
+    DTYPES,
+    AnyArray,
+    Memory,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    Subgraph,
+    byte_size,
+    elements,
+    is_extension,
+    operation_name,
+)
+from nnhal_driver.validation.error_location import operand_location
+from nnhal_driver.validation.rank import check_rank
+
+_BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
+
+
+@dataclass(frozen=True, eq=False)
+class OperationView:
+    """One operation of a graph.
+
+    Attributes:
+        graph: the subgraph.
+        index: its number in the subgraph.
+        operation: the operation.
+        arguments: operands by the names of the signature; None for operations without one (extensions, IF, WHILE).
+        positions: operand index of each argument by name.
+    """
+
+    graph: "Graph" = field(repr=False)
+    index: int
+    operation: Operation
+    arguments: Arguments | None
+    positions: Mapping[str, int]
+
+    @property
+    def type(self) -> int:
+        """The type of the operation."""
+        return self.operation.type
+
+    @property
+    def name(self) -> str:
+        """Name in messages, for example "operation 3 of main (CONV_2D)"."""
+        return f"operation {self.index} of {self.graph.name} ({operation_name(self.type)})"
+
+    @property
+    def extension(self) -> str:
+        """Name of the operation's extension; "" for operations of the HAL and for unknown prefixes."""
+        return self.graph.extension(self.type)
+
+    @property
+    def callees(self) -> list[int]:
+        """Numbers of the subgraphs that it runs, in the order of its inputs."""
+        operands = self.graph.operands
+        return [
+            operands[i].location.offset + 1
+            for i in self.operation.inputs
+            if operands[i].lifetime == OperandLifeTime.SUBGRAPH
+        ]
+
+    def operand(self, name: str) -> Operand:
+        """Return the operand of an argument."""
+        return self.graph.operands[self.positions[name]]
+
+    def constant(self, name: str) -> AnyArray | None:
+        """Return the value of a constant argument, or None if it is not constant."""
+        return self.graph.constants.get(self.positions.get(name, -1))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One subgraph of a model.
+
+    Attributes:
+        number: 0 is main, i + 1 is referenced[i].
+        subgraph: the subgraph.
+        constants: values by operand, read-only. Values of extension types are bytes.
+        annotations: cached results of backends about the graph, each under a key object of its own.
+        extensions: names of the extensions that the model uses, by prefix.
+    """
+
+    number: int
+    subgraph: Subgraph
+    constants: Mapping[int, AnyArray]
+    annotations: dict[object, Any] = field(default_factory=dict, repr=False)
+    extensions: Mapping[int, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+        return "main" if self.number == 0 else f"referenced subgraph {self.number - 1}"
+
+    def extension(self, type_: int) -> str:
+        """Return the name of the extension of an operand or operation type, or "" if it has none."""
+        return self.extensions.get(type_ >> 16, "") if is_extension(type_) else ""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Operands of the subgraph."""
+        return self.subgraph.operands
+
+    @cached_property
+    def use_counts(self) -> Counter[int]:
+        """Number of times that each operand is an input of an operation."""
+        return Counter(o for operation in self.subgraph.operations for o in operation.inputs)
+
+    @cached_property
+    def operations(self) -> tuple[OperationView, ...]:
+        """Operations of the subgraph, with their arguments by name."""
+        return tuple(self._view(i, operation) for i, operation in enumerate(self.subgraph.operations))
+
+    def drop_caches(self) -> None:
+        """Drop the cached objects that refer back to the graph; see the function of this name."""
+        self.annotations.clear()
+        self.__dict__.pop("operations", None)  # the cached property; `del` is not possible on a frozen dataclass
+
+    def _view(self, index: int, operation: Operation) -> OperationView:
+        signature = SIGNATURES.get(operation.type)
+        if signature is None:
+            return OperationView(self, index, operation, None, {})
+        operands = self.subgraph.operands
+        bound = signature.bind([operands[i] for i in operation.inputs], [operands[i] for i in operation.outputs])
+        assert isinstance(bound, Arguments), f"{operation_name(operation.type)} was not validated: {bound}"
+        names = (*bound.inputs, *bound.outputs)
+        positions = dict(zip(names, (*operation.inputs, *operation.outputs), strict=True))
+        return OperationView(self, index, operation, bound, positions)
+
+
+@dataclass(frozen=True, eq=False)
+class SubgraphView:
+    """Operations of one graph that one backend runs as a unit.
+
+    Attributes:
+        graph: the graph.
+        operations: the operations, in an order of execution.
+        inputs: operands that come from outside, except constants; the inputs of `execute`.
+        outputs: operands that are used outside; the outputs of `execute`.
+        relaxed: whether TENSOR_FLOAT32 may be computed in half precision.
+    """
+
+    graph: Graph
+    operations: Sequence[OperationView]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    relaxed: bool = False
+
+    def part(self, indexes: Sequence[int]) -> "SubgraphView":
+        """Return a view of some of its operations, given in an order of execution."""
+        return subgraph_view(self.graph, indexes, self.relaxed)
+
+
+def build_graphs(model: Model) -> tuple[Graph, ...]:
+    """Return the subgraphs of a valid model, main first."""
+    extensions = {entry.prefix: entry.name for entry in model.extension_name_to_prefix}
+    return tuple(
+        Graph(number, subgraph, _constants(model, number, subgraph), extensions=extensions)
+        for number, subgraph in enumerate(model.subgraphs)
+    )
+
+
+def drop_caches(graphs: Sequence[Graph]) -> None:
+    """Drop cached objects that refer back to their graph, so that its memory is freed with the last user.
+
+    Otherwise the garbage collector would free these cycles some time later, with constants of hundreds of megabytes.
+    """
+    for graph in graphs:
+        graph.drop_caches()
+
+
+def callees(graph: Graph) -> list[int]:
+    """Return the numbers of the subgraphs that a graph's operations run."""
+    return [number for view in graph.operations for number in view.callees]
+
+
+def callees_first(graphs: Sequence[Graph]) -> list[Graph]:
+    """Return the graphs that main reaches, each after all graphs that it runs. Main is the last.
+
+    Not recursive: only the size of a message limits how deep a client may nest subgraphs.
+    """
+    order: list[Graph] = []
+    seen: set[int] = set()
+    stack: list[tuple[int, bool]] = [(0, False)]
+    while stack:
+        number, done = stack.pop()
+        if done:
+            order.append(graphs[number])
+        elif number not in seen:
+            seen.add(number)
+            stack.append((number, True))
+            stack += [(callee, False) for callee in callees(graphs[number])]
+    return order
+
+
+def subgraph_view(graph: Graph, indexes: Sequence[int], relaxed: bool) -> SubgraphView:
+    """Return a view of the operations `indexes` of a graph, with its inputs and outputs."""
+    operations = tuple(graph.operations[i] for i in indexes)
+    written = dict.fromkeys(o for view in operations for o in view.operation.outputs)
+    used = dict.fromkeys(o for view in operations for o in view.operation.inputs)
+    inputs = tuple(o for o in used if o not in written and _is_variable(graph.operands[o]))
+    outside = used_outside(graph, operations)
+    outputs = (o for o in written if o in outside or graph.operands[o].lifetime == OperandLifeTime.SUBGRAPH_OUTPUT)
+    return SubgraphView(graph, operations, inputs, tuple(outputs), relaxed)
+
+
+def used_outside(graph: Graph, operations: Sequence[OperationView]) -> set[int]:
+    """Return the operands that these operations write and others of the graph read."""
+    inside = Counter(o for view in operations for o in view.operation.inputs)
+    return {o for view in operations for o in view.operation.outputs if graph.use_counts[o] > inside[o]}
+
+
+def _is_variable(operand: Operand) -> bool:
+    return operand.lifetime in (
+        OperandLifeTime.SUBGRAPH_INPUT,
+        OperandLifeTime.TEMPORARY_VARIABLE,
+        OperandLifeTime.SUBGRAPH_OUTPUT,
+    )
+
+
+def array_from_bytes(operand: Operand, raw: AnyArray, dimensions: Sequence[int], *, private: bool = True) -> AnyArray:
+    """Return bytes as the value of an operand.
+
+    Args:
+        operand: the operand. Values of extension types become opaque elements.
+        raw: the bytes (uint8).
+        dimensions: the shape of the value.
+        private: whether to copy writable memory, whose owner could change values that have been checked.
+
+    Returns:
+        a view of the bytes; a copy of unaligned memory, of writable memory if `private`, and of booleans. Any byte
+        other than 0 is true, but numpy's bool must be 0 or 1.
+    """
+    if operand.type in _BOOLS:
+        return np.not_equal(raw, 0).reshape(dimensions)
+    dtype = DTYPES.get(operand.type)
+    array: AnyArray = elements(raw, dimensions) if dtype is None else raw.view(dtype).reshape(dimensions)
+    return array if array.flags.aligned and not (private and array.flags.writeable) else array.copy()
+
+
+def _constants(model: Model, number: int, subgraph: Subgraph) -> dict[int, AnyArray]:
+    values = np.frombuffer(model.operand_values, np.uint8)
+    constants = {}
+    for index, operand in enumerate(subgraph.operands):
+        if operand.type not in DTYPES and not is_extension(operand.type):
+            continue
+        if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
+            pool = values
+        elif operand.lifetime == OperandLifeTime.CONSTANT_POOL:
+            memory = model.pools[operand.location.pool_index]
+            assert isinstance(memory, Memory)
+            pool = memory.view
+        else:
+            continue
+        check_rank(len(operand.dimensions), operand_location(number, index, operand))
+        start = operand.location.offset
+        if is_extension(operand.type):  # opaque bytes
+            constants[index] = pool[start : start + operand.location.length].copy()
+            constants[index].flags.writeable = False
+            continue
+        raw = pool[start : start + byte_size(operand.type, operand.dimensions)]
+        constants[index] = array_from_bytes(operand, raw, operand.dimensions)
+        constants[index].flags.writeable = False
+    return constants

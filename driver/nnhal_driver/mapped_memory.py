@@ -1,0 +1,44 @@
+"""Large memory in mappings of its own, whose pages can be replaced by those of a file.
+
+`nnhal_driver.backends.litert.page_sharing` replaces pages, and only those of an `OwnMapping`.
+"""
+
+import mmap
+
+import numpy as np
+
+from nnhal.types import AnyArray, Bytes
+
+MAPPED_BYTES = 32 * 2**20
+"""Bytes from which memory gets a mapping of its own, so that freeing it returns it to the system. This is also the
+largest mmap threshold that glibc's malloc accepts (mallopt(3))."""
+
+
+class OwnMapping(mmap.mmap):
+    """A private mapping made by this process. Freeing it unmaps the range, including pages that replaced others."""
+
+
+def allocate(size: int, *, zeroed: bool = True) -> Bytes:
+    """Return writable memory, from `MAPPED_BYTES` on in an `OwnMapping`.
+
+    Args:
+        size: in bytes.
+        zeroed: whether all bytes must be 0.
+
+    Raises:
+        MemoryError: there is not enough memory.
+    """
+    if size < MAPPED_BYTES:
+        return np.zeros(size, np.uint8) if zeroed else np.empty(size, np.uint8)
+    try:
+        return np.frombuffer(OwnMapping(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"cannot map {size} bytes: {error}") from error
+
+
+def in_own_mapping(array: AnyArray) -> bool:
+    """Return whether an array is a view of an `OwnMapping`."""
+    base = array.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, memoryview) and isinstance(base.obj, OwnMapping)

@@ -1,0 +1,294 @@
+"""Conversion of a plan to a document with arrays, and back.
+
+The document holds graphs with their constants, and for each partition what its backend saved.
+
+Loading validates, places and optimizes nothing. Operands, operations and constants are decoded on first use. A backend
+that saved all it needs never uses most of them.
+"""
+
+import json
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TypeVar, overload
+
+from nnhal.types import AnyArray, Operand, Operation, Partition, Placement, Subgraph
+from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Sections
+from nnhal_driver.compilation.backend_hooks import with_hooks
+from nnhal_driver.compilation.optimization import CompositeSubgraph, optimize_and_compile
+from nnhal_driver.execution.control_flow import If, While, control_flow_node
+from nnhal_driver.execution.plan import Node, PartitionNode, Plan
+from nnhal_driver.graph import Graph, OperationView, SubgraphView
+from nnhal_driver.model_cache.codec import decode, encode
+from nnhal_driver.model_cache.container import Container, ContainerWriter, Document, Row
+
+T = TypeVar("T")
+
+
+def save_plan(plan: Plan, placement: Placement, writer: ContainerWriter) -> Document:
+    """Add all arrays of a plan to a container and return the document that describes it."""
+    saver = _Saver(placement, writer)
+    saver.add_plan(plan)
+    graphs = [
+        [graph.number, _saved_subgraph(graph.subgraph, writer), _constants(graph, writer), [*graph.extensions.items()]]
+        for graph in saver.graphs
+    ]
+    return {"placement": encode(Placement, placement), "graphs": graphs, "plans": saver.plans}
+
+
+def _saved_subgraph(subgraph: Subgraph, writer: ContainerWriter) -> Row:
+    """Return inputs, outputs and their operands, and the number of a blob with the rest, which is rarely needed."""
+    operands, operations, inputs, outputs = encode(Subgraph, subgraph)
+    boundary = [[index, operands[index]] for index in sorted({*inputs, *outputs})]
+    rest = json.dumps([operands, operations], separators=(",", ":")).encode()
+    return [writer.add_blob(rest), [len(operands), len(operations)], boundary, inputs, outputs]
+
+
+def _constants(graph: Graph, writer: ContainerWriter) -> list[Row]:
+    return [[operand, writer.add_array(array)] for operand, array in graph.constants.items()]
+
+
+class _Saver:
+    """Graphs and plans collected for saving. Each plan comes after those that it runs."""
+
+    def __init__(self, placement: Placement, writer: ContainerWriter) -> None:
+        self.graphs: list[Graph] = []
+        self.plans: list[Row] = []
+        self._writer = writer
+        self._graph_numbers: dict[int, int] = {}
+        self._done: set[int] = set()
+        self._partitions: dict[int, list[Partition]] = defaultdict(list)
+        for partition in placement.partitions:
+            self._partitions[partition.subgraph].append(partition)
+
+    def add_plan(self, plan: Plan) -> None:
+        number = plan.graph.number
+        if number in self._done:
+            return
+        self._done.add(number)
+        nodes = [self._node(*pair) for pair in zip(plan.nodes, self._partitions[number], strict=True)]
+        self.plans.append([self._graph(plan.graph), nodes])
+
+    def _node(self, node: Node, partition: Partition) -> Row:
+        match node:
+            case PartitionNode():
+                return self._step(node, partition.backend)
+            case If(view=view, then=first, otherwise=second) | While(view=view, condition=first, body=second):
+                self.add_plan(first)
+                self.add_plan(second)
+                return [None, view.index]
+            case _:
+                raise TypeError(f"{type(node).__name__} has no form in the cache")
+
+    def _step(self, step: PartitionNode, backend: str) -> Row:
+        return self._row(step, backend, self._saved(step.compiled, backend))
+
+    def _row(self, step: PartitionNode, backend: str, saved: Row | None) -> Row:
+        view = step.view
+        indexes = [operation.index for operation in view.operations]
+        described = [self._graph(view.graph), indexes, view.inputs, view.outputs, view.relaxed]
+        return [backend, described, sorted(step.used_later), saved]
+
+    def _saved(self, compiled: CompiledSubgraph, backend: str) -> Row | None:
+        """Return what a backend saved of a partition.
+
+        None means "optimize and compile again", [] "compile again". For an optimized partition the row is None and a
+        list with a row for each part.
+        """
+        if not isinstance(compiled, CompositeSubgraph):
+            return self._sections(compiled.save())
+        saved = [step.compiled.save() for step in compiled.nodes]
+        if any(saved[number] is None for number in compiled.substituted):
+            return None
+        parts = zip(compiled.nodes, saved, strict=True)
+        return [None, [self._row(step, backend, self._sections(sections) or []) for step, sections in parts]]
+
+    def _sections(self, sections: Sections | None) -> Row | None:
+        if sections is None:
+            return None
+        return [self._writer.add_blob(sections.model), [self._writer.add_array(array) for array in sections.data]]
+
+    def _graph(self, graph: Graph) -> int:
+        """Return the number of a graph in the document. A partition may have a graph that its backend made."""
+        if id(graph) not in self._graph_numbers:
+            self._graph_numbers[id(graph)] = len(self.graphs)
+            self.graphs.append(graph)
+        return self._graph_numbers[id(graph)]
+
+
+def load_placement(document: Document) -> Placement:
+    """Return the placement that was saved."""
+    return decode(Placement, document["placement"])
+
+
+def load_graphs(container: Container) -> list[Graph]:
+    """Return the graphs that were saved; the first is not always main."""
+    return [
+        Graph(
+            number,
+            _subgraph(subgraph, container),
+            _Constants(container, dict(constants)),
+            extensions=dict(extensions),
+        )
+        for number, subgraph, constants, extensions in container.document["graphs"]
+    ]
+
+
+def _subgraph(row: Row, container: Container) -> Subgraph:
+    """Return a subgraph that decodes most of its parts on first use."""
+    rest, (operand_count, operation_count), boundary, inputs, outputs = row
+
+    @cache
+    def rows() -> Row:
+        decoded: Row = json.loads(container.blob(rest))
+        return decoded
+
+    decoded_operands = {index: decode(Operand, encoded) for index, encoded in boundary}
+    operands = _LazyValues(Operand, operand_count, lambda: rows()[0], decoded_operands)
+    operations = _LazyValues(Operation, operation_count, lambda: rows()[1], {})
+    return Subgraph(operands, operations, tuple(inputs), tuple(outputs))  # type: ignore[arg-type]
+
+
+def load_plan(
+    container: Container,
+    graphs: Sequence[Graph],
+    backends: Mapping[str, Backend],
+    options: CompileOptions,
+    check: Callable[[], None],
+) -> Plan:
+    """Return the plan that was saved.
+
+    Args:
+        container: where it was saved.
+        graphs: result of `load_graphs`.
+        backends: by id.
+        options: for compiling again.
+        check: called between partitions; raises to end the preparation.
+
+    Raises:
+        HalError: a backend cannot load a part, or raised by `check`.
+    """
+    plans: dict[int, Plan] = {}
+    for index, rows in container.document["plans"]:
+        graph = graphs[index]
+        nodes: list[Node] = []
+        for row in rows:
+            check()
+            if row[0] is None:
+                view = graph.operations[row[1]]
+                nodes.append(control_flow_node(view, plans))
+            else:
+                nodes.append(_step(row, container, graphs, backends, options))
+        plans[graph.number] = Plan(graph, tuple(nodes))
+    return plans[0]
+
+
+def _step(
+    row: Row,
+    container: Container,
+    graphs: Sequence[Graph],
+    backends: Mapping[str, Backend],
+    options: CompileOptions,
+) -> PartitionNode:
+    backend, (graph, indexes, inputs, outputs, relaxed), read_again, saved = row
+    view = SubgraphView(graphs[graph], _LazyOperations(graphs[graph], indexes), tuple(inputs), tuple(outputs), relaxed)
+    if saved and saved[0] is None:
+        parts = [_step(part, container, graphs, backends, options) for part in saved[1]]
+        return PartitionNode(backend, view, CompositeSubgraph(view, parts), frozenset(read_again))
+    compiled = _compiled(view, saved, container, backends[backend], options)
+    return PartitionNode(backend, view, compiled, frozenset(read_again))
+
+
+def _compiled(
+    view: SubgraphView, sections: Row | None, container: Container, backend: Backend, options: CompileOptions
+) -> CompiledSubgraph:
+    if sections is None:
+        return optimize_and_compile(backend, view, options)
+    if not sections:
+        return with_hooks(backend, lambda: backend.compile(view, options))
+    model, data = sections
+    saved = Sections(container.blob(model), tuple(map(container.array, data)))
+    return with_hooks(backend, lambda: backend.load(view, saved, options))
+
+
+class _LazySequence(Sequence[T]):
+    """Sequence whose items are computed on access."""
+
+    @abstractmethod
+    def _item(self, index: int) -> T:
+        """Return an item. `index`: not negative."""
+
+    @overload
+    def __getitem__(self, key: int) -> T: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, key: int | slice) -> T | tuple[T, ...]:
+        selected = range(len(self))[key]
+        return self._item(selected) if isinstance(selected, int) else tuple(map(self._item, selected))
+
+
+class _LazyValues(_LazySequence[T]):
+    """Values of one type, each decoded on first access.
+
+    Args:
+        type_: type of the values.
+        count: number of values.
+        rows: returns the encoded values.
+        known: values that are already decoded, by index.
+    """
+
+    def __init__(self, type_: type[T], count: int, rows: Callable[[], list[Row]], known: dict[int, T]) -> None:
+        self._type = type_
+        self._count = count
+        self._rows = rows
+        self._values = known
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _item(self, index: int) -> T:
+        if index not in self._values:
+            self._values[index] = decode(self._type, self._rows()[index])
+        return self._values[index]
+
+
+class _Constants(Mapping[int, AnyArray]):
+    """Constants of a graph. Each array is created on first access."""
+
+    def __init__(self, container: Container, numbers: dict[int, int]) -> None:
+        self._container = container
+        self._numbers = numbers
+        self._arrays: dict[int, AnyArray] = {}
+
+    def __getitem__(self, operand: int) -> AnyArray:
+        if operand not in self._arrays:
+            self._arrays[operand] = self._container.array(self._numbers[operand])
+        return self._arrays[operand]
+
+    def __contains__(self, operand: object) -> bool:
+        return operand in self._numbers
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+class _LazyOperations(_LazySequence[OperationView]):
+    """Some operations of a graph. The graph binds its operations on first access."""
+
+    def __init__(self, graph: Graph, indexes: Sequence[int]) -> None:
+        self._graph = graph
+        self._indexes = indexes
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    def _item(self, index: int) -> OperationView:
+        return self._graph.operations[self._indexes[index]]
+
+    def __iter__(self) -> Iterator[OperationView]:
+        operations = self._graph.operations
+        return (operations[i] for i in self._indexes)

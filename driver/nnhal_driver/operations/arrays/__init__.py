@@ -1,0 +1,1 @@
+"""Shape rules of operations that rearrange, select, reduce or create arrays."""

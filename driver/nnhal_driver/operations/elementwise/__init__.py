@@ -1,0 +1,1 @@
+"""Shape rules of operations that act on each element."""

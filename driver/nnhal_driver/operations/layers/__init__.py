@@ -1,0 +1,1 @@
+"""Shape rules of neural-network layers and their post-processing."""

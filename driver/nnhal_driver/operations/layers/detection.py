@@ -1,0 +1,96 @@
+"""Shapes of AXIS_ALIGNED_BBOX_TRANSFORM, BOX_WITH_NMS_LIMIT, DETECTION_POSTPROCESSING and GENERATE_PROPOSALS.
+
+BOX_WITH_NMS_LIMIT and GENERATE_PROPOSALS already select their boxes here, because the output shape is their number.
+"""
+
+from nnhal.types import OperandType, OperationType
+from nnhal_driver.operations.boxes import COORDINATE_SCALE, check_coordinates, check_order, check_rows, real_values
+from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.geometry import image_shape
+from nnhal_driver.operations.selection import proposals, selected_boxes
+from nnhal_driver.operations.sequence import matrix_shape
+from nnhal_driver.operations.shape import require_quantization, require_same_quantization, require_shape, shape_rule
+from nnhal_driver.operations.suppression import NMS_KERNELS
+
+
+@shape_rule(OperationType.AXIS_ALIGNED_BBOX_TRANSFORM)
+def axis_aligned_bbox_transform(call: OperationCall) -> list[Shape]:
+    """Return [num_rois, num_classes * 4]."""
+    count, width = matrix_shape(call, "bbox_deltas")
+    images, _ = matrix_shape(call, "image_info")
+    call.require(width > 0 and width % 4 == 0, f"bbox_deltas has {width} columns; it must have 4 for each class")
+    call.require(images > 0, "image_info has no rows")
+    require_shape(call, "roi", (count, 4))
+    require_shape(call, "batches", (count,))
+    require_shape(call, "image_info", (images, 2))
+    _check_quantization(call, "output", "roi", "image_info")
+    batches = call.array("batches")
+    check_rows(call, "batches", (batches >= 0) & (batches < images), f"it must be in 0..{images - 1}")
+    check_order(call, "roi", real_values(call, "roi"))
+    return [(count, width)]
+
+
+@shape_rule(OperationType.BOX_WITH_NMS_LIMIT)
+def box_with_nms_limit(call: OperationCall) -> list[Shape]:
+    """Return [selected], [selected, 4], [selected] and [selected]."""
+    count, classes = matrix_shape(call, "scores")
+    call.require(classes > 1, f"scores has {classes} columns; it must have more than one class")
+    require_shape(call, "roi", (count, 4 * classes))
+    require_shape(call, "batches", (count,))
+    require_same_quantization(call, "scores", "scores_out")
+    _check_quantization(call, "roi_out", "roi")
+    kernel = call.integer("nms_kernel")
+    call.require(count == 0 or 0 <= kernel < NMS_KERNELS, f"nms_kernel is {kernel}; it must be in 0..2")
+    check_rows(call, "batches", call.array("batches") >= 0, "it must be >= 0")
+    check_order(call, "roi", real_values(call, "roi").reshape(count, classes, 4))
+    selected = len(selected_boxes(call).scores)
+    return [(selected,), (selected, 4), (selected,), (selected,)]
+
+
+@shape_rule(OperationType.GENERATE_PROPOSALS, empty=False)
+def generate_proposals(call: OperationCall) -> list[Shape]:
+    """Return [selected], [selected, 4] and [selected]."""
+    batches, height, width, anchors = image_shape(call, "scores")
+    deltas, expected = image_shape(call, "bbox_deltas"), (batches, height, width, 4 * anchors)
+    call.require(deltas == expected, f"bbox_deltas has shape {list(deltas)} as NHWC; it must be {list(expected)}")
+    require_shape(call, "anchors", (anchors, 4))
+    require_shape(call, "image_info", (batches, 2))
+    require_same_quantization(call, "scores", "scores_out")
+    # with signed scores, coordinates may have any scale and zero point
+    if call.operand("scores").type == OperandType.TENSOR_QUANT8_ASYMM:
+        _check_quantization(call, "roi_out", "anchors", "image_info")
+    selected = len(proposals(call).scores)
+    return [(selected,), (selected, 4), (selected,)]
+
+
+_POSITIVE = ("scale_y", "scale_x", "scale_h", "scale_w", "max_num_detections")
+_NOT_NEGATIVE = ("score_threshold", "iou_threshold")
+
+
+@shape_rule(OperationType.DETECTION_POSTPROCESSING, empty=False)
+def detection_postprocessing(call: OperationCall) -> list[Shape]:
+    """Return [batches, D], [batches, D, 4], [batches, D] and [batches], where D is the largest number of detections."""
+    shape = call.shape("scores")
+    call.require(len(shape) == 3, f"scores has rank {len(shape)}; it must be 3")
+    batches, anchors, classes = shape
+    encoding = call.shape("bbox_deltas")[-1]
+    call.require(classes > 1, f"scores has {classes} classes; it must have more than one")
+    call.require(encoding >= 4, f"bbox_deltas has {encoding} columns; it must have 4 or more")
+    require_shape(call, "bbox_deltas", (batches, anchors, encoding))
+    require_shape(call, "anchors", (anchors, 4))
+    regular = call.flag("use_regular_nms")
+    for name in (*_POSITIVE, "max_detections_per_class" if regular else "max_classes_per_detection"):
+        call.require(call.number(name) > 0, f"{name} is {call.number(name):g}; it must be > 0")
+    for name in _NOT_NEGATIVE:
+        call.require(call.number(name) >= 0, f"{name} is {call.number(name):g}; it must be >= 0")
+    detections = call.integer("max_num_detections")
+    if not regular:
+        detections *= call.integer("max_classes_per_detection")
+    return [(batches, detections), (batches, detections, 4), (batches, detections), (batches,)]
+
+
+def _check_quantization(call: OperationCall, output: str, *inputs: str) -> None:
+    """Check that quantized coordinates have scale 0.125 and zero point 0, in the inputs and in the output."""
+    check_coordinates(call, *inputs)
+    if call.operand(output).type == OperandType.TENSOR_QUANT16_ASYMM:
+        require_quantization(call, output, COORDINATE_SCALE, 0)

@@ -1,0 +1,1 @@
+"""Capabilities: measured performance figures of a device."""

@@ -1,0 +1,1 @@
+"""Admission, worker threads, timers, deadlines and cancellation."""

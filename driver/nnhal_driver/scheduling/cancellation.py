@@ -1,0 +1,49 @@
+"""Cancellation of work that its client no longer waits for."""
+
+from collections import deque
+from collections.abc import Callable
+
+from nnhal.errors import HalError, general_failure
+
+
+class Cancellation:
+    """Flag that a client sets once and that the work checks between its steps. Thread safe, without a lock."""
+
+    __slots__ = ("_cancelled", "_listeners")
+
+    def __init__(self) -> None:
+        self._cancelled = False
+        self._listeners: deque[Callable[[], None]] = deque()
+
+    def cancel(self) -> None:
+        """Request cancellation. Work that has finished is not affected."""
+        self._cancelled = True
+        self._notify()
+
+    def on_cancel(self, listener: Callable[[], None]) -> None:
+        """Call a function once on cancellation, or now if already cancelled. It must not block."""
+        self._listeners.append(listener)
+        if self._cancelled:
+            self._notify()
+
+    def _notify(self) -> None:
+        while self._listeners:
+            try:
+                listener = self._listeners.popleft()
+            except IndexError:  # another thread notifies too
+                return
+            listener()
+
+    def check(self) -> None:
+        """Raise if cancellation was requested.
+
+        Raises:
+            HalError: GENERAL_FAILURE.
+        """
+        if self._cancelled:
+            raise cancelled_error()
+
+
+def cancelled_error() -> HalError:
+    """Return the error of cancelled work."""
+    return general_failure("cancelled by the client")

@@ -1,0 +1,29 @@
+"""Latencies of a model's recent executions."""
+
+from collections import deque
+
+from nnhal_driver.scheduling.deadline import now_ns
+
+_MAX_ENTRIES = 32
+_MIN_ENTRIES = 3
+"""With fewer executions nothing is known: the first ones of a model are slower than the rest."""
+
+_HORIZON_NS = 10_000_000_000
+"""Maximum age of an entry. Otherwise a model that was slow once, on a busy machine, would be rejected for ever."""
+
+
+class LatencyHistory:
+    """Latencies of the recent executions of one model. Thread safe: a deque is changed and copied atomically."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[int, int]] = deque(maxlen=_MAX_ENTRIES)
+
+    def add(self, elapsed_ns: int) -> None:
+        """Add the latency of an execution that succeeded."""
+        self._recent.append((now_ns(), elapsed_ns))
+
+    def min_ns(self) -> int:
+        """Return the shortest recent latency in nanoseconds, or 0 if too little is known."""
+        since = now_ns() - _HORIZON_NS
+        latencies = [elapsed for at, elapsed in tuple(self._recent) if at >= since]
+        return min(latencies) if len(latencies) >= _MIN_ENTRIES else 0
