@@ -1,0 +1,1 @@
+"""gRPC service in front of the driver: translation, identity, sessions and limits."""

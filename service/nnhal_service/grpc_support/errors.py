@@ -1,0 +1,113 @@
+"""Errors of RPCs: each failure becomes a gRPC status with an ErrorDetail in the trailer.
+
+The contract has the table of codes (error.proto).
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+
+from nnhal.errors import DETAILS_KEY, HalError, general_failure, out_of_memory
+from nnhal.types import ErrorKind, ErrorStatus
+from nnhal.v1 import error_pb2
+
+_log = logging.getLogger("nnhal.service")
+
+MESSAGE_LENGTH = 256
+"""Characters of the reason in the status message; the details have all of it. gRPC spells each character with up to
+12 bytes, and trailers of more than 8 KB reach the client as another error."""
+
+CODES = {
+    ErrorStatus.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorStatus.DEVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    ErrorStatus.MISSED_DEADLINE_TRANSIENT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    ErrorStatus.MISSED_DEADLINE_PERSISTENT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorStatus.GENERAL_FAILURE: grpc.StatusCode.INTERNAL,
+}
+KIND_CODES = {
+    ErrorKind.SESSION_LOST: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorKind.UNKNOWN_HANDLE: grpc.StatusCode.NOT_FOUND,
+    ErrorKind.UNIMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+}
+
+
+def error_detail(error: HalError) -> error_pb2.ErrorDetail:
+    """Return an error as a message of the contract."""
+    return error_pb2.ErrorDetail(
+        status=int(error.status),  # type: ignore[arg-type]
+        reason=error.reason,
+        rule=error.rule,
+        kind=int(error.kind),  # type: ignore[arg-type]
+        limit=error.limit,
+    )
+
+
+def set_error(context: grpc.ServicerContext, error: HalError) -> tuple[grpc.StatusCode, str]:
+    """Set the status and the trailer of a call. The caller then ends the call.
+
+    Returns:
+        The code and the beginning of the reason, as `ServicerContext.abort` takes them.
+    """
+    code = KIND_CODES.get(ErrorKind(error.kind)) or CODES[error.status]
+    text = str(error)[:MESSAGE_LENGTH]
+    packed = AnyMessage()
+    packed.Pack(error_detail(error))
+    status = error_pb2.RpcStatus(code=code.value[0], message=text, details=[packed])
+    context.set_code(code)
+    context.set_details(text)
+    context.set_trailing_metadata(((DETAILS_KEY, status.SerializeToString()),))
+    return code, text
+
+
+def internal_error(error: Exception) -> HalError:
+    """Return the error for an unexpected exception, and log it unless memory is short."""
+    if isinstance(error, MemoryError):
+        return out_of_memory("the call", error)
+    _log.error("internal error", exc_info=error)
+    return general_failure(f"internal error: {type(error).__name__}: {error}")
+
+
+def map_errors(method: Callable[..., Any], caught: type[Exception] = Exception) -> Callable[..., Any]:
+    """Wrap an RPC method so that its exceptions become the error of the call.
+
+    Args:
+        method: the method to wrap.
+        caught: the exceptions to map; others are left to gRPC.
+    """
+
+    def call(request: Any, context: grpc.ServicerContext, *rest: Any) -> Any:
+        try:
+            return method(request, context, *rest)
+        except caught as error:
+            status = set_error(context, _hal_error(error, context))
+        # outside of the except block no name refers to the exception: its traceback refers to this frame, and so would
+        # keep all that the failed call has in hand until the garbage collector runs
+        context.abort(*status)
+
+    return call
+
+
+def map_stream_errors(method: Callable[..., Any], caught: type[Exception] = Exception) -> Callable[..., Any]:
+    """Wrap an RPC method that responds with a stream, as `map_errors` does for the others."""
+
+    def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        try:
+            yield from method(request, context)
+            return
+        except caught as error:
+            status = set_error(context, _hal_error(error, context))
+        context.abort(*status)
+
+    return call
+
+
+def _hal_error(error: Exception, context: grpc.ServicerContext) -> HalError:
+    if isinstance(error, HalError):
+        return error
+    # reading from the stream of a client that has disconnected raises as well
+    return internal_error(error) if context.is_active() else general_failure("the client has disconnected")

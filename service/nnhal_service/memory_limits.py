@@ -1,0 +1,72 @@
+"""Limits on the memory of the process, and settings of malloc.
+
+An operation may need many times the bytes of its tensors, and many clients may need much memory at once. So limits on
+single objects do not bound the whole. When the machine runs out of memory, the kernel kills the process and all its
+sessions. With a limit on the process, an allocation fails instead, and only the call that made it fails.
+"""
+
+import ctypes
+import os
+import resource
+from pathlib import Path
+
+from nnhal_driver.mapped_memory import MAPPED_BYTES
+
+_CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_SHARE = 0.9
+"""Share of the machine's memory that the process may have; the rest is for the kernel and other processes."""
+_STACK_BYTES = 8 * 2**20
+"""Stack size of a thread if the system has no limit."""
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""Constants M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX of malloc.h."""
+_TRIM_BYTES = 64 * 2**20
+"""Free bytes that malloc keeps at the end of its heap: enough to prepare and execute some models of usual size."""
+
+
+def tune_malloc() -> None:
+    """Configure malloc to use one heap, and to keep some freed memory.
+
+    Call it before other threads start, because existing heaps stay. By default there are eight heaps for each core, and
+    each keeps the most that its threads ever used at a time. A service would then grow with thousands of clients,
+    although none of the memory is in use.
+
+    The memory of a released model is kept for the next one until the last session ends. Otherwise the kernel would
+    clear it again page by page, which takes longer than to load a model from the cache. This does nothing without
+    glibc's malloc.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(_ARENA_MAX, 1)
+        mallopt(_TRIM_THRESHOLD, _TRIM_BYTES)
+        mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+def trim_memory() -> None:
+    """Return the free memory that malloc keeps to the system. Takes some milliseconds."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+def limit_memory(size: int, threads: int) -> None:
+    """Limit the memory that this process may allocate. Memory shared with other processes does not count.
+
+    Args:
+        size: bytes; 0: nine tenths of the memory of the machine or its container.
+        threads: largest number of threads. The kernel counts the whole of their stacks, of which they use little.
+    """
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    stacks = threads * (_STACK_BYTES if stack == resource.RLIM_INFINITY else stack)
+    limit = (size or int(available_bytes() * _SHARE)) + stacks
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft == resource.RLIM_INFINITY or limit < soft:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def available_bytes() -> int:
+    """Return the bytes of memory of the machine or its container."""
+    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_container_limits()])
+
+
+def _container_limits() -> list[int]:
+    texts = [path.read_text().strip() for path in _CONTAINER_LIMITS if path.exists()]
+    return [int(text) for text in texts if text.isdecimal()]

@@ -1,0 +1,1 @@
+"""Caches that spare repeated executions the decoding, validation and encoding of their messages."""

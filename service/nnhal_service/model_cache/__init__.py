@@ -1,0 +1,1 @@
+"""Cache files of clients, and the cache arguments of preparations."""

@@ -1,0 +1,162 @@
+"""Cache arguments of preparations: turns both forms of the contract into the open files that a driver takes.
+
+In the form STORED, the service's own store has the files, by identity and token. In the form FILES, the client does.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from nnhal.errors import HalError, invalid_argument
+from nnhal.rules.cache_token import check_token
+from nnhal.types import CacheOutcome, CacheState
+from nnhal.v1 import types_pb2
+from nnhal_cache.errors import CacheError
+from nnhal_cache.store import PendingEntry, Store
+from nnhal_driver.device import Device, Outcome, PreparationCallback
+from nnhal_driver.model_cache.files import CacheFiles, MissingFiles
+from nnhal_service.log import event
+from nnhal_service.model_cache.cache_file import open_cache_files
+from nnhal_service.sessions.session import Session
+
+Message = types_pb2.CompilationCache
+
+
+class PendingSave:
+    """The files that one preparation saves to, open from before its launch until its outcome is known.
+
+    Attributes:
+        files: for the driver; None if nothing is to be saved, or the files cannot be opened.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.files: CacheFiles | None = None
+        self._backends = " ".join(f"{backend.id} {backend.version}" for backend in device.backends)
+        self._open_files = ExitStack()
+        self._pending: PendingEntry | None = None
+        self._error = ""
+
+    def open(self, store: Store, session: Session, message: Message) -> None:
+        """Open the files that a message names. Errors are reported with the outcome of the preparation."""
+        try:
+            _check_form(message)
+            if message.form == types_pb2.CACHE_FORM_STORED:
+                check_token(message.token)
+                self._pending = self._open_files.enter_context(store.write(session.identity, message.token))
+                self.files = CacheFiles(message.token, [self._pending.model_fd], [self._pending.data_fd])
+            else:
+                self.files = self._open_files.enter_context(open_cache_files(session, message))
+        except (CacheError, HalError) as error:
+            self._error = error.reason if isinstance(error, HalError) else str(error)
+
+    def committing(self, callback: PreparationCallback) -> PreparationCallback:
+        """Return a callback that first commits the saved files to the store, and closes them."""
+        return lambda outcome: callback(self._commit(outcome))
+
+    def abandon(self) -> None:
+        """Close the files, without an entry in the store."""
+        self._open_files.close()
+
+    def _commit(self, outcome: Outcome) -> Outcome:
+        with self._open_files:
+            if outcome.prepared_model is None:
+                return outcome
+            if self._error:
+                return outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, self._error))
+            if self._pending is not None and outcome.cache.state == CacheState.SAVED:
+                try:
+                    self._pending.commit(self._backends)
+                except CacheError as error:
+                    return outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, str(error)))
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSource:
+    """The files that a preparation from the cache loads.
+
+    Attributes:
+        files: for the driver.
+        on_damaged: called with the reason if the files are damaged.
+        generation: of the entry in the store; "" if there is no entry; None for files of the client.
+    """
+
+    files: CacheFiles | MissingFiles
+    on_damaged: Callable[[str], None] = lambda reason: None
+    generation: str | None = ""
+
+    def reporting_damage(self, callback: PreparationCallback) -> PreparationCallback:
+        """Return a callback that first reports damaged files."""
+
+        def report(outcome: Outcome) -> None:
+            if outcome.damaged:
+                self.on_damaged(outcome.cache.reason)
+            callback(outcome)
+
+        return report
+
+
+class CacheArguments:
+    """Opens the files that the cache arguments of preparations name."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def open_for_saving(self, device: Device, session: Session, message: Message | None) -> PendingSave:
+        """Return the target of a preparation; without a message one that saves nothing."""
+        target = PendingSave(device)
+        if message is not None:
+            target.open(self._store, session, message)
+        return target
+
+    @contextmanager
+    def open_for_loading(self, session: Session, message: Message, *, used: bool = True) -> Iterator[LoadSource]:
+        """Yield the files that a message names, open within the context.
+
+        Args:
+            session: session of the client.
+            message: the cache arguments.
+            used: whether this counts as a use of the entry.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the form, the token, or a handle.
+        """
+        _check_form(message)
+        if message.form == types_pb2.CACHE_FORM_FILES:
+            with open_cache_files(session, message) as files:
+                yield LoadSource(files, generation=None)
+            return
+        check_token(message.token)
+        try:
+            entry = self._store.open_entry(session.identity, message.token, used=used)
+        except CacheError as error:
+            yield LoadSource(MissingFiles(str(error)))
+            return
+        if entry is None:
+            yield LoadSource(MissingFiles("there is no entry for this token"))
+            return
+        with entry:
+            files = CacheFiles(message.token, [entry.model_fd], [entry.data_fd], read_only=True)
+            on_damaged = partial(self._quarantine, session.identity, message.token, entry.generation)
+            yield LoadSource(files, on_damaged, entry.generation)
+
+    def check(self, device: Device, session: Session, message: Message) -> CacheOutcome:
+        """Return whether a model would be loaded from the files that a message names, and if not why not.
+
+        Raises:
+            HalError: INVALID_ARGUMENT, as of PrepareModelFromCache.
+        """
+        with self.open_for_loading(session, message, used=False) as source:
+            return device.check_cache(source.files)
+
+    def _quarantine(self, identity: str, token: bytes, generation: str, reason: str) -> None:
+        try:
+            self._store.quarantine(identity, token, reason, generation)
+        except CacheError as error:
+            event("cache-unusable", reason=error)
+
+
+def _check_form(message: Message) -> None:
+    if message.form not in (types_pb2.CACHE_FORM_FILES, types_pb2.CACHE_FORM_STORED):
+        raise invalid_argument(f"unknown form {message.form} of a compilation cache; expected FILES or STORED")

@@ -1,0 +1,1 @@
+"""Servicers: one module for each interface of the contract."""

@@ -1,0 +1,251 @@
+"""Device: IDevice over the contract."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+
+import grpc
+
+from nnhal import wire
+from nnhal.errors import HalError
+from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, Model, PrepareModelConfig
+from nnhal.v1 import device_pb2, device_pb2_grpc, types_pb2
+from nnhal_driver.backends.report import Report
+from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_service.backends import report_message
+from nnhal_service.devices import Devices
+from nnhal_service.grpc_support.call_context import call_deadline, earliest, field_or_omitted
+from nnhal_service.grpc_support.errors import internal_error
+from nnhal_service.grpc_support.handlers import handler
+from nnhal_service.grpc_support.response_stream import ResponseStream, Send
+from nnhal_service.log import event
+from nnhal_service.model_cache.cache_arguments import CacheArguments
+from nnhal_service.model_cache.preloader import ModelPreloader
+from nnhal_service.rpc.preparation import PreparationStream
+from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.memory_objects import read_memory
+from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.session import Session
+from nnhal_service.sessions.session_registry import SessionRegistry
+
+PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareModelWithConfigRequest
+
+
+class DeviceServicer(device_pb2_grpc.DeviceServicer):
+    """Servicer of Device."""
+
+    def __init__(
+        self,
+        devices: Devices,
+        sessions: SessionRegistry,
+        executor: Executor,
+        limits: Limits,
+        reports: Mapping[str, Sequence[Report]],
+        quota: MemoryQuota,
+        cache_arguments: CacheArguments,
+        preloader: ModelPreloader,
+    ) -> None:
+        self._devices = devices
+        self._preloader = preloader
+        self._cache_arguments = cache_arguments
+        self._reports = reports
+        self._quota = quota
+        self._sessions = sessions
+        self._executor = executor
+        self._limits = limits
+
+    @handler()
+    def ListDevices(
+        self, request: device_pb2.ListDevicesRequest, context: grpc.ServicerContext
+    ) -> device_pb2.ListDevicesResponse:
+        """Return the names of the devices, the default first."""
+        return device_pb2.ListDevicesResponse(devices=self._devices.names)
+
+    @handler()
+    def ListBackends(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> device_pb2.ListBackendsResponse:
+        """Return all candidates: the device's backends in order, then the unused ones."""
+        reports = self._reports[self._devices.get(request.device).name]
+        return device_pb2.ListBackendsResponse(backends=map(report_message, reports))
+
+    @handler()
+    def GetInterfaceVersion(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> device_pb2.GetInterfaceVersionResponse:
+        """Return version and hash of the HAL interface."""
+        self._devices.get(request.device)
+        return device_pb2.GetInterfaceVersionResponse(version=HAL_VERSION, hash=HAL_HASH)
+
+    @handler()
+    def GetCapabilities(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> types_pb2.Capabilities:
+        """Return the performance figures of the device."""
+        return wire.capabilities_message(self._devices.get(request.device).get_capabilities())
+
+    @handler()
+    def GetNumberOfCacheFilesNeeded(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> types_pb2.NumberOfCacheFiles:
+        """Return the number of cache files of one prepared model."""
+        files = self._devices.get(request.device).get_number_of_cache_files_needed()
+        return types_pb2.NumberOfCacheFiles(num_model_cache=files.num_model_cache, num_data_cache=files.num_data_cache)
+
+    @handler()
+    def GetSupportedExtensions(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> device_pb2.GetSupportedExtensionsResponse:
+        """Return the supported extensions."""
+        extensions = self._devices.get(request.device).get_supported_extensions()
+        return device_pb2.GetSupportedExtensionsResponse(extensions=map(wire.extension_message, extensions))
+
+    @handler()
+    def GetType(self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext) -> device_pb2.GetTypeResponse:
+        """Return the type of the device."""
+        type_ = int(self._devices.get(request.device).get_type())
+        return device_pb2.GetTypeResponse(type=type_)  # type: ignore[arg-type]
+
+    @handler()
+    def GetVersionString(
+        self, request: device_pb2.DeviceRequest, context: grpc.ServicerContext
+    ) -> device_pb2.GetVersionStringResponse:
+        """Return the version, which differs between releases."""
+        return device_pb2.GetVersionStringResponse(version=self._devices.get(request.device).get_version_string())
+
+    @handler()
+    def GetSupportedOperations(
+        self, request: device_pb2.GetSupportedOperationsRequest, context: grpc.ServicerContext
+    ) -> device_pb2.GetSupportedOperationsResponse:
+        """Return whether each operation of the main subgraph is supported."""
+        session = self._sessions.get(request.session)
+        device = self._devices.get(request.device)
+        supported, placement = device.get_supported_operations(self._model(session, request.model))
+        return device_pb2.GetSupportedOperationsResponse(
+            supported=supported, placement=wire.placement_message(placement) if request.explain else None
+        )
+
+    def _model(self, session: Session, message: types_pb2.Model) -> Model:
+        self._limits.require_model(message)
+        return wire.to_model(message, lambda pool: read_memory(session, pool))
+
+    @handler(non_blocking=True)
+    def PrepareModel(
+        self,
+        request: device_pb2.PrepareModelRequest,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
+    ) -> None:
+        """Launch a preparation."""
+        deadline = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
+        config = PrepareModelConfig(request.preference, request.priority, deadline)
+        self._prepare(request, request.cache if request.HasField("cache") else None, config, context, send)
+
+    @handler(non_blocking=True)
+    def PrepareModelWithConfig(
+        self,
+        request: device_pb2.PrepareModelWithConfigRequest,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
+    ) -> None:
+        """Launch a preparation with hints."""
+        message = request.config
+        config = PrepareModelConfig(
+            message.preference,
+            message.priority,
+            earliest(field_or_omitted(message, "deadline_ns"), call_deadline(context)),
+            wire.to_hints(message.compilation_hints),
+            wire.to_extension_names(message.extension_name_to_prefix),
+        )
+        self._prepare(request, message.cache if message.HasField("cache") else None, config, context, send)
+
+    @handler()
+    def Allocate(
+        self, request: device_pb2.AllocateRequest, context: grpc.ServicerContext
+    ) -> device_pb2.AllocateResponse:
+        """Create a driver-managed buffer. Its roles name prepared models of this session only."""
+        session = self._sessions.get(request.session)
+        self._limits.require("arguments", len(request.input_roles) + len(request.output_roles), "the allocation has")
+        buffer = self._devices.get(request.device).allocate(
+            wire.to_buffer_desc(request.desc),
+            [session.get(handle, PreparedModel) for handle in request.prepared_models],
+            tuple(map(wire.to_buffer_role, request.input_roles)),
+            tuple(map(wire.to_buffer_role, request.output_roles)),
+            lambda size: self._quota.reserve(session.identity, size),
+        )
+        return device_pb2.AllocateResponse(buffer=session.add(buffer, "buffers"), token=buffer.token)
+
+    @handler(non_blocking=True)
+    def PrepareModelFromCache(
+        self,
+        request: device_pb2.PrepareModelFromCacheRequest,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
+    ) -> None:
+        """Launch a preparation from the cache."""
+        session = self._sessions.get(request.session)
+        deadline, limited = self._limit(earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context)))
+
+        def launch(stream: PreparationStream) -> Cancellation:
+            device = self._devices.get(request.device)
+            with self._cache_arguments.open_for_loading(session, request.cache) as source:
+                preloaded = self._preloader.get(device, session.identity, request.cache.token, source.generation)
+                if preloaded is not None:
+                    event("prepared-ahead", session=session.name)
+                callback = source.reporting_damage(stream.notify)
+                return device.prepare_model_from_cache(callback, preloaded or source.files, deadline)
+
+        self._launch(launch, session, context, send, limited=limited)
+
+    def _prepare(
+        self,
+        request: PrepareRequest,
+        cache: types_pb2.CompilationCache | None,
+        config: PrepareModelConfig,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
+    ) -> None:
+        session = self._sessions.get(request.session)
+        deadline, limited = self._limit(config.deadline_ns)
+        bounded = replace(config, deadline_ns=deadline)
+
+        def launch(stream: PreparationStream) -> Cancellation:
+            device = self._devices.get(request.device)
+            model = self._model(session, request.model)
+            target = self._cache_arguments.open_for_saving(device, session, cache)
+            try:
+                return device.prepare_model(model, target.committing(stream.notify), bounded, target.files)
+            except BaseException:
+                target.abandon()
+                raise
+
+        self._launch(launch, session, context, send, limited=limited)
+
+    def _limit(self, deadline_ns: int) -> tuple[int, bool]:
+        """Return the deadline of a preparation, and whether it is the service's limit."""
+        longest = now_ns() + self._limits["preparation_seconds"] * 10**9
+        limited = deadline_ns == OMITTED or deadline_ns > longest
+        return longest if limited else deadline_ns, limited
+
+    def _launch(
+        self,
+        launch: Callable[[PreparationStream], Cancellation],
+        session: Session,
+        context: grpc.ServicerContext,
+        send: Send[device_pb2.PrepareModelEvent],
+        *,
+        limited: bool,
+    ) -> None:
+        stream = PreparationStream(session, ResponseStream(context, send), self._executor, limited=limited)
+        try:
+            cancellation = launch(stream)
+        except HalError as error:
+            stream.reject(error)
+        except Exception as error:
+            stream.reject(internal_error(error))
+        else:
+            if not context.add_callback(cancellation.cancel):
+                cancellation.cancel()
+            stream.send_launched()

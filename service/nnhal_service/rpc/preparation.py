@@ -1,0 +1,116 @@
+"""Response stream of a preparation: `launched`, then exactly one `notify`. On a launch error, `notify` and the error.
+
+The stream occupies no thread during the preparation.
+"""
+
+import threading
+import time
+from concurrent.futures import Executor
+from dataclasses import replace
+
+from nnhal import wire
+from nnhal.errors import MISSED_DEADLINE, HalError
+from nnhal.types import CacheState, ErrorStatus
+from nnhal.v1 import device_pb2
+from nnhal_driver.device import Outcome
+from nnhal_service.grpc_support.response_stream import ResponseStream
+from nnhal_service.log import event
+from nnhal_service.sessions.session import Session
+
+Stream = ResponseStream[device_pb2.PrepareModelEvent]
+
+
+class PreparationStream:
+    """Stream of one preparation. The device may call `notify` at any time, from any thread.
+
+    An outcome that arrives before `send_launched` is sent after it.
+
+    Args:
+        limited: whether the deadline is the service's limit, not the client's.
+    """
+
+    def __init__(self, session: Session, stream: Stream, executor: Executor, *, limited: bool) -> None:
+        self._session = session
+        self._stream = stream
+        self._executor = executor
+        self._limited = limited
+        self._started = time.perf_counter()
+        self._lock = threading.Lock()
+        self._launched = False
+        self._outcome: Outcome | None = None
+
+    def notify(self, outcome: Outcome) -> None:
+        """Send the outcome. This is the device's callback; it never blocks on the client."""
+        if self._limited and outcome.status in MISSED_DEADLINE:
+            outcome = replace(outcome, reason=f"{outcome.reason} (limit preparation_seconds)")
+        with self._lock:
+            self._outcome = outcome
+            ready = self._launched
+        if ready:
+            self._executor.submit(self._finish, outcome)
+
+    def send_launched(self) -> None:
+        """Report a successful launch."""
+        self._stream.send(device_pb2.PrepareModelEvent(launched=device_pb2.Launched()))
+        with self._lock:
+            self._launched = True
+            outcome = self._outcome
+        if outcome is not None:
+            self._finish(outcome)
+
+    def reject(self, error: HalError) -> None:
+        """Report a failed launch: first the `notify` of the callback, then the error."""
+        outcome = self._outcome or Outcome.from_error(error)
+        self._stream.send(device_pb2.PrepareModelEvent(notify=self._message(outcome)))
+        self._log(outcome)
+        self._stream.end(error)
+
+    def _finish(self, outcome: Outcome) -> None:
+        """Send the outcome if the client is still connected; release a prepared model that it did not receive."""
+        handle = b""
+        if self._stream.active:
+            try:
+                handle = self._handle(outcome)
+            except HalError as error:
+                outcome = Outcome.from_error(error)
+        if handle or outcome.prepared_model is None:
+            delivered = self._stream.send(device_pb2.PrepareModelEvent(notify=self._message(outcome, handle)))
+            if not delivered:
+                self._session.release([handle])
+        self._log(outcome, handle)
+        self._stream.end()
+
+    def _handle(self, outcome: Outcome) -> bytes:
+        """Return a handle for the prepared model; empty if there is none.
+
+        Raises:
+            HalError: the session has ended, or limit prepared_models.
+        """
+        if outcome.prepared_model is None:
+            return b""
+        return self._session.add(outcome.prepared_model, "prepared_models")
+
+    def _message(self, outcome: Outcome, handle: bytes = b"") -> device_pb2.Notify:
+        prepared = outcome.prepared_model
+        return device_pb2.Notify(
+            status=int(outcome.status),  # type: ignore[arg-type]
+            prepared_model=handle,
+            reason=outcome.reason,
+            rule=outcome.rule,
+            warnings=(device_pb2.Warning(code=warning.code, text=warning.text) for warning in outcome.warnings),
+            cache=wire.cache_outcome_message(outcome.cache) if outcome.cache.state else None,
+            placement=wire.placement_message(outcome.placement),
+            inputs=map(wire.operand_message, prepared.inputs) if prepared else (),
+            outputs=map(wire.operand_message, prepared.outputs) if prepared else (),
+        )
+
+    def _log(self, outcome: Outcome, handle: bytes = b"") -> None:
+        event(
+            "prepared",
+            session=self._session.name,
+            model=self._session.label(handle) or "-",
+            status=ErrorStatus(outcome.status).name,
+            cache=CacheState(outcome.cache.state).name.lower() if outcome.cache.state else "-",
+            ms=(time.perf_counter() - self._started) * 1e3,
+            reason=outcome.reason or outcome.cache.reason or "-",
+        )

@@ -1,0 +1,131 @@
+"""PreparedModel: IPreparedModel over the contract."""
+
+import time
+from typing import NamedTuple
+
+import grpc
+
+from nnhal import wire
+from nnhal.types import HAL_HASH, HAL_VERSION, ExecutionConfig
+from nnhal.v1 import device_pb2, prepared_model_pb2, prepared_model_pb2_grpc, types_pb2
+from nnhal_driver.execution.burst import Burst
+from nnhal_driver.execution.execution import ReusableExecution
+from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_service.grpc_support.call_context import call_deadline, cancellation_of, earliest, field_or_omitted
+from nnhal_service.grpc_support.handlers import handler
+from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache
+from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
+from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
+from nnhal_service.rpc.fence import launch_fenced
+from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.output_writer import OutputWriter
+from nnhal_service.sessions.session_registry import SessionRegistry
+
+FencedRequest = prepared_model_pb2.ExecuteFencedRequest | prepared_model_pb2.ExecuteFencedWithConfigRequest
+
+
+class _ExecuteCall(NamedTuple):
+    """The fields of an ExecuteSynchronouslyRequest besides its request."""
+
+    session: bytes
+    prepared_model: bytes
+    config: ExecutionConfig
+    deadline_ns: int
+
+
+def _describe(message: prepared_model_pb2.ExecuteSynchronouslyRequest) -> _ExecuteCall:
+    config = ExecutionConfig(message.measure_timing, field_or_omitted(message, "loop_timeout_duration_ns"))
+    return _ExecuteCall(message.session, message.prepared_model, config, field_or_omitted(message, "deadline_ns"))
+
+
+class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
+    """Servicer of PreparedModel."""
+
+    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota) -> None:
+        self._sessions = sessions
+        self._limits = limits
+        self._quota = quota
+        self._requests = ValidatedRequestCache(limits)
+        message_type = prepared_model_pb2.ExecuteSynchronouslyRequest
+        self._messages = DecodedRequestCache(self._requests, message_type, lambda message: message.request, _describe)
+        self._responses = ResponseTemplateCache(types_pb2.ExecutionResult, lambda result: result, limits, quota)
+
+    @handler()
+    def GetInterfaceVersion(
+        self, request: prepared_model_pb2.PreparedModelRequest, context: grpc.ServicerContext
+    ) -> device_pb2.GetInterfaceVersionResponse:
+        """Return version and hash of the HAL interface."""
+        self._sessions.get(request.session).get(request.prepared_model, PreparedModel)
+        return device_pb2.GetInterfaceVersionResponse(version=HAL_VERSION, hash=HAL_HASH)
+
+    @handler(raw=True)
+    def ExecuteSynchronously(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Execute a request, and respond when it has finished."""
+        started_ns = time.perf_counter_ns()
+        received = self._messages.decode(request)
+        call = received.call
+        session = self._sessions.get(call.session)
+        prepared = session.get(call.prepared_model, PreparedModel)
+        valid = self._messages.validate(session, prepared, received, call.config)
+        deadline_ns = earliest(call.deadline_ns, call_deadline(context))
+        owner, cancellation = session.identity, cancellation_of(context)
+        result = prepared.execute_valid(valid, call.config, deadline_ns, cancellation, owner, started_ns)
+        return self._responses.encode(result, prepared, session)
+
+    @handler()
+    def ExecuteSynchronouslyWithConfig(
+        self, request: prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest, context: grpc.ServicerContext
+    ) -> types_pb2.ExecutionResult:
+        """Execute a request with hints, and respond when it has finished."""
+        started_ns = time.perf_counter_ns()
+        session = self._sessions.get(request.session)
+        prepared = session.get(request.prepared_model, PreparedModel)
+        config = wire.to_execution_config(request.config)
+        valid = self._requests.validate(session, prepared, request.request, config)
+        deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
+        owner, cancellation = session.identity, cancellation_of(context)
+        result = prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns)
+        return wire.result_message(result, OutputWriter(session, self._limits["inline_bytes"], self._quota))
+
+    @handler()
+    def ExecuteFenced(
+        self, request: prepared_model_pb2.ExecuteFencedRequest, context: grpc.ServicerContext
+    ) -> prepared_model_pb2.FencedExecutionResult:
+        """Launch a fenced execution, and respond at once."""
+        timeout = field_or_omitted(request, "loop_timeout_duration_ns")
+        return self._launch(request, ExecutionConfig(request.measure_timing, timeout))
+
+    @handler()
+    def ExecuteFencedWithConfig(
+        self, request: prepared_model_pb2.ExecuteFencedWithConfigRequest, context: grpc.ServicerContext
+    ) -> prepared_model_pb2.FencedExecutionResult:
+        """Launch a fenced execution with hints, and respond at once."""
+        return self._launch(request, wire.to_execution_config(request.config))
+
+    def _launch(self, request: FencedRequest, config: ExecutionConfig) -> prepared_model_pb2.FencedExecutionResult:
+        session = self._sessions.get(request.session)
+        prepared = session.get(request.prepared_model, PreparedModel)
+        decoded = self._requests.decode(session, request.request)
+        return launch_fenced(session, request, lambda arguments: prepared.execute_fenced(decoded, config, arguments))
+
+    @handler()
+    def CreateReusableExecution(
+        self, request: prepared_model_pb2.CreateReusableExecutionRequest, context: grpc.ServicerContext
+    ) -> prepared_model_pb2.CreateReusableExecutionResponse:
+        """Create a reusable execution of a request."""
+        session = self._sessions.get(request.session)
+        prepared = session.get(request.prepared_model, PreparedModel)
+        decoded = self._requests.decode(session, request.request)
+        execution = ReusableExecution(prepared, decoded, wire.to_execution_config(request.config))
+        handle = session.add(execution, "reusable_executions")
+        return prepared_model_pb2.CreateReusableExecutionResponse(execution=handle)
+
+    @handler()
+    def ConfigureExecutionBurst(
+        self, request: prepared_model_pb2.PreparedModelRequest, context: grpc.ServicerContext
+    ) -> prepared_model_pb2.ConfigureExecutionBurstResponse:
+        """Create a burst."""
+        session = self._sessions.get(request.session)
+        burst = Burst(session.get(request.prepared_model, PreparedModel), self._limits["burst_memories"])
+        return prepared_model_pb2.ConfigureExecutionBurstResponse(burst=session.add(burst, "bursts"))

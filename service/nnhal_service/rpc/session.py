@@ -1,0 +1,93 @@
+"""Session: open and close sessions, and release objects. The keep-alive stream occupies no thread."""
+
+from concurrent.futures import Executor
+
+import grpc
+
+from nnhal.v1 import session_pb2, session_pb2_grpc
+from nnhal.version import __version__
+from nnhal_service.grpc_support.handlers import handler
+from nnhal_service.grpc_support.response_stream import ResponseStream, Send
+from nnhal_service.log import event
+from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.session import Session
+from nnhal_service.sessions.session_registry import ANONYMOUS, SessionRegistry
+
+CLIENT_NAME_LENGTH = 64
+"""Number of characters of a client's name that are logged."""
+
+
+class SessionServicer(session_pb2_grpc.SessionServicer):
+    """Servicer of Session.
+
+    Args:
+        executor: sends the last messages of streams.
+        data_socket: name of the data socket.
+    """
+
+    def __init__(self, sessions: SessionRegistry, executor: Executor, limits: Limits, data_socket: str = "") -> None:
+        self._sessions = sessions
+        self._executor = executor
+        self._limits = limits
+        self._data_socket = data_socket
+
+    @handler(non_blocking=True)
+    def Open(
+        self, request: session_pb2.OpenRequest, context: grpc.ServicerContext, send: Send[session_pb2.SessionEvent]
+    ) -> None:
+        """Open a session, or attach to an open one. The stream stays open until one side ends it."""
+        if request.session:
+            session = self._sessions.attach(request.session)
+        else:
+            session = self._sessions.open(ANONYMOUS)
+            name = request.client_name[:CLIENT_NAME_LENGTH]
+            event("session-opened", session=session.name, client=name, peer=context.peer())
+        stream: ResponseStream[session_pb2.SessionEvent] = ResponseStream(context, send)
+
+        def finish(reason: str) -> None:
+            self._finish(stream, reason)
+
+        def detach() -> None:
+            session.off_close(finish)
+            self._sessions.detach(session)
+
+        if not context.add_callback(detach):
+            detach()
+            return
+        stream.send(session_pb2.SessionEvent(opened=self._opened(session)))
+        session.on_close(finish)
+        if not stream.active:  # it may have ended before there was a listener to remove
+            session.off_close(finish)
+
+    def _finish(self, stream: ResponseStream[session_pb2.SessionEvent], reason: str) -> None:
+        """End the stream on another thread: a send may block on the client."""
+
+        def work() -> None:
+            stream.send(session_pb2.SessionEvent(closing=session_pb2.SessionClosing(reason=reason)))
+            stream.end()
+
+        self._executor.submit(work)
+
+    def _opened(self, session: Session) -> session_pb2.SessionOpened:
+        return session_pb2.SessionOpened(
+            session=session.token,
+            grace_ns=int(self._sessions.grace_s * 1e9),
+            service_version=__version__,
+            limits=self._limits,
+            data_socket=self._data_socket,
+            data_secret=session.secret,
+        )
+
+    @handler()
+    def Close(self, request: session_pb2.CloseRequest, context: grpc.ServicerContext) -> session_pb2.CloseResponse:
+        """End a session at once."""
+        self._sessions.end(self._sessions.get(request.session), "closed by the client")
+        return session_pb2.CloseResponse()
+
+    @handler()
+    def Release(
+        self, request: session_pb2.ReleaseRequest, context: grpc.ServicerContext
+    ) -> session_pb2.ReleaseResponse:
+        """Release objects. Unknown handles are ignored."""
+        self._sessions.get(request.session).release(request.handles)
+        return session_pb2.ReleaseResponse()

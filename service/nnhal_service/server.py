@@ -1,0 +1,227 @@
+"""The gRPC server of a service: it owns the devices, the sessions and the threads."""
+
+import faulthandler
+import gc
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from nnhal.address import Address
+from nnhal.services import SERVICES
+from nnhal_cache.store import Store
+from nnhal_driver.device import Device
+from nnhal_driver.performance.store import PerformanceStore
+from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_driver.scheduling.scheduler import QueueLimits
+from nnhal_driver.scheduling.timers import Timers
+from nnhal_service.backends import assemble, find_dynamic
+from nnhal_service.devices import Devices
+from nnhal_service.grpc_support.handlers import HandlerRegistrar
+from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
+from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
+from nnhal_service.listener import Listener
+from nnhal_service.log import event
+from nnhal_service.memory_limits import limit_memory, trim_memory
+from nnhal_service.model_cache.cache_arguments import CacheArguments
+from nnhal_service.model_cache.preloader import ModelPreloader
+from nnhal_service.model_cache.seal_key import load_key
+from nnhal_service.rpc.buffer import BufferServicer
+from nnhal_service.rpc.burst import REJECTING_THREADS, BurstServicer
+from nnhal_service.rpc.cache import CacheServicer
+from nnhal_service.rpc.device import DeviceServicer
+from nnhal_service.rpc.execution import ExecutionServicer
+from nnhal_service.rpc.fence import FenceServicer
+from nnhal_service.rpc.memory import MemoryServicer
+from nnhal_service.rpc.prepared_model import PreparedModelServicer
+from nnhal_service.rpc.session import SessionServicer
+from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.session_registry import SessionRegistry
+from nnhal_service.settings import Settings
+from nnhal_service.shm.connection import DataSocketContext
+from nnhal_service.shm.listener import DataSocket
+from nnhal_service.shutdown import ShutdownSignal
+
+TRIM_DELAY_NS = 10**9
+"""Time after the end of the last session until unused memory is returned to the system."""
+STOP_TIMEOUT_S = 20
+"""Seconds after the grace time when a stop counts as hanging: the process logs the stacks of all threads and exits."""
+
+_SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+_NAMES = [service.descriptor.full_name for service in SERVICES.values()]
+_DEVICE = SERVICES["Device"].descriptor.full_name
+"""Its health becomes SERVING when the preloaded models are prepared; the other services are SERVING at once."""
+
+
+class Server:
+    """One service. Call `start`, then `stop`; or use it as a context manager.
+
+    Attributes:
+        addresses: the addresses with their real ports, after `start`.
+
+    Raises:
+        ValueError: an address is invalid, or reachable from other machines without `insecure`; a backend or a limit is
+            unknown.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        for text in settings.listen:
+            if not Address.parse(text).is_local and not settings.insecure:
+                raise ValueError(f"{text} can be reached from other machines; without TLS that needs --insecure")
+        self.settings = settings
+        self.addresses: tuple[str, ...] = ()
+        self._listeners: list[Listener] = []
+        self._limits = Limits(settings.limits)
+        self._store, key = Store(settings.cache_dir, settings.cache_bytes), load_key(settings)
+        queues = QueueLimits(self._limits["queued_preparations"], self._limits["queued_executions"])
+        performance = PerformanceStore(settings.state_dir)
+        dynamic_backends = find_dynamic(settings)
+        assemblies = {name: assemble(settings, dynamic_backends) for name in settings.devices}
+        self._reports = {name: assembly.reports for name, assembly in assemblies.items()}
+        self._devices = [
+            Device(name, assembly.backends, queues, self._limits["tensor_bytes"], key, performance=performance)
+            for name, assembly in assemblies.items()
+        ]
+        self._preloader = ModelPreloader(self._store, self._devices, settings.warm)
+        self._sessions = SessionRegistry(settings.session_grace_s, self._limits, self._schedule_trim)
+        self._executor = ElasticThreadPool(settings.threads, settings.idle_thread_s, "nnhal-call")
+        self._transfers = ElasticThreadPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
+        streams = self._limits["burst_streams"] + REJECTING_THREADS
+        self._bursts = ElasticThreadPool(streams, settings.idle_thread_s, "nnhal-burst")
+        self._timers = Timers("nnhal-waits")
+        self._health = health.HealthServicer(experimental_non_blocking=True)
+        self._server = grpc.server(self._executor, options=_options(settings, self._limits))
+        quota = MemoryQuota(self._limits)
+        users = {os.getuid(), *settings.data_users}
+        self._data_socket = DataSocket(DataSocketContext(self._sessions, self._limits, quota), users)
+        self._register(quota)
+
+    def _register(self, quota: MemoryQuota) -> None:
+        """Add all services to the gRPC server."""
+        sessions, limits, executor = self._sessions, self._limits, self._executor
+        devices, cache_arguments = Devices(self._devices), CacheArguments(self._store)
+        watchdog = StallWatchdog(self.settings.transfer_idle_s, self._timers)
+        servicers: dict[str, Any] = {
+            "Session": SessionServicer(sessions, executor, limits, self._data_socket.name),
+            "Device": DeviceServicer(
+                devices, sessions, executor, limits, self._reports, quota, cache_arguments, self._preloader
+            ),
+            "PreparedModel": PreparedModelServicer(sessions, limits, quota),
+            "Execution": ExecutionServicer(sessions, limits, quota),
+            "Burst": BurstServicer(sessions, limits, quota),
+            "Buffer": BufferServicer(sessions, limits, quota),
+            "Fence": FenceServicer(sessions, executor, self._timers),
+            "MemoryService": MemoryServicer(sessions, limits, quota, watchdog),
+            "Cache": CacheServicer(sessions, limits, self._store, devices, cache_arguments),
+        }
+        pools = {"transfers": self._transfers, "bursts": self._bursts}
+        registrar = cast(grpc.Server, HandlerRegistrar(self._server, pools))
+        for name, service in SERVICES.items():
+            service.add_to_server(servicers[name], registrar)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
+        reflection.enable_server_reflection([*_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME], registrar)
+
+    def _schedule_trim(self) -> None:
+        """Return unused memory to the system after the last session, once connections and threads have ended too."""
+
+        def trim() -> None:
+            if self._sessions.count() == 0:
+                trim_memory()
+
+        self._timers.call_at(now_ns() + TRIM_DELAY_NS, trim)
+
+    @property
+    def threads(self) -> int:
+        """Number of threads that may serve calls at most."""
+        pools = (self._executor, self._transfers, self._bursts)
+        return sum(pool.limit for pool in pools) + self._limits["data_connections"]
+
+    def start(self) -> None:
+        """Start to listen.
+
+        Raises:
+            ValueError: an address is in use, or cannot be bound.
+        """
+        try:
+            for address in self.settings.listen:
+                self._listeners.append(Listener(self._server, address))
+        except ValueError:
+            self._remove_sockets()
+            raise
+        self.addresses = tuple(listener.address for listener in self._listeners)
+        self._data_socket.start()
+        self._server.start()
+        for name in ("", *_NAMES):
+            self._health.set(name, _NOT_SERVING if name == _DEVICE else _SERVING)
+        self._preloader.start(lambda: self._health.set(_DEVICE, _SERVING))
+        event(
+            "serving",
+            addresses=",".join(self.addresses),
+            devices=",".join(self.settings.devices),
+            version=self._devices[0].get_version_string(),
+        )
+
+    def stop(self) -> None:
+        """Stop gracefully: reject new calls, let running ones finish within the grace time, then end all threads."""
+        event("stopping", sessions=self._sessions.count())
+        self._health.enter_graceful_shutdown()
+        # the keep-alive streams of sessions would block the server until the grace time is over: end them first
+        self._sessions.close()
+        stopped = self._server.stop(self.settings.stop_grace_s)
+        self._remove_sockets()
+        stopped.wait()
+        self._preloader.close()
+        for device in self._devices:
+            device.close()
+        self._executor.shutdown()
+        self._transfers.shutdown()
+        self._bursts.shutdown()
+        self._timers.close()
+        self._data_socket.close()
+        event("stopped")
+
+    def _remove_sockets(self) -> None:
+        for listener in self._listeners:
+            listener.remove_socket()
+
+    def __enter__(self) -> "Server":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def serve_until_shutdown(server: Server, on_ready: Callable[[Sequence[str]], None], parent: int | None = None) -> None:
+    """Run a server in a process of its own, until SIGINT or SIGTERM.
+
+    Args:
+        server: the server to run.
+        on_ready: called with the addresses when the server listens.
+        parent: id of a process; the server also stops when that process exits.
+    """
+    settings = server.settings
+    limit_memory(settings.process_bytes, server.threads)
+    gc.freeze()  # loaded modules stay; scanning them for garbage would cost each preparation some milliseconds
+    with ShutdownSignal(parent) as shutdown, server:
+        on_ready(server.addresses)
+        shutdown.wait()
+        # not cancelled: the exit of the process may hang too
+        faulthandler.dump_traceback_later(settings.stop_grace_s + STOP_TIMEOUT_S, exit=True)
+
+
+def _options(settings: Settings, limits: Limits) -> list[tuple[str, int]]:
+    ping = int(settings.keepalive_s * 1e3)
+    return [
+        ("grpc.max_receive_message_length", limits["message_bytes"]),
+        ("grpc.max_send_message_length", limits["message_bytes"]),
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", ping),
+        ("grpc.keepalive_timeout_ms", ping),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+    ]

@@ -1,0 +1,1 @@
+"""Sessions, the objects that they own, and their limits."""

@@ -1,0 +1,184 @@
+"""Limits on what clients may use: one table, enforced here and documented in docs/limits.md.
+
+`python -m nnhal_service.sessions.limits` prints the document. Every error names its limit, in the text and in
+`ErrorDetail.limit`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from nnhal.errors import limit_exceeded
+from nnhal.types import ErrorStatus
+from nnhal.v1 import types_pb2
+
+MEBIBYTE, GIBIBYTE = 2**20, 2**30
+
+TRANSIENT = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
+PERSISTENT = ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
+MISSED = ErrorStatus.MISSED_DEADLINE_TRANSIENT
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Row of the table of limits.
+
+    Attributes:
+        status: of the error; transient where waiting or releasing objects helps.
+        meaning: what the limit counts, for the documentation.
+    """
+
+    name: str
+    default: int
+    unit: str
+    status: ErrorStatus
+    meaning: str
+
+
+LIMITS = {
+    limit.name: limit
+    for limit in (
+        Limit("message_bytes", 4 * MEBIBYTE, "bytes", PERSISTENT, "One gRPC message, in either direction."),
+        Limit(
+            "inline_bytes", 2 * MEBIBYTE, "bytes", PERSISTENT, "Bytes of pools inside one message; use Memory objects."
+        ),
+        Limit("pool_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One Memory object, or one ReturnedPool."),
+        Limit("memory_bytes", 8 * GIBIBYTE, "bytes", TRANSIENT, "All Memory objects and buffers of one identity."),
+        Limit("tensor_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One tensor that an execution computes."),
+        Limit("pools", 10_000, "pools", PERSISTENT, "Pools of one model or request."),
+        Limit("operands", 200_000, "operands", PERSISTENT, "One model, all its subgraphs together."),
+        Limit("operations", 100_000, "operations", PERSISTENT, "One model, all its subgraphs together."),
+        Limit(
+            "arguments",
+            1_000_000,
+            "arguments",
+            PERSISTENT,
+            "Inputs and outputs of all operations of one model, or of one request.",
+        ),
+        Limit("subgraphs", 10_000, "subgraphs", PERSISTENT, "Referenced subgraphs of one model."),
+        Limit("sessions", 1024, "sessions", TRANSIENT, "Open sessions of the service."),
+        Limit("session_streams", 16, "streams", TRANSIENT, "Open keep-alive streams of one session."),
+        Limit("objects", 10_000, "handles", TRANSIENT, "Handles of one session: prepared models, memories, ..."),
+        Limit("prepared_models", 1000, "models", TRANSIENT, "Prepared models of one session."),
+        Limit("buffers", 1000, "buffers", TRANSIENT, "Driver-managed buffers of one session."),
+        Limit("fences", 1000, "fences", TRANSIENT, "Fences of one session."),
+        Limit(
+            "fenced_executions", 1000, "executions", TRANSIENT, "Fenced executions of one session that have not ended."
+        ),
+        Limit("reusable_executions", 1000, "executions", TRANSIENT, "Reusable executions of one session."),
+        Limit("cache_files", 1000, "files", TRANSIENT, "Named cache files of one identity."),
+        Limit("cache_file_bytes", 4 * GIBIBYTE, "bytes", TRANSIENT, "All named cache files of one identity."),
+        Limit("open_cache_files", 128, "files", TRANSIENT, "Cache files that one session has open."),
+        Limit("bursts", 1000, "bursts", TRANSIENT, "Bursts of one session."),
+        Limit("burst_memories", 1000, "memories", TRANSIENT, "Memories that one burst keeps under identifiers."),
+        Limit("shared", 256, "descriptors", TRANSIENT, "Memories and files that one session shares (same machine)."),
+        Limit("data_connections", 128, "connections", TRANSIENT, "Data connections of the service (same machine)."),
+        Limit("session_data_connections", 16, "connections", TRANSIENT, "Data connections of one session."),
+        Limit("data_requests", 256, "requests", TRANSIENT, "Requests that one data connection has defined."),
+        Limit("burst_streams", 128, "streams", TRANSIENT, "Open Burst.Streams of the service."),
+        Limit("queued_preparations", 256, "preparations", TRANSIENT, "Preparations of a device in the queue."),
+        Limit("preparation_seconds", 600, "seconds", MISSED, "One preparation, including its time in the queue."),
+        Limit("queued_executions", 1024, "executions", TRANSIENT, "Executions of a device in the queue."),
+    )
+}
+"""Every limit, by name."""
+
+
+class Limits(Mapping[str, int]):
+    """The limits of one service, by name.
+
+    Args:
+        overrides: values that differ from the defaults, by name.
+
+    Raises:
+        ValueError: a name is unknown, or a value is less than 1.
+    """
+
+    def __init__(self, overrides: Mapping[str, int] | None = None) -> None:
+        overrides = overrides or {}
+        for name, value in overrides.items():
+            if name not in LIMITS:
+                raise ValueError(f"unknown limit {name!r}; expected one of {', '.join(LIMITS)}")
+            if value < 1:
+                raise ValueError(f"limit {name} is {value}; expected at least 1")
+        self._values = {name: overrides.get(name, limit.default) for name, limit in LIMITS.items()}
+
+    def __getitem__(self, name: str) -> int:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def require(self, name: str, value: int, subject: str) -> None:
+        """Raise an error if a value exceeds a limit.
+
+        Args:
+            name: name of the limit.
+            value: the value to check.
+            subject: begins the error message, for example "the model has".
+
+        Raises:
+            HalError: the status of the limit, of kind LIMIT.
+        """
+        if value > self._values[name]:
+            limit = LIMITS[name]
+            raise limit_exceeded(name, f"{subject} {value} {limit.unit}; at most {self._values[name]}", limit.status)
+
+    def require_model(self, model: types_pb2.Model) -> None:
+        """Check the size of a model message, before it is converted."""
+        self.require("subgraphs", len(model.referenced), "the model has")
+        graphs = (model.main, *model.referenced)
+        self.require("operands", sum(len(graph.operands) for graph in graphs), "the model has")
+        self.require("operations", sum(len(graph.operations) for graph in graphs), "the model has")
+        arguments = sum(
+            len(operation.inputs) + len(operation.outputs) for graph in graphs for operation in graph.operations
+        )
+        self.require("arguments", arguments, "the operations have")
+        self.require("pools", len(model.pools), "the model has")
+        self.require_inline(model.pools)
+
+    def require_request(self, request: types_pb2.Request) -> None:
+        """Check the size of a request message, before it is converted."""
+        self.require("arguments", len(request.inputs) + len(request.outputs), "the request has")
+        self.require("pools", len(request.pools), "the request has")
+        self.require_inline(pool.pool for pool in request.pools if pool.HasField("pool"))
+        for pool in request.pools:
+            if pool.HasField("returned"):
+                self.require("pool_bytes", pool.returned.size, "a ReturnedPool has")
+
+    def require_inline(self, pools: Iterable[types_pb2.Memory]) -> None:
+        """Check the bytes that the inline pools of one message have together."""
+        self.require("inline_bytes", sum(len(pool.inline) for pool in pools), "the message has inline pools of")
+
+
+def markdown() -> str:
+    """Return the text of docs/limits.md."""
+    rows = [
+        f"| `{limit.name}` | {limit.default:,} {limit.unit} | {limit.status.name} | {limit.meaning} |"
+        for limit in LIMITS.values()
+    ]
+    return "\n".join(
+        [
+            "# Limits",
+            "",
+            "The limits on what a client may use, and the status of the error when a limit is exceeded.",
+            "This page is generated from `service/nnhal_service/sessions/limits.py` by",
+            "`python -m nnhal_service.sessions.limits > docs/limits.md`.",
+            "",
+            "Every error names its limit, in the text and in the field `limit` of the error's details.",
+            "The only exception is `message_bytes`, which gRPC itself enforces. An operator changes limits",
+            "with `nnhal serve --limit NAME=VALUE` or `NNHAL_LIMITS='{\"NAME\": VALUE}'`. A client reads",
+            "the limits from the response to `Session.Open`.",
+            "",
+            "| limit | default | status | meaning |",
+            "|---|---:|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

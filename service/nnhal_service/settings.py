@@ -1,0 +1,154 @@
+"""Settings of a service. The options of `nnhal serve` and docs/settings.md are generated from the class.
+
+`nnhal_service.settings_sources` reads the values from a file, the environment and options.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from nnhal_cache.layout import DEFAULT_BYTES, default_root, user_directory
+
+
+def default_state() -> Path:
+    """Return the state directory of this user: $XDG_STATE_HOME/nnhal, or ~/.local/state/nnhal."""
+    return user_directory("XDG_STATE_HOME", ".local", "state")
+
+
+LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """Form of the option of a setting on the command line.
+
+    Attributes:
+        metavar: the placeholder of the value; "" for a flag.
+        name: the option without dashes; by default the name of the setting with hyphens.
+        is_repeated: the option takes one element of the value, and may be repeated. Otherwise, a list has commas.
+    """
+
+    metavar: str = ""
+    name: str = ""
+    is_repeated: bool = False
+
+
+class Settings(BaseModel):
+    """Settings of one service process."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    listen: Annotated[tuple[str, ...], Option("ADDR", is_repeated=True)] = Field(
+        default=("127.0.0.1:50051",), description="Addresses: HOST:PORT or unix:PATH. Port 0 selects a free port."
+    )
+    insecure: Annotated[bool, Option()] = Field(
+        default=False, description="Allow addresses that other machines can reach, without TLS."
+    )
+    backends: Annotated[tuple[str, ...], Option("NAMES")] = Field(
+        default=("CpuAcc", "CpuRef"), description="Backends in order of preference."
+    )
+    dynamic_backends_path: Annotated[str, Option("FOLDERS")] = Field(
+        default="",
+        description="Folders with backends to load: absolute paths, separated by colons (docs/backends.md). Their "
+        "backends precede the built-in ones, unless `backends` names the backends to use.",
+    )
+    devices: Annotated[tuple[str, ...], Option("NAME", "device", is_repeated=True)] = Field(
+        default=("nnhal",),
+        min_length=1,
+        description="Names of the devices, the default first. All have the same backends.",
+    )
+    threads: Annotated[int, Option("N")] = Field(
+        default=512, ge=4, description="Calls that may be in progress at once, except uploads and reads."
+    )
+    transfers: Annotated[int, Option("N")] = Field(
+        default=32, ge=1, description="Uploads and reads that may be in progress at once."
+    )
+    transfer_idle_s: Annotated[float, Option("S")] = Field(
+        default=30.0, gt=0, description="Seconds until an upload or read whose client has stalled is cancelled."
+    )
+    idle_thread_s: Annotated[float, Option("S")] = Field(
+        default=10.0, gt=0, description="Seconds that an idle thread waits for the next call before it ends."
+    )
+    session_grace_s: Annotated[float, Option("S")] = Field(
+        default=10.0, ge=0, description="Seconds that a session outlives its connection."
+    )
+    keepalive_s: Annotated[float, Option("S")] = Field(
+        default=20.0, gt=0, description="Seconds between pings that detect dead connections."
+    )
+    stop_grace_s: Annotated[float, Option("S")] = Field(
+        default=10.0, ge=0, description="Seconds that running calls may take to finish when the service stops."
+    )
+    process_bytes: Annotated[int, Option("N")] = Field(
+        default=0,
+        ge=0,
+        description="Memory that the process may allocate; 0: nine tenths of the memory of the machine or container.",
+    )
+    data_users: Annotated[tuple[int, ...], Option("IDS")] = Field(
+        default=(), description="Ids of other users who may share memory with the service on the same machine."
+    )
+    cache_dir: Annotated[Path, Option("DIR")] = Field(
+        default_factory=default_root, description="Directory of the model cache; private to this user."
+    )
+    cache_bytes: Annotated[int, Option("N")] = Field(
+        default=DEFAULT_BYTES, ge=0, description="Largest size of the model cache; 0 disables it."
+    )
+    cache_key_file: Annotated[Path | None, Option("FILE")] = Field(
+        default=None,
+        description="File with 32 secret bytes that seal saved models, for machines that share a cache. Without it, "
+        "each cache directory has its own key.",
+    )
+    warm: Annotated[int, Option("N")] = Field(
+        default=0, ge=0, description="Number of saved models to prepare at start: the most used ones."
+    )
+    state_dir: Annotated[Path, Option("DIR")] = Field(
+        default_factory=default_state,
+        description="Directory of the performance figures that the service measures; private to this user.",
+    )
+    limits: Annotated[dict[str, int], Option("NAME=VALUE", "limit", is_repeated=True)] = Field(
+        default={}, description="Limits that differ from their default, by name (docs/limits.md)."
+    )
+    log_level: Annotated[LogLevel, Option("LEVEL")] = Field(
+        default="INFO", description="Lowest severity to log to stderr: DEBUG, INFO, WARNING or ERROR."
+    )
+
+    @field_validator("listen", "backends", "devices", "data_users", mode="before")
+    @classmethod
+    def _split_list(cls, value: object) -> object:
+        """Parse the text of a list: JSON if it starts with a bracket, or else elements with commas between them."""
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            return _parse_json(value)
+        return tuple(element.strip() for element in value.split(","))
+
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _split_limits(cls, value: object) -> object:
+        """Parse the text of limits: JSON if it starts with a brace, or else NAME=VALUE with commas between them."""
+        if isinstance(value, str):
+            if value.lstrip().startswith("{"):
+                return _parse_json(value)
+            value = value.split(",") if value else []
+        return dict(map(_parse_limit, value)) if isinstance(value, list) else value
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _ignore_case(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) and value.upper() in get_args(LogLevel) else value
+
+
+def _parse_json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"invalid JSON: {error}") from error
+
+
+def _parse_limit(text: object) -> tuple[str, int]:
+    name, _, value = str(text).partition("=")
+    if not value.strip().isdecimal():
+        raise ValueError(f"invalid limit {text!r}; expected NAME=VALUE")
+    return name.strip(), int(value)

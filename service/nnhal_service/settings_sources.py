@@ -1,0 +1,128 @@
+"""Sources of settings: a TOML file, the environment and options, in rising order."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from nnhal_service.settings import Option, Settings
+
+DEFAULT_FILE = Path("nnhal.toml")
+"""File in the current directory that `nnhal serve` reads, if it exists."""
+DEFAULT = "default"
+"""Origin of values that no source has."""
+
+
+@dataclass(frozen=True)
+class LoadedSettings:
+    """Settings, and where each value came from.
+
+    Attributes:
+        settings: the effective values.
+        origins: for each setting, a file, an environment variable, an option, or DEFAULT.
+    """
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def option_of(setting: str) -> Option:
+    """Return the form of a setting's option."""
+    return next(data for data in Settings.model_fields[setting].metadata if isinstance(data, Option))
+
+
+def option_name(setting: str) -> str:
+    """Return the option of a setting, for example --cache-dir."""
+    return f"--{option_of(setting).name or setting.replace('_', '-')}"
+
+
+def variable_name(setting: str) -> str:
+    """Return the environment variable of a setting, for example NNHAL_CACHE_DIR."""
+    return f"NNHAL_{setting.upper()}"
+
+
+def load_settings(file: Path | None, options: Mapping[str, object]) -> LoadedSettings:
+    """Return the settings of a file, the environment and options. Later sources override earlier ones.
+
+    Args:
+        file: the TOML file; None to read no file.
+        options: the settings that the command line has, by name.
+
+    Raises:
+        ValueError: a value is invalid, or the file is unusable. The message names the file, variable or option.
+    """
+    from_file = _read_file(file) if file else {}
+    environment = {
+        name: os.environ[variable_name(name)] for name in Settings.model_fields if variable_name(name) in os.environ
+    }
+    origins = {
+        **dict.fromkeys(Settings.model_fields, DEFAULT),
+        **dict.fromkeys(from_file, str(file)),
+        **{name: variable_name(name) for name in environment},
+        **{name: option_name(name) for name in options},
+    }
+    try:
+        settings = Settings.model_validate({**from_file, **environment, **options})
+    except ValidationError as error:
+        raise ValueError("; ".join(_describe(problem, origins) for problem in error.errors())) from error
+    return LoadedSettings(settings, origins)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """Return the settings of a TOML file.
+
+    Raises:
+        ValueError: the file is unreadable, is not TOML, or has an unknown setting.
+    """
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from error
+    if unknown := [name for name in values if name not in Settings.model_fields]:
+        raise ValueError(f"{path}: unknown setting {unknown[0]!r}; docs/settings.md lists the settings")
+    return values
+
+
+def _describe(problem: Mapping[str, Any], origins: Mapping[str, str]) -> str:
+    """Return the text of a problem that pydantic found, beginning with the source of the value."""
+    setting, *path = problem["loc"]
+    origin = origins[setting]
+    source = origin if origin.startswith(("-", "NNHAL_")) else f"{origin}: {setting}"
+    where = "".join(f"[{key}]" for key in path)
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] != "value_error":  # the text is pydantic's
+        message = f"invalid value {problem['input']!r}: {message[0].lower()}{message[1:]}"
+    return f"{source}{where}: {message}"
+
+
+def to_toml(loaded: LoadedSettings) -> str:
+    """Return the effective values as a TOML document, each with its origin in a comment."""
+    lines = []
+    for name in Settings.model_fields:
+        value = getattr(loaded.settings, name)
+        line = f"# {name} is not set" if value is None else f"{name} = {toml_value(value)}"
+        lines.append(f"{line}  # {loaded.origins[name]}")
+    return "\n".join(lines) + "\n"
+
+
+def toml_value(value: object) -> str:
+    """Return a value of a setting in TOML."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return str(value)
+        case tuple():
+            return f"[{', '.join(map(toml_value, value))}]"
+        case dict():
+            pairs = ", ".join(f"{json.dumps(key)} = {toml_value(item)}" for key, item in value.items())
+            return f"{{ {pairs} }}" if pairs else "{}"
+    # JSON's strings are strings of TOML, except that TOML needs DEL escaped
+    return json.dumps(str(value)).replace("\x7f", "\\u007f")

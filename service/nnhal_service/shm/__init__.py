@@ -1,0 +1,1 @@
+"""Executions over shared memory, for clients on the same machine."""

@@ -1,0 +1,232 @@
+"""One connection to the data socket: its packets, its authentication, and what the client shares over it."""
+
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from nnhal.errors import HalError, invalid_argument
+from nnhal.shm import protocol
+from nnhal.shm.protocol import Definition, Packet, PacketKind, ProtocolError
+from nnhal.shm.spin_wait import SpinThenBlock
+from nnhal_service.grpc_support.errors import error_detail, internal_error
+from nnhal_service.log import event
+from nnhal_service.sessions.cancellation_scope import CancellationScope
+from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.session import Session, session_lost
+from nnhal_service.sessions.session_registry import SessionRegistry
+from nnhal_service.shm.execution import ReadyRequest
+from nnhal_service.shm.memory_mapping import map_memory
+
+HELLO_TIMEOUT_S = 5
+"""Seconds until a connection must have authenticated."""
+SEND_TIMEOUT_S = 5
+"""Seconds until a client must have read a response."""
+SPIN_S = 100e-6
+"""Seconds to spin for the next request before blocking."""
+
+_MAX_DESCRIPTORS = 4
+_DESCRIPTOR = struct.Struct("i")
+_ANCILLARY = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _DESCRIPTOR.size)
+# as integers: operations on an enumeration of flags take microseconds
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
+_TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+
+_Received: TypeAlias = tuple[int, list[tuple[int, int, bytes]], int, Any]
+"""Size, ancillary data, flags and sender of a packet."""
+
+
+@dataclass(frozen=True)
+class DataSocketContext:
+    """Objects of the service that each connection uses."""
+
+    sessions: SessionRegistry
+    limits: Limits
+    quota: MemoryQuota
+
+
+class ClientConnection:
+    """A connection, served by one thread. Any thread may call `end`.
+
+    Attributes:
+        number: descriptor of the socket.
+    """
+
+    def __init__(self, context: DataSocketContext, accepted: socket.socket) -> None:
+        self._context = context
+        self._socket = accepted
+        self.number = accepted.fileno()
+        self._session: Session | None = None
+        self._executions = CancellationScope()
+        self._shared: set[int] = set()
+        self._requests: dict[int, ReadyRequest] = {}
+        self._buffer = memoryview(bytearray(protocol.MAX_BYTES))
+        self._waiter = SpinThenBlock(SPIN_S)
+
+    def end(self, reason: str) -> None:
+        """Cancel the running execution, and make the thread see the end of the stream. Never blocks."""
+        self._executions.cancel()
+        with suppress(OSError):  # the client has disconnected already
+            self._socket.shutdown(socket.SHUT_RD)
+
+    def serve(self) -> None:
+        """Respond to requests until one side ends the connection."""
+        try:
+            with self._socket:
+                _set_timeout(self._socket, socket.SO_SNDTIMEO, SEND_TIMEOUT_S)
+                _set_timeout(self._socket, socket.SO_RCVTIMEO, HELLO_TIMEOUT_S)
+                while self._serve_one() and self._session is not None:
+                    pass
+        except (ProtocolError, OSError) as error:
+            event("data-ended", session=self._session.name if self._session else "-", reason=str(error))
+        finally:
+            self._cleanup()
+
+    # hot path from here to `run`: no context managers, generators or extra layers
+
+    def _serve_one(self) -> bool:
+        """Respond to one request. Return False at the end of the stream."""
+        data, descriptors = self._receive()
+        try:
+            if data:
+                self._socket.send(self._respond(data, descriptors).pack())
+            return bool(data)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _receive(self) -> tuple[bytes, list[int]]:
+        """Return the next packet and its descriptors, which the caller closes; b"" at the end of the stream.
+
+        Raises:
+            ProtocolError: the packet or its descriptors were truncated.
+            OSError: a timeout, or the connection broke.
+        """
+        size, ancillary, flags, _ = self._waiter.receive(self._receive_into)
+        descriptors: list[int] = []
+        for _, _, data in ancillary:
+            descriptors += [number for (number,) in _DESCRIPTOR.iter_unpack(data)]
+        if flags & _TRUNCATED:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise ProtocolError(f"a packet exceeds {protocol.MAX_BYTES} bytes or {_MAX_DESCRIPTORS} descriptors")
+        return bytes(self._buffer[:size]), descriptors
+
+    def _receive_into(self, flags: int) -> _Received:
+        # a buffer that is kept: to allocate space for the largest packet costs as much as the system call
+        return self._socket.recvmsg_into([self._buffer], _ANCILLARY, _CLOSE_ON_EXEC | flags)
+
+    def _respond(self, data: bytes, descriptors: Sequence[int]) -> Packet:
+        """Return the response to a request.
+
+        Raises:
+            ProtocolError: the packet is not a valid request; the connection ends.
+        """
+        packet = Packet.unpack(data)
+        try:
+            if self._session is None:
+                return self._authenticate(packet)
+            if self._session.closed:
+                raise session_lost()
+            if packet.kind not in _METHODS:
+                raise ProtocolError(f"packet kind {packet.kind} is not a request")
+            return _METHODS[packet.kind](self, self._session, packet, descriptors)
+        except HalError as error:
+            return _error(packet, error)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            return _error(packet, internal_error(error))
+
+    def run(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
+        """RUN: execute a request."""
+        request = self._requests.get(packet.number)
+        if request is None:
+            raise invalid_argument(f"request {packet.number} has not been defined on this connection")
+        result = request.execute(session, packet, self._executions.next())
+        return Packet(
+            PacketKind.RESULT,
+            packet.number,
+            protocol.SUFFICIENT if result.output_sufficient_size else 0,
+            result.timing.time_on_device_ns,
+            result.timing.time_in_driver_ns,
+            request.pack_result(result, session, self._context.quota),
+        )
+
+    def define(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
+        """DEFINE: validate a request, and keep it."""
+        if packet.number not in self._requests:
+            self._context.limits.require("data_requests", len(self._requests) + 1, "the connection would have")
+        definition = Definition.unpack(packet.body)
+        self._requests[packet.number] = ReadyRequest.of(session, definition, packet.first, self._context.limits)
+        return Packet(PacketKind.DONE, packet.number)
+
+    def forget(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
+        """FORGET: drop a request."""
+        self._requests.pop(packet.number, None)
+        return Packet(PacketKind.DONE, packet.number)
+
+    def share(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
+        """SHARE: add a memory or file to the session."""
+        if len(descriptors) != 1:
+            raise invalid_argument(f"SHARE {packet.number} came with {len(descriptors)} descriptors; expected 1")
+        if packet.flags & protocol.FILE:
+            session.shared.add_file(packet.number, descriptors[0])
+        else:
+            memory = map_memory(descriptors[0], self._context.limits)
+            self._context.quota.charge(session.identity, memory.buffer)
+            session.shared.add_memory(packet.number, memory)
+        self._shared.add(packet.number)
+        return Packet(PacketKind.DONE, packet.number)
+
+    def drop(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
+        """DROP: remove a memory or file that was shared over this connection."""
+        if packet.number in self._shared:
+            self._shared.remove(packet.number)
+            session.shared.drop(packet.number)
+        return Packet(PacketKind.DONE, packet.number)
+
+    def _authenticate(self, packet: Packet) -> Packet:
+        if packet.kind != PacketKind.HELLO:
+            raise ProtocolError(f"the first packet of a connection is of kind {packet.kind}; expected HELLO")
+        token, secret = protocol.unpack_hello(packet.body)
+        session = self._context.sessions.get(token)
+        if not secrets.compare_digest(secret, session.secret):
+            raise ProtocolError("the secret of the session is wrong")
+        session.acquire_slot("session_data_connections")
+        self._session = session
+        session.on_close(self.end)
+        _set_timeout(self._socket, socket.SO_RCVTIMEO, 0)
+        return Packet(PacketKind.DONE, packet.number)
+
+    def _cleanup(self) -> None:
+        self._requests.clear()
+        if self._session is None:
+            return
+        self._session.off_close(self.end)
+        for number in self._shared:
+            self._session.shared.drop(number)
+        self._session.release_slot("session_data_connections")
+
+
+_METHODS: dict[int, Callable[[ClientConnection, Session, Packet, Sequence[int]], Packet]] = {
+    PacketKind.SHARE: ClientConnection.share,
+    PacketKind.DROP: ClientConnection.drop,
+    PacketKind.DEFINE: ClientConnection.define,
+    PacketKind.FORGET: ClientConnection.forget,
+    PacketKind.RUN: ClientConnection.run,
+}
+
+
+def _error(packet: Packet, error: HalError) -> Packet:
+    return Packet(PacketKind.ERROR, packet.number, body=error_detail(error).SerializeToString())
+
+
+def _set_timeout(connection: socket.socket, option: int, seconds: int) -> None:
+    """Set the timeout of one direction. A timeout of Python's would cost one more system call for each packet."""
+    connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))

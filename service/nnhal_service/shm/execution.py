@@ -1,0 +1,115 @@
+"""Execution of requests that a client has defined over the data socket."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from nnhal import wire
+from nnhal.alignment import align
+from nnhal.errors import invalid_argument
+from nnhal.shm import protocol
+from nnhal.shm.protocol import Definition, OutputLocation, OutputRecord, Packet
+from nnhal.types import PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult, OutputShape
+from nnhal.v1 import types_pb2
+from nnhal_driver.execution.burst import Burst
+from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.request_binding import ValidRequest
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.deadline import to_absolute
+from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.memory_objects import read_memory
+from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.output_writer import OutputWriter
+from nnhal_service.sessions.session import Session
+
+
+@dataclass
+class ReadyRequest:
+    """A validated request. It has the handle of its model, so that it does not keep the model alive.
+
+    Attributes:
+        handle: of a prepared model or a burst.
+        area: shared memory for returned outputs.
+        shapes: output shapes of the last execution without returned outputs.
+        body: encoded result of that execution; most executions of a request have the same.
+    """
+
+    handle: bytes
+    request: ValidRequest
+    config: ExecutionConfig
+    area: Bytes
+    shapes: tuple[OutputShape, ...] | None = None
+    body: bytes = b""
+
+    @staticmethod
+    def of(session: Session, definition: Definition, loop_timeout_ns: int, limits: Limits) -> "ReadyRequest":
+        """Validate the definition of a request.
+
+        Raises:
+            HalError: INVALID_ARGUMENT (V-REQ*, or an area that is not shared); RESOURCE_EXHAUSTED_* (a limit).
+        """
+        message = types_pb2.Request()
+        try:
+            message.ParseFromString(definition.request)
+        except DecodeError as error:
+            raise invalid_argument(f"the request cannot be decoded: {error}") from None
+        limits.require_request(message)
+        request = wire.to_request(message, lambda pool: read_memory(session, pool))
+        prepared, _ = _find_model(session, definition.handle)
+        config = ExecutionConfig(loop_timeout_duration_ns=loop_timeout_ns)
+        valid = prepared.validate(request, config)
+        return ReadyRequest(definition.handle, valid, config, _area(session, definition))
+
+    def execute(self, session: Session, packet: Packet, cancellation: Cancellation) -> ExecutionResult:
+        """Execute the request with the flags and the deadline of a RUN packet."""
+        started_ns = time.perf_counter_ns()
+        prepared, burst = _find_model(session, self.handle)
+        config = replace(self.config, measure_timing=True) if packet.flags & protocol.MEASURE else self.config
+        return (burst or prepared).execute_valid(
+            self.request, config, to_absolute(packet.first), cancellation, session.identity, started_ns
+        )
+
+    def pack_result(self, result: ExecutionResult, session: Session, quota: MemoryQuota) -> bytes:
+        """Return the body of the RESULT packet, and write returned outputs to their area."""
+        if result.returned:
+            return protocol.pack_outputs(list(self._place_outputs(result, session, quota)))
+        if result.output_shapes != self.shapes:
+            self.shapes = result.output_shapes
+            self.body = protocol.pack_outputs([OutputRecord(shape) for shape in result.output_shapes])
+        return self.body
+
+    def _place_outputs(self, result: ExecutionResult, session: Session, quota: MemoryQuota) -> Iterator[OutputRecord]:
+        """Yield the location of each output. Returned outputs go to the area while they fit, then to Memory objects."""
+        returned = result.returned or (None,) * len(result.output_shapes)
+        free = 0
+        for shape, data in zip(result.output_shapes, returned, strict=True):
+            if data is None:
+                yield OutputRecord(shape)
+            elif free + data.size <= self.area.size:
+                self.area[free : free + data.size] = data
+                yield OutputRecord(shape, OutputLocation.AREA, free)
+                free += align(data.size)
+            else:
+                handle = OutputWriter(session, 0, quota).to_memory_object(data)
+                yield OutputRecord(shape, OutputLocation.MEMORY, memory=handle)
+
+
+def _area(session: Session, definition: Definition) -> Bytes:
+    if definition.length == 0:
+        return np.empty(0, np.uint8)
+    memory = session.shared.memory(definition.area)
+    start, end = definition.offset, definition.offset + definition.length
+    if start < 0 or definition.length < 0 or end > memory.size or not memory.prot & PROT_WRITE:
+        raise invalid_argument(f"bytes {start}..{end} of memory {definition.area} are not writable shared memory")
+    return memory.view[start:end]
+
+
+def _find_model(session: Session, handle: bytes) -> tuple[PreparedModel, Burst | None]:
+    """Return the prepared model with a handle, or the burst with the handle and its model."""
+    value = session.get(handle, object)
+    if isinstance(value, Burst):
+        return value.prepared_model, value
+    return session.get(handle, PreparedModel), None
