@@ -1,5 +1,0 @@
-"""`python -m tools.cli` is `nnhal`."""
-
-from tools.cli import main
-
-main()

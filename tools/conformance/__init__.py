@@ -1,6 +1,0 @@
-"""The conformance harness: the checks of the vendor test suite, against any server that implements the contract.
-
-It speaks through the generated stubs alone, because a client that repairs mistakes would hide them, and imports neither
-`driver` nor `service`. Check ids (GEN-14) and allowances (X1) are those of the vendor test suite as restated in the
-conformance checklist; docs/conformance.md lists them.
-"""

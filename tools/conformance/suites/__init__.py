@@ -1,1 +1,0 @@
-"""The suites, one module or package each; see tools.conformance.registry."""

@@ -1,1 +1,0 @@
-"""The suite `extra` (EXTRA): what the HAL requires and the vendor test suite does not cover."""

@@ -1,1 +1,0 @@
-"""The suite `memdom` (MEMDOM): buffers of the device, how they are made, copied and used."""

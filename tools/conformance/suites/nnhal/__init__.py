@@ -1,1 +1,0 @@
-"""The suite `nnhal` (NNHAL): what our contract promises beyond the HAL. Runs with --strict."""

@@ -1,1 +1,0 @@
-"""The demo of nnhal: a small digit classifier, its training and the digits that it is shown on."""

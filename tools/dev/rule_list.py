@@ -1,0 +1,205 @@
+"""Text of docs/rules.md, the list of the validation rules, from the source files that check them.
+
+Three forms give a rule its id: the decorator `forbid` of a rule table, an argument of a call that makes an error, and
+the default of a parameter. No module is imported, so that the list also covers those that need optional packages.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tools.dev.error_message import message_template
+from tools.dev.markdown import ROOT, code, table
+
+FOLDERS = ("client/nnhal", "driver/nnhal_driver", "service/nnhal_service")
+HELPERS = "client/nnhal/rules/ranges.py"
+"""Functions that rule functions of several modules call."""
+RULE = re.compile(r"V-[A-Z]+-\d+")
+
+SUMMARIES = {
+    "V-ALLOC-07": "Buffer of a type that the device does not support",
+    "V-EXECARG-04": "Fence in error before the execution starts",
+    "V-EXT-08": "Extension without an entry in the table of prefixes, in the model builder",
+    "V-MODEL-03": "Invalid references between subgraphs",
+    "V-REQ-02": "Token of an unknown buffer",
+    "V-RUN-01": "Argument without a value that the operation requires",
+    "V-RUN-02": "Argument without elements that the operation requires",
+    "V-RUN-03": "Constraint of an [operation](operation-arguments.md), checked when executed",
+    "V-RUN-04": "Value with a shape other than the declared one",
+    "V-RUN-05": "Output with a scale or zero point that the operation does not give",
+    "V-RUN-06": "Output whose size in bytes does not fit 32 bits",
+    "V-SUBGRAPH-03": "Subgraph without outputs, in the model builder",
+    "V-TOKEN-02": "Input in an uninitialized buffer",
+    "V-TOKEN-06": "Output with a shape other than that of its buffer",
+}
+"""Descriptions of the rules that no function of a rule table checks."""
+
+HEAD = """\
+# Rules
+
+A request that breaks a validation rule fails, and `ErrorDetail.rule` has the id of the rule. The
+Python model builder checks some rules before it sends anything. The ids group the rules:
+
+| Ids | Rules for |
+| --- | --- |
+| V-WIRE | numbers and unions of any message |
+| V-MODEL, V-SUBGRAPH, V-OPERAND, V-OPERATION | models |
+| V-EXT | extension names |
+| V-POOL | pools of models and requests |
+| V-PREP | arguments of preparations |
+| V-REQ, V-REQARG, V-REQMODEL | requests |
+| V-EXECARG | arguments of executions |
+| V-ALLOC, V-TOKEN | driver-managed buffers |
+| V-RUN | values and shapes during an execution |
+
+In the messages, a part in braces is replaced by a value. A subject such as `operand 3 of main
+(TENSOR_FLOAT32)` usually precedes the message.
+
+"""
+
+
+@dataclass(frozen=True)
+class RuleCheck:
+    """A place that checks a rule.
+
+    Attributes:
+        forbids: what the rule forbids, in words.
+        messages: templates of the error messages.
+        path: path of the source file in the repository.
+    """
+
+    rule: str
+    forbids: str
+    messages: tuple[str, ...]
+    path: str
+
+
+def _rule_of(node: ast.expr | None) -> str:
+    is_rule = isinstance(node, ast.Constant) and isinstance(node.value, str) and RULE.fullmatch(node.value)
+    return node.value if is_rule else ""  # type: ignore[union-attr, return-value]
+
+
+def _summary(function: ast.FunctionDef) -> str:
+    """Return what a rule function forbids: the first line of its docstring, or its name in words."""
+    if docstring := ast.get_docstring(function):
+        return docstring.splitlines()[0]
+    words = re.sub(r" (if|while)$", lambda match: match[0].upper(), function.name.strip("_").replace("_", " "))
+    return f"{words[0].upper()}{words[1:]}"
+
+
+def _table_rules(function: ast.FunctionDef, helpers: Mapping[str, ast.FunctionDef], path: str) -> Iterator[RuleCheck]:
+    """Yield the rules that a function of a rule table checks.
+
+    Args:
+        function: the function.
+        helpers: functions by name whose messages the function may return.
+        path: path of the source file.
+    """
+    for decorator in function.decorator_list:
+        if not isinstance(decorator, ast.Call) or not ast.unparse(decorator.func).endswith(".forbid"):
+            continue
+        if rule := _rule_of(decorator.args[0]):
+            yield RuleCheck(rule, _summary(function), tuple(_returned_messages(function, helpers, set())), path)
+
+
+def _returned_messages(
+    function: ast.FunctionDef, helpers: Mapping[str, ast.FunctionDef], seen: set[str]
+) -> Iterator[str]:
+    """Yield the messages that a function and the helpers that it calls return."""
+    seen.add(function.name)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and node.value is not None and (text := _returned_message(node.value)):
+            yield text
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in seen:
+            helper = helpers.get(node.func.id)
+            if helper is not None and helper.returns is not None and "None" in ast.unparse(helper.returns):
+                yield from _returned_messages(helper, helpers, seen)
+
+
+def _returned_message(value: ast.expr) -> str:
+    if isinstance(value, ast.IfExp):
+        return message_template(value.body) or message_template(value.orelse)
+    return message_template(value)
+
+
+def _raised_rules(tree: ast.AST, path: str) -> Iterator[RuleCheck]:
+    """Yield the rules that errors name: an argument of the call that makes them, or the default of a parameter."""
+    for function in _functions(tree).values():
+        assigned = _assigned_messages(function)
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Call) or ast.unparse(node.func).endswith(".forbid"):
+                continue
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            for rule in filter(None, map(_rule_of, arguments)):
+                texts = [text for text in map(message_template, arguments) if text and not RULE.fullmatch(text)][:1]
+                names = [argument.id for argument in arguments if isinstance(argument, ast.Name)]
+                texts += [text for name in names for text in assigned.get(name, [])]
+                yield RuleCheck(rule, SUMMARIES.get(rule, ""), tuple(texts), path)
+    for node in ast.walk(tree):
+        values = node.args.defaults if isinstance(node, ast.FunctionDef) else []
+        if isinstance(node, ast.Assign):
+            values = [node.value]
+        for rule in filter(None, map(_rule_of, values)):
+            yield RuleCheck(rule, SUMMARIES.get(rule, ""), (), path)
+
+
+def _assigned_messages(function: ast.FunctionDef) -> Mapping[str, list[str]]:
+    """Return the messages that a function assigns to each of its variables."""
+    messages: dict[str, list[str]] = {}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        if text := message_template(node.value):
+            messages.setdefault(node.targets[0].id, []).append(text)
+    return messages
+
+
+@cache
+def checks() -> tuple[RuleCheck, ...]:
+    """Return every check of a rule in the product, in the order of the rules."""
+    found: list[RuleCheck] = []
+    shared = _functions(ast.parse((ROOT / HELPERS).read_text(encoding="utf-8")))
+    for folder in FOLDERS:
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            if "_pb2" in file.name:
+                continue
+            path = str(file.relative_to(ROOT))
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            functions = _functions(tree)
+            for function in functions.values():
+                found += _table_rules(function, shared | functions, path)
+            found += _raised_rules(tree, path)
+    return tuple(sorted(found, key=lambda check: (check.rule, not check.forbids)))
+
+
+def _functions(tree: ast.AST) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def _distinct(items: Sequence[str]) -> list[str]:
+    return [item for item in dict.fromkeys(items) if item]
+
+
+def generate() -> str:
+    """Return the text of the document."""
+    found = checks()
+    rows = []
+    for rule in _distinct([check.rule for check in found]):
+        of_rule = [check for check in found if check.rule == rule]
+        paths = _distinct([check.path for check in of_rule])
+        rows.append(
+            [
+                rule,
+                "; ".join(_lower_rest(_distinct([check.forbids for check in of_rule]))),
+                "<br>".join(code(text) for text in _distinct([text for check in of_rule for text in check.messages])),
+                "<br>".join(f"[{Path(path).name}](../{path})" for path in paths),
+            ]
+        )
+    return HEAD + "\n".join(table(["Rule", "Forbids", "Messages", "Checked in"], rows)).rstrip("\n") + "\n"
+
+
+def _lower_rest(texts: Sequence[str]) -> list[str]:
+    return [text if i == 0 else f"{text[0].lower()}{text[1:]}" for i, text in enumerate(texts)]

@@ -1,0 +1,1 @@
+"""Programs on top of the contract: the command line, the demo and the conformance harness."""

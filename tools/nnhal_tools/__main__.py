@@ -1,0 +1,37 @@
+"""Entry point of the command line: `nnhal`, `python -m nnhal` and `python -m nnhal_tools`.
+
+The command line needs typer, which the client does not install. Without it, this module prints the version, or names
+the missing extra.
+"""
+
+import sys
+from importlib.util import find_spec
+
+_MISUSED = 2
+"""Exit code. `nnhal_tools.cli.errors`, which defines it, imports typer."""
+
+
+def main() -> None:
+    """Run the command line."""
+    if find_spec("typer") is None:
+        sys.exit(_run_without_typer(sys.argv[1:]))
+    from nnhal_tools.cli import main as run_command_line
+
+    run_command_line()
+
+
+def _run_without_typer(arguments: list[str]) -> int:
+    """Print the version, or the extra that the command needs, and return the exit code."""
+    from nnhal.version import __version__
+    from nnhal_tools.extras import missing_extra_text
+
+    if arguments[:1] == ["--version"]:
+        print(f"nnhal {__version__}")
+        return 0
+    extra = "server" if arguments[:1] == ["serve"] else "cli"
+    print(f"nnhal: {missing_extra_text(extra)}", file=sys.stderr)
+    return _MISUSED
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The command line `nnhal`: one module for each command.
+
+Modules import large packages inside their command, so that `--help` is fast. Only `serve` starts a service. The other
+commands are clients of one.
+"""
+
+from typing import Annotated
+
+import typer
+
+from nnhal_tools.cli import backends, cache, compare, conformance, demo, explain, info, run, serve
+from nnhal_tools.cli.serve_options import ServeCommand
+
+app = typer.Typer(
+    name="nnhal",
+    help="NNAPI devices as a service: start a service, inspect its devices, run models on them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",  # wraps paragraphs
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+app.command(cls=ServeCommand)(serve.serve)
+for command in (info.info, run.run, explain.explain, compare.compare, demo.demo, conformance.conformance):
+    app.command()(command)
+app.command()(backends.new_backend)
+app.add_typer(backends.backends, name="backends")
+app.add_typer(cache.cache, name="cache")
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        from nnhal.version import __version__
+
+        typer.echo(f"nnhal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common_options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options that precede the command."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="nnhal")

@@ -1,0 +1,126 @@
+"""`nnhal backends`: the backends of a device. Also `nnhal backends doctor` and `nnhal new-backend`, for plug-ins.
+
+The commands for plug-ins run modules of the driver in a separate process: see the import contracts in pyproject.toml.
+"""
+
+import subprocess
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.errors import CommandError, reporting_errors
+from nnhal_tools.cli.options import CONNECT_S, Json, Target
+
+if TYPE_CHECKING:
+    from nnhal.v1 import device_pb2
+
+backends = typer.Typer(help="Show the backends of a device, and examine plug-ins.", invoke_without_command=True)
+
+
+class Language(StrEnum):
+    """Languages that backends are written in."""
+
+    PYTHON = "python"
+    C = "c"
+
+
+@backends.callback()
+@reporting_errors()
+def list_backends(
+    context: typer.Context,
+    target: Target = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="The device of the service.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show each backend that a device found: whether it is ready, skipped or failed, where it came from, and why.
+
+    The exit code is 1 if a backend has failed.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    import json
+
+    import nnhal
+
+    with (
+        show_status(f"connecting to {target}" if target else "starting a service"),
+        nnhal.connect(target, device=device, timeout=CONNECT_S) as connected,
+    ):
+        rows = [_to_row(backend) for backend in connected.backends()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        _show(rows)
+    if any(row["state"] == "failed" for row in rows):
+        raise typer.Exit(1)
+
+
+@backends.command()
+@reporting_errors()
+def doctor(file: Annotated[Path, typer.Argument(metavar="FILE", help="A .so or .py file.")]) -> None:
+    """Load a plug-in in a process of its own, and compare what it provides with what this host supports.
+
+    The exit code is 1 if a service would not use it.
+    """
+    if not file.is_file():
+        raise CommandError(f"{file} is not a file")
+    command = [sys.executable, "-P", "-m", "nnhal_driver.backends.plugins.doctor", str(file.absolute())]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
+@reporting_errors()
+def new_backend(
+    vendor: Annotated[str, typer.Argument(help="Letters and digits.")],
+    name: Annotated[str, typer.Argument(help="Letters and digits. Becomes the id of the backend.")],
+    lang: Annotated[Language, typer.Option(help="The language to write it in.")] = Language.PYTHON,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The folder to create. Default: VENDOR_NAME.")
+    ] = None,
+) -> None:
+    """Create a working backend with its tests, as a start for your own."""
+    path = folder or Path(f"{vendor}_{name}")
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "nnhal_driver.backends.plugins.skeleton",
+        vendor,
+        name,
+        lang.value,
+        str(path),
+    ]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    if result.returncode:
+        raise CommandError(result.stderr)
+    typer.echo(result.stdout, nl=False)
+    build = "make && " if lang is Language.C else ""
+    plugin = f"{vendor}_{name}_backend.{'so' if lang is Language.C else 'py'}"
+    typer.echo(f"next: cd {path} && {build}nnhal backends doctor {plugin} && pytest")
+
+
+def _to_row(backend: "device_pb2.BackendInfo") -> dict[str, object]:
+    from nnhal.v1 import device_pb2
+
+    return {
+        "id": backend.id,
+        "version": backend.version,
+        "state": device_pb2.BackendState.Name(backend.state).removeprefix("BACKEND_STATE_").lower(),
+        "reason": backend.reason,
+        "origin": backend.origin,
+        "interface": backend.api_version,
+        "capabilities": dict(backend.capabilities),
+    }
+
+
+def _show(rows: list[dict[str, object]]) -> None:
+    """Print one line per backend: paths and reasons are too long for a table."""
+    console = make_console()
+    for row in rows:
+        name = f"{row['id'] or '(no id)'} {row['version']}".strip()
+        interface = f", interface {row['interface']}" if row["interface"] else ""
+        reason = f": {row['reason']}" if row["reason"] else ""
+        console.print(f"{row['state']:8} {name:12} {row['origin']}{interface}{reason}", soft_wrap=True)

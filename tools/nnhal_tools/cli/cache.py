@@ -1,0 +1,247 @@
+"""`nnhal cache`: the prepared models that services cache on this machine. Needs no service."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from nnhal_cache.errors import CacheError
+from nnhal_cache.layout import DEFAULT_BYTES, default_root
+from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
+from nnhal_tools.cli.options import Json
+
+if TYPE_CHECKING:
+    from nnhal_cache.entry import EntryInfo
+    from nnhal_cache.store import Store
+    from nnhal_cache.verify import EntryProblems
+
+_TOKEN_DIGITS = 12
+"""Hex digits of a token that tables show."""
+
+Directory: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir", metavar="DIR", envvar="NNHAL_CACHE_DIR", help="The directory. Default: ~/.cache/nnhal."
+    ),
+]
+KeyFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-key-file",
+        metavar="FILE",
+        envvar="NNHAL_CACHE_KEY_FILE",
+        help="The key. Default: the file in the directory.",
+    ),
+]
+Tokens: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="TOKEN...", help="The first hex digits of tokens. Default: all entries.")
+]
+
+cache = typer.Typer(
+    help="List, verify, clear, export and import the prepared models that are cached on this machine.",
+    no_args_is_help=True,
+)
+
+
+@cache.command("list")
+@reporting_errors()
+def list_(directory: Directory = None, as_json: Json = False) -> None:
+    """List the entries, most recently used first."""
+    import json
+
+    with _reporting_cache_errors():
+        store = _store(directory)
+        entries = store.list()
+    if as_json:
+        typer.echo(json.dumps([_to_json(entry) for entry in entries], indent=2))
+    else:
+        _show(store.layout.root, entries)
+
+
+@cache.command()
+@reporting_errors()
+def verify(directory: Directory = None, key_file: KeyFile = None, as_json: Json = False) -> None:
+    """Check files, modes, sizes and seals. The exit code is 1 if an entry has a problem.
+
+    A service does not use an entry with a problem, and replaces it when the model is prepared again. Files that do not
+    belong to the cache are listed, too.
+    """
+    import json
+
+    from nnhal_cache.verify import unknown_files, verify_entries
+
+    with _reporting_cache_errors(), show_status("verifying"):
+        store = _store(directory)
+        key = _key(store, key_file)
+        entries = verify_entries(store, key)
+        unknown = unknown_files(store)
+    damaged = [entry for entry in entries if entry.problems]
+    if as_json:
+        facts = {
+            "entries": [{"token": entry.token, "problems": entry.problems} for entry in entries],
+            "unknown_files": [str(path) for path in unknown],
+            "seals_checked": bool(key),
+        }
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _show_problems(len(entries), damaged, unknown, bool(key))
+    if damaged:
+        raise typer.Exit(FAILED)
+
+
+def _show_problems(
+    count: int, damaged: "Sequence[EntryProblems]", unknown: Sequence[Path], are_seals_checked: bool
+) -> None:
+    console = make_console()
+    for entry in damaged:
+        for problem in entry.problems:
+            console.print(f"{entry.token[:_TOKEN_DIGITS]}  {problem}", soft_wrap=True)
+    for path in unknown:
+        console.print(f"{path} does not belong to the cache", soft_wrap=True)
+    seals = "" if are_seals_checked else "; seals not checked: there is no key"
+    console.print(f"{_count(count)}, {len(damaged)} damaged{seals}", soft_wrap=True)
+
+
+@cache.command()
+@reporting_errors()
+def clear(tokens: Tokens = None, directory: Directory = None) -> None:
+    """Remove entries."""
+    with _reporting_cache_errors():
+        store = _store(directory)
+        if tokens:
+            removed = sum(store.clear(None, [entry.token]) for entry in _select(store, tokens))
+        else:
+            removed = store.clear(None)
+            store.sweep()
+    typer.echo(f"removed {_count(removed)}")
+
+
+@cache.command("export")
+@reporting_errors()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE.tar", help="The file to write.")],
+    tokens: Tokens = None,
+    directory: Directory = None,
+) -> None:
+    """Write entries to a tar file, for import on another machine.
+
+    A service on that machine uses them if it has the same key, software and type of CPU.
+    """
+    from nnhal_cache.archive import export_entries
+
+    with _reporting_cache_errors(), show_status(f"writing {file}"):
+        store = _store(directory)
+        count = export_entries(store, file, _select(store, tokens or [""]))
+    typer.echo(f"exported {_count(count)}")
+
+
+@cache.command("import")
+@reporting_errors()
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE.tar", help="A file that `export` wrote.")],
+    directory: Directory = None,
+    size: Annotated[
+        int,
+        typer.Option(
+            "--cache-bytes", metavar="N", min=1, envvar="NNHAL_CACHE_BYTES", help="Size limit of the cache in bytes."
+        ),
+    ] = DEFAULT_BYTES,
+) -> None:
+    """Read entries from a tar file, and replace existing ones."""
+    from nnhal_cache.archive import import_entries
+
+    with _reporting_cache_errors(), show_status(f"reading {file}"):
+        count = import_entries(_store(directory, size), file)
+    typer.echo(f"imported {_count(count)}")
+
+
+@contextmanager
+def _reporting_cache_errors() -> Iterator[None]:
+    """Turn errors of the cache into errors of the command."""
+    try:
+        yield
+    except CacheError as error:
+        raise CommandError(str(error), FAILED) from error
+
+
+def _store(directory: Path | None, size: int = DEFAULT_BYTES) -> "Store":
+    from nnhal_cache.store import Store
+
+    return Store(directory or default_root(), size)
+
+
+def _key(store: "Store", key_file: Path | None) -> bytes | None:
+    from nnhal_cache.key import read_key
+
+    if key_file is not None:
+        return read_key(key_file)
+    path = store.layout.root / "key"
+    return read_key(path) if store.layout.exists() and path.exists() else None
+
+
+def _select(store: "Store", prefixes: Sequence[str]) -> "list[EntryInfo]":
+    """Return the entries whose tokens start with one of the prefixes.
+
+    Raises:
+        CommandError: no token starts with one of them.
+    """
+    entries = store.list()
+    for prefix in filter(None, prefixes):
+        if not any(entry.token.hex().startswith(prefix.lower()) for entry in entries):
+            raise CommandError(f"no token starts with {prefix!r}", FAILED)
+    return [entry for entry in entries if any(entry.token.hex().startswith(prefix.lower()) for prefix in prefixes)]
+
+
+def _to_json(entry: "EntryInfo") -> dict[str, object]:
+    return {
+        "token": entry.token.hex(),
+        "identity": entry.identity,
+        "bytes": entry.size,
+        "saved_at": entry.saved_at,
+        "last_used_at": entry.last_used_at,
+        "hits": entry.hits,
+        "backends": entry.backends,
+    }
+
+
+def _show(root: Path, entries: "Sequence[EntryInfo]") -> None:
+    import time
+
+    from rich.table import Table
+
+    console = make_console()
+    console.print(f"{root}: {_count(len(entries))}, {sum(entry.size for entry in entries):,} bytes", soft_wrap=True)
+    if not entries:
+        return
+    table = Table()
+    table.add_column("token", no_wrap=True, min_width=_TOKEN_DIGITS)
+    table.add_column("identity")
+    for heading in ("bytes", "saved", "used", "hits"):
+        table.add_column(heading, justify="right")
+    table.add_column("backends")
+    now = time.time()
+    for entry in entries:
+        table.add_row(
+            entry.token.hex()[:_TOKEN_DIGITS],
+            entry.identity or "?",
+            f"{entry.size:,}",
+            _ago(now - entry.saved_at),
+            _ago(now - entry.last_used_at),
+            str(entry.hits),
+            entry.backends,
+        )
+    console.print(table)
+
+
+def _ago(seconds: float) -> str:
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.0f} {name} ago"
+    return f"{max(seconds, 0):.0f} s ago"
+
+
+def _count(number: int) -> str:
+    return f"{number} {'entry' if number == 1 else 'entries'}"

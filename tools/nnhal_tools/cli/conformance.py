@@ -1,0 +1,323 @@
+"""`nnhal conformance`: the checks of the vendor test suite, against any device that implements the contract."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nnhal.cpu import available_cpus
+from nnhal_tools.cli.console import make_console, make_progress, show_status
+from nnhal_tools.cli.errors import FAILED, CommandError, error_text, reporting_errors
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nnhal_tools.conformance.check import Result
+    from nnhal_tools.conformance.runner import CheckTask, TargetConfig
+    from nnhal_tools.conformance.selection import Selection
+    from nnhal_tools.conformance.vectors.case import Case
+
+
+class Mode(StrEnum):
+    """Uses of the vectors."""
+
+    CHECK = "check"
+    SUPPORT = "support"
+    PERF = "perf"
+
+
+MAX_JOBS = 8
+"""More jobs do not make a Python client faster."""
+
+
+@reporting_errors()
+def conformance(
+    *,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDR",
+            help="The service: HOST:PORT or unix:PATH. [default: an embedded one]",
+            show_default=False,
+        ),
+    ] = "",
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="The device. [default: the service's first]", show_default=False)
+    ] = "",
+    suite: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Suites, separated by commas. [default: all except nnhal]"),
+    ] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of vector files. [default: built-in vectors]")
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Only vectors whose NAME or SPEC/NAME matches, and checks whose id matches."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Without the vectors and checks that match.")
+    ] = None,
+    path: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Paths to execute vectors on, separated by commas, for example SYNC,BURST; or all. "
+            "[default: one of each kind of call]",
+        ),
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only N vectors for each operation and type signature.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of concurrent checks. [default: one per core, at most 8]"),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Also check the promises of the contract that go further than the HAL.")
+    ] = False,
+    restart_cmd: Annotated[
+        str,
+        typer.Option(
+            metavar="CMD", help="Command that restarts the service, for the check of warm starts.", show_default=False
+        ),
+    ] = "",
+    backends_path: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A folder with backends, for the embedded service.")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(metavar="IDS", help="Backends of the embedded service, in order.", show_default=False)
+    ] = "",
+    mode: Annotated[
+        Mode,
+        typer.Option(help="check: run the checks; support: list the backend of each operation; perf: measure times."),
+    ] = Mode.CHECK,
+    json_: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON.")] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as one HTML page.")] = None,
+    reduce: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="For each failing vector, write the smallest model that fails as a vector."),
+    ] = None,
+    self_test: Annotated[
+        bool,
+        typer.Option("--self-test", help="Run the checks against faulty devices, and show that each fault is caught."),
+    ] = False,
+) -> None:
+    """Run conformance checks against a device.
+
+    Failures are shown at once. The last line is `N passed, M failed, K skipped`. The exit code is 0 only if nothing
+    failed. Checks for which the device returns UNIMPLEMENTED are counted as unsupported.
+    """
+    if self_test:
+        raise typer.Exit(_self_test(target, device, select or [], restart_cmd))
+    console = make_console()
+    selection = _make_selection(select, exclude)
+    names = _select_suites(suite, strict)
+    paths = _select_paths(path)
+    cases = _read_cases(vectors)
+    options = _service_options(target, backends_path, backend)
+    if mode is not Mode.CHECK:
+        with ExitStack() as stack:
+            config = _open_target(stack, target, device, restart_cmd, paths, options)
+            _show_table(console, mode, config, cases, selection, sample, json_)
+        return
+    tasks = _plan_tasks(names, cases, selection, sample)
+    with ExitStack() as stack:
+        config = _open_target(stack, target, device, restart_cmd, paths, options)
+        results = _run(console, config, tasks, jobs or min(available_cpus(), MAX_JOBS))
+        if reduce:
+            _reduce(console, config, cases, results, reduce)
+    _report(console, config, results, json_, junit, html)
+    if any(result.status == "failed" for result in results):
+        raise typer.Exit(FAILED)
+
+
+def _self_test(target: str, device: str, patterns: Sequence[str], restart_command: str) -> int:
+    from nnhal_tools.conformance import selftest
+
+    try:
+        return selftest.main(target, device, patterns, restart_command)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def _make_selection(select: Sequence[str] | None, exclude: Sequence[str] | None) -> "Selection":
+    from nnhal_tools.conformance.selection import Selection
+
+    return Selection(tuple(select or ()), tuple(exclude or ()))
+
+
+def _select_suites(names: str | None, strict: bool) -> tuple[str, ...]:
+    from nnhal_tools.conformance.runner import STRICT_SUITES, select_suites
+
+    requested = tuple(filter(None, names.split(","))) if names else ()
+    try:
+        suites = select_suites(requested, strict=strict)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    return tuple(dict.fromkeys((*suites, *STRICT_SUITES))) if strict else suites
+
+
+def _select_paths(names: str | None) -> tuple[str, ...]:
+    from nnhal_tools.conformance.paths import select_paths
+
+    codes = tuple(filter(None, names.split(","))) if names else ()
+    try:
+        select_paths(codes)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    return codes
+
+
+def _read_cases(folder: Path | None) -> "list[Case]":
+    from nnhal_tools.conformance.vectors import builtin
+    from nnhal_tools.conformance.vectors.case import read_cases
+
+    if folder is None:
+        return list(builtin.cases())
+    try:
+        return list(read_cases(folder))
+    except (OSError, ValueError) as error:
+        raise CommandError(f"cannot read vectors: {error}") from error
+
+
+def _plan_tasks(
+    names: Sequence[str], cases: "Sequence[Case]", selection: "Selection", count: int | None
+) -> "Sequence[CheckTask]":
+    from nnhal_tools.conformance.runner import plan_tasks
+
+    tasks = plan_tasks(names, cases, selection, count)
+    if not tasks:
+        raise CommandError("the options select no checks")
+    return tasks
+
+
+def _service_options(target: str, folder: Path | None, backends: str) -> list[str]:
+    """Return the options of the embedded service."""
+    options = ["--dynamic-backends-path", str(folder.resolve())] if folder else []
+    options += ["--backends", backends] if backends else []
+    if options and target:
+        raise CommandError("--backends-path and --backend apply to the embedded service; omit --target")
+    return options
+
+
+def _show_table(
+    console: "Console",
+    mode: Mode,
+    config: "TargetConfig",
+    cases: "Sequence[Case]",
+    selection: "Selection",
+    count: int | None,
+    json_path: Path | None,
+) -> None:
+    """Show the table of the modes SUPPORT and PERF, and write its figures as JSON if there is a path."""
+    import json
+    from dataclasses import asdict
+
+    from nnhal_tools.conformance import support_and_perf
+    from nnhal_tools.conformance.selection import sample_cases
+
+    selected = [case for case in cases if selection.matches_case(case)]
+    selected = selected if count is None else sample_cases(selected, count)
+    if not selected:
+        raise CommandError("the options select no vectors")
+    with config.open() as target, show_status(f"{mode}: {len(selected)} vectors"):
+        if mode is Mode.SUPPORT:
+            support = support_and_perf.count_support(target, selected)
+            facts: object = support
+            table = support_and_perf.support_table(support)
+        else:
+            timings = support_and_perf.measure_times(target, selected)
+            facts = [asdict(timing) for timing in timings]
+            table = support_and_perf.timing_table(timings)
+    if json_path:
+        try:
+            json_path.write_text(json.dumps(facts, indent=2))
+        except OSError as error:
+            raise CommandError(f"cannot write {json_path}: {error_text(error)}") from error
+    console.print(table)
+
+
+def _open_target(
+    stack: ExitStack, target: str, device: str, restart_command: str, paths: Sequence[str], options: Sequence[str]
+) -> "TargetConfig":
+    """Return the target. If no address is given, start an embedded service, which the stack closes."""
+    from nnhal.embedded import EmbeddedService
+    from nnhal_tools.conformance.runner import TargetConfig
+
+    if not target:
+        service = EmbeddedService(*options)
+        stack.callback(service.close)
+        target = service.target
+    return TargetConfig(target, device, restart_command, paths)
+
+
+def _run(console: "Console", config: "TargetConfig", tasks: "Sequence[CheckTask]", jobs: int) -> "list[Result]":
+    from nnhal_tools.conformance.check import NotServiceSpecific
+    from nnhal_tools.conformance.report import summary_line
+    from nnhal_tools.conformance.runner import run_tasks
+
+    results: list[Result] = []
+    with make_progress(console) as progress:
+        bar = progress.add_task("", total=len(tasks))
+        try:
+            for result in run_tasks(config, tasks, jobs, lambda: progress.advance(bar)):
+                results.append(result)
+                progress.update(bar, description=summary_line(results))
+                if result.status == "failed":
+                    _show_failure(console, result)
+        except NotServiceSpecific as error:
+            raise CommandError(str(error), FAILED) from error
+    return results
+
+
+def _show_failure(console: "Console", result: "Result") -> None:
+    where = ", ".join(filter(None, (result.suite, result.path)))
+    lines = [f"FAILED {result.name} ({where})"]
+    if result.operations:
+        operations = dict.fromkeys(f"{name} on {backend}" if backend else name for name, backend in result.operations)
+        lines.append(f"  {', '.join(operations)}: {', '.join(dict.fromkeys(result.types))}")
+    lines.append(f"  {', '.join(result.checks)}: {result.stimulus}")
+    lines += [f"  expected  {result.expected}", f"  got       {result.got}"]
+    console.print("\n".join(lines), soft_wrap=True)
+
+
+def _reduce(
+    console: "Console", config: "TargetConfig", cases: "Sequence[Case]", results: "Sequence[Result]", folder: Path
+) -> None:
+    from nnhal_tools.conformance.reduce import write_reduced
+
+    try:
+        with console.status("reducing", spinner="line"):
+            for path in write_reduced(folder, config, cases, results):
+                console.print(f"reduced to {path}", soft_wrap=True)
+    except OSError as error:
+        raise CommandError(f"cannot write to {folder}: {error}") from error
+
+
+def _report(
+    console: "Console",
+    config: "TargetConfig",
+    results: "Sequence[Result]",
+    json: Path | None,
+    junit: Path | None,
+    html: Path | None,
+) -> None:
+    from nnhal_tools.conformance import report
+
+    try:
+        if json:
+            report.write_json(json, config, results)
+        if junit:
+            report.write_junit(junit, results)
+        if html:
+            report.write_html(html, config, results)
+    except OSError as error:
+        raise CommandError(f"cannot write a report: {error}") from error
+    for table in report.summary_tables(results):
+        console.print(table)
+    console.print(report.summary_line(results))

@@ -1,0 +1,103 @@
+"""`nnhal explain`: the operations of a .tflite model, the backend that each would run on, and the reasons."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.errors import CommandError, error_text, reporting_errors
+from nnhal_tools.cli.options import CONNECT_S, Json, Target
+
+if TYPE_CHECKING:
+    from nnhal.client import Device
+    from nnhal.types import Model
+    from nnhal_tools.explain.explanation import Explanation
+
+_RUNS = 5
+"""The fastest run is shown, because the first one warms up."""
+
+
+@reporting_errors()
+def explain(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
+    target: Target = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="The device of the service.")] = "",
+    as_json: Json = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the graph, colored by backend, as an HTML page.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Also run the model, and show times.")] = False,
+) -> None:
+    """Show which operation each operator of a model becomes, and on which backend it would run.
+
+    For each operation that does not run on the device's first backend, this shows the reason and the nearest signature
+    that the backend supports. Only --run prepares the model, and shows the fastest of some runs with random inputs. The
+    exit code is 1 if an operation is not supported.
+    """
+    import json
+
+    import nnhal
+    from nnhal_tools.cli.model import load_model
+    from nnhal_tools.explain.explanation import build_explanation
+
+    loaded = load_model(model)
+    with (
+        show_status(f"explaining {model}") as status,
+        nnhal.connect(target, device=device, timeout=CONNECT_S) as connected,
+    ):
+        explanation = build_explanation(loaded, connected.explain(loaded))
+        if run and explanation.is_complete:
+            status.update(f"running {model}")
+            explanation = _explain_run(loaded, connected)
+    if html:
+        from nnhal_tools.explain.page import write_html
+
+        try:
+            write_html(html, model.name, loaded, explanation)
+        except OSError as error:
+            raise CommandError(f"cannot write {html}: {error_text(error)}") from error
+    if as_json:
+        typer.echo(json.dumps(explanation.as_json(), indent=2))
+    else:
+        _show(explanation)
+    if not explanation.is_complete:
+        raise typer.Exit(1)
+
+
+def _explain_run(model: "Model", device: "Device") -> "Explanation":
+    """Return the explanation of the prepared model, with times."""
+    from nnhal_tools.cli.inputs import random_inputs
+    from nnhal_tools.explain.explanation import add_times, build_explanation
+
+    with device.prepare(model).result() as prepared:
+        inputs = random_inputs(prepared.inputs)
+        profiles = [prepared.profile(inputs) for _ in range(_RUNS)]
+        explanation = build_explanation(model, prepared.placement)
+    add_times(explanation, min(profiles, key=lambda profile: profile.outputs.timing.time_on_device_ns).spans)
+    return explanation
+
+
+def _show(explanation: "Explanation") -> None:
+    from rich.table import Table
+
+    from nnhal_tools.explain.explanation import time_text
+
+    console = make_console()
+    timed = any("time_us" in row for row in explanation.partitions)
+    table = Table("", "operator of the file", "operation", "first input", "output", "backend", *(["time"] * timed))
+    for row in explanation.operations:
+        text = [row["backend"] or "not supported"]
+        for refusal in row["refusals"]:
+            text.append(f"{refusal['backend']}: {refusal['reason']}")
+            text += [f"nearest supported: {refusal['nearest']}"] if refusal["nearest"] else []
+        inputs, outputs = row["inputs"] or [""], row["outputs"] or [""]
+        cells = (str(row["operation"]), row["origin"], row["type"], inputs[0], outputs[0])
+        table.add_row(*cells, "\n".join(text), *([time_text(row)] * timed))
+    console.print(table)
+    partitions = Table("partition", "subgraph", "backend", "operations", *(["time"] * timed))
+    for row in explanation.partitions:
+        types = ", ".join(f"{count} {type_}" for type_, count in row["types"].items())
+        subgraph = "main" if row["subgraph"] == 0 else f"referenced {row['subgraph'] - 1}"
+        partitions.add_row(str(row["partition"]), subgraph, row["backend"], types, *([time_text(row)] * timed))
+    console.print(partitions)

@@ -1,0 +1,128 @@
+"""`nnhal info`: the properties of a device."""
+
+from collections import defaultdict
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.errors import reporting_errors
+from nnhal_tools.cli.options import CONNECT_S, Json, Target
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nnhal.types import Capabilities, PerformanceInfo
+
+
+@reporting_errors()
+def info(target: Target = None, as_json: Json = False) -> None:
+    """Show the properties of a service's device.
+
+    The exit code is 1 if the service does not respond.
+    """
+    import json
+
+    with show_status(f"connecting to {target}" if target else "starting a service"):
+        facts = _fetch(target)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _show(facts)
+
+
+def _fetch(target: str | None) -> dict[str, Any]:
+    """Return the properties of the device in the form of the JSON output."""
+    import nnhal
+    from nnhal.v1 import device_pb2
+
+    with nnhal.connect(target, timeout=CONNECT_S) as device:
+        return {
+            "target": target or "a service started by this command",
+            "version": device.version,
+            "interface": {"version": device.interface_version, "hash": device.interface_hash},
+            "type": device.type.name,
+            "capabilities": _capabilities(device.capabilities),
+            "extensions": [extension.name for extension in device.extensions],
+            "cache": asdict(device.cache_counters()),
+            "backends": [
+                {
+                    "id": backend.id,
+                    "version": backend.version,
+                    "state": device_pb2.BackendState.Name(backend.state).removeprefix("BACKEND_STATE_"),
+                    "reason": backend.reason,
+                    "origin": backend.origin,
+                    "capabilities": dict(backend.capabilities),
+                }
+                for backend in device.backends()
+            ],
+        }
+
+
+def _capabilities(capabilities: "Capabilities") -> dict[str, Any]:
+    from nnhal.types import type_name
+
+    return {
+        "operand_types": {type_name(p.type): _performance(p.info) for p in capabilities.operand_performance},
+        "relaxed_float32_to_float16_scalar": _performance(capabilities.relaxed_float32_to_float16_performance_scalar),
+        "relaxed_float32_to_float16_tensor": _performance(capabilities.relaxed_float32_to_float16_performance_tensor),
+        "if": _performance(capabilities.if_performance),
+        "while": _performance(capabilities.while_performance),
+    }
+
+
+def _performance(info: "PerformanceInfo") -> dict[str, float]:
+    return {"exec_time": info.exec_time, "power_usage": info.power_usage}
+
+
+def _show(facts: dict[str, Any]) -> None:
+    console = make_console()
+    interface = facts["interface"]
+    console.print(f"{facts['version']} at {facts['target']}", soft_wrap=True)
+    console.print(f"type        {facts['type']}")
+    console.print(f"interface   version {interface['version']}, hash {interface['hash']}", soft_wrap=True)
+    console.print(f"extensions  {', '.join(facts['extensions']) or 'none'}", soft_wrap=True)
+    counters = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in facts["cache"].items())
+    console.print(f"cache       {counters}", soft_wrap=True)
+    console.print(_performance_table(facts["capabilities"]))
+    console.print(_backend_table(facts["backends"]))
+
+
+def _performance_table(capabilities: dict[str, Any]) -> "Table":
+    from rich.table import Table
+
+    table = Table("performance on", title="Ratio to the CPU; lower is better", title_justify="left", title_style="")
+    table.add_column("time", justify="right")
+    table.add_column("power", justify="right")
+    for name, performance in _group_rows(capabilities):
+        table.add_row(name, f"{performance['exec_time']:g}", f"{performance['power_usage']:g}")
+    return table
+
+
+def _group_rows(capabilities: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
+    """Return the rows of the table. Operand types with the same performance share a row."""
+    groups: defaultdict[tuple[float, ...], list[str]] = defaultdict(list)
+    by_type: dict[str, dict[str, float]] = capabilities["operand_types"]
+    for name, performance in by_type.items():
+        groups[tuple(performance.values())].append(name)
+    if len(groups) == 1:
+        rows = [("every operand type", next(iter(by_type.values())))]
+    else:
+        rows = [(", ".join(names), by_type[names[0]]) for names in groups.values()]
+    return [
+        *rows,
+        ("float32 relaxed to float16, scalar", capabilities["relaxed_float32_to_float16_scalar"]),
+        ("float32 relaxed to float16, tensor", capabilities["relaxed_float32_to_float16_tensor"]),
+        ("IF", capabilities["if"]),
+        ("WHILE", capabilities["while"]),
+    ]
+
+
+def _backend_table(backends: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    table = Table("backend", "version", "state", "reason", "from")
+    for backend in backends:
+        table.add_row(*(backend[key] for key in ("id", "version", "state", "reason", "origin")))
+    return table

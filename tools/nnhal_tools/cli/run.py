@@ -1,0 +1,194 @@
+"""`nnhal run`: run a .tflite model on a service."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.errors import CommandError, error_text, reporting_errors
+from nnhal_tools.cli.options import CONNECT_S, Json, Target
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+    from nnhal.client import Outputs
+    from nnhal.types import AnyArray, Model, Operand, Span
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Outputs and times of a model on a service.
+
+    Attributes:
+        outputs: the outputs of the last execution.
+        operands: the operands of the outputs.
+        prepare_s: seconds of the preparation.
+        execute_s: seconds of each execution.
+        spans: the spans of each execution, if it was profiled.
+    """
+
+    outputs: "Outputs"
+    operands: "Sequence[Operand]"
+    prepare_s: float
+    execute_s: Sequence[float]
+    spans: "Sequence[Sequence[Span]]"
+
+
+@reporting_errors()
+def run(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
+    *,
+    image: Annotated[Path | None, typer.Option(metavar="FILE", help="An image, for a model with one input.")] = None,
+    input_: Annotated[
+        list[Path] | None,
+        typer.Option("--input", metavar="FILE.npy", help="An input. Repeat the option for each input, in order."),
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Names of the classes, one per line.")] = None,
+    target: Target = None,
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="The device. [default: the service's first]", show_default=False)
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Save each output in this folder, as NAME.npy.")
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Run the model N times, and show the median time.")
+    ] = 1,
+    deadline: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="S", help="Seconds that the preparation, and each execution, may take."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Profile each execution, and write a trace for Perfetto."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a model on a service.
+
+    An image is resized to the input's [1,H,W,C]. The values are its pixels (uint8), pixels - 128 (int8) or
+    pixels / 255 (float32). Without --image and --input the inputs are random, the same in every run.
+
+    Shows the five best classes if the first output is [1,N], and a summary of the outputs otherwise.
+    """
+    import json
+
+    from nnhal_tools.cli import inputs, results
+    from nnhal_tools.cli.model import load_model
+
+    with show_status(f"reading {model}") as status:
+        loaded = load_model(model)
+        arrays = inputs.read_inputs(loaded, image, input_ or [])
+        classes = results.count_classes(loaded)
+        names = results.read_labels(labels, classes) if labels else []
+        result = _run(
+            status,
+            loaded,
+            arrays,
+            target=target,
+            device_name=device,
+            repeat=repeat,
+            deadline=deadline,
+            profile=trace is not None,
+        )
+    saved = results.save_outputs(output, result.outputs, _output_names(result)) if output else []
+    if trace:
+        _write_trace(trace, result)
+    if as_json:
+        typer.echo(json.dumps(_to_json(result, bool(classes), names, saved), indent=2))
+        return
+    console = make_console()
+    if not image and not input_:
+        console.print(f"inputs: random, seed {inputs.SEED} (give --image or --input)", soft_wrap=True)
+    _show(console, result, bool(classes), names)
+    for path in saved:
+        console.print(f"saved {path}", soft_wrap=True)
+    if trace:
+        span_count = sum(map(len, result.spans))
+        console.print(f"trace of {span_count} spans in {trace}; open it at ui.perfetto.dev", soft_wrap=True)
+
+
+def _run(
+    status: "Status",
+    model: "Model",
+    arrays: "Sequence[AnyArray]",
+    *,
+    target: str | None,
+    device_name: str,
+    repeat: int,
+    deadline: float | None,
+    profile: bool,
+) -> RunResult:
+    import nnhal
+
+    status.update(f"connecting to {target}" if target else "starting a service")
+    with nnhal.connect(target, device=device_name, timeout=CONNECT_S) as device:
+        status.update(f"preparing {len(model.main.operations)} operations")
+        start = time.perf_counter()
+        prepared = device.prepare(model, deadline=deadline).result()
+        prepare_s = time.perf_counter() - start
+        execute_s = []
+        spans: list[Sequence[Span]] = []
+        for i in range(repeat):
+            status.update(f"running {i + 1} of {repeat}")
+            start = time.perf_counter()
+            if profile:
+                profiled = prepared.profile(arrays, deadline=deadline)
+                outputs = profiled.outputs
+                spans.append(profiled.spans)
+            else:
+                outputs = prepared.execute(arrays, deadline=deadline)
+            execute_s.append(time.perf_counter() - start)
+        return RunResult(outputs, prepared.outputs, prepare_s, execute_s, spans)
+
+
+def _output_names(result: RunResult) -> list[str]:
+    from nnhal_tools.cli.results import output_names
+
+    return output_names(result.outputs.names, len(result.outputs))
+
+
+def _to_json(result: RunResult, is_classifier: bool, labels: Sequence[str], saved: Sequence[Path]) -> dict[str, Any]:
+    from nnhal_tools.cli import results
+
+    outputs, operands = result.outputs, result.operands
+    return {
+        "classes": results.best_classes(outputs[0], operands[0], labels) if is_classifier else [],
+        "outputs": results.summaries(outputs, operands, _output_names(result)),
+        "saved": [str(path) for path in saved],
+        "prepare_ms": result.prepare_s * 1e3,
+        "execute_ms": [seconds * 1e3 for seconds in result.execute_s],
+    }
+
+
+def _write_trace(path: Path, result: RunResult) -> None:
+    import json
+
+    from nnhal.profiling import trace
+
+    try:
+        path.write_text(json.dumps(trace(result.spans)), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error_text(error)}") from error
+
+
+def _show(console: "Console", result: RunResult, is_classifier: bool, labels: Sequence[str]) -> None:
+    from nnhal_tools.cli import results
+
+    shown_count = 0
+    if is_classifier:
+        console.print(results.best_classes_table(result.outputs[0], result.operands[0], labels))
+        shown_count = 1
+    if rest := result.outputs[shown_count:]:
+        names = _output_names(result)[shown_count:]
+        console.print(results.summary_table(rest, result.operands[shown_count:], names))
+    execute = f"execute {median(result.execute_s) * 1e3:.1f} ms"
+    if len(result.execute_s) > 1:
+        execute += f" (median of {len(result.execute_s)})"
+    console.print(f"prepare {result.prepare_s * 1e3:.1f} ms, {execute}")

@@ -1,0 +1,317 @@
+"""Round trips of compilation caching: save a model with cache files and a token, retrieve it, and check both."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from nnhal.types import ErrorStatus
+from nnhal.v1 import device_pb2, types_pb2
+from nnhal_tools.conformance.caching.files import CacheFolder, CacheHandles
+from nnhal_tools.conformance.caching.models import NUMBER_KINDS
+from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, NotServiceSpecific, Skipped
+from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke
+from nnhal_tools.conformance.device.options import FAST_SINGLE_ANSWER, MEDIUM, RunOptions
+from nnhal_tools.conformance.device.results import CallOutcome, PreparationOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.paths import PATHS, check_steps
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.vectors.case import Case
+from nnhal_tools.conformance.vectors.outputs import check_outputs, check_shapes, check_timing
+from nnhal_tools.conformance.vectors.requests import case_request
+
+TOKEN = bytes(32)
+
+GENERAL_PATHS = ("SYNC", "SYNC-C", "SYNC-R", "BURST", "BURST-C")
+"""Paths of the kind GENERAL."""
+
+WRONG_FILES = (ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE)
+"""Statuses that a device may return for wrong files."""
+
+
+@dataclass(frozen=True)
+class RetrievedModel:
+    """Outcome of prepareModelFromCache: the error of the launch or the outcome in the callback, and the model."""
+
+    outcome: CallOutcome
+    model: bytes = b""
+
+    @property
+    def is_refused(self) -> bool:
+        """True for GENERAL_FAILURE without a model."""
+        return self.outcome.status == ErrorStatus.GENERAL_FAILURE and not self.model
+
+    def __str__(self) -> str:
+        return f"{self.outcome}{', a model' if self.model else ''}"
+
+
+def files_needed(target: Target, recorder: CheckRecorder) -> tuple[int, int]:
+    """Return the numbers of model files and data files that the device needs.
+
+    Raises:
+        CheckFailed: CACHE-01 to CACHE-03.
+    """
+    request = device_pb2.DeviceRequest(device=target.device_name)
+    outcome, needed = invoke(target.device.GetNumberOfCacheFilesNeeded, request)
+    if needed is None:
+        raise CheckFailed("CACHE-01", "getNumberOfCacheFilesNeeded", "NONE", outcome)
+    recorder.mark("CACHE-01")
+    for id_, kind, count in (
+        ("CACHE-02", "numModelCache", needed.num_model_cache),
+        ("CACHE-03", "numDataCache", needed.num_data_cache),
+    ):
+        recorder.expect(id_, count >= 0, kind, "at least 0", count)
+    return needed.num_model_cache, needed.num_data_cache
+
+
+def file_cache(token: bytes, files: CacheHandles) -> types_pb2.CompilationCache:
+    """Return the cache arguments of the HAL: files and a token."""
+    return types_pb2.CompilationCache(model_cache=files.model, data_cache=files.data, token=token)
+
+
+def stored_cache(token: bytes) -> types_pb2.CompilationCache:
+    """Return the cache arguments for the store of the service."""
+    return types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_STORED, token=token)
+
+
+def prepare_and_save(
+    target: Target, model: types_pb2.Model, cache: types_pb2.CompilationCache, priority: int = MEDIUM
+) -> PreparationOutcome:
+    """Call IDevice.prepareModel with cache arguments, and wait for the end of the stream."""
+    request = device_pb2.PrepareModelRequest(
+        session=target.session,
+        device=target.device_name,
+        model=model,
+        preference=FAST_SINGLE_ANSWER,  # type: ignore[arg-type]
+        priority=priority,  # type: ignore[arg-type]
+        cache=cache,
+    )
+    return collect_preparation(target.device.PrepareModel(request, timeout=WATCHDOG_S))
+
+
+def prepare_from_cache(target: Target, cache: types_pb2.CompilationCache) -> PreparationOutcome:
+    """Call IDevice.prepareModelFromCache, and wait for the end of the stream."""
+    request = device_pb2.PrepareModelFromCacheRequest(session=target.session, device=target.device_name, cache=cache)
+    return collect_preparation(target.device.PrepareModelFromCache(request, timeout=WATCHDOG_S))
+
+
+class CacheRoundTrip:
+    """Model with empty cache files, to be saved and retrieved. Use it as a context manager: it releases everything.
+
+    Attributes:
+        model_files: the names of as many model files as the device needs.
+        data_files: the names of as many data files as the device needs.
+        spare: the name of one more file.
+        needs_files: whether the device needs any files.
+
+    Raises:
+        CheckFailed: CACHE-01 to CACHE-04.
+        Skipped: X5.
+    """
+
+    def __init__(self, target: Target, recorder: CheckRecorder, case: Case) -> None:
+        self.target, self.recorder, self.case = target, recorder, case
+        models, datas = files_needed(target, recorder)
+        self.model_files = [f"model-{i}" for i in range(models)]
+        self.data_files = [f"data-{i}" for i in range(datas)]
+        self.spare = "spare"
+        self.needs_files = bool(models or datas)
+        self.model = target.upload_large_pools(case.model())
+        self.folder = CacheFolder(target)
+        self._models: list[bytes] = []
+        self._require_supported()
+
+    def _require_supported(self) -> None:
+        outcome, supported = self.target.supported_operations(self.model)
+        count = len(self.model.main.operations)
+        right = outcome.status == ErrorStatus.NONE and len(supported) == count
+        got = f"{outcome} with {len(supported)} values"
+        self.recorder.expect("CACHE-04", right, "getSupportedOperations", f"NONE with {count} values", got)
+        if not all(supported):
+            raise Skipped("X5", f"{supported.count(False)} of {count} operations are not supported")
+
+    def __enter__(self) -> "CacheRoundTrip":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release_models()
+        self.target.release_pools(self.model.pools)
+        self.folder.__exit__()
+
+    def release_models(self) -> None:
+        """Release the models that were prepared so far."""
+        if self._models:
+            self.target.release(*self._models)
+            self._models.clear()
+
+    def require_caching(self) -> None:
+        """Skip the check if the device caches nothing.
+
+        Raises:
+            Skipped: X4.
+        """
+        if not self.needs_files:
+            raise Skipped("X4", "the device needs no cache files")
+
+    @contextmanager
+    def open_files(self) -> Iterator[CacheHandles]:
+        """Open the right files within the context."""
+        with self.folder.open_files(self.model_files, self.data_files) as handles:
+            yield handles
+
+    def save(self, files: CacheHandles, token: bytes = TOKEN, situation: str = "") -> bytes:
+        """Prepare and save the model (CACHE-05, CACHE-06), and return its handle.
+
+        Args:
+            files: the files to save to.
+            token: the token.
+            situation: added to the stimulus of a failure.
+
+        Raises:
+            CheckFailed: the preparation fails.
+        """
+        stimulus = f"prepareModel that saves{situation and ', ' + situation}"
+        try:
+            preparation = prepare_and_save(self.target, self.model, file_cache(token, files))
+        except NotServiceSpecific as error:
+            raise CheckFailed("CACHE-05", stimulus, "a successful launch", error) from None
+        launch = preparation.launch
+        self.recorder.expect("CACHE-05", launch.status == ErrorStatus.NONE, stimulus, "a successful launch", launch)
+        succeeded = preparation.callback.status == ErrorStatus.NONE and bool(preparation.model)
+        got = f"{preparation.callback}, {'a' if preparation.model else 'no'} model"
+        self.recorder.expect("CACHE-06", succeeded, stimulus, "NONE and a model in the callback", got)
+        self._models.append(preparation.model)
+        return preparation.model
+
+    def save_to_files(self, token: bytes = TOKEN) -> None:
+        """Open the right files, and prepare and save the model."""
+        with self.open_files() as files:
+            self.save(files, token)
+
+    def retrieve(self, files: CacheHandles, token: bytes = TOKEN, *, fallback: bool = False) -> RetrievedModel:
+        """Call prepareModelFromCache (CACHE-07).
+
+        Args:
+            files: the files to read.
+            token: the token.
+            fallback: call prepareModel with the same files after a launch that failed with GENERAL_FAILURE.
+
+        Raises:
+            CheckFailed: the call fails without a service-specific error.
+        """
+        self.recorder.mark("CACHE-07")
+        try:
+            preparation = prepare_from_cache(self.target, file_cache(token, files))
+        except NotServiceSpecific as error:
+            stimulus, expected = "prepareModelFromCache", "OK or a service-specific error"
+            raise CheckFailed("CACHE-07", stimulus, expected, error) from None
+        if fallback and self.needs_files and preparation.launch.status == ErrorStatus.GENERAL_FAILURE:
+            preparation = prepare_and_save(self.target, self.model, file_cache(token, files))
+        if preparation.launch.status != ErrorStatus.NONE:
+            return RetrievedModel(preparation.launch)
+        if preparation.model:
+            self._models.append(preparation.model)
+        return RetrievedModel(preparation.callback, preparation.model)
+
+    def retrieve_from_files(self, token: bytes = TOKEN) -> RetrievedModel:
+        """Open the right files and retrieve the model, without fallback."""
+        with self.open_files() as files:
+            return self.retrieve(files, token)
+
+    def check_execution(self, check_: str, model: bytes, origin: str, paths: Sequence[str] = GENERAL_PATHS) -> None:
+        """Execute a model on paths, with and without timing, and check the results.
+
+        Args:
+            check_: the id that fails, with the ids of the individual checks.
+            model: the handle of the model.
+            origin: where the model comes from, in words.
+            paths: the codes of the paths.
+
+        Raises:
+            CheckFailed: an execution fails or has a wrong result.
+        """
+        self.recorder.mark(check_)
+        with case_request(self.target, self.case) as request:
+            for path in paths:
+                for measure in (False, True):
+                    execution = PATHS[path](self.target, model, request, RunOptions(measure))
+                    with attribute_failures(check_, origin):
+                        check_steps(self.recorder, execution)
+                    succeeded = execution.outcome.status == ErrorStatus.NONE
+                    self.recorder.expect(check_, succeeded, f"{path} of {origin}", "NONE", execution.outcome)
+                    with attribute_failures(check_, origin):
+                        check_timing(self.recorder, execution, measure)
+                        check_shapes(self.recorder, self.case, execution)
+                        check_outputs(self.recorder, self.case, execution)
+
+    def expect_unusable(self, files: CacheHandles, defect: str) -> None:
+        """Check that wrong files are rejected, and that a preparation with them still works (CACHE-08, CACHE-09).
+
+        Raises:
+            CheckFailed: a requirement does not hold.
+        """
+        retrieved = self.retrieve(files)
+        rejected = retrieved.outcome.status in WRONG_FILES and not retrieved.model
+        stimulus, expected = f"prepareModelFromCache, {defect}", "INVALID_ARGUMENT or GENERAL_FAILURE, no model"
+        self.recorder.expect("CACHE-08", rejected, stimulus, expected, retrieved)
+        if retrieved.outcome.status == ErrorStatus.GENERAL_FAILURE:
+            again = self.retrieve(files, fallback=True)
+            holds = again.is_refused or (again.outcome.status == ErrorStatus.NONE and bool(again.model))
+            stimulus = f"prepareModelFromCache with fallback, {defect}"
+            self.recorder.expect("CACHE-09", holds, stimulus, "NONE or GENERAL_FAILURE", again)
+            if again.model:
+                self.check_execution("CACHE-09", again.model, "the model that the fallback prepared")
+
+    def expect_refused(self, check_: str, retrieved: RetrievedModel, defect: str) -> None:
+        """Check that the status is GENERAL_FAILURE and that there is no model.
+
+        Raises:
+            CheckFailed: it is not.
+        """
+        stimulus = f"prepareModelFromCache, {defect}"
+        self.recorder.expect(check_, retrieved.is_refused, stimulus, "GENERAL_FAILURE and no model", retrieved)
+
+
+@contextmanager
+def attribute_failures(check_: str, origin: str = "") -> Iterator[None]:
+    """Add an id to each failure in the context, and the origin of the model to its stimulus."""
+    try:
+        yield
+    except CheckFailed as failed:
+        if failed.check == check_:
+            raise
+        stimulus = f"{failed.stimulus} of {origin}" if origin else failed.stimulus
+        also = tuple(sorted({*failed.also_failed, check_} - {failed.check}))
+        raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, also) from None
+
+
+RoundTripBody = Callable[[CacheRoundTrip], None]
+
+
+def round_trip_check(
+    id_: str, title: str = "", *, models: Callable[[str], Case], kinds: Sequence[str] = NUMBER_KINDS
+) -> Callable[[RoundTripBody], RoundTripBody]:
+    """Register a check once for each kind of numbers, each on a round trip of its own.
+
+    Args:
+        id_: see registry.check.
+        title: see registry.check; the kind is added to it.
+        models: returns the model of a kind.
+        kinds: the kinds of numbers.
+    """
+
+    def register(body: RoundTripBody) -> RoundTripBody:
+        for kind in kinds:
+            check(id_, f"{title} {kind}".lstrip())(_device_body(models, kind, body))
+        return body
+
+    return register
+
+
+def _device_body(
+    models: Callable[[str], Case], kind: str, body: RoundTripBody
+) -> Callable[[Target, CheckRecorder], None]:
+    def run(target: Target, recorder: CheckRecorder) -> None:
+        with CacheRoundTrip(target, recorder, models(kind)) as trip:
+            body(trip)
+
+    return run

@@ -1,0 +1,153 @@
+"""Results of checks: the exceptions that end a check early, and the recorder of the ids that it evaluates."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from nnhal_tools.conformance.ids import validate_id
+
+
+class Status(StrEnum):
+    """Status of a finished check. UNSUPPORTED: the device returns UNIMPLEMENTED, which does not count as passed."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    UNSUPPORTED = "unsupported"
+
+
+class CheckFailed(Exception):
+    """Failure of a check.
+
+    Attributes:
+        check: the id of the check, for example "GEN-14".
+        stimulus: the call or situation that was tested.
+        expected: the required result.
+        got: the actual result.
+        also_failed: further ids that fail with it, for example "VALMODEL-02".
+    """
+
+    def __init__(self, check: str, stimulus: str, expected: str, got: object, also: tuple[str, ...] = ()) -> None:
+        self.check, self.also_failed = validate_id(check), tuple(map(validate_id, also))
+        self.stimulus, self.expected, self.got = stimulus, expected, str(got)
+        super().__init__(f"{check}: {stimulus}: expected {expected}, got {got}")
+
+
+class Skipped(Exception):
+    """Early end of a check that an allowance permits.
+
+    Args:
+        allowance: the id, for example "X1"; "" for a check that the harness cannot run with its present options.
+        reason: the answer of the device.
+    """
+
+    def __init__(self, allowance: str, reason: str) -> None:
+        self.allowance = validate_id(allowance) if allowance else ""
+        super().__init__(f"{allowance}: {reason}" if allowance else reason)
+
+
+class UnsupportedCase(Exception):
+    """UNIMPLEMENTED from the device."""
+
+
+class NotServiceSpecific(Exception):
+    """Failed call without a service-specific error. A check in which this happens has failed."""
+
+
+@dataclass
+class Result:
+    """Result of a check, or of a vector on one path.
+
+    Attributes:
+        name: the name of the vector; for a check without a vector its id and title.
+        suite: the suite that it belongs to.
+        path: the path of execution (SYNC, SYNC-C, ...), or "".
+        reason: why it failed, was skipped or is unsupported, in one line with stimulus, expected and got.
+        check: the id of the failed check or of the allowance.
+        seconds: the duration.
+        operations: the operations of the model, each with its backend, or "" if that is not known.
+        checks: the evaluated ids; for a failure the ids that do not hold.
+        stimulus: see CheckFailed; empty unless it failed.
+        expected: see CheckFailed; empty unless it failed.
+        got: see CheckFailed; empty unless it failed.
+        types: the operand types of the main subgraph.
+    """
+
+    name: str
+    suite: str
+    path: str
+    status: Status
+    reason: str = ""
+    check: str = ""
+    seconds: float = 0.0
+    operations: list[tuple[str, str]] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+    stimulus: str = ""
+    expected: str = ""
+    got: str = ""
+    types: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry of the JSON report."""
+        return asdict(self)
+
+
+class CheckRecorder:
+    """Recorder of the evaluated ids. The first expectation that does not hold ends the check.
+
+    Attributes:
+        evaluated: the ids, in order; the values are None.
+    """
+
+    def __init__(self) -> None:
+        self.evaluated: dict[str, None] = {}
+
+    def mark(self, *checks: str) -> None:
+        """Record ids as evaluated."""
+        self.evaluated.update(dict.fromkeys(checks))
+
+    def expect(self, check: str, holds: bool, stimulus: str, expected: str, got: object) -> None:
+        """Evaluate one id.
+
+        Raises:
+            CheckFailed: the expectation does not hold.
+        """
+        self.mark(check)
+        if not holds:
+            raise CheckFailed(check, stimulus, expected, got)
+
+
+def run_check(result: Result, default: str, body: Callable[[CheckRecorder], None]) -> Result:
+    """Run a check and write its outcome into its result. Errors of the device are never raised.
+
+    Args:
+        result: the result to fill in.
+        default: the id that fails when a call fails without a service-specific error.
+        body: the check.
+    """
+    recorder = CheckRecorder()
+    started = time.perf_counter()
+    try:
+        body(recorder)
+        result.checks = list(recorder.evaluated)
+    except CheckFailed as failed:
+        record_failure(result, failed)
+    except NotServiceSpecific as error:
+        record_failure(result, CheckFailed(default, "a call", "success or a service-specific error", error))
+    except Skipped as skipped:
+        result.status, result.check, result.reason = Status.SKIPPED, skipped.allowance, str(skipped)
+    except UnsupportedCase as unsupported:
+        result.status, result.reason = Status.UNSUPPORTED, str(unsupported)
+        result.checks = [default]
+    result.seconds = time.perf_counter() - started
+    return result
+
+
+def record_failure(result: Result, failed: CheckFailed) -> Result:
+    """Write a failure into a result and return the result."""
+    result.status, result.check, result.reason = Status.FAILED, failed.check, str(failed)
+    result.checks = [failed.check, *failed.also_failed]
+    result.stimulus, result.expected, result.got = failed.stimulus, failed.expected, failed.got
+    return result

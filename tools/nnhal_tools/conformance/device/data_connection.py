@@ -1,0 +1,195 @@
+"""Connection to the data socket of a service on the same machine, packet by packet. Nothing is repaired.
+
+See docs/same-machine.md.
+"""
+
+import fcntl
+import itertools
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from nnhal.shm import protocol
+from nnhal.shm.protocol import Packet, PacketKind, ProtocolError
+from nnhal.types import ErrorKind, ErrorStatus
+from nnhal.v1 import error_pb2
+from nnhal_tools.conformance.check import NotServiceSpecific, Skipped, UnsupportedCase
+from nnhal_tools.conformance.device.calls import WATCHDOG_S, outcome_from_detail
+from nnhal_tools.conformance.device.results import OK, CallOutcome
+from nnhal_tools.conformance.device.target import Target
+
+REQUIRED_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+"""Seals that a service requires of shared memory."""
+READ_ONLY_SEALS = REQUIRED_SEALS | fcntl.F_SEAL_WRITE
+"""Seals of memory whose contents do not change either."""
+
+_CREDENTIALS = struct.Struct("3i")
+_NUMBERS = itertools.count(1)
+"""Numbers of memories. None occurs twice in a session, even if an earlier connection has not quite ended."""
+
+
+class SealedMemory:
+    """Sealed memfd. Close it when done."""
+
+    def __init__(self, data: bytes, seals: int = REQUIRED_SEALS) -> None:
+        self.descriptor = os.memfd_create("nnhal-conformance", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            self.write(data)
+            self.seal(seals)
+        except BaseException:
+            self.close()
+            raise
+
+    def seal(self, seals: int) -> None:
+        """Add seals."""
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return the present bytes; fewer if the memory ends before."""
+        return os.pread(self.descriptor, length, offset)
+
+    def write(self, data: bytes, offset: int = 0) -> None:
+        """Write bytes."""
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(self.descriptor, left, offset)
+            left, offset = left[written:], offset + written
+
+    def close(self) -> None:
+        """Close the descriptor. The service keeps memory that is shared with it."""
+        os.close(self.descriptor)
+
+
+class DataConnection:
+    """Connection that has not sent anything yet. Close it when done.
+
+    Raises:
+        Skipped: the service has no data socket, or not on this machine.
+    """
+
+    def __init__(self, target: Target) -> None:
+        name = target.opened.data_socket
+        if not name:
+            raise Skipped("", "the service has no data socket")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(WATCHDOG_S)
+        try:
+            self._socket.connect("\0" + name[1:] if name.startswith("@") else name)
+        except OSError as error:
+            self._socket.close()
+            raise Skipped("", f"the data socket {name} is not on this machine: {error.strerror}") from None
+
+    def __enter__(self) -> "DataConnection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def say_hello(self, session: bytes, secret: bytes) -> CallOutcome | None:
+        """Send HELLO and return the outcome, or None if the service ends the connection."""
+        self.send(Packet(PacketKind.HELLO, body=protocol.pack_hello(session, secret)).pack())
+        answer = self.receive()
+        return None if answer is None else outcome_of_packet(answer, PacketKind.DONE)
+
+    def is_of_another_user(self) -> bool:
+        """Return whether the service runs as another user. It may then reject this one."""
+        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return bool(_CREDENTIALS.unpack(credentials)[1] != os.geteuid())
+
+    def send(self, packet: bytes, *descriptors: int) -> None:
+        """Send a packet, which may be malformed. Do nothing if the service has closed the connection."""
+        with suppress(BrokenPipeError, ConnectionResetError):  # receive() reports the end of the connection
+            socket.send_fds(self._socket, [packet], descriptors)
+
+    def receive(self) -> Packet | None:
+        """Return the next packet, or None if the service has ended the connection.
+
+        Raises:
+            NotServiceSpecific: no packet comes in time, or it is malformed.
+        """
+        try:
+            packet = self._socket.recv(protocol.MAX_BYTES)
+            return Packet.unpack(packet) if packet else None
+        except ConnectionResetError:
+            return None
+        except (TimeoutError, ProtocolError) as error:
+            raise NotServiceSpecific(f"on the data socket: {error}") from None
+
+    def exchange(self, request: Packet, *descriptors: int) -> Packet:
+        """Send a request and return its answer.
+
+        Raises:
+            NotServiceSpecific: there is no answer, or it is the answer to another request.
+        """
+        self.send(request.pack(), *descriptors)
+        answer = self.receive()
+        kind = PacketKind(request.kind).name
+        if answer is None:
+            raise NotServiceSpecific(f"the service ended the data connection at a {kind}")
+        if answer.number != request.number:
+            raise NotServiceSpecific(f"the answer to {kind} {request.number} has the number {answer.number}")
+        return answer
+
+    def call(self, request: Packet, *descriptors: int) -> CallOutcome:
+        """Send a request that is answered by DONE, and return its outcome.
+
+        Raises:
+            NotServiceSpecific: see `exchange`.
+        """
+        return outcome_of_packet(self.exchange(request, *descriptors), PacketKind.DONE)
+
+    def share(self, memory: SealedMemory) -> tuple[CallOutcome, int]:
+        """Share a memory and return the outcome and the number of the memory."""
+        number = next(_NUMBERS)
+        return self.call(Packet(PacketKind.SHARE, number), memory.descriptor), number
+
+
+def outcome_of_packet(answer: Packet, expected: PacketKind) -> CallOutcome:
+    """Return the outcome that an answer reports.
+
+    Args:
+        answer: the packet.
+        expected: the kind of a successful answer.
+
+    Raises:
+        Unsupported: the answer is UNIMPLEMENTED.
+        NotServiceSpecific: the answer is neither of the expected kind nor an error.
+    """
+    if answer.kind == expected:
+        return OK
+    if answer.kind != PacketKind.ERROR:
+        raise NotServiceSpecific(f"on the data socket: answer of kind {answer.kind}; expected {expected.name} or ERROR")
+    error = outcome_from_detail(error_pb2.ErrorDetail.FromString(answer.body))
+    if error.kind == ErrorKind.UNIMPLEMENTED:
+        raise UnsupportedCase(error.reason)
+    if error.status == ErrorStatus.NONE:
+        raise NotServiceSpecific("on the data socket: ERROR with the status NONE")
+    return error
+
+
+@contextmanager
+def open_connection(target: Target) -> Iterator[DataConnection]:
+    """Open a connection and authenticate it for a session, within the context.
+
+    Raises:
+        Skipped: the data socket is not on this machine, or belongs to another user and rejects this one.
+        NotServiceSpecific: the service rejects the session.
+    """
+    with DataConnection(target) as connection:
+        outcome = connection.say_hello(target.session, target.opened.data_secret)
+        if outcome is None and connection.is_of_another_user():
+            raise Skipped("", "the data socket belongs to another user and rejects this one")
+        if outcome is None or outcome.status:
+            raise NotServiceSpecific(f"HELLO with the secret of the session: {outcome or 'the connection was ended'}")
+        yield connection
+
+
+def is_data_socket_reachable(target: Target) -> bool:
+    """Return whether the service is on this machine, and its data socket accepts this user."""
+    try:
+        with open_connection(target):
+            return True
+    except Skipped:
+        return False

@@ -1,0 +1,278 @@
+"""Session on the device under test, through the generated stubs. Nothing is retried or repaired."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from nnhal.services import SERVICES
+from nnhal.types import Bytes, ErrorStatus
+from nnhal.v1 import (
+    buffer_pb2_grpc,
+    burst_pb2_grpc,
+    device_pb2,
+    device_pb2_grpc,
+    execution_pb2_grpc,
+    fence_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+    types_pb2,
+)
+from nnhal_tools.conformance.check import NotServiceSpecific
+from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke
+from nnhal_tools.conformance.device.options import DEFAULT_RUN, PREPARE_MODEL, PreparationOptions, RunOptions
+from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PreparationOutcome
+
+CONNECT_S = 10.0
+"""Timeout in seconds for connecting to the server."""
+
+INLINE_BYTES = 1_000_000
+"""Larger pools become Memory objects, so that no message comes near 4 MiB."""
+
+
+class Target:
+    """Session on the device under test. Use it as a context manager.
+
+    Attributes:
+        channel: the gRPC channel. The stubs on it are sessions, device, prepared_model, memories, bursts, fences,
+            executions and buffers.
+        session: the token of the session.
+        opened: the first event of the session.
+        device_name: the name of the device; "" for the first.
+        restart_command: a shell command that restarts the server; "" if there is none.
+        paths: the codes of the paths that vectors are executed on; () for the default paths.
+
+    Raises:
+        NotServiceSpecific: there is no server at the address.
+    """
+
+    def __init__(self, address: str, device: str = "", restart_command: str = "", paths: Sequence[str] = ()) -> None:
+        self.address, self.device_name, self.restart_command, self.paths = address, device, restart_command, paths
+        self.channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 16 * 2**20)])
+        self.sessions = session_pb2_grpc.SessionStub(self.channel)
+        self.device = device_pb2_grpc.DeviceStub(self.channel)
+        self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self.channel)
+        self.memories = memory_pb2_grpc.MemoryServiceStub(self.channel)
+        self.bursts = burst_pb2_grpc.BurstStub(self.channel)
+        self.fences = fence_pb2_grpc.FenceStub(self.channel)
+        self.executions = execution_pb2_grpc.ExecutionStub(self.channel)
+        self.buffers = buffer_pb2_grpc.BufferStub(self.channel)
+        self._connect()
+        self.stream = self.sessions.Open(session_pb2.OpenRequest(client_name="nnhal conformance"))
+        self.opened = next(iter(self.stream)).opened
+        self.session = self.opened.session
+
+    def _connect(self) -> None:
+        try:
+            grpc.channel_ready_future(self.channel).result(CONNECT_S)
+        except grpc.FutureTimeoutError:
+            self.channel.close()
+            raise NotServiceSpecific(f"no response from {self.address} within {CONNECT_S:g} s") from None
+
+    def new_session(self) -> "Target":
+        """Open another session on the same device."""
+        return Target(self.address, self.device_name, self.restart_command, self.paths)
+
+    def __enter__(self) -> "Target":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.cancel()
+        self.channel.close()
+
+    # ---- Devices ----------------------------------------------------------------------------------------
+
+    def ping(self) -> None:
+        """Check that the device responds.
+
+        Raises:
+            NotServiceSpecific: it does not respond.
+        """
+        outcome, _ = invoke(self.device.GetInterfaceVersion, device_pb2.DeviceRequest(device=self.device_name))
+        if outcome.status != ErrorStatus.NONE:
+            raise NotServiceSpecific(str(outcome))
+
+    def supported_operations(self, model: types_pb2.Model) -> tuple[CallOutcome, list[bool]]:
+        """Call IDevice.getSupportedOperations."""
+        request = device_pb2.GetSupportedOperationsRequest(session=self.session, device=self.device_name, model=model)
+        outcome, response = invoke(self.device.GetSupportedOperations, request)
+        return outcome, list(response.supported) if response else []
+
+    def prepare(self, model: types_pb2.Model, options: PreparationOptions = PREPARE_MODEL) -> PreparationOutcome:
+        """Call IDevice.prepareModel or prepareModelWithConfig, and wait for the end of the stream."""
+        if options.with_config:
+            config = types_pb2.PrepareModelConfig(
+                preference=options.preference,  # type: ignore[arg-type]
+                priority=options.priority,  # type: ignore[arg-type]
+                deadline_ns=options.deadline_ns,
+            )
+            return self.prepare_with_config(model, config)
+        request = device_pb2.PrepareModelRequest(
+            session=self.session,
+            device=self.device_name,
+            model=model,
+            preference=options.preference,  # type: ignore[arg-type]
+            priority=options.priority,  # type: ignore[arg-type]
+            deadline_ns=options.deadline_ns,
+        )
+        return collect_preparation(self.device.PrepareModel(request, timeout=WATCHDOG_S))
+
+    def prepare_with_config(self, model: types_pb2.Model, config: types_pb2.PrepareModelConfig) -> PreparationOutcome:
+        """Call IDevice.prepareModelWithConfig, and wait for the end of the stream."""
+        request = device_pb2.PrepareModelWithConfigRequest(
+            session=self.session, device=self.device_name, model=model, config=config
+        )
+        return collect_preparation(self.device.PrepareModelWithConfig(request, timeout=WATCHDOG_S))
+
+    # ---- Executions -------------------------------------------------------------------------------------
+
+    def execute(self, model: bytes, request: types_pb2.Request, options: RunOptions = DEFAULT_RUN) -> ExecutionOutcome:
+        """Call IPreparedModel.executeSynchronously (path SYNC)."""
+        message = prepared_model_pb2.ExecuteSynchronouslyRequest(
+            session=self.session, prepared_model=model, request=request, **options.plain_fields()
+        )
+        return self.execution_outcome(*invoke(self.prepared_model.ExecuteSynchronously, message))
+
+    def execute_with_config(
+        self, model: bytes, request: types_pb2.Request, options: RunOptions = DEFAULT_RUN
+    ) -> ExecutionOutcome:
+        """Call IPreparedModel.executeSynchronouslyWithConfig (path SYNC-C)."""
+        return self.execute_configured(model, request, options.config, options.deadline_ns)
+
+    def execute_configured(
+        self,
+        model: bytes,
+        request: types_pb2.Request,
+        config: types_pb2.ExecutionConfig,
+        deadline_ns: int | None = None,
+    ) -> ExecutionOutcome:
+        """Call IPreparedModel.executeSynchronouslyWithConfig with a given configuration."""
+        message = prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest(
+            session=self.session, prepared_model=model, request=request, config=config, deadline_ns=deadline_ns
+        )
+        return self.execution_outcome(*invoke(self.prepared_model.ExecuteSynchronouslyWithConfig, message))
+
+    def execution_outcome(self, outcome: CallOutcome, result: types_pb2.ExecutionResult | None) -> ExecutionOutcome:
+        """Return the outcome of a synchronous execution, and read its returned outputs."""
+        if result is None:
+            return ExecutionOutcome(outcome)
+        status = ErrorStatus.NONE if result.output_sufficient_size else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+        timing = (result.timing.time_on_device_ns, result.timing.time_in_driver_ns)
+        outputs = [self.returned_bytes(output) for output in result.returned]
+        return ExecutionOutcome(CallOutcome(status), result.output_shapes, timing, outputs)
+
+    def returned_bytes(self, output: types_pb2.ReturnedOutput) -> Bytes | None:
+        """Return the bytes of a returned output, or None if it has none. A Memory object is read and released."""
+        match output.WhichOneof("data"):
+            case "inline":
+                return np.frombuffer(output.inline, np.uint8)
+            case "memory":
+                data = self.read_memory(output.memory)
+                self.release(output.memory)
+                return np.frombuffer(data, np.uint8)
+            case _:
+                return None
+
+    # ---- Memory and objects -----------------------------------------------------------------------------
+
+    def release(self, *handles: bytes) -> None:
+        """Release objects."""
+        self.sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles), timeout=WATCHDOG_S)
+
+    def create_memory(
+        self, size: int, sha256: bytes = b""
+    ) -> tuple[CallOutcome, memory_pb2.CreateMemoryResponse | None]:
+        """Call MemoryService.Create."""
+        return invoke(
+            self.memories.Create, memory_pb2.CreateMemoryRequest(session=self.session, size=size, sha256=sha256)
+        )
+
+    def upload(self, memory: bytes, data: bytes, offset: int = 0) -> CallOutcome:
+        """Call MemoryService.Upload with consecutive bytes, in chunks."""
+        return invoke(self.memories.Upload, self._chunks(memory, data, offset))[0]
+
+    def _chunks(self, memory: bytes, data: bytes, offset: int) -> Iterator[memory_pb2.UploadRequest]:
+        for start in range(0, len(data), INLINE_BYTES):
+            yield memory_pb2.UploadRequest(
+                session=self.session, memory=memory, offset=offset + start, data=data[start : start + INLINE_BYTES]
+            )
+
+    def read_memory(self, memory: bytes, offset: int = 0, length: int | None = None) -> bytes:
+        """Call MemoryService.Read for a window.
+
+        Raises:
+            NotServiceSpecific: the call fails.
+        """
+        request = memory_pb2.ReadRequest(session=self.session, memory=memory, offset=offset, length=length)
+        outcome, chunks = invoke(lambda r, timeout: list(self.memories.Read(r, timeout=timeout)), request)
+        if chunks is None:
+            raise NotServiceSpecific(f"MemoryService.Read: {outcome}")
+        return b"".join(chunk.data for chunk in chunks)
+
+    def memory_with(self, data: bytes) -> bytes:
+        """Create a writable Memory object with these bytes and return its handle.
+
+        Raises:
+            NotServiceSpecific: a call fails.
+        """
+        outcome, created = self.create_memory(len(data))
+        if created is None:
+            raise NotServiceSpecific(f"MemoryService.Create: {outcome}")
+        outcome = self.upload(created.memory, data)
+        if outcome.status != ErrorStatus.NONE:
+            raise NotServiceSpecific(f"MemoryService.Upload: {outcome}")
+        return created.memory
+
+    def pool_with(self, data: bytes) -> types_pb2.Memory:
+        """Return a pool with these bytes: inline, or uploaded if it is large."""
+        if len(data) <= INLINE_BYTES:
+            return types_pb2.Memory(inline=data)
+        return mapped_pool(self.memory_with(data))
+
+    def release_pools(self, pools: Sequence[types_pb2.Memory]) -> None:
+        """Release the Memory objects of pools that `pool_with` created."""
+        if handles := [pool.mapped.memory for pool in pools if pool.WhichOneof("memory") == "mapped"]:
+            self.release(*handles)
+
+    def upload_large_pools(self, model: types_pb2.Model) -> types_pb2.Model:
+        """Move the large inline pools of a model into Memory objects, in place, and return the model."""
+        for pool in model.pools:
+            if len(pool.inline) > INLINE_BYTES:
+                pool.CopyFrom(self.pool_with(pool.inline))
+        return model
+
+    # ---- Calls by name ----------------------------------------------------------------------------------
+
+    def invoke(self, service: str, method: str, request: Message | None = None) -> CallOutcome:
+        """Make any call of the contract, for example ("Burst", "Stream"), by default with an empty request.
+
+        Raises:
+            Unsupported: the call failed with UNIMPLEMENTED.
+            NotServiceSpecific: it failed without a service-specific error.
+        """
+        return invoke(lambda _, timeout: self.invoke_raw(service, method, request, timeout), None)[0]
+
+    def invoke_raw(self, service: str, method: str, request: Message | None = None, timeout: float = WATCHDOG_S) -> Any:
+        """Make any call and return its response, or the list of its responses.
+
+        Raises:
+            grpc.RpcError: the call failed.
+        """
+        rpc = SERVICES[service].descriptor.methods_by_name[method]
+        message: Any = GetMessageClass(rpc.input_type)() if request is None else request
+        if rpc.client_streaming:
+            message = iter([message])
+        response = getattr(SERVICES[service].stub(self.channel), method)(message, timeout=timeout)
+        return list(response) if rpc.server_streaming else response
+
+
+def mapped_pool(memory: bytes, **window: int) -> types_pb2.Memory:
+    """Return a pool over a Memory object. `window`: offset, length, prot."""
+    return types_pb2.Memory(mapped=types_pb2.MappedMemory(memory=memory, **window))

@@ -1,0 +1,67 @@
+"""Paths of execution (checklist 0). Each one runs a request on a prepared model and returns the outcome."""
+
+from collections.abc import Sequence
+
+from nnhal_tools.conformance.device.data_connection import is_data_socket_reachable
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.paths import burst, fenced, local, reusable, synchronous  # noqa: F401  (they register)
+from nnhal_tools.conformance.paths.buffers import with_buffers
+from nnhal_tools.conformance.paths.path import REGISTERED, ExecutionPath, check_steps
+
+_FAMILIES = ("SYNC", "BURST", "FENCED")
+_STREAMS = ("BURST-STREAM", "BURST-C-STREAM")
+
+
+def _sort_key(code: str) -> tuple[int, str]:
+    return _FAMILIES.index(code.partition("-")[0]), code
+
+
+CALLS: dict[str, ExecutionPath] = {code: REGISTERED[code] for code in sorted(REGISTERED, key=_sort_key)}
+"""Paths with arguments in memory: each call of the contract that executes, and the data socket."""
+
+PATHS = CALLS | {f"{code}/BUFFER": with_buffers(path) for code, path in CALLS.items() if code not in _STREAMS}
+"""All paths. `/BUFFER`: arguments lie in buffers of the device where possible."""
+
+DEFAULT_PATHS = ("SYNC", "SYNC-C", "SYNC-R", "BURST", "FENCED", "FENCED/BUFFER")
+"""Paths that vectors are executed on by default: every id, and each kind of call once."""
+
+LOCAL_PATHS = ("SYNC-LOCAL", "BURST-LOCAL")
+"""Further default paths of the vectors of the built-in set."""
+
+ALL = "all"
+
+__all__ = [
+    "ALL",
+    "CALLS",
+    "DEFAULT_PATHS",
+    "LOCAL_PATHS",
+    "PATHS",
+    "ExecutionPath",
+    "check_steps",
+    "reachable_calls",
+    "select_paths",
+]
+
+
+def reachable_calls(target: Target) -> dict[str, ExecutionPath]:
+    """Return CALLS, without those over the data socket if the device is on another machine."""
+    reachable = is_data_socket_reachable(target)
+    return {code: path for code, path in CALLS.items() if reachable or not path.over_data_socket}
+
+
+def select_paths(codes: Sequence[str], *, built_in: bool = False) -> dict[str, ExecutionPath]:
+    """Return paths by their codes.
+
+    Args:
+        codes: the codes; none for the default, "all" for all.
+        built_in: whether the default is that of a built-in vector.
+
+    Raises:
+        ValueError: a code is unknown.
+    """
+    if ALL in codes:
+        return PATHS
+    if unknown := sorted(set(codes) - set(PATHS)):
+        raise ValueError(f"unknown path {unknown[0]!r}; the paths are {', '.join(PATHS)}, and {ALL}")
+    selected = codes or (*DEFAULT_PATHS, *(LOCAL_PATHS if built_in else ()))
+    return {code: path for code, path in PATHS.items() if code in selected}

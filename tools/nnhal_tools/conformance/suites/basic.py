@@ -1,0 +1,215 @@
+"""Suite `basic` (COM, BASIC, STATIC): description of the device, cyclic models, constants of the contract."""
+
+import math
+import time
+
+from nnhal.types import (
+    DEFAULT_LOOP_TIMEOUT_NS,
+    HAL_HASH,
+    HAL_VERSION,
+    MAXIMUM_LOOP_TIMEOUT_NS,
+    ErrorStatus,
+    OperandType,
+    OperationType,
+)
+from nnhal.v1 import device_pb2, enums_pb2, prepared_model_pb2, types_pb2
+from nnhal_tools.conformance.check import CheckFailed, CheckRecorder
+from nnhal_tools.conformance.device.calls import invoke
+from nnhal_tools.conformance.device.options import RunOptions
+from nnhal_tools.conformance.device.results import CallOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.vectors.samples import builtin_request, prepared_model
+
+
+def _device_request(target: Target) -> device_pb2.DeviceRequest:
+    return device_pb2.DeviceRequest(device=target.device_name)
+
+
+@check("COM-01")
+def device_is_listed(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the server lists the device."""
+    outcome, listed = invoke(target.device.ListDevices, device_pb2.ListDevicesRequest())
+    devices = list(listed.devices) if listed else []
+    offered = target.device_name in devices if target.device_name else bool(devices)
+    expected = repr(target.device_name) if target.device_name else "at least one"
+    recorder.expect("COM-01", offered, "ListDevices", expected, f"{outcome}: {devices}")
+
+
+@check("COM-02")
+def device_responds(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the device responds. The harness also pings it before every other check."""
+    target.ping()
+    recorder.mark("COM-02")
+
+
+@check("COM-03")
+def interface_versions(target: Target, recorder: CheckRecorder) -> None:
+    """Check the interface versions of the device and of a prepared model."""
+    answer, of_device = invoke(target.device.GetInterfaceVersion, _device_request(target))
+    _expect_version(recorder, answer, of_device, "the device")
+    with prepared_model(target, "add_float") as model:
+        request = prepared_model_pb2.PreparedModelRequest(session=target.session, prepared_model=model)
+        answer, of_model = invoke(target.prepared_model.GetInterfaceVersion, request)
+        _expect_version(recorder, answer, of_model, "a prepared model")
+
+
+def _expect_version(
+    recorder: CheckRecorder, answer: CallOutcome, response: device_pb2.GetInterfaceVersionResponse | None, subject: str
+) -> None:
+    right = response is not None and response.version >= HAL_VERSION and bool(response.hash)
+    if response is not None and response.version == HAL_VERSION:
+        right = response.hash == HAL_HASH
+    got = answer if response is None else f"version {response.version}, hash {response.hash!r}"
+    expected = f"version {HAL_VERSION} with hash {HAL_HASH!r}, or a newer version"
+    recorder.expect("COM-03", right, f"getInterfaceVersion of {subject}", expected, got)
+
+
+@check("BASIC-01")
+def device_is_present(target: Target, recorder: CheckRecorder) -> None:
+    """Run COM-01 and COM-02."""
+    device_is_listed(target, recorder)
+    device_responds(target, recorder)
+    recorder.mark("BASIC-01")
+
+
+def _capabilities(target: Target) -> types_pb2.Capabilities:
+    answer, capabilities = invoke(target.device.GetCapabilities, _device_request(target))
+    if capabilities is None:
+        raise CheckFailed("BASIC-02", "getCapabilities", "NONE", answer)
+    assert isinstance(capabilities, types_pb2.Capabilities)
+    return capabilities
+
+
+@check("BASIC-02")
+def capabilities(target: Target, recorder: CheckRecorder) -> None:
+    """Check that getCapabilities succeeds."""
+    _capabilities(target)
+    recorder.mark("BASIC-02")
+
+
+def _expect_positive(recorder: CheckRecorder, check_: str, info: types_pb2.PerformanceInfo, subject: str) -> None:
+    figures = (info.exec_time, info.power_usage)
+    positive = all(figure > 0 and not math.isnan(figure) for figure in figures)
+    recorder.expect(check_, positive, f"performance of {subject}", "time and power above 0", figures)
+
+
+@check("BASIC-03")
+def relaxed_scalar_performance(target: Target, recorder: CheckRecorder) -> None:
+    """Check the performance of float32 scalars in relaxed computation."""
+    info = _capabilities(target).relaxed_float32_to_float16_performance_scalar
+    _expect_positive(recorder, "BASIC-03", info, "relaxed scalars")
+
+
+@check("BASIC-04")
+def relaxed_tensor_performance(target: Target, recorder: CheckRecorder) -> None:
+    """Check the performance of float32 tensors in relaxed computation."""
+    info = _capabilities(target).relaxed_float32_to_float16_performance_tensor
+    _expect_positive(recorder, "BASIC-04", info, "relaxed tensors")
+
+
+@check("BASIC-05")
+def operand_performance(target: Target, recorder: CheckRecorder) -> None:
+    """Check the performance of every listed operand type."""
+    recorder.mark("BASIC-05")
+    for entry in _capabilities(target).operand_performance:
+        _expect_positive(recorder, "BASIC-05", entry.info, f"operand type {int(entry.type)}")
+
+
+@check("BASIC-06")
+def operand_performance_is_sorted(target: Target, recorder: CheckRecorder) -> None:
+    """Check that operandPerformance is sorted by type number."""
+    types = [int(entry.type) for entry in _capabilities(target).operand_performance]
+    recorder.expect("BASIC-06", types == sorted(types), "operandPerformance", "types in ascending order", types)
+
+
+@check("BASIC-07")
+def no_performance_of_subgraphs(target: Target, recorder: CheckRecorder) -> None:
+    """Check that operandPerformance does not list SUBGRAPH, which is not a data type."""
+    types = [int(entry.type) for entry in _capabilities(target).operand_performance]
+    recorder.expect("BASIC-07", OperandType.SUBGRAPH not in types, "operandPerformance", "no SUBGRAPH", types)
+
+
+@check("BASIC-08")
+def control_flow_performance(target: Target, recorder: CheckRecorder) -> None:
+    """Check the performance of IF and WHILE."""
+    capabilities = _capabilities(target)
+    _expect_positive(recorder, "BASIC-08", capabilities.if_performance, "IF")
+    _expect_positive(recorder, "BASIC-08", capabilities.while_performance, "WHILE")
+
+
+def cyclic_model() -> types_pb2.Model:
+    """Return a model with a cycle: 3 = ADD(0, 4), 4 = ADD(1, 3), 5 = ADD(4, 0).
+
+    Operands 0 and 1 are float inputs, operand 2 is the activation, and operand 5 is the output.
+    """
+    model = types_pb2.Model()
+    main = model.main
+    lifetimes = (1, 1, 1, 0, 0, 2)
+    for i, lifetime in enumerate(lifetimes):
+        if i == 2:
+            main.operands.add(type=enums_pb2.OPERAND_TYPE_INT32, lifetime=lifetime)
+        else:
+            main.operands.add(type=enums_pb2.OPERAND_TYPE_TENSOR_FLOAT32, dimensions=[1], lifetime=lifetime)
+    for a, b, out in ((0, 4, 3), (1, 3, 4), (4, 0, 5)):
+        main.operations.add(type=enums_pb2.OPERATION_TYPE_ADD, inputs=[a, b, 2], outputs=[out])
+    main.input_indexes[:] = [0, 1, 2]
+    main.output_indexes[:] = [5]
+    return model
+
+
+@check("BASIC-09")
+def cyclic_model_is_not_supported(target: Target, recorder: CheckRecorder) -> None:
+    """Check that getSupportedOperations fails with INVALID_ARGUMENT instead of returning a list."""
+    answer, supported = target.supported_operations(cyclic_model())
+    refused = answer.status == ErrorStatus.INVALID_ARGUMENT
+    got = f"{answer}, {supported}" if supported else answer
+    recorder.expect("BASIC-09", refused, "getSupportedOperations of a cyclic model", "INVALID_ARGUMENT", got)
+
+
+@check("BASIC-10")
+def cyclic_model_fails_at_launch(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the launch fails with any error."""
+    launch = target.prepare(cyclic_model()).launch
+    recorder.expect("BASIC-10", launch.status != ErrorStatus.NONE, "prepareModel of a cyclic model", "an error", launch)
+
+
+@check("BASIC-11")
+def cyclic_model_fails_in_the_callback(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the callback has any error and no model."""
+    outcome = target.prepare(cyclic_model())
+    failed = bool(outcome.callbacks) and outcome.callback.status != ErrorStatus.NONE and not outcome.model
+    got = f"{len(outcome.callbacks)} callbacks, {outcome.callback}{', a model' if outcome.model else ''}"
+    recorder.expect("BASIC-11", failed, "the callback of a cyclic model", "an error and no model", got)
+
+
+@check("STATIC-01")
+def loop_timeouts(target: Target, recorder: CheckRecorder) -> None:
+    """Check that an endless loop without a timeout ends after 2 s or more, and that a timeout of 15 s is accepted."""
+    with prepared_model(target, "while_without_end") as model:
+        started = time.monotonic()
+        execution = target.execute(model, builtin_request("while_without_end"))
+        seconds = time.monotonic() - started
+        timed_out = execution.outcome.is_missed_deadline and seconds >= DEFAULT_LOOP_TIMEOUT_NS / 1e9
+        got = f"{execution.outcome} after {seconds:.2f} s"
+        recorder.expect("STATIC-01", timed_out, "an endless loop, default timeout", "MISSED_DEADLINE_* after 2 s", got)
+    with prepared_model(target, "while_5_turns") as model:
+        run = RunOptions(loop_timeout_ns=MAXIMUM_LOOP_TIMEOUT_NS)
+        answer = target.execute(model, builtin_request("while_5_turns"), run).outcome
+        recorder.expect("STATIC-01", answer.status == ErrorStatus.NONE, "a loop timeout of 15 s", "NONE", answer)
+
+
+@check("STATIC-02")
+def operand_type_numbers(target: Target, recorder: CheckRecorder) -> None:
+    """Compare the numbers of operand types in the contract with those of the HAL."""
+    for type_ in OperandType:
+        number = int(enums_pb2.OperandType.Value(f"OPERAND_TYPE_{type_.name}"))
+        recorder.expect("STATIC-02", number == type_, f"the number of {type_.name}", str(int(type_)), number)
+
+
+@check("STATIC-03")
+def operation_type_numbers(target: Target, recorder: CheckRecorder) -> None:
+    """Compare the numbers of operation types in the contract with those of the HAL."""
+    for type_ in OperationType:
+        number = int(enums_pb2.OperationType.Value(f"OPERATION_TYPE_{type_.name}"))
+        recorder.expect("STATIC-03", number == type_, f"the number of {type_.name}", str(int(type_)), number)

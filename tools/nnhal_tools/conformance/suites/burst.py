@@ -1,0 +1,84 @@
+"""Suite `burst` (BURST): invalid calls of a burst, for every vector."""
+
+from collections.abc import Iterator
+
+from nnhal.types import ErrorStatus
+from nnhal_tools.conformance.check import CheckRecorder, Result, run_check
+from nnhal_tools.conformance.device.options import DEFAULT_RUN
+from nnhal_tools.conformance.device.results import CallOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.paths import burst as bursts
+from nnhal_tools.conformance.paths.staged import staged_request
+from nnhal_tools.conformance.registry import new_result, vector_check
+from nnhal_tools.conformance.vectors.case import Case
+from nnhal_tools.conformance.vectors.prepared_case import PreparedCase
+from nnhal_tools.conformance.vectors.requests import case_request
+
+SUITE = "burst"
+
+INVALID_IDENTIFIER = -2
+"""Invalid memory identifier."""
+
+
+def applies(case: Case) -> bool:
+    """Return whether VALREQ-01 applies to a vector."""
+    return not case.is_variant and not case.expect_failure
+
+
+@vector_check(SUITE, applies)
+def burst(target: Target, case: Case) -> Iterator[Result]:
+    """Yield one result for each vector, for single calls and for a stream."""
+    yield run_check(new_result(case, SUITE), "BURST-01", lambda recorder: _burst(target, case, recorder))
+
+
+def _burst(target: Target, case: Case, recorder: CheckRecorder) -> None:
+    prepared_case = PreparedCase(target, case)
+    try:
+        with (
+            case_request(target, case, padded=False) as request,
+            staged_request(target, request) as staged,
+            bursts.open_burst(target, prepared_case.model_handle(recorder)) as (answer, handle),
+        ):
+            created = answer.status == ErrorStatus.NONE
+            recorder.expect("BURST-01", created, "configureExecutionBurst", "NONE and a burst", answer)
+            for check, identifiers in _invalid_identifiers(len(staged.request.pools)):
+                message = bursts.execute_message(target, handle, staged.request, identifiers, DEFAULT_RUN)
+                _expect_refused(
+                    recorder, check, f"identifiers {identifiers}", bursts.execute_burst(target, message).outcome
+                )
+                _expect_refused(
+                    recorder, check, f"a stream, identifiers {identifiers}", _call_on_stream(target, message)
+                )
+            release = bursts.release_message(target, handle, INVALID_IDENTIFIER)
+            refused = bursts.release_memory(target, handle, INVALID_IDENTIFIER)
+            _expect_refused(recorder, "BURST-05", f"releaseMemoryResource({INVALID_IDENTIFIER})", refused)
+            refused_on_stream = _call_on_stream(target, release)
+            _expect_refused(
+                recorder, "BURST-05", f"a stream, releaseMemoryResource({INVALID_IDENTIFIER})", refused_on_stream
+            )
+    finally:
+        prepared_case.close()
+
+
+def _invalid_identifiers(pools: int) -> Iterator[tuple[str, list[int]]]:
+    """Yield invalid lists of identifiers, each with its check id."""
+    for i in range(pools):
+        yield "BURST-02", [INVALID_IDENTIFIER if k == i else k for k in range(pools)]
+    yield "BURST-03", [bursts.NO_IDENTIFIER] * (pools - 1)
+    yield "BURST-04", [bursts.NO_IDENTIFIER] * (pools + 1)
+
+
+def _call_on_stream(target: Target, message: object) -> CallOutcome:
+    """Return the outcome of a call that is alone on a stream."""
+    responses = bursts.call_stream(target, [message])
+    if isinstance(responses, CallOutcome):
+        return responses
+    return (
+        bursts.stream_outcome(target, responses[0]).outcome
+        if responses
+        else CallOutcome(ErrorStatus.GENERAL_FAILURE, "no response")
+    )
+
+
+def _expect_refused(recorder: CheckRecorder, check: str, stimulus: str, answer: CallOutcome) -> None:
+    recorder.expect(check, answer.status == ErrorStatus.INVALID_ARGUMENT, stimulus, "INVALID_ARGUMENT", answer)

@@ -1,0 +1,109 @@
+"""Wrong numbers of cache files, and files that are not open for reading and writing (CACHE-16 to -27)."""
+
+from collections.abc import Callable, Sequence
+
+from nnhal_tools.conformance.caching.files import READ_ONLY, WRITE_ONLY
+from nnhal_tools.conformance.caching.models import mobilenet
+from nnhal_tools.conformance.caching.round_trip import CacheRoundTrip, attribute_failures, round_trip_check
+from nnhal_tools.conformance.check import Skipped
+
+FileNames = tuple[Sequence[str], Sequence[str]]
+"""Names of model files and of data files."""
+
+WrongFiles = Callable[[CacheRoundTrip], FileNames]
+
+
+def _extra_model_file(trial: CacheRoundTrip) -> FileNames:
+    return [*trial.model_files, trial.spare], trial.data_files
+
+
+def _missing_model_file(trial: CacheRoundTrip) -> FileNames:
+    _require_files(trial.model_files, "model")
+    return trial.model_files[:-1], trial.data_files
+
+
+def _extra_data_file(trial: CacheRoundTrip) -> FileNames:
+    return trial.model_files, [*trial.data_files, trial.spare]
+
+
+def _missing_data_file(trial: CacheRoundTrip) -> FileNames:
+    _require_files(trial.data_files, "data")
+    return trial.model_files, trial.data_files[:-1]
+
+
+def _require_files(names: Sequence[str], kind: str) -> None:
+    if not names:
+        raise Skipped("X4", f"the device needs no {kind} cache files")
+
+
+WRONG_NUMBERS: dict[str, tuple[str, str, WrongFiles]] = {
+    "an extra model file": ("CACHE-16", "CACHE-20", _extra_model_file),
+    "a missing model file": ("CACHE-17", "CACHE-21", _missing_model_file),
+    "an extra data file": ("CACHE-18", "CACHE-22", _extra_data_file),
+    "a missing data file": ("CACHE-19", "CACHE-23", _missing_data_file),
+}
+"""Check ids of saving and of retrieving, and the wrong files, by situation."""
+
+WRONG_MODES = {
+    "CACHE-24": ("saving", "model", READ_ONLY),
+    "CACHE-25": ("saving", "data", READ_ONLY),
+    "CACHE-26": ("retrieving", "model", WRITE_ONLY),
+    "CACHE-27": ("retrieving", "data", WRITE_ONLY),
+}
+"""Action, kind of the affected files, and their access mode, by check id."""
+
+
+def _save_with_wrong_files(
+    trial: CacheRoundTrip, id_: str, situation: str, names: FileNames, modes: dict[str, int] | None = None
+) -> None:
+    """Check that a save with wrong files still prepares the model, and that nothing can be retrieved from them."""
+    with trial.folder.open_files(*names, modes) as files:
+        model = trial.save(files, situation=situation)
+        trial.check_execution(id_, model, f"a model prepared with {situation}")
+        trial.expect_unusable(files, situation)
+
+
+def _retrieve_with_wrong_files(
+    trial: CacheRoundTrip, situation: str, names: FileNames, modes: dict[str, int] | None = None
+) -> None:
+    """Check that nothing can be retrieved with wrong files after a save with the right ones."""
+    trial.save_to_files()
+    with trial.folder.open_files(*names, modes) as files:
+        trial.expect_unusable(files, situation)
+
+
+def _register_number(situation: str, saving: str, retrieving: str, wrong_files: WrongFiles) -> None:
+    @round_trip_check(saving, f"saving with {situation}", models=mobilenet)
+    def save(trial: CacheRoundTrip) -> None:
+        with attribute_failures(saving):
+            _save_with_wrong_files(trial, saving, situation, wrong_files(trial))
+
+    @round_trip_check(retrieving, f"retrieving with {situation}", models=mobilenet)
+    def retrieve(trial: CacheRoundTrip) -> None:
+        with attribute_failures(retrieving):
+            _retrieve_with_wrong_files(trial, situation, wrong_files(trial))
+        trial.recorder.mark(retrieving)
+
+
+def _register_mode(id_: str, action: str, kind: str, mode: int) -> None:
+    access = "read" if mode == READ_ONLY else "write"
+
+    @round_trip_check(id_, f"{action}, {access}-only {kind} files", models=mobilenet)
+    def each_file(trial: CacheRoundTrip) -> None:
+        names = trial.model_files if kind == "model" else trial.data_files
+        _require_files(names, kind)
+        for number, name in enumerate(names):
+            situation = f"{kind} file {number} {access}-only"
+            arguments = situation, (trial.model_files, trial.data_files), {name: mode}
+            with attribute_failures(id_):
+                if action == "saving":
+                    _save_with_wrong_files(trial, id_, *arguments)
+                else:
+                    _retrieve_with_wrong_files(trial, *arguments)
+        trial.recorder.mark(id_)
+
+
+for _situation, (_saving, _retrieving, _wrong_files) in WRONG_NUMBERS.items():
+    _register_number(_situation, _saving, _retrieving, _wrong_files)
+for _id, (_action, _kind, _mode) in WRONG_MODES.items():
+    _register_mode(_id, _action, _kind, _mode)

@@ -1,0 +1,258 @@
+"""Preparations: callbacks, times, hints, extensions, concurrency (EXTRA-01, -02, -12, -13, -22, -24)."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from nnhal.types import ErrorStatus
+from nnhal.v1 import types_pb2
+from nnhal_tools.conformance.check import CheckRecorder, NotServiceSpecific, UnsupportedCase
+from nnhal_tools.conformance.device.options import BOTH_PREPARATIONS, PreparationOptions, RunOptions
+from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
+from nnhal_tools.conformance.device.results import PreparationOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.paths import reachable_calls
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.vectors.samples import (
+    builtin_case,
+    builtin_request,
+    expect_correct,
+    prepared_model,
+    require_supported,
+)
+
+UNKNOWN_EXTENSION = "org.example.nnhal.conformance"
+PREFIX = 0x1234
+THREADS = 8
+
+
+def extension_code(number: int) -> int:
+    """Return the code of an operand type, operation or hint of the unknown extension."""
+    return PREFIX << 16 | number
+
+
+def unsupported_model() -> types_pb2.Model:
+    """Return a valid model whose operation belongs to an extension that no device supports."""
+    model = builtin_case("add_float").model()
+    model.extension_name_to_prefix.add(name=UNKNOWN_EXTENSION, prefix=PREFIX)
+    model.main.operations[0].type = extension_code(1)  # type: ignore[assignment]
+    return model
+
+
+def invalid_model() -> types_pb2.Model:
+    """Return a model with an operand index out of range."""
+    model = builtin_case("add_float").model()
+    model.main.operations[0].inputs[0] = 99
+    return model
+
+
+def _expect_one_notify(
+    target: Target, recorder: CheckRecorder, model: types_pb2.Model, situation: str, deadline: int | None
+) -> None:
+    for with_config in (False, True):
+        options = PreparationOptions(with_config, deadline_ns=deadline)
+        outcome = target.prepare(model, options)
+        got = f"{len(outcome.callbacks)} times, {outcome.callback}"
+        recorder.expect(
+            "EXTRA-01", len(outcome.callbacks) == 1, f"notify after {options.call}, {situation}", "once", got
+        )
+        target.release(outcome.model)
+
+
+@check("EXTRA-01", "after success")
+def notify_after_success(target: Target, recorder: CheckRecorder) -> None:
+    """Check that notify comes once for a valid model."""
+    _expect_one_notify(target, recorder, builtin_case("add_float").model(), "a valid model", None)
+
+
+@check("EXTRA-01", "after a launch error")
+def notify_after_launch_error(target: Target, recorder: CheckRecorder) -> None:
+    """Check that notify comes once for an invalid model."""
+    _expect_one_notify(target, recorder, invalid_model(), "an invalid model", None)
+
+
+@check("EXTRA-01", "after a failure in the background")
+def notify_after_failure(target: Target, recorder: CheckRecorder) -> None:
+    """Check that notify comes once for an unsupported model."""
+    _expect_one_notify(target, recorder, unsupported_model(), "an unsupported model", None)
+
+
+@check("EXTRA-01", "after a missed deadline")
+def notify_after_missed_deadline(target: Target, recorder: CheckRecorder) -> None:
+    """Check that notify comes once if the deadline has passed before the call."""
+    _expect_one_notify(target, recorder, builtin_case("add_float").model(), "a deadline that has passed", 0)
+
+
+def _expect_invalid(recorder: CheckRecorder, check_: str, outcome: PreparationOutcome, stimulus: str) -> None:
+    statuses = {outcome.launch.status, outcome.callback.status}
+    right = statuses == {ErrorStatus.INVALID_ARGUMENT} and not outcome.model
+    got = f"launch {outcome.launch}, callback {outcome.callback}{', a model' if outcome.model else ''}"
+    recorder.expect(check_, right, stimulus, "INVALID_ARGUMENT at launch and in the callback", got)
+
+
+@check("EXTRA-02", "preparations")
+def times_of_preparations(target: Target, recorder: CheckRecorder) -> None:
+    """Check that both preparation calls reject a deadline of -2."""
+    for options in BOTH_PREPARATIONS:
+        outcome = target.prepare(
+            builtin_case("add_float").model(), PreparationOptions(options.with_config, deadline_ns=-2)
+        )
+        _expect_invalid(recorder, "EXTRA-02", outcome, f"{options.call} with a deadline of -2 ns")
+
+
+@check("EXTRA-22", "preparations")
+def expired_preparation(target: Target, recorder: CheckRecorder) -> None:
+    """Check that a deadline that has passed is persistent, because a retry cannot meet it."""
+    outcome = target.prepare(builtin_case("add_float").model(), PreparationOptions(deadline_ns=0))
+    right = outcome.callback.status in (ErrorStatus.NONE, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
+    expected = "MISSED_DEADLINE_PERSISTENT (or NONE)"
+    recorder.expect("EXTRA-22", right, "prepareModel, deadline 0", expected, outcome.callback)
+
+
+# ---- Hints ----------------------------------------------------------------------------------------------
+
+Hints = list[tuple[int, bytes]]
+
+ODD_HINTS: dict[str, tuple[Hints, bool]] = {
+    "a repeated token": ([(extension_code(1), b"a"), (extension_code(1), b"b")], True),
+    "a prefix without a name": ([(extension_code(1), b"a")], False),
+}
+"""Hints, with whether the prefix table names their extension."""
+
+
+def _add_hints(
+    config: types_pb2.PrepareModelConfig | types_pb2.ExecutionConfig, hints: Hints, named_extension: bool
+) -> None:
+    if named_extension:
+        config.extension_name_to_prefix.add(name=UNKNOWN_EXTENSION, prefix=PREFIX)
+    pairs = [types_pb2.TokenValuePair(token=token, value=value) for token, value in hints]
+    if isinstance(config, types_pb2.PrepareModelConfig):
+        config.compilation_hints.extend(pairs)
+    else:
+        config.execution_hints.extend(pairs)
+
+
+def _preparation_config() -> types_pb2.PrepareModelConfig:
+    return types_pb2.PrepareModelConfig(preference=1, priority=1)  # type: ignore[arg-type]
+
+
+@check("EXTRA-12", "unknown extension")
+def unknown_hints_are_ignored(target: Target, recorder: CheckRecorder) -> None:
+    """Check that preparing and executing succeed with hints of an unknown extension."""
+    config, hints = _preparation_config(), [(extension_code(1), b"fast"), (extension_code(2), b"")]
+    _add_hints(config, hints, True)
+    outcome = target.prepare_with_config(require_supported(target, builtin_case("add_float")).model(), config)
+    stimulus = "prepareModelWithConfig with hints of an unknown extension"
+    recorder.expect("EXTRA-12", bool(outcome.model), stimulus, "NONE", outcome.callback)
+    execution_config = types_pb2.ExecutionConfig()
+    _add_hints(execution_config, hints, True)
+    execution = target.execute_configured(outcome.model, builtin_request("add_float"), execution_config)
+    expect_correct(recorder, "EXTRA-12", "add_float", execution, "an execution with hints of an unknown extension")
+    target.release(outcome.model)
+
+
+@check("EXTRA-12", "every path with a configuration")
+def hints_do_not_change_results(target: Target, recorder: CheckRecorder) -> None:
+    """Check hints on every path, since bursts, fences and reusable executions take the same configuration."""
+    config = types_pb2.ExecutionConfig()
+    _add_hints(config, [(extension_code(1), b"fast")], True)
+    with prepared_model(target, "add_float") as model:
+        for path, execute in reachable_calls(target).items():
+            execution = execute(target, model, builtin_request("add_float"), RunOptions(hints=config))
+            expect_correct(recorder, "EXTRA-12", "add_float", execution, f"{path} with a hint of an unknown extension")
+
+
+@check("EXTRA-12", "repeated tokens and unnamed prefixes")
+def odd_hints_are_harmless(target: Target, recorder: CheckRecorder) -> None:
+    """Check that odd lists of hints are ignored or rejected.
+
+    The sources disagree, so both NONE and INVALID_ARGUMENT are valid.
+    """
+    allowed = (ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT)
+    with prepared_model(target, "add_float") as model:
+        for situation, (hints, named_extension) in ODD_HINTS.items():
+            config = _preparation_config()
+            _add_hints(config, hints, named_extension)
+            outcome = target.prepare_with_config(builtin_case("add_float").model(), config)
+            agrees = (outcome.callback.status == ErrorStatus.NONE) == bool(outcome.model)
+            right = outcome.callback.status in allowed and agrees and len(outcome.callbacks) == 1
+            expected = "NONE or INVALID_ARGUMENT"
+            recorder.expect("EXTRA-12", right, f"preparing with {situation}", expected, outcome.callback)
+            target.release(outcome.model)
+            execution_config = types_pb2.ExecutionConfig()
+            _add_hints(execution_config, hints, named_extension)
+            answer = target.execute_configured(model, builtin_request("add_float"), execution_config).outcome
+            recorder.expect("EXTRA-12", answer.status in allowed, f"executing with {situation}", expected, answer)
+
+
+# ---- Extensions -----------------------------------------------------------------------------------------
+
+
+def _expect_unsupported(target: Target, recorder: CheckRecorder, model: types_pb2.Model, situation: str) -> None:
+    answer, supported = target.supported_operations(model)
+    refused = answer.status == ErrorStatus.NONE and supported == [False]
+    recorder.expect("EXTRA-13", refused, f"getSupportedOperations, {situation}", "[False]", f"{answer} {supported}")
+    for options in BOTH_PREPARATIONS:
+        outcome = target.prepare(model, options)
+        right = outcome.launch.status == ErrorStatus.NONE and outcome.callback.status != ErrorStatus.NONE
+        got = f"launch {outcome.launch}, callback {outcome.callback}{', a model' if outcome.model else ''}"
+        expected = "NONE at launch, an error in the callback, and no model"
+        recorder.expect("EXTRA-13", right and not outcome.model, f"{options.call}, {situation}", expected, got)
+
+
+@check("EXTRA-13", "operation of an unknown extension")
+def unknown_operation(target: Target, recorder: CheckRecorder) -> None:
+    """Check that an operation of an unknown extension is valid but not supported."""
+    _expect_unsupported(target, recorder, unsupported_model(), "an operation of an unknown extension")
+
+
+@check("EXTRA-13", "operand type of an unknown extension")
+def unknown_operand_type(target: Target, recorder: CheckRecorder) -> None:
+    """Check that an operand type of an unknown extension is valid but not supported, even with extra parameters."""
+    model = unsupported_model()
+    model.main.operands[0].type = extension_code(2)  # type: ignore[assignment]
+    model.main.operands[0].extra_params.extension = b"\x01"
+    _expect_unsupported(target, recorder, model, "an operand type of an unknown extension")
+
+
+@check("EXTRA-13", "prefix that is not in the table")
+def unnamed_prefix(target: Target, recorder: CheckRecorder) -> None:
+    """Check that an operation with an unnamed prefix is unsupported or invalid, and never prepared."""
+    model = unsupported_model()
+    model.ClearField("extension_name_to_prefix")
+    answer, supported = target.supported_operations(model)
+    right = answer.status == ErrorStatus.INVALID_ARGUMENT or supported == [False]
+    stimulus = "an operation whose prefix has no name"
+    recorder.expect("EXTRA-13", right, stimulus, "[False] or INVALID_ARGUMENT", f"{answer} {supported}")
+    outcome = target.prepare(model)
+    refused = outcome.callback.status != ErrorStatus.NONE and not outcome.model
+    recorder.expect("EXTRA-13", refused, f"prepareModel, {stimulus}", "an error and no model", outcome.callback)
+
+
+# ---- Concurrency ----------------------------------------------------------------------------------------
+
+
+@check("EXTRA-24")
+def many_preparations_at_once(target: Target, recorder: CheckRecorder) -> None:
+    """Check that each of several concurrent preparations returns its own model, which executes correctly."""
+
+    def work(_: int) -> PreparationOutcome | Exception:
+        try:
+            return query_and_prepare(target, builtin_case("network").model(), CheckRecorder())
+        except (NotServiceSpecific, UnsupportedCase) as error:
+            return error
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        outcomes = list(threads.map(work, range(THREADS)))
+    models = [outcome.model for outcome in outcomes if isinstance(outcome, PreparationOutcome)]
+    failures = [str(outcome) for outcome in outcomes if isinstance(outcome, Exception)]
+    distinct = len(set(models)) == THREADS
+    got = f"{len(set(models))}; {failures}"
+    recorder.expect("EXTRA-24", distinct, f"{THREADS} preparations of one model at once", f"{THREADS} models", got)
+    for model in models:
+        expect_correct(
+            recorder,
+            "EXTRA-24",
+            "network",
+            target.execute(model, builtin_request("network")),
+            f"one of {THREADS} models that were prepared at once",
+        )
+    target.release(*models)

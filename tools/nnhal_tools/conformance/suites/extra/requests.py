@@ -1,0 +1,273 @@
+"""Invalid requests that the vendor test suite does not cover (EXTRA-15 to -17)."""
+
+from collections.abc import Callable
+
+from nnhal.types import ErrorStatus
+from nnhal.v1 import types_pb2
+from nnhal_tools.conformance.check import CheckRecorder
+from nnhal_tools.conformance.device.options import RunOptions
+from nnhal_tools.conformance.device.target import Target, mapped_pool
+from nnhal_tools.conformance.paths import reachable_calls
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, prepared_model
+
+Edit = Callable[[types_pb2.Request], None]
+
+ADD, SPLIT = "add_float", "split_int32"
+READ_ONLY = 1
+
+
+def invalid(flaw: str, name: str = ADD, id_: str = "EXTRA-15") -> Callable[[Edit], Edit]:
+    """Register a check that every path rejects the request of a built-in vector after an edit."""
+
+    def register(edit: Edit) -> Edit:
+        def body(target: Target, recorder: CheckRecorder) -> None:
+            request = builtin_request(name)
+            edit(request)
+            with prepared_model(target, name) as model:
+                expect_refused(target, recorder, model, request, id_, flaw)
+
+        check(id_, flaw)(body)
+        return edit
+
+    return register
+
+
+def expect_refused(
+    target: Target, recorder: CheckRecorder, model: bytes, request: types_pb2.Request, id_: str, flaw: str
+) -> None:
+    """Expect INVALID_ARGUMENT from every path."""
+    for path, execute in reachable_calls(target).items():
+        answer = execute(target, model, request, RunOptions()).outcome
+        recorder.expect(
+            id_, answer.status == ErrorStatus.INVALID_ARGUMENT, f"{path}, {flaw}", "INVALID_ARGUMENT", answer
+        )
+
+
+# ---- Pools and regions ----------------------------------------------------------------------------------
+
+
+@invalid("an input in an unknown pool")
+def _unknown_input_pool(request: types_pb2.Request) -> None:
+    request.inputs[0].location.pool_index = 2
+
+
+@invalid("an output in an unknown pool")
+def _unknown_output_pool(request: types_pb2.Request) -> None:
+    request.outputs[0].location.pool_index = 2
+
+
+@invalid("a negative pool index")
+def _negative_pool(request: types_pb2.Request) -> None:
+    request.inputs[0].location.pool_index = -1
+
+
+@invalid("a negative offset")
+def _negative_offset(request: types_pb2.Request) -> None:
+    request.inputs[1].location.offset = -4
+
+
+@invalid("a negative length")
+def _negative_length(request: types_pb2.Request) -> None:
+    request.inputs[0].location.length = -4
+
+
+@invalid("a negative padding")
+def _negative_padding(request: types_pb2.Request) -> None:
+    request.inputs[0].location.padding = -4
+
+
+@invalid("an input that ends after its pool")
+def _input_past_pool(request: types_pb2.Request) -> None:
+    request.inputs[1].location.offset = len(request.pools[0].pool.inline) - 4
+
+
+@invalid("an output that ends after its pool")
+def _output_past_pool(request: types_pb2.Request) -> None:
+    request.outputs[0].location.offset = request.pools[1].returned.size - 4
+
+
+@invalid("padding that ends after the pool")
+def _padding_past_pool(request: types_pb2.Request) -> None:
+    request.inputs[1].location.padding += 1
+
+
+@invalid("an offset whose end overflows")
+def _offset_that_wraps(request: types_pb2.Request) -> None:
+    request.inputs[1].location.offset = 2**63 - 4
+
+
+@invalid("an input of length 0")
+def _empty_input(request: types_pb2.Request) -> None:
+    request.inputs[0].location.length = 0
+
+
+@invalid("an input too short for its shape")
+def _short_input(request: types_pb2.Request) -> None:
+    request.inputs[0].location.length -= 1
+
+
+@invalid("an input too long for its shape")
+def _long_input(request: types_pb2.Request) -> None:
+    request.inputs[0].location.length += 4
+
+
+# ---- Dimensions and omitted arguments -------------------------------------------------------------------
+
+
+@invalid("an input of the wrong rank")
+def _input_rank(request: types_pb2.Request) -> None:
+    request.inputs[0].dimensions[:] = [6]
+
+
+@invalid("an input with wrong dimensions")
+def _input_dimension(request: types_pb2.Request) -> None:
+    request.inputs[0].dimensions[:] = [3, 2]
+
+
+@invalid("an input with a dimension 0")
+def _input_dimension_0(request: types_pb2.Request) -> None:
+    request.inputs[0].dimensions[:] = [0, 3]
+
+
+@invalid("an input with a negative dimension")
+def _input_negative_dimension(request: types_pb2.Request) -> None:
+    request.inputs[0].dimensions[:] = [-2, 3]
+
+
+@invalid("an output with wrong dimensions")
+def _output_dimension(request: types_pb2.Request) -> None:
+    request.outputs[0].dimensions[:] = [3, 2]
+
+
+@invalid("an omitted input with a location")
+def _omitted_with_location(request: types_pb2.Request) -> None:
+    request.inputs[0].has_no_value = True
+
+
+@invalid("an omitted input with dimensions")
+def _omitted_with_dimensions(request: types_pb2.Request) -> None:
+    request.inputs[0].has_no_value = True
+    request.inputs[0].ClearField("location")
+    request.inputs[0].dimensions[:] = [2, 3]
+
+
+@invalid("an extra input")
+def _extra_input(request: types_pb2.Request) -> None:
+    request.inputs.add().CopyFrom(request.inputs[0])
+
+
+# ---- Tokens and memories --------------------------------------------------------------------------------
+
+
+def _use_whole_pool(argument: types_pb2.RequestArgument) -> None:
+    pool = argument.location.pool_index
+    argument.location.Clear()
+    argument.location.pool_index = pool
+
+
+@invalid("token 0")
+def _token_0(request: types_pb2.Request) -> None:
+    request.pools[1].token = 0
+    _use_whole_pool(request.outputs[0])
+
+
+@invalid("a negative token")
+def _negative_token(request: types_pb2.Request) -> None:
+    request.pools[1].token = -1
+    _use_whole_pool(request.outputs[0])
+
+
+@invalid("an unknown token")
+def _unknown_token(request: types_pb2.Request) -> None:
+    request.pools[1].token = 123456789
+    _use_whole_pool(request.outputs[0])
+
+
+@invalid("a token with a location")
+def _token_with_location(request: types_pb2.Request) -> None:
+    request.pools[1].token = 123456789
+
+
+@invalid("an unknown Memory object")
+def _unknown_memory(request: types_pb2.Request) -> None:
+    request.pools[0].pool.mapped.memory = bytes(16)
+
+
+@check("EXTRA-15", "windows of a Memory object")
+def _windows(target: Target, recorder: CheckRecorder) -> None:
+    """Check pools that end after their memory, are empty, or have unknown protection bits."""
+    request = builtin_request(ADD)
+    data = request.pools[0].pool.inline
+    handle = target.memory_with(data)
+    size = len(data)
+    with prepared_model(target, ADD) as model:
+        for window in ({"length": size + 1}, {"offset": 1, "length": size}, {"offset": -1}, {"length": 0}, {"prot": 4}):
+            request.pools[0].pool.CopyFrom(mapped_pool(handle, **window))
+            expect_refused(target, recorder, model, request, "EXTRA-15", f"a pool with {window} of {size} bytes")
+    target.release(handle)
+
+
+@check("EXTRA-15", "an output in read-only memory")
+def _read_only_output(target: Target, recorder: CheckRecorder) -> None:
+    """Check that an output in memory without the write bit is rejected, and that the memory stays unchanged."""
+    request = builtin_request(ADD)
+    handle = target.memory_with(bytes(request.pools[1].returned.size))
+    request.pools[1].pool.CopyFrom(mapped_pool(handle, prot=READ_ONLY))
+    with prepared_model(target, ADD) as model:
+        expect_refused(target, recorder, model, request, "EXTRA-15", "an output in a pool without the write bit")
+    recorder.expect(
+        "EXTRA-15", not any(target.read_memory(handle)), "memory without the write bit", "unchanged", "written"
+    )
+    target.release(handle)
+
+
+# ---- Outputs --------------------------------------------------------------------------------------------
+
+
+@invalid("outputs in the same region", SPLIT, "EXTRA-16")
+def _same_region(request: types_pb2.Request) -> None:
+    request.outputs[1].location.CopyFrom(request.outputs[0].location)
+
+
+@invalid("outputs that share a byte", SPLIT, "EXTRA-16")
+def _overlapping_by_a_byte(request: types_pb2.Request) -> None:
+    first = request.outputs[0].location
+    request.outputs[1].location.offset = first.offset + first.length - 1
+    request.outputs[1].location.padding = 0
+
+
+@check("EXTRA-16", "an output that overlaps an input")
+def _output_over_input(target: Target, recorder: CheckRecorder) -> None:
+    """Check an output that overlaps an input in one Memory object."""
+    request = builtin_request(ADD)
+    handle = target.memory_with(request.pools[0].pool.inline)
+    request.pools[0].pool.CopyFrom(mapped_pool(handle))
+    request.outputs[0].location.CopyFrom(request.inputs[0].location)
+    with prepared_model(target, ADD) as model:
+        expect_refused(target, recorder, model, request, "EXTRA-16", "an output on the bytes of an input")
+    target.release(handle)
+
+
+@invalid("a region that is too small", ADD, "EXTRA-17")
+def _too_small(request: types_pb2.Request) -> None:
+    request.outputs[0].location.length -= 1
+    request.outputs[0].location.padding += 1
+
+
+@invalid("a region that is too large", ADD, "EXTRA-17")
+def _too_large(request: types_pb2.Request) -> None:
+    request.outputs[0].location.length += 4
+    request.outputs[0].location.padding -= 4
+
+
+@check("EXTRA-17", "dimensions of the request")
+def _too_small_for_dimensions(target: Target, recorder: CheckRecorder) -> None:
+    """Check a region that is too small for dimensions that the request specifies and the model does not."""
+    request = builtin_request(ADD)
+    request.outputs[0].dimensions[:] = builtin_case(ADD).outputs[0].array.shape
+    request.outputs[0].location.length -= 4
+    with prepared_model(target, ADD, unspecified=True) as model:
+        expect_refused(
+            target, recorder, model, request, "EXTRA-17", "a region that is too small for the request's dimensions"
+        )

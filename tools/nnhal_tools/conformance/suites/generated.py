@@ -1,0 +1,264 @@
+"""Suite `generated` (GEN): every vector is prepared and executed as the checklist requires.
+
+On each path, and on the models of both preparation calls, a case runs with fully specified outputs. Unless it has a
+RANK, IF or WHILE, it also runs with outputs of unspecified dimensions and with output 0 one byte too small. Each kind
+runs with and without timing. Fenced executions must reject outputs that are unspecified or too small. With arguments
+in buffers, only fully specified outputs run, without timing. An endless loop must time out. A quant8 model of one
+operation also runs as its signed variant.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from nnhal.types import ErrorStatus
+from nnhal.v1 import types_pb2
+from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Result, Skipped, run_check
+from nnhal_tools.conformance.device.options import BOTH_PREPARATIONS, PreparationOptions, RunOptions
+from nnhal_tools.conformance.device.results import ExecutionOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.paths import PATHS, ExecutionPath, check_steps, select_paths
+from nnhal_tools.conformance.registry import new_result, vector_check
+from nnhal_tools.conformance.vectors.case import Case
+from nnhal_tools.conformance.vectors.outputs import check_outputs, check_shapes, check_timing
+from nnhal_tools.conformance.vectors.prepared_case import PreparedCase
+from nnhal_tools.conformance.vectors.requests import case_request, with_small_output
+from nnhal_tools.conformance.vectors.signed_variant import signed_variant
+
+SUITE = "generated"
+
+LOOP_TIMEOUT_NS = 1_000_000
+"""Loop timeout of an endless loop."""
+
+_NO_DYNAMIC_SHAPE = frozenset({"RANK", "IF", "WHILE"})
+
+
+@vector_check(SUITE)
+def generated(target: Target, case: Case) -> Iterator[Result]:
+    """Yield one result for each path, and one for the signed variant."""
+    if case.expect_failure and not case.is_endless_loop:
+        yield run_check(
+            new_result(case, SUITE, "SYNC"), "VALREQ-11", lambda recorder: _must_fail(target, case, recorder)
+        )
+        return
+    trial = VectorTrial(target, case)
+    try:
+        for code, path in select_paths(target.paths, built_in=case.is_built_in).items():
+            if path.buffers and case.expect_failure:
+                continue
+            result = new_result(case, SUITE, code)
+            yield run_check(result, path.check, lambda recorder, path=path: trial.run(path, recorder))  # type: ignore[misc]
+            trial.set_backends(result)
+        variant = signed_variant(case)
+        if variant is not None:
+            yield run_check(
+                new_result(variant, SUITE, "SYNC"),
+                "GEN-35",
+                lambda recorder: _check_signed_variant(trial, variant, recorder),
+            )
+    finally:
+        trial.close()
+
+
+OutcomeCheck = Callable[[CheckRecorder, ExecutionOutcome], None]
+"""Function that checks the outcome of an execution."""
+
+
+class VectorTrial(PreparedCase):
+    """Executions of a case on one device, in all kinds."""
+
+    def run(self, path: ExecutionPath, recorder: CheckRecorder) -> None:
+        """Run all kinds of the case on a path, on models of both preparation calls."""
+        with case_request(self.target, self.case) as request:
+            for options in BOTH_PREPARATIONS:
+                with _attribute_with_config(options):
+                    self._run_on_model_of(options, path, recorder, request)
+
+    def _run_on_model_of(
+        self, options: PreparationOptions, path: ExecutionPath, recorder: CheckRecorder, request: types_pb2.Request
+    ) -> None:
+        model = self.model_handle(recorder, options)
+        if self.case.is_endless_loop:
+            self._run_with_and_without_timing(path, recorder, model, request, self._check_endless_loop, LOOP_TIMEOUT_NS)
+            return
+        self.run_fully_specified(path, recorder, model, request)
+        if not path.buffers and not _NO_DYNAMIC_SHAPE & set(self.case.operations):
+            self._run_dynamic_shape(path, recorder, self.model_handle(recorder, options, unspecified=True), request)
+
+    def run_fully_specified(
+        self, path: ExecutionPath, recorder: CheckRecorder, model: bytes, request: types_pb2.Request
+    ) -> None:
+        """Run the kinds GENERAL, FENCED_COMPUTE and MEMORY_DOMAIN."""
+        must_refuse = path.fenced and any(output.array.size == 0 for output in self.case.outputs)  # X9
+        check_outcome = (
+            _must_be_refused("GEN-16", "a zero-sized output") if must_refuse else self._check_fully_specified
+        )
+        self._run_with_and_without_timing(path, recorder, model, request, check_outcome)
+        if path.buffers:
+            recorder.mark("GEN-31")
+
+    def _run_dynamic_shape(
+        self, path: ExecutionPath, recorder: CheckRecorder, model: bytes, request: types_pb2.Request
+    ) -> None:
+        unspecified: OutcomeCheck = self._check_unspecified
+        insufficient: OutcomeCheck = self._check_insufficient
+        if path.fenced:
+            unspecified = _must_be_refused("GEN-22", "outputs of unspecified dimensions")
+            insufficient = _must_be_refused("GEN-27", "output 0 one byte too small")
+        self._run_with_and_without_timing(path, recorder, model, request, unspecified)
+        if self.case.outputs[0].array.nbytes > 1:  # X8
+            self._run_with_and_without_timing(path, recorder, model, with_small_output(request), insufficient)
+
+    def _run_with_and_without_timing(
+        self,
+        path: ExecutionPath,
+        recorder: CheckRecorder,
+        model: bytes,
+        request: types_pb2.Request,
+        check_outcome: OutcomeCheck,
+        loop_timeout_ns: int | None = None,
+    ) -> None:
+        for measure in (False,) if path.buffers else (False, True):
+            # An execution that waits for a loop that times out would fail with it.
+            options = RunOptions(
+                measure, loop_timeout_ns=loop_timeout_ns, cache_memory=True, chain=loop_timeout_ns is None
+            )
+            execution = path(self.target, model, request, options)
+            recorder.mark(path.check)
+            if execution.first_run is not None:
+                _check_execution(recorder, execution.first_run, measure, check_outcome)
+            with _attribute_second_run(execution):
+                _check_execution(recorder, execution, measure, check_outcome)
+            if execution.first_run is not None:
+                recorder.mark("GEN-19")
+
+    def _check_fully_specified(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
+        stimulus = "outputs fully specified"
+        recorder.expect("GEN-14", execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+        count = len(execution.shapes)
+        recorder.expect("GEN-15", count in (0, len(self.case.outputs)), stimulus, "no shapes or one per output", count)
+        check_shapes(recorder, self.case, execution)
+        check_outputs(recorder, self.case, execution)
+
+    def _check_unspecified(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
+        stimulus = "outputs of unspecified dimensions"
+        _allow_general_failure(execution)
+        recorder.expect("GEN-20", execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+        count = len(execution.shapes)
+        recorder.expect("GEN-21", count == len(self.case.outputs), stimulus, "one shape per output", count)
+        check_shapes(recorder, self.case, execution)
+        check_outputs(recorder, self.case, execution)
+
+    def _check_insufficient(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
+        stimulus = "output 0 one byte too small"
+        _allow_general_failure(execution)
+        is_result = execution.outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+        recorder.expect("GEN-23", is_result, stimulus, "OUTPUT_INSUFFICIENT_SIZE", execution.outcome)
+        count = len(execution.shapes)
+        recorder.expect("GEN-24", count == len(self.case.outputs), stimulus, "one shape per output", count)
+        for i, (shape, expected) in enumerate(zip(execution.shapes, self.case.outputs, strict=True)):
+            sufficient = shape.is_sufficient
+            recorder.expect("GEN-25", sufficient == (i > 0), f"isSufficient of output {i}", str(i > 0), sufficient)
+            dimensions, returned = list(expected.array.shape), list(shape.dimensions)
+            fits = len(dimensions) == len(returned) and all(
+                length in (0, dimension) for dimension, length in zip(dimensions, returned, strict=True)
+            )
+            recorder.expect("GEN-26", fits, f"dimensions of output {i}", str(dimensions), returned)
+
+    def _check_endless_loop(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
+        _allow_general_failure(execution)
+        missed = execution.outcome.is_missed_deadline
+        recorder.expect(
+            "GEN-33", missed, "an endless loop with a timeout of 1 ms", "MISSED_DEADLINE_*", execution.outcome
+        )
+
+
+def _check_execution(
+    recorder: CheckRecorder, execution: ExecutionOutcome, measure: bool, check_outcome: OutcomeCheck
+) -> None:
+    check_steps(recorder, execution)
+    check_timing(recorder, execution, measure)
+    check_outcome(recorder, execution)
+
+
+def _must_be_refused(check: str, situation: str) -> OutcomeCheck:
+    """Return a check that a fenced execution fails with INVALID_ARGUMENT."""
+
+    def check_outcome(recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
+        if check != "GEN-16":
+            _allow_general_failure(execution)
+        refused = execution.outcome.status == ErrorStatus.INVALID_ARGUMENT
+        recorder.expect(check, refused, f"a fenced execution, {situation}", "INVALID_ARGUMENT", execution.outcome)
+
+    return check_outcome
+
+
+@contextmanager
+def _attribute_second_run(execution: ExecutionOutcome) -> Iterator[None]:
+    """Attribute a failure in the second run of a reusable execution to GEN-19 as well."""
+    try:
+        yield
+    except CheckFailed as failed:
+        if execution.first_run is None:
+            raise
+        stimulus, also = f"{failed.stimulus} (second run)", {*failed.also_failed, "GEN-19"}
+        raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, tuple(sorted(also))) from None
+
+
+@contextmanager
+def _attribute_with_config(options: PreparationOptions) -> Iterator[None]:
+    """Attribute a failure on a model of prepareModelWithConfig to GEN-02 as well."""
+    try:
+        yield
+    except CheckFailed as failed:
+        if not options.with_config:
+            raise
+        stimulus, also = f"{failed.stimulus} ({options.call})", {*failed.also_failed, "GEN-02"}
+        raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, tuple(sorted(also))) from None
+
+
+def _allow_general_failure(execution: ExecutionOutcome) -> None:
+    if execution.outcome.status == ErrorStatus.GENERAL_FAILURE:
+        raise Skipped("X2", f"dynamic output shapes are not supported: {execution.outcome}")
+
+
+def _check_signed_variant(original: VectorTrial, variant: Case, recorder: CheckRecorder) -> None:
+    """Run GEN-34 and GEN-35. The original has just run alone, with the same configurations."""
+    target = original.target
+    trial = VectorTrial(target, variant)
+    try:
+        skipped = [_is_skipped(candidate, recorder) for candidate in (original, trial)]
+        agree = skipped[0] == skipped[1]
+        recorder.expect("GEN-34", agree, "a quant8 model and its signed variant", "both supported or both not", skipped)
+        if all(skipped):
+            raise Skipped("X1", "neither the model nor its signed variant is fully supported")
+        with case_request(target, variant) as request:
+            trial.run_fully_specified(
+                PATHS["SYNC"], recorder, trial.model_handle(recorder, BOTH_PREPARATIONS[0]), request
+            )
+        recorder.mark("GEN-35")
+    except CheckFailed as failed:
+        raise CheckFailed(failed.check, failed.stimulus, failed.expected, failed.got, ("GEN-35",)) from None
+    finally:
+        trial.close()
+
+
+def _is_skipped(trial: VectorTrial, recorder: CheckRecorder) -> bool:
+    try:
+        trial.model_handle(recorder, BOTH_PREPARATIONS[0])
+    except Skipped:
+        return True
+    return False
+
+
+def _must_fail(target: Target, case: Case, recorder: CheckRecorder) -> None:
+    """Check that building, preparing or executing fails. As in the NDK tests, the driver may accept the model."""
+    model = target.upload_large_pools(case.model())
+    preparation = target.prepare(model)
+    if not preparation.model:
+        recorder.mark("VALREQ-11")
+        return
+    with case_request(target, case) as request:
+        execution = target.execute(preparation.model, request)
+    target.release(preparation.model)
+    failed = execution.outcome.status != ErrorStatus.NONE
+    recorder.expect("VALREQ-11", failed, "an execution that must fail", "an error", execution.outcome)

@@ -1,0 +1,1 @@
+"""Suite `nnhal` (NNHAL): promises that the contract adds to the HAL."""

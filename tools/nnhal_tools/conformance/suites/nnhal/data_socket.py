@@ -1,0 +1,353 @@
+"""Invalid use of the data socket, packet by packet (NNHAL-34 to -40). Skipped if the service is on another machine.
+
+The paths SYNC-LOCAL and BURST-LOCAL cover valid use of the data socket.
+"""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from nnhal.shm import protocol
+from nnhal.shm.protocol import Definition, OutputLocation, OutputRecord, Packet, PacketKind
+from nnhal.types import ErrorKind, ErrorStatus
+from nnhal.v1 import types_pb2
+from nnhal_tools.conformance.check import CheckRecorder
+from nnhal_tools.conformance.device.data_connection import (
+    READ_ONLY_SEALS,
+    REQUIRED_SEALS,
+    DataConnection,
+    SealedMemory,
+    open_connection,
+    outcome_of_packet,
+)
+from nnhal_tools.conformance.device.results import CallOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.paths.burst import open_burst
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.suites.nnhal.refusals import INVALID_REQUEST_EDITS
+from nnhal_tools.conformance.vectors.requests import build_request
+from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, prepared_model
+
+ADD, SPLIT, ENDLESS = "add_float", "split_int32", "while_without_end"
+INVALID = ErrorStatus.INVALID_ARGUMENT
+UNKNOWN_SESSION = bytes(16)
+
+SHORT_NS, LONG_NS = 1_000_000, 15_000_000_000
+"""Loop timeouts."""
+RETRY_S = 5.0
+"""Time limit of retries, much less than LONG_NS."""
+RETRY_INTERVAL_S = 0.02
+
+FIRST, SECOND = 1, 2
+"""Request numbers."""
+
+
+@dataclass(frozen=True)
+class _SharedVector:
+    """Built-in vector on a connection: its model, and shared memory for inputs and outputs."""
+
+    data: DataConnection
+    name: str
+    model: bytes
+    memory: SealedMemory
+    number: int
+    request: types_pb2.Request
+
+    def define(self, number: int, request: types_pb2.Request, area: tuple[int, int, int] = (0, 0, 0)) -> CallOutcome:
+        """Send DEFINE.
+
+        Args:
+            number: the number of the request.
+            request: the request.
+            area: number of the shared memory, offset and length.
+        """
+        body = Definition(self.model, *area, request.SerializeToString()).pack()
+        return self.data.call(Packet(PacketKind.DEFINE, number, body=body))
+
+    def expect_run(self, recorder: CheckRecorder, id_: str, number: int, stimulus: str) -> None:
+        """Expect that a defined request runs, and that its outputs equal the vector's."""
+        for output in self.request.outputs:
+            self.memory.write(bytes(output.location.length), output.location.offset)
+        answer = outcome_of_packet(self.data.exchange(Packet(PacketKind.RUN, number)), PacketKind.RESULT)
+        recorder.expect(id_, answer.status == ErrorStatus.NONE, stimulus, "NONE", answer)
+        regions = [self.memory.read(o.location.offset, o.location.length) for o in self.request.outputs]
+        correct = regions == [output.array.tobytes() for output in builtin_case(self.name).outputs]
+        recorder.expect(id_, correct, stimulus, "the vector's outputs", "other outputs")
+
+
+@contextmanager
+def _share_vector(target: Target, recorder: CheckRecorder, id_: str, name: str = ADD) -> Iterator[_SharedVector]:
+    """Yield a connection that shares a vector."""
+    case = builtin_case(name)
+    request, data = build_request(case.inputs, [output.array.nbytes for output in case.outputs])
+    inputs = len(data)
+    for output in request.outputs:
+        output.location.pool_index = 0
+        output.location.offset += inputs
+    memory = SealedMemory(data + bytes(request.pools[1].returned.size))
+    del request.pools[1]
+    with prepared_model(target, name) as model, open_connection(target) as connection:
+        answer, number = connection.share(memory)
+        recorder.expect(id_, answer.status == ErrorStatus.NONE, "SHARE of a sealed memfd", "NONE", answer)
+        request.pools[0].pool.shared = number
+        yield _SharedVector(connection, name, model, memory, number, request)
+    memory.close()
+
+
+def _expect_ended(recorder: CheckRecorder, id_: str, connection: DataConnection, stimulus: str) -> None:
+    answer = connection.receive()
+    recorder.expect(id_, answer is None, stimulus, "the end of the connection", answer)
+
+
+def _expect_refused(recorder: CheckRecorder, id_: str, answer: CallOutcome, stimulus: str) -> None:
+    recorder.expect(id_, answer.status == INVALID, stimulus, "INVALID_ARGUMENT", answer)
+
+
+# ---- Authentication -------------------------------------------------------------------------------------
+
+
+@check("NNHAL-34")
+def authentication(target: Target, recorder: CheckRecorder) -> None:
+    """Check that HELLO requires a live session and its secret, and that other connections are unaffected."""
+    secret = target.opened.data_secret
+    with _share_vector(target, recorder, "NNHAL-34") as vector, target.new_session() as other:
+        for flaw, session, key in (
+            ("a secret of zeros", target.session, bytes(16)),
+            ("a secret with another last byte", target.session, secret[:-1] + bytes([secret[-1] ^ 1])),
+            ("the secret of another session", target.session, other.opened.data_secret),
+        ):
+            with DataConnection(target) as connection:
+                answer = connection.say_hello(session, key)
+                recorder.expect("NNHAL-34", answer is None, f"HELLO with {flaw}", "the end of the connection", answer)
+        with DataConnection(target) as connection:
+            answer = connection.say_hello(UNKNOWN_SESSION, secret)
+            lost = answer is None or answer.kind == ErrorKind.SESSION_LOST
+            recorder.expect("NNHAL-34", lost, "HELLO of an unknown session", "SESSION_LOST", answer)
+        with DataConnection(target) as connection:
+            connection.send(Packet(PacketKind.SHARE, vector.number + 1).pack(), vector.memory.descriptor)
+            _expect_ended(recorder, "NNHAL-34", connection, "SHARE before HELLO")
+        with open_connection(other) as connection:
+            body = Definition(vector.model, 0, 0, 0, vector.request.SerializeToString()).pack()
+            answer = connection.call(Packet(PacketKind.DEFINE, FIRST, body=body))
+            _expect_refused(recorder, "NNHAL-34", answer, "DEFINE with memory and model of another session")
+        vector.define(FIRST, vector.request)
+        vector.expect_run(recorder, "NNHAL-34", FIRST, "RUN while other connections are rejected")
+
+
+# ---- Memory ---------------------------------------------------------------------------------------------
+
+
+@check("NNHAL-35")
+def shareable_memory(target: Target, recorder: CheckRecorder) -> None:
+    """Check that SHARE rejects memory that is not a sealed, non-empty memfd, and repeated numbers."""
+    with _share_vector(target, recorder, "NNHAL-35") as vector:
+        spare = vector.number + 2**20  # The client chooses the numbers.
+        for flaw, data, seals in (
+            ("without seals", b"1234", 0),
+            ("that can shrink", b"1234", fcntl.F_SEAL_GROW),
+            ("that can grow", b"1234", fcntl.F_SEAL_SHRINK),
+            ("of no bytes", b"", REQUIRED_SEALS),
+        ):
+            memory = SealedMemory(data, seals)
+            answer = vector.data.call(Packet(PacketKind.SHARE, spare), memory.descriptor)
+            memory.close()
+            _expect_refused(recorder, "NNHAL-35", answer, f"SHARE of a memfd {flaw}")
+        with tempfile.TemporaryFile() as file:
+            answer = vector.data.call(Packet(PacketKind.SHARE, spare), file.fileno())
+            _expect_refused(recorder, "NNHAL-35", answer, "SHARE of a file as memory")
+        descriptor = vector.memory.descriptor
+        for count in (0, 2):
+            answer = vector.data.call(Packet(PacketKind.SHARE, spare), *[descriptor] * count)
+            _expect_refused(recorder, "NNHAL-35", answer, f"SHARE with {count} descriptors")
+        answer = vector.data.call(Packet(PacketKind.SHARE, vector.number), descriptor)
+        _expect_refused(recorder, "NNHAL-35", answer, "SHARE with a number in use")
+        vector.define(FIRST, vector.request)
+        vector.expect_run(recorder, "NNHAL-35", FIRST, "RUN after rejected memories")
+
+
+@check("NNHAL-35", "read-only memory")
+def read_only_memory(target: Target, recorder: CheckRecorder) -> None:
+    """Check that inputs may lie in memory that is sealed against writes, and outputs may not."""
+    with _share_vector(target, recorder, "NNHAL-35") as vector:
+        memory = SealedMemory(vector.memory.read(0, os.fstat(vector.memory.descriptor).st_size), READ_ONLY_SEALS)
+        answer, number = vector.data.share(memory)
+        memory.close()
+        recorder.expect("NNHAL-35", answer.status == ErrorStatus.NONE, "SHARE of read-only memory", "NONE", answer)
+        request = types_pb2.Request()
+        request.CopyFrom(vector.request)
+        request.pools.add().pool.shared = number
+        for argument in request.inputs:
+            argument.location.pool_index = 1
+        answer = vector.define(FIRST, request)
+        recorder.expect("NNHAL-35", answer.status == ErrorStatus.NONE, "inputs in read-only memory", "NONE", answer)
+        vector.expect_run(recorder, "NNHAL-35", FIRST, "RUN with inputs in read-only memory")
+        request.outputs[0].location.pool_index = 1
+        _expect_refused(recorder, "NNHAL-35", vector.define(SECOND, request), "an output in read-only memory")
+        area = number, 0, 1
+        _expect_refused(
+            recorder, "NNHAL-35", vector.define(SECOND, vector.request, area), "an area in read-only memory"
+        )
+
+
+@check("NNHAL-38")
+def memory_lifetime(target: Target, recorder: CheckRecorder) -> None:
+    """Check that memory lives as long as a request uses it, but not longer than its connection."""
+    with _share_vector(target, recorder, "NNHAL-38") as vector:
+        vector.define(FIRST, vector.request)
+        answer = vector.data.call(Packet(PacketKind.DROP, vector.number))
+        recorder.expect("NNHAL-38", answer.status == ErrorStatus.NONE, "DROP of memory in use", "NONE", answer)
+        vector.expect_run(recorder, "NNHAL-38", FIRST, "RUN of a request whose memory was dropped")
+        _expect_refused(
+            recorder, "NNHAL-38", vector.define(SECOND, vector.request), "DEFINE with memory that was dropped"
+        )
+        answer = vector.data.call(Packet(PacketKind.DROP, vector.number))
+        recorder.expect("NNHAL-38", answer.status == ErrorStatus.NONE, "DROP of unknown memory", "NONE", answer)
+    with prepared_model(target, ADD) as model:
+        with _share_vector(target, recorder, "NNHAL-38") as vector:
+            answer = target.execute(model, vector.request).outcome
+            used = answer.status == ErrorStatus.NONE
+            recorder.expect("NNHAL-38", used, "executeSynchronously with shared memory", "NONE", answer)
+        answer = _retry_until(lambda: target.execute(model, vector.request).outcome, INVALID)
+        _expect_refused(recorder, "NNHAL-38", answer, "executeSynchronously with memory whose connection has ended")
+
+
+# ---- Packets and requests -------------------------------------------------------------------------------
+
+
+@check("NNHAL-36")
+def malformed_packets(target: Target, recorder: CheckRecorder) -> None:
+    """Check that malformed packets end their connection and no other."""
+    good = Packet(PacketKind.FORGET, FIRST).pack()
+    with _share_vector(target, recorder, "NNHAL-36") as vector:
+        vector.define(FIRST, vector.request)
+        for flaw, packet in (
+            ("version 2", (protocol.VERSION + 1).to_bytes(2, "little") + good[2:]),
+            ("half a header", good[: len(good) // 2]),
+            ("more than 64 KiB", good + bytes(protocol.MAX_BYTES)),
+            ("kind 200", Packet(200).pack()),
+            ("a RESULT", Packet(PacketKind.RESULT).pack()),
+            ("a DEFINE without a body", Packet(PacketKind.DEFINE, FIRST).pack()),
+            ("HELLO again", Packet(PacketKind.HELLO, body=protocol.pack_hello(target.session, bytes(16))).pack()),
+        ):
+            with open_connection(target) as connection:
+                connection.send(packet)
+                _expect_ended(recorder, "NNHAL-36", connection, flaw)
+        vector.expect_run(recorder, "NNHAL-36", FIRST, "RUN while other connections are closed")
+
+
+@check("NNHAL-37")
+def requests_are_checked(target: Target, recorder: CheckRecorder) -> None:
+    """Check that DEFINE rejects requests with the status, rule and reason of executeSynchronously."""
+    with _share_vector(target, recorder, "NNHAL-37") as vector:
+        for location, change in INVALID_REQUEST_EDITS.items():
+            invalid = types_pb2.Request()
+            invalid.CopyFrom(vector.request)
+            change(invalid)
+            defined, called = vector.define(FIRST, invalid), target.execute(vector.model, invalid).outcome
+            same = (defined.status, defined.rule, defined.reason) == (called.status, called.rule, called.reason)
+            got = f"{defined}, rule {defined.rule!r}"
+            recorder.expect("NNHAL-37", same, f"DEFINE, invalid {location}", f"{called}, rule {called.rule!r}", got)
+        size = os.fstat(vector.memory.descriptor).st_size
+        for area in ((vector.number, 0, size + 1), (vector.number, -1, 1), (vector.number, 1, -1), (2**31, 0, 1)):
+            stimulus = f"DEFINE with an area of {area[2]} bytes from {area[1]} of {size}"
+            _expect_refused(recorder, "NNHAL-37", vector.define(FIRST, vector.request, area), stimulus)
+        answer = outcome_of_packet(vector.data.exchange(Packet(PacketKind.RUN, FIRST)), PacketKind.RESULT)
+        _expect_refused(recorder, "NNHAL-37", answer, "RUN of a rejected request")
+        vector.define(FIRST, vector.request)
+        _expect_refused(recorder, "NNHAL-37", vector.define(FIRST, invalid), "DEFINE again, invalid")
+        vector.expect_run(recorder, "NNHAL-37", FIRST, "RUN of a request after an invalid replacement")
+        answer = vector.data.call(Packet(PacketKind.FORGET, FIRST))
+        recorder.expect("NNHAL-37", answer.status == ErrorStatus.NONE, "FORGET", "NONE", answer)
+        answer = outcome_of_packet(vector.data.exchange(Packet(PacketKind.RUN, FIRST)), PacketKind.RESULT)
+        _expect_refused(recorder, "NNHAL-37", answer, "RUN of a forgotten request")
+
+
+# ---- Executions -----------------------------------------------------------------------------------------
+
+
+@check("NNHAL-39")
+def locations_of_returned_outputs(target: Target, recorder: CheckRecorder) -> None:
+    """Check areas with room for all outputs, for all but one byte, and for none."""
+    expected = [output.array.tobytes() for output in builtin_case(SPLIT).outputs]
+    request = builtin_request(SPLIT)
+    size = request.pools[1].returned.size
+    request.pools[1].returned.ClearField("size")
+    for output in request.outputs:
+        output.location.Clear()
+        output.location.pool_index = 1
+    with _share_vector(target, recorder, "NNHAL-39", SPLIT) as vector:
+        memory = SealedMemory(bytes(size))
+        _, number = vector.data.share(memory)
+        last = size - 64 + len(expected[-1])  # regions are padded to 64 bytes
+        for length, in_area in ((last, len(expected)), (last - 1, len(expected) - 1), (1, 0), (0, 0)):
+            stimulus = f"{len(expected)} returned outputs, an area of {length} bytes"
+            answer = vector.define(FIRST, request, (number, 0, length))
+            recorder.expect("NNHAL-39", answer.status == ErrorStatus.NONE, f"DEFINE of {stimulus}", "NONE", answer)
+            packet = vector.data.exchange(Packet(PacketKind.RUN, FIRST))
+            recorder.expect("NNHAL-39", packet.kind == PacketKind.RESULT, stimulus, "a RESULT", packet)
+            outputs = protocol.unpack_outputs(packet.body, len(expected))
+            locations = [output.location for output in outputs]
+            expected_locations = [OutputLocation.AREA] * in_area + [OutputLocation.MEMORY] * (len(expected) - in_area)
+            recorder.expect(
+                "NNHAL-39",
+                locations == expected_locations,
+                f"{stimulus}: their locations",
+                str(list(map(int, expected_locations))),
+                locations,
+            )
+            contents = [_read(target, memory, o, len(e)) for o, e in zip(outputs, expected, strict=True)]
+            recorder.expect("NNHAL-39", contents == expected, stimulus, "the vector's outputs", "other outputs")
+        memory.close()
+
+
+def _read(target: Target, area: SealedMemory, output: OutputRecord, length: int) -> bytes:
+    if output.location == OutputLocation.AREA:
+        return area.read(output.offset, length)
+    data = target.read_memory(output.memory)
+    target.release(output.memory)
+    return data
+
+
+@check("NNHAL-40")
+def disconnected_clients(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the execution of a disconnected client is cancelled.
+
+    The burst is busy until the execution ends. It must be free long before the loop timeout of 15 s.
+    """
+    with prepared_model(target, ENDLESS) as model, open_burst(target, model) as (answer, burst):
+        recorder.expect("NNHAL-40", answer.status == ErrorStatus.NONE, "configureExecutionBurst", "NONE", answer)
+        body = Definition(burst, 0, 0, 0, builtin_request(ENDLESS).SerializeToString()).pack()
+        with open_connection(target) as connection:
+            defined = connection.call(Packet(PacketKind.DEFINE, FIRST, first=LONG_NS, body=body))
+            recorder.expect(
+                "NNHAL-40", defined.status == ErrorStatus.NONE, "DEFINE of an endless loop", "NONE", defined
+            )
+            connection.send(Packet(PacketKind.RUN, FIRST).pack())
+            answer = _retry_until(lambda: _run_with_short_timeout(target, body), ErrorStatus.GENERAL_FAILURE)
+            busy = answer.status == ErrorStatus.GENERAL_FAILURE
+            recorder.expect("NNHAL-40", busy, "RUN of a burst that executes", "GENERAL_FAILURE", answer)
+        answer = _retry_until(lambda: _run_with_short_timeout(target, body), ErrorStatus.MISSED_DEADLINE_TRANSIENT)
+        stimulus = "RUN of a burst whose client disconnected during an execution"
+        recorder.expect("NNHAL-40", answer.is_missed_deadline, stimulus, "a loop timeout", answer)
+
+
+def _run_with_short_timeout(target: Target, body: bytes) -> CallOutcome:
+    with open_connection(target) as connection:
+        defined = connection.call(Packet(PacketKind.DEFINE, FIRST, first=SHORT_NS, body=body))
+        return (
+            defined
+            if defined.status
+            else outcome_of_packet(connection.exchange(Packet(PacketKind.RUN, FIRST)), PacketKind.RESULT)
+        )
+
+
+def _retry_until(attempt: Callable[[], CallOutcome], status: ErrorStatus) -> CallOutcome:
+    """Retry until an attempt ends with a status, and return the last outcome, at the latest after RETRY_S."""
+    end = time.monotonic() + RETRY_S
+    while (answer := attempt()).status != status and time.monotonic() < end:
+        time.sleep(RETRY_INTERVAL_S)
+    return answer

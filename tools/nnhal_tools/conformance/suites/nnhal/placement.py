@@ -1,0 +1,44 @@
+"""Placement and operands that come with a prepared model (NNHAL-23)."""
+
+from nnhal.v1 import types_pb2
+from nnhal_tools.conformance.check import CheckRecorder
+from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.vectors.samples import builtin_case
+
+
+@check("NNHAL-23")
+def placement_and_operands(target: Target, recorder: CheckRecorder) -> None:
+    """Check models with several subgraphs and with several operations."""
+    for name in ("network", "while_5_turns", "topk_float"):
+        model = builtin_case(name).model()
+        notify = query_and_prepare(target, model, CheckRecorder()).callbacks[0]
+        expected_operations = list(_operations(model))
+        got = [(o.subgraph, o.operation, int(o.type)) for o in notify.placement.operations]
+        recorder.expect("NNHAL-23", got == expected_operations, f"placement of {name}", str(expected_operations), got)
+        backends = [o.backend for o in notify.placement.operations]
+        recorder.expect("NNHAL-23", all(backends), f"placement of {name}", "a backend for each operation", backends)
+        covered = sorted((p.subgraph, i) for p in notify.placement.partitions for i in p.operations)
+        pairs = [(subgraph, operation) for subgraph, operation, _ in expected_operations]
+        recorder.expect("NNHAL-23", covered == pairs, f"partitions of {name}", "each operation exactly once", covered)
+        for direction, indexes, operands in (
+            ("inputs", model.main.input_indexes, notify.inputs),
+            ("outputs", model.main.output_indexes, notify.outputs),
+        ):
+            expected = [_shape_and_type(model.main.operands[i]) for i in indexes]
+            reported = [_shape_and_type(operand) for operand in operands]
+            recorder.expect("NNHAL-23", reported == expected, f"{direction} of {name}", str(expected), reported)
+        target.release(notify.prepared_model)
+
+
+def _operations(model: types_pb2.Model) -> "list[tuple[int, int, int]]":
+    """Return subgraph, number and type of every operation, with those of main first."""
+    graphs = (model.main, *model.referenced)
+    return [
+        (s, n, int(operation.type)) for s, graph in enumerate(graphs) for n, operation in enumerate(graph.operations)
+    ]
+
+
+def _shape_and_type(operand: types_pb2.Operand) -> tuple[int, tuple[int, ...], float, int]:
+    return int(operand.type), tuple(operand.dimensions), operand.scale, operand.zero_point

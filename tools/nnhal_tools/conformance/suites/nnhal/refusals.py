@@ -1,0 +1,216 @@
+"""Details of errors (NNHAL-03 to -06, -22, -24, -25)."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+
+from nnhal.services import SERVICES
+from nnhal.types import ErrorKind, ErrorStatus
+from nnhal.v1 import device_pb2, types_pb2
+from nnhal_tools.conformance.check import CheckRecorder
+from nnhal_tools.conformance.device.calls import WATCHDOG_S, invoke, parse_error
+from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions
+from nnhal_tools.conformance.device.results import CallOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, prepared_model
+
+MAX_REASON_BYTES = 2048
+MAX_INLINE_BYTES = 2 * 2**20
+
+CODES = {
+    ErrorStatus.INVALID_ARGUMENT: "INVALID_ARGUMENT",
+    ErrorStatus.DEVICE_UNAVAILABLE: "UNAVAILABLE",
+    ErrorStatus.MISSED_DEADLINE_TRANSIENT: "DEADLINE_EXCEEDED",
+    ErrorStatus.MISSED_DEADLINE_PERSISTENT: "DEADLINE_EXCEEDED",
+    ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: "RESOURCE_EXHAUSTED",
+    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: "RESOURCE_EXHAUSTED",
+    ErrorStatus.GENERAL_FAILURE: "INTERNAL",
+}
+KIND_CODES = {
+    ErrorKind.UNIMPLEMENTED: "UNIMPLEMENTED",
+    ErrorKind.SESSION_LOST: "FAILED_PRECONDITION",
+    ErrorKind.UNKNOWN_HANDLE: "NOT_FOUND",
+}
+"""gRPC codes of the contract. The kind takes precedence over the status."""
+
+
+def _bad_scale(model: types_pb2.Model) -> None:
+    model.main.operands[1].scale = 1.0
+
+
+def _dangling_input(model: types_pb2.Model) -> None:
+    model.main.operations[0].inputs[1] = 99
+
+
+def _unknown_operation(model: types_pb2.Model) -> None:
+    model.main.operations[0].type = 106  # type: ignore[assignment]
+
+
+INVALID_MODEL_EDITS: dict[str, Callable[[types_pb2.Model], None]] = {
+    "operand 1": _bad_scale,
+    "operation 0": _dangling_input,
+    "operation 0 ": _unknown_operation,
+}
+"""Edits that make a model invalid, by the location that the reason must name."""
+
+
+def _invalid_models() -> Iterator[tuple[str, types_pb2.Model]]:
+    for location, change in INVALID_MODEL_EDITS.items():
+        model = builtin_case("add_float").model()
+        change(model)
+        yield location.strip(), model
+
+
+@check("NNHAL-03")
+def model_refusals_name_the_rule(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the error for an invalid model has the rule id, and names the operand or operation."""
+    for location, model in _invalid_models():
+        answer, _ = target.supported_operations(model)
+        _expect_named(recorder, "NNHAL-03", answer, f"getSupportedOperations, invalid {location}", location)
+
+
+def _short_input(request: types_pb2.Request) -> None:
+    request.inputs[1].location.length -= 4
+
+
+def _unknown_pool(request: types_pb2.Request) -> None:
+    request.outputs[0].location.pool_index = 7
+
+
+INVALID_REQUEST_EDITS = {"input 1": _short_input, "output 0": _unknown_pool}
+
+
+@check("NNHAL-04")
+def request_refusals_name_the_rule(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the error for an invalid request has the rule id, and names the argument."""
+    with prepared_model(target, "add_float") as model:
+        for location, change in INVALID_REQUEST_EDITS.items():
+            request = builtin_request("add_float")
+            change(request)
+            answer = target.execute(model, request).outcome
+            _expect_named(recorder, "NNHAL-04", answer, f"SYNC, invalid {location}", location)
+
+
+def _expect_named(recorder: CheckRecorder, id_: str, answer: CallOutcome, stimulus: str, location: str) -> None:
+    valid = answer.status == ErrorStatus.INVALID_ARGUMENT and bool(answer.rule) and location in answer.reason
+    got = f"{answer}, rule {answer.rule!r}"
+    recorder.expect(id_, valid, stimulus, f"a rule and a reason that names {location}", got)
+
+
+@check("NNHAL-05")
+def callback_and_launch_agree(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the callback and the launch error of a rejection agree."""
+    for location, model in _invalid_models():
+        for with_config in (False, True):
+            options = PreparationOptions(with_config)
+            outcome = target.prepare(model, options)
+            launch, callback = outcome.launch, outcome.callback
+            same = (launch.status, launch.reason, launch.rule) == (callback.status, callback.reason, callback.rule)
+            valid = same and bool(outcome.callbacks) and launch.status != ErrorStatus.NONE and bool(launch.reason)
+            got = f"launch {launch} {launch.rule}, callback {callback} {callback.rule}"
+            recorder.expect(
+                "NNHAL-05", valid, f"{options.call}, invalid {location}", "equal status, reason and rule", got
+            )
+
+
+def _sample_errors(target: Target) -> Iterator[tuple[str, CallOutcome]]:
+    """Yield one error of each kind that every device can produce."""
+    (_, model), *_ = _invalid_models()
+    yield "an invalid model", target.supported_operations(model)[0]
+    yield "an unknown handle", target.execute(bytes(16), builtin_request("add_float")).outcome
+    yield "a malformed handle", target.execute(b"?", builtin_request("add_float")).outcome
+    lost = device_pb2.GetSupportedOperationsRequest(session=bytes(16), model=model)
+    yield "an unknown session", invoke(target.device.GetSupportedOperations, lost)[0]
+    long = builtin_case("add_float").model()
+    long.extension_name_to_prefix.add(name="X" * 100_000, prefix=1)
+    yield "a long reason", target.supported_operations(long)[0]
+    with prepared_model(target, "while_without_end") as endless:
+        run = RunOptions(loop_timeout_ns=1_000_000)
+        yield "a missed deadline", target.execute(endless, builtin_request("while_without_end"), run).outcome
+
+
+@check("NNHAL-06")
+def errors_have_the_right_code(target: Target, recorder: CheckRecorder) -> None:
+    """Check kind, gRPC code and length of the reason of errors."""
+    kinds = {"an unknown handle": ErrorKind.UNKNOWN_HANDLE, "an unknown session": ErrorKind.SESSION_LOST}
+    for situation, answer in _sample_errors(target):
+        code = KIND_CODES.get(ErrorKind(answer.kind)) or CODES[ErrorStatus(answer.status)]
+        recorder.expect("NNHAL-06", answer.code == code, situation, code, f"{answer.code}, {answer}")
+        kind = kinds.get(situation, answer.kind)
+        recorder.expect("NNHAL-06", answer.kind == kind, situation, f"kind {int(kind)}", f"kind {answer.kind}")
+        size = len(answer.reason.encode())
+        recorder.expect(
+            "NNHAL-06", 0 < size <= MAX_REASON_BYTES, situation, "a reason of at most 2 KiB", f"{size} bytes"
+        )
+
+
+@check("NNHAL-22")
+def inline_limit_is_named(target: Target, recorder: CheckRecorder) -> None:
+    """Check that one inline byte too many fails, and that the error names a limit that the session announced."""
+    model = builtin_case("add_float").model()
+    model.pools.add(inline=bytes(MAX_INLINE_BYTES + 1))
+    answer, _ = target.supported_operations(model)
+    limit = target.opened.limits.get(answer.limit)
+    valid = answer.kind == ErrorKind.LIMIT and limit is not None and limit <= MAX_INLINE_BYTES
+    got = f"{answer}, kind {answer.kind}, limit {answer.limit!r} of {limit}"
+    recorder.expect(
+        "NNHAL-22", valid, f"{MAX_INLINE_BYTES + 1} inline bytes", "kind LIMIT and the name of the limit", got
+    )
+
+
+@check("NNHAL-24")
+def unknown_device_is_refused(target: Target, recorder: CheckRecorder) -> None:
+    """Check that every call with a device name rejects an unknown one."""
+    name = "no such device"
+    descriptor = SERVICES["Device"].descriptor
+    for method in descriptor.methods:
+        fields = method.input_type.fields_by_name
+        if "device" not in fields:
+            continue
+        answer = _call_with_device(target, method.name, name, "session" in fields)
+        if answer is not None:
+            refused = answer.status == ErrorStatus.INVALID_ARGUMENT
+            recorder.expect("NNHAL-24", refused, f"{method.name} of device {name!r}", "INVALID_ARGUMENT", answer)
+
+
+def _call_with_device(target: Target, method: str, device: str, in_session: bool) -> CallOutcome | None:
+    """Return the outcome of a call with a device name, or None if the call is not implemented."""
+    request: Any = GetMessageClass(SERVICES["Device"].descriptor.methods_by_name[method].input_type)(device=device)
+    if in_session:
+        request.session = target.session
+    try:
+        target.invoke_raw("Device", method, request)
+    except grpc.RpcError as error:
+        answer = parse_error(error)
+        return None if answer is None or answer.kind == ErrorKind.UNIMPLEMENTED else answer
+    return CallOutcome(ErrorStatus.NONE)
+
+
+@check("NNHAL-25")
+def unimplemented_calls_have_a_reason(target: Target, recorder: CheckRecorder) -> None:
+    """Call every method of the contract with an empty request, and check the errors of unimplemented ones."""
+    recorder.mark("NNHAL-25")
+    for service, (descriptor, *_) in SERVICES.items():
+        for method in descriptor.methods:
+            if (service, method.name) == ("Session", "Open"):
+                continue
+            try:
+                target.invoke_raw(service, method.name, timeout=WATCHDOG_S)
+            except grpc.RpcError as error:
+                assert isinstance(error, grpc.Call)
+                if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+                    _expect_reason(recorder, parse_error(error), f"{service}.{method.name}")
+
+
+def _expect_reason(recorder: CheckRecorder, answer: CallOutcome | None, call: str) -> None:
+    valid = (
+        answer is not None
+        and answer.kind == ErrorKind.UNIMPLEMENTED
+        and answer.status == ErrorStatus.GENERAL_FAILURE
+        and bool(answer.reason)
+    )
+    got = "no details" if answer is None else f"{answer}, kind {answer.kind}"
+    recorder.expect("NNHAL-25", valid, f"{call}, not implemented", "GENERAL_FAILURE, kind UNIMPLEMENTED, a reason", got)

@@ -1,0 +1,151 @@
+"""Sessions and their objects (NNHAL-09 to -13)."""
+
+from nnhal.types import ErrorKind, ErrorStatus
+from nnhal.v1 import memory_pb2, session_pb2
+from nnhal_tools.conformance.check import CheckRecorder
+from nnhal_tools.conformance.device.calls import invoke
+from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
+from nnhal_tools.conformance.device.results import CallOutcome
+from nnhal_tools.conformance.device.target import Target, mapped_pool
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, expect_correct, prepared_model
+
+UNKNOWN_HANDLE = bytes(16)
+"""Handle that was never issued."""
+
+
+def _execute(target: Target, model: bytes) -> CallOutcome:
+    return target.execute(model, builtin_request("add_float")).outcome
+
+
+@check("NNHAL-09")
+def models_of_other_sessions(target: Target, recorder: CheckRecorder) -> None:
+    """Check that models of other sessions are indistinguishable from unknown handles and cannot be released."""
+    with target.new_session() as other, prepared_model(other, "add_float") as model:
+        foreign, unknown_outcome = _execute(target, model), _execute(target, UNKNOWN_HANDLE)
+        is_unknown = unknown_outcome.kind == ErrorKind.UNKNOWN_HANDLE
+        recorder.expect(
+            "NNHAL-09", is_unknown, "executing a handle that was never issued", "UNKNOWN_HANDLE", unknown_outcome
+        )
+        recorder.expect(
+            "NNHAL-09", foreign == unknown_outcome, "executing another session's model", str(unknown_outcome), foreign
+        )
+        target.release(model)
+        execution = other.execute(model, builtin_request("add_float"))
+        expect_correct(recorder, "NNHAL-09", "add_float", execution, "a model that another session tried to release")
+
+
+@check("NNHAL-10")
+def memories_of_other_sessions(target: Target, recorder: CheckRecorder) -> None:
+    """Check that memories of other sessions cannot be read, written, used as a pool, or released."""
+    with target.new_session() as other:
+        data = b"their own bytes"
+        memory = other.memory_with(data)
+        for action, use in _USES.items():
+            foreign, unknown_outcome = use(target, memory), use(target, UNKNOWN_HANDLE)
+            same = foreign == unknown_outcome and unknown_outcome.kind == ErrorKind.UNKNOWN_HANDLE
+            recorder.expect("NNHAL-10", same, f"{action} another session's memory", str(unknown_outcome), foreign)
+        target.release(memory)
+        recorder.expect(
+            "NNHAL-10",
+            other.read_memory(memory) == data,
+            "memory that another session tried to write",
+            "unchanged",
+            "changed",
+        )
+
+
+def _read(target: Target, memory: bytes) -> CallOutcome:
+    request = memory_pb2.ReadRequest(session=target.session, memory=memory)
+    return target.invoke("MemoryService", "Read", request)
+
+
+def _use_as_pool(target: Target, memory: bytes) -> CallOutcome:
+    model = builtin_case("add_float").model()
+    model.pools.append(mapped_pool(memory))
+    return target.supported_operations(model)[0]
+
+
+_USES = {
+    "reading": _read,
+    "writing": lambda target, memory: target.upload(memory, b"x"),
+    "preparing with": _use_as_pool,
+}
+
+
+@check("NNHAL-11")
+def released_objects(target: Target, recorder: CheckRecorder) -> None:
+    """Check that released objects are unknown, and that a release never fails."""
+    with prepared_model(target, "add_float") as model:
+        memory = target.memory_with(b"1234")
+        target.release(model, memory, UNKNOWN_HANDLE)
+        answer = _execute(target, model)
+        recorder.expect(
+            "NNHAL-11",
+            answer == _execute(target, UNKNOWN_HANDLE),
+            "executing a released model",
+            "the error of an unknown handle",
+            answer,
+        )
+        for action, use in _USES.items():
+            answer = use(target, memory)
+            recorder.expect(
+                "NNHAL-11",
+                answer == use(target, UNKNOWN_HANDLE),
+                f"{action} a released memory",
+                "the error of an unknown handle",
+                answer,
+            )
+        request = session_pb2.ReleaseRequest(session=target.session, handles=[model, memory, UNKNOWN_HANDLE])
+        answer, _ = invoke(target.sessions.Release, request)
+        recorder.expect("NNHAL-11", answer.status == ErrorStatus.NONE, "releasing again", "NONE", answer)
+
+
+@check("NNHAL-12")
+def closed_sessions(target: Target, recorder: CheckRecorder) -> None:
+    """Check that every call reports a closed session, and that its objects are gone."""
+    with target.new_session() as other:
+        model = query_and_prepare(other, builtin_case("add_float").model(), CheckRecorder()).model
+        answer, _ = invoke(other.sessions.Close, session_pb2.CloseRequest(session=other.session))
+        recorder.expect("NNHAL-12", answer.status == ErrorStatus.NONE, "Session.Close", "NONE", answer)
+        for action, answer in {
+            "executing": _execute(other, model),
+            "getSupportedOperations": other.supported_operations(builtin_case("add_float").model())[0],
+            "preparing": other.prepare(builtin_case("add_float").model()).launch,
+            "MemoryService.Create": other.create_memory(4)[0],
+            "resuming": _resume(target, other.session),
+        }.items():
+            lost = answer.kind == ErrorKind.SESSION_LOST
+            recorder.expect("NNHAL-12", lost, f"{action} in a closed session", "SESSION_LOST", answer)
+        answer = _execute(target, model)
+        recorder.expect(
+            "NNHAL-12",
+            answer == _execute(target, UNKNOWN_HANDLE),
+            "executing a closed session's model",
+            "the error of an unknown handle",
+            answer,
+        )
+
+
+def _resume(target: Target, session: bytes) -> CallOutcome:
+    def first_event(request: session_pb2.OpenRequest, timeout: float) -> session_pb2.SessionEvent:
+        return next(iter(target.sessions.Open(request, timeout=timeout)))
+
+    return invoke(first_event, _open_request(session))[0]
+
+
+def _open_request(session: bytes) -> session_pb2.OpenRequest:
+    return session_pb2.OpenRequest(session=session, client_name="nnhal conformance")
+
+
+@check("NNHAL-13")
+def resumed_session(target: Target, recorder: CheckRecorder) -> None:
+    """Check that a session whose stream broke can be resumed with its objects."""
+    with target.new_session() as other, prepared_model(other, "add_float") as model:
+        other.stream.cancel()
+        other.stream = other.sessions.Open(_open_request(other.session))
+        opened = next(iter(other.stream)).opened
+        same = opened.session == other.session
+        recorder.expect("NNHAL-13", same, "resuming a session whose stream broke", "the same session", "another")
+        execution = other.execute(model, builtin_request("add_float"))
+        expect_correct(recorder, "NNHAL-13", "add_float", execution, "a model of a resumed session")

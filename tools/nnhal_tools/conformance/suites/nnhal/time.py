@@ -1,0 +1,37 @@
+"""Work whose deadline has passed is not done (NNHAL-01, -02)."""
+
+from nnhal_tools.conformance.check import CheckRecorder
+from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions
+from nnhal_tools.conformance.device.target import Target, mapped_pool
+from nnhal_tools.conformance.paths import reachable_calls
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, prepared_model
+
+SENTINEL = b"\xa5"
+
+
+@check("NNHAL-01")
+def expired_preparation(target: Target, recorder: CheckRecorder) -> None:
+    """Check that a preparation with a deadline of 0 ns misses it and returns no model."""
+    for with_config in (False, True):
+        options = PreparationOptions(with_config, deadline_ns=0)
+        outcome = target.prepare(builtin_case("network").model(), options)
+        missed = outcome.callback.is_missed_deadline and not outcome.model
+        got = f"launch {outcome.launch}, callback {outcome.callback}{', a model' if outcome.model else ''}"
+        recorder.expect("NNHAL-01", missed, f"{options.call}, deadline 0", "MISSED_DEADLINE_* and no model", got)
+
+
+@check("NNHAL-02")
+def expired_execution(target: Target, recorder: CheckRecorder) -> None:
+    """Check that an execution with a deadline of 0 ns misses it and writes nothing."""
+    with prepared_model(target, "add_float") as model:
+        for path, execute in reachable_calls(target).items():
+            request = builtin_request("add_float")
+            before = SENTINEL * request.pools[1].returned.size
+            handle = target.memory_with(before)
+            request.pools[1].pool.CopyFrom(mapped_pool(handle))
+            answer = execute(target, model, request, RunOptions(deadline_ns=0)).outcome
+            recorder.expect("NNHAL-02", answer.is_missed_deadline, f"{path}, deadline 0", "MISSED_DEADLINE_*", answer)
+            same = target.read_memory(handle) == before
+            recorder.expect("NNHAL-02", same, f"{path}, deadline 0: the outputs", "unchanged", "written")
+            target.release(handle)

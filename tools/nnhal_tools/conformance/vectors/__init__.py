@@ -1,0 +1,1 @@
+"""Test vectors: reading, building and preparing them, and comparing outputs with them."""

@@ -1,0 +1,143 @@
+"""Builder of vectors, in the format of the vector files."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnhal.types import DTYPES, AnyArray, OperandType
+from nnhal_tools.conformance.vectors.case import BUILT_IN, Case
+
+_EXACT = (0.0, 0.0)
+_HALF = (5 * 2.0**-10, 5 * 2.0**-10)
+TOLERANCES = {"TENSOR_FLOAT32": (1e-5, 5 * 2.0**-23), "TENSOR_FLOAT16": _HALF}
+"""(atol, rtol) by operand type. Other types are exact, because the built-in vectors avoid rounding there."""
+
+
+class CaseGraph:
+    """Subgraph under construction. Each method that adds an operand returns its index."""
+
+    def __init__(self) -> None:
+        self.operands: list[dict[str, Any]] = []
+        self.operations: list[dict[str, Any]] = []
+        self.inputs: list[int] = []
+        self.outputs: list[int] = []
+
+    def _add(self, type_: str, shape: Sequence[int], lifetime: str, scale: float, zero_point: int) -> int:
+        operand = {"type": type_, "dimensions": list(shape), "scale": scale, "zero_point": zero_point}
+        self.operands.append({**operand, "lifetime": lifetime})
+        return len(self.operands) - 1
+
+    def input(self, type_: str, shape: Sequence[int] = (), scale: float = 0.0, zero_point: int = 0) -> int:
+        """Add an input of the subgraph."""
+        self.inputs.append(self._add(type_, shape, "SUBGRAPH_INPUT", scale, zero_point))
+        return self.inputs[-1]
+
+    def output(self, type_: str, shape: Sequence[int] = (), scale: float = 0.0, zero_point: int = 0) -> int:
+        """Add an output of the subgraph."""
+        self.outputs.append(self._add(type_, shape, "SUBGRAPH_OUTPUT", scale, zero_point))
+        return self.outputs[-1]
+
+    def temporary(self, type_: str, shape: Sequence[int] = (), scale: float = 0.0, zero_point: int = 0) -> int:
+        """Add a temporary value between operations."""
+        return self._add(type_, shape, "TEMPORARY_VARIABLE", scale, zero_point)
+
+    def constant(
+        self, type_: str, values: object, scale: float = 0.0, zero_point: int = 0, *, pooled: bool = False
+    ) -> int:
+        """Add a constant. `pooled`: in a pool instead of operandValues."""
+        array = np.asarray(values, DTYPES[OperandType[type_]])
+        lifetime = "CONSTANT_REFERENCE" if pooled else "CONSTANT_COPY"
+        index = self._add(type_, array.shape, lifetime, scale, zero_point)
+        self.operands[index]["data"] = _text(array)
+        return index
+
+    def per_channel(self, values: object, scales: Sequence[float], channel_dim: int = 0) -> int:
+        """Add a constant TENSOR_QUANT8_SYMM_PER_CHANNEL."""
+        index = self.constant("TENSOR_QUANT8_SYMM_PER_CHANNEL", values)
+        self.operands[index]["channel_quant"] = {"scales": list(scales), "channel_dim": channel_dim}
+        return index
+
+    def int32(self, value: int) -> int:
+        """Add a constant INT32 scalar."""
+        return self.constant("INT32", value)
+
+    def float32(self, value: float) -> int:
+        """Add a constant FLOAT32 scalar."""
+        return self.constant("FLOAT32", value)
+
+    def no_value(self, type_: str) -> int:
+        """Add an operand without a value, for an argument that the model omits."""
+        return self._add(type_, (0,) if type_.startswith("TENSOR_") else (), "NO_VALUE", 0.0, 0)
+
+    def subgraph(self, number: int) -> int:
+        """Add a reference to a referenced subgraph."""
+        index = self._add("SUBGRAPH", (), "SUBGRAPH", 0.0, 0)
+        self.operands[index]["subgraph"] = number
+        return index
+
+    def apply(self, operation: str, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Add an operation."""
+        self.operations.append({"type": operation, "inputs": list(inputs), "outputs": list(outputs)})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the subgraph in the format of the files."""
+        return {
+            "operands": self.operands,
+            "operations": self.operations,
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+        }
+
+
+def make_case(
+    name: str,
+    main: CaseGraph,
+    inputs: Sequence[object],
+    outputs: Sequence[object],
+    *,
+    referenced: Sequence[CaseGraph] = (),
+    ignored: Sequence[int] = (),
+    relaxed: bool = False,
+    expect_failure: bool = False,
+) -> Case:
+    """Return a vector.
+
+    Args:
+        name: the name of the vector.
+        main: the main subgraph.
+        inputs: a value for each input; None to omit it.
+        outputs: the expected value of each output.
+        referenced: the referenced subgraphs.
+        ignored: the indexes of outputs that are not compared.
+        relaxed: whether float32 may be computed as float16.
+        expect_failure: whether the execution must fail. Then `outputs` only define sizes.
+    """
+    data = {
+        "name": name,
+        "spec": f"{BUILT_IN}/{name}",
+        "folder": BUILT_IN,
+        "feature_level": "1.3",
+        "expect_failure": expect_failure,
+        "relaxed": relaxed,
+        "model": {"main": main.as_json(), "referenced": [graph.as_json() for graph in referenced]},
+        "inputs": [_value(main, i, value) for i, value in zip(main.inputs, inputs, strict=True)],
+        "outputs": [_value(main, i, value) for i, value in zip(main.outputs, outputs, strict=True)],
+    }
+    for k, (i, output) in enumerate(zip(main.outputs, data["outputs"], strict=True)):  # type: ignore[call-overload]
+        type_ = main.operands[i]["type"]
+        atol, rtol = _HALF if relaxed else TOLERANCES.get(type_, _EXACT)
+        output.update(ignored=k in ignored, atol=atol, rtol=rtol)
+    return Case(data)
+
+
+def _value(graph: CaseGraph, operand: int, value: object) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    array = np.asarray(value, DTYPES[OperandType[graph.operands[operand]["type"]]])
+    return {"dimensions": list(array.shape), "data": _text(array)}
+
+
+def _text(array: AnyArray) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()

@@ -1,0 +1,74 @@
+"""Built-in vectors for device checks: prepared models, requests and comparison of outputs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nnhal.types import ErrorStatus
+from nnhal.v1 import types_pb2
+from nnhal_tools.conformance.check import CheckFailed, CheckRecorder
+from nnhal_tools.conformance.device.preparation_gate import SupportedOperations, query_and_prepare
+from nnhal_tools.conformance.device.results import ExecutionOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.vectors import builtin
+from nnhal_tools.conformance.vectors.case import Case
+from nnhal_tools.conformance.vectors.outputs import check_outputs, check_shapes
+from nnhal_tools.conformance.vectors.requests import build_request
+
+
+def builtin_case(name: str) -> Case:
+    """Return a built-in vector by its name."""
+    (case,) = [case for case in builtin.cases() if case.name == name]
+    return case
+
+
+def require_supported(target: Target, case: Case) -> Case:
+    """Return the vector if the device supports its whole model, for checks that prepare it themselves.
+
+    Raises:
+        CheckFailed: PREP-01 or PREP-02.
+        Skipped: X1.
+    """
+    SupportedOperations.query(target, case.model(), CheckRecorder()).require_all()
+    return case
+
+
+@contextmanager
+def prepared_model(target: Target, name: str, *, unspecified: bool = False) -> Iterator[bytes]:
+    """Prepare a built-in model and yield its handle.
+
+    Args:
+        target: the device.
+        name: the name of the vector.
+        unspecified: whether the outputs have unspecified dimensions.
+
+    Raises:
+        CheckFailed: the preparation gate fails.
+        Skipped: X1.
+    """
+    model = query_and_prepare(target, builtin_case(name).model(unspecified_outputs=unspecified), CheckRecorder()).model
+    try:
+        yield model
+    finally:
+        target.release(model)
+
+
+def builtin_request(name: str) -> types_pb2.Request:
+    """Return the request of a built-in vector: inputs inline in pool 0, outputs in a ReturnedPool."""
+    case = builtin_case(name)
+    request, data = build_request(case.inputs, [output.array.nbytes for output in case.outputs])
+    request.pools[0].pool.inline = data
+    return request
+
+
+def expect_correct(recorder: CheckRecorder, check: str, name: str, execution: ExecutionOutcome, stimulus: str) -> None:
+    """Check that an execution of a built-in vector succeeded with the expected outputs.
+
+    Raises:
+        CheckFailed: it failed, or an output is wrong.
+    """
+    recorder.expect(check, execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+    try:
+        check_shapes(recorder, builtin_case(name), execution, check)
+        check_outputs(recorder, builtin_case(name), execution, check)
+    except CheckFailed as failed:
+        raise CheckFailed(check, f"{stimulus}, {failed.stimulus}", failed.expected, failed.got) from None

@@ -1,0 +1,1 @@
+"""Explanations of a model's placement, as rows and as an HTML page."""

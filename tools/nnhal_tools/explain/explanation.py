@@ -1,0 +1,124 @@
+"""A model and its placement as rows of partitions and of operations, for tables, JSON and the HTML page."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nnhal.types import (
+    Model,
+    Operand,
+    OperationPlacement,
+    Placement,
+    Span,
+    SpanKind,
+    operation_name,
+    type_name,
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Rows in the form of the JSON output.
+
+    If the model was run, rows also have `time_us` and `share`, the share in the time of all partitions of main. Rows of
+    operations have them only if the backend measures single operations.
+
+    Attributes:
+        partitions: the partitions in order of execution: subgraph, backend, operations, and the count of each type.
+        operations: the operations of main in the model's order: origin in the file, inputs, outputs, backend,
+            partition, and for each backend that does not support it the reason and the nearest supported signature.
+    """
+
+    partitions: list[dict[str, Any]]
+    operations: list[dict[str, Any]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return both tables."""
+        return {"partitions": self.partitions, "operations": self.operations}
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every operation has a backend."""
+        return all(row["backend"] for row in self.operations)
+
+
+def build_explanation(model: Model, placement: Placement) -> Explanation:
+    """Return the explanation of a model and its placement."""
+    types = {(each.subgraph, each.operation): each.type for each in placement.operations}
+    partition_of = {
+        (partition.subgraph, operation): index
+        for index, partition in enumerate(placement.partitions)
+        for operation in partition.operations
+    }
+    partitions = [
+        {
+            "partition": index,
+            "subgraph": partition.subgraph,
+            "backend": partition.backend,
+            "operations": list(partition.operations),
+            "types": Counter(operation_name(types[partition.subgraph, o]) for o in partition.operations),
+        }
+        for index, partition in enumerate(placement.partitions)
+    ]
+    return Explanation(partitions, _operation_rows(model, placement, partition_of))
+
+
+def add_times(explanation: Explanation, spans: Sequence[Span]) -> None:
+    """Add the times of one execution to the rows. Repeated runs of a partition are summed up."""
+    durations_ns: dict[tuple[int, int, tuple[int, ...]], int] = defaultdict(int)
+    for span in spans:
+        durations_ns[span.kind, span.subgraph, span.operations] += span.duration_ns
+    total_ns = sum(
+        ns for (kind, subgraph, _), ns in durations_ns.items() if kind == SpanKind.PARTITION and subgraph == 0
+    )
+    for row in explanation.partitions:
+        _add_time(row, durations_ns.get((SpanKind.PARTITION, row["subgraph"], tuple(row["operations"]))), total_ns)
+    for row in explanation.operations:
+        index = row["partition"]
+        is_alone = index is not None and len(explanation.partitions[index]["operations"]) == 1
+        kind = SpanKind.PARTITION if is_alone else SpanKind.OPERATION
+        _add_time(row, durations_ns.get((kind, 0, (row["operation"],))), total_ns)
+
+
+def _add_time(row: dict[str, Any], duration_ns: int | None, total_ns: int) -> None:
+    if duration_ns is not None and total_ns:
+        row["time_us"] = duration_ns / 1e3
+        row["share"] = duration_ns / total_ns
+
+
+def time_text(row: Mapping[str, Any]) -> str:
+    """Return the time of a row as text, or "" if it was not measured."""
+    return f"{row['time_us']:,.1f} µs ({row['share']:.1%})" if "time_us" in row else ""
+
+
+def _operation_rows(
+    model: Model, placement: Placement, partition_of: Mapping[tuple[int, int], int]
+) -> list[dict[str, Any]]:
+    placements = [operation for operation in placement.operations if operation.subgraph == 0]
+    origins = model.operation_names or ("",) * len(placements)
+    operands = model.main.operands
+    return [
+        {
+            "operation": index,
+            "type": operation_name(operation.type),
+            "origin": origin,
+            "inputs": [operand_text(operands[i]) for i in operation.inputs if operands[i].dimensions],
+            "outputs": [operand_text(operands[i]) for i in operation.outputs],
+            "backend": placed.backend,
+            "partition": partition_of.get((0, index)),
+            "refusals": _refusal_rows(placed),
+        }
+        for index, (origin, operation, placed) in enumerate(
+            zip(origins, model.main.operations, placements, strict=True)
+        )
+    ]
+
+
+def operand_text(operand: Operand) -> str:
+    """Return the type and shape of an operand."""
+    return f"{type_name(operand.type)} {list(operand.dimensions)}"
+
+
+def _refusal_rows(placed: OperationPlacement) -> list[dict[str, str]]:
+    return [{"backend": each.backend, "reason": each.reason, "nearest": each.nearest} for each in placed.refusals]

@@ -1,0 +1,84 @@
+"""Differences between two runs of a model, operation by operation.
+
+A client can read the operands between operations only if they are outputs, so a second model makes them outputs. This
+prevents an engine from fusing operations, so it may compute differently than for the model itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from nnhal.types import AnyArray, Model, Operand, OperandLifeTime, OperandType
+
+STEPS, ULP = "steps", "ULP"
+
+_UNITS: Mapping[int, str] = {
+    OperandType.TENSOR_FLOAT32: ULP,
+    OperandType.FLOAT32: ULP,
+    OperandType.TENSOR_FLOAT16: ULP,
+    OperandType.FLOAT16: ULP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """Differences between the elements of two arrays. It is true if there are any.
+
+    Attributes:
+        unit: "ULP" for floating point, "steps" of quantization (or of 1) for integers.
+        maximum: the maximum over all elements; infinite if only one is NaN, or the shapes differ.
+        mean: the mean over all elements; infinite in the same cases.
+        largest: the largest difference of stored values.
+    """
+
+    unit: str
+    maximum: float
+    mean: float
+    largest: float
+
+    def __bool__(self) -> bool:
+        return self.maximum > 0
+
+
+def expose_intermediates(model: Model) -> Model:
+    """Return the model with every temporary operand of main as an output too, after its own outputs."""
+    main = model.main
+    written = [o for operation in main.operations for o in operation.outputs]
+    intermediates = [o for o in written if main.operands[o].lifetime == OperandLifeTime.TEMPORARY_VARIABLE]
+    operands = list(main.operands)
+    for o in intermediates:
+        operands[o] = replace(operands[o], lifetime=OperandLifeTime.SUBGRAPH_OUTPUT)
+    exposed = replace(main, operands=tuple(operands), output_indexes=(*main.output_indexes, *intermediates))
+    return replace(model, main=exposed, output_names=())
+
+
+def measure_difference(actual: AnyArray, expected: AnyArray, operand: Operand) -> TensorDifference:
+    """Measure the difference between two values of an operand."""
+    unit = _UNITS.get(operand.type, STEPS)
+    if actual.shape != expected.shape:
+        return TensorDifference(unit, float("inf"), float("inf"), float("inf"))
+    if actual.size == 0:
+        return TensorDifference(unit, 0.0, 0.0, 0.0)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        values = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+    distances = _ulp_distances(actual, expected) if unit == ULP else values
+    largest = float(np.nanmax(np.where(distances == 0, 0.0, values), initial=0.0))
+    return TensorDifference(unit, float(distances.max()), float(distances.mean()), largest)
+
+
+def _ulp_distances(actual: AnyArray, expected: AnyArray) -> npt.NDArray[np.float64]:
+    """Return how many numbers of the type lie between each pair of elements; infinite between a NaN and a number."""
+    distances = np.asarray(np.abs(_rank(actual) - _rank(expected)), np.float64)
+    distances[np.isnan(actual) != np.isnan(expected)] = np.inf
+    distances[np.isnan(actual) & np.isnan(expected)] = 0.0
+    return distances
+
+
+def _rank(array: AnyArray) -> npt.NDArray[np.int64]:
+    """Return the rank of each number among all numbers of its type. Both zeros have the same rank."""
+    bits = 8 * array.itemsize
+    raw = np.ascontiguousarray(array).reshape(array.shape).view(f"i{array.itemsize}").astype(np.int64)
+    below_zero = -(raw + 2 ** (bits - 1))
+    return np.asarray(np.where(raw >= 0, raw, below_zero), np.int64)
