@@ -1,5 +1,6 @@
-"""Data that is not part of the project: real models and test vectors, beside it where they are present."""
+"""Real models and test vectors in ../shared, which is not part of the project."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,11 @@ MODELS = (
 
 
 def shared(path: str) -> Path:
-    """A file or folder of ../shared; the test is skipped where it is absent."""
-    found = SHARED / path
-    if not found.exists():
-        pytest.skip(f"../shared/{path} is not present")
-    return found
+    """Return a file or folder of ../shared. If it is absent, skip the test, or with CI=true fail it."""
+    full_path = SHARED / path
+    if not full_path.exists():
+        message = f"../shared/{path} is not present"
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{message}, and CI=true")
+        pytest.skip(message)
+    return full_path

@@ -1,4 +1,4 @@
-"""Whose vectors count for a backend."""
+"""Share of its vectors that an operation runs on a backend."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ def row(name: str, *operations: tuple[str, str], path: str = "SYNC", status: str
     return {"name": name, "suite": "generated", "path": path, "status": status, "operations": list(operations)}
 
 
-def test_an_operation_counts_by_the_vectors_that_are_about_it() -> None:
+def test_shares_count_the_vectors_that_test_an_operation() -> None:
     rows = [
         row("mul", ("MUL", "CpuAcc")),
         row("mul_2", ("MUL", "CpuRef")),

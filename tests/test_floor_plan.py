@@ -1,7 +1,7 @@
-"""What must be touched to add an operation or a backend: few files, each found by its name in the tree.
+"""Tests that a new operation or backend changes few files, which are found by their names.
 
-An operation has its number in the enumeration of the HAL (`nnhal/enums.py` and the contract, which are complete), and
-at most four modules name it besides: its signature, its shape rule, its kernel and its converter, one family a module.
+The enumeration of the HAL (`client/nnhal/enums.py` and the contract) has all operations. At most four other modules
+name an operation: its signature, its shape rule, its kernel and its converter. They are modules of the same family.
 """
 
 import ast
@@ -14,41 +14,39 @@ import pytest
 from nnhal.types import OperationType
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("nnhal", "driver", "service", "cache", "tools")
+FOLDERS = ("client", "driver", "service", "cache", "tools")
 
 PLACES = {
-    "nnhal/operations/": "its signature",
-    "driver/operations/": "its shape rule, and what depends on shapes",
-    "driver/backends/reference/": "its kernel",
-    "driver/backends/litert/operations/": "its converter",
+    "client/nnhal/operations/": "its signature",
+    "driver/nnhal_driver/operations/": "its shape rule",
+    "driver/nnhal_driver/backends/reference/": "its kernel",
+    "driver/nnhal_driver/backends/litert/operations/": "its converter",
 }
 CONTROL_FLOW = {
-    "nnhal/builder/control_flow.py": "its form, for clients",
-    "driver/validation/control_flow.py": "its form, for the device",
-    "driver/placement.py": "no backend is asked about it",
-    "driver/control_flow.py": "it is a node of the plan",
+    "client/nnhal/rules/control_flow.py": "its rules, for clients and the device",
+    "driver/nnhal_driver/compilation/placement.py": "it is not placed on a backend",
+    "driver/nnhal_driver/execution/control_flow.py": "its node in the plan",
 }
 """IF and WHILE have neither a signature nor a kernel."""
 USERS = {
-    "nnhal/tflite/operators/": "the operators of TFLite, and what each becomes: a list of their own",
-    "driver/workloads.py": "models that are timed",
-    "driver/backends/example/": "an example for authors of backends",
-    "tools/benchmark/": "models that are timed",
-    "tools/conformance/selftest/": "devices with a fault in one operation",
+    "client/nnhal/tflite/operators/": "converters of TFLite's operators, a list of its own",
+    "driver/nnhal_driver/performance/benchmark_models.py": "models for benchmarks",
+    "driver/nnhal_driver/backends/example/": "an example for backend authors",
+    "tools/nnhal_tools/conformance/selftest/": "devices with a fault in one operation",
 }
-"""They use operations that are there. A new one needs nothing in them."""
+"""Modules that use existing operations. A new operation needs no change there."""
 
 
 def _modules() -> Iterator[tuple[str, ast.Module]]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
-            if not name.startswith("nnhal/v1/"):
+            if not name.startswith("client/nnhal/v1/"):
                 yield name, ast.parse(path.read_text())
 
 
 def operations_named(tree: ast.Module) -> set[str]:
-    """The operations that a module names, as members of OperationType under whatever name it is imported."""
+    """Return the operations that a module names as members of OperationType, also if it is imported as another name."""
     names = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -56,29 +54,29 @@ def operations_named(tree: ast.Module) -> set[str]:
         for alias in node.names
         if alias.name == "OperationType"
     }
-    found = set()
+    members = set()
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=owner), attr=member) if owner in names:
-                found.add(member)
+                members.add(member)
             case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(member))) if owner in names:
-                found.add(member)
-    return found & set(OperationType.__members__)
+                members.add(member)
+    return members & set(OperationType.__members__)
 
 
-def _place(module: str, places: Mapping[str, str]) -> str | None:
-    return next((place for place in places if module.startswith(place)), None)
+def _prefix(module: str, prefixes: Mapping[str, str]) -> str | None:
+    return next((prefix for prefix in prefixes if module.startswith(prefix)), None)
 
 
 @pytest.fixture(scope="module")
 def naming() -> Mapping[str, Sequence[str]]:
-    """The modules that name each operation, but for those that only use it."""
-    found = defaultdict(list)
+    """Return the modules that name each operation, except those that only use it."""
+    modules = defaultdict(list)
     for module, tree in _modules():
-        if not _place(module, USERS):
+        if not _prefix(module, USERS):
             for name in operations_named(tree):
-                found[name].append(module)
-    return found
+                modules[name].append(module)
+    return modules
 
 
 @pytest.mark.parametrize("operation", OperationType, ids=lambda operation: operation.name)
@@ -86,7 +84,10 @@ def test_at_most_four_files_name_an_operation(operation: OperationType, naming: 
     modules = naming[operation.name]
     places = CONTROL_FLOW if operation in (OperationType.IF, OperationType.WHILE) else PLACES
     assert 3 <= len(modules) <= 4, modules
-    assert len({_place(module, places) for module in modules} - {None}) == len(modules), modules
+    assert len({_prefix(module, places) for module in modules} - {None}) == len(modules), modules
+    if places is PLACES:
+        families = {module.removeprefix(str(_prefix(module, places))) for module in modules}
+        assert len(families) == 1, families
 
 
 @pytest.mark.parametrize(
@@ -97,31 +98,32 @@ def test_at_most_four_files_name_an_operation(operation: OperationType, naming: 
         "from nnhal.enums import OperationType\nX = OperationType['ADD']",
     ],
 )
-def test_a_name_is_seen(text: str) -> None:
+def test_operations_named_finds_members(text: str) -> None:
     assert operations_named(ast.parse(text)) == {"ADD"}
 
 
 # ---- Backends -------------------------------------------------------------------------------------------
 
 BACKENDS = {
-    "CpuAcc": ("driver/backends/litert/", ("CpuAcc", "driver.backends.litert", "ai_edge_litert", "ai-edge-litert")),
-    "CpuRef": ("driver/backends/reference/", ("CpuRef", "driver.backends.reference")),
+    "CpuAcc": (
+        "driver/nnhal_driver/backends/litert/",
+        ("CpuAcc", "nnhal_driver.backends.litert", "ai_edge_litert", "ai-edge-litert"),
+    ),
+    "CpuRef": ("driver/nnhal_driver/backends/reference/", ("CpuRef", "nnhal_driver.backends.reference")),
 }
-"""The folder of each, and the words that lead to it."""
+"""Folder of each backend, and the words that refer to it."""
 
 ANOTHER_ROLE = {
-    "driver/performance.py": "the ratios that the HAL asks for are ratios to CpuRef",
-    "driver/backends/litert/compiled.py": "CpuRef does what the engine fails to do",
-    "tools/cli/compare.py": "names both as defaults: two backends are compared",
-    "tools/benchmark/server_kinds.py": "a bare server with the engine, and none of ours",
-    "tools/benchmark/warm_start.py": "the engine alone, which a warm start is compared with",
-    "tools/demo/train_digits.py": "writes the demo's model, and asks the engine alone whether it is right",
+    "driver/nnhal_driver/performance/measurement.py": "the HAL's performance ratios are relative to CpuRef",
+    "driver/nnhal_driver/backends/litert/subgraph.py": "CpuRef runs operations that the engine fails to run",
+    "tools/nnhal_tools/cli/compare.py": "compares two backends, by default these",
+    "tools/dev/train_digits.py": "writes the demo's model, and checks it with the engine alone",
 }
-"""They name a backend, or its engine, for what it is. A new one needs nothing in them."""
+"""Modules that name one particular backend or its engine. A new backend needs no change there."""
 
 
 def words_of(tree: ast.Module) -> set[str]:
-    """Names, imported modules and strings of a module, but for its docstrings."""
+    """Return names, imported modules and strings of a module, without its docstrings."""
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     words: set[str] = set()
     for node in ast.walk(tree):
@@ -139,9 +141,9 @@ def words_of(tree: ast.Module) -> set[str]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_at_most_three_files_name_a_backend(backend: str) -> None:
-    """Outside of its own folder: the default order of the service, and the package that its engine comes from."""
+    """Only the default order of the service and the requirement of its engine name it outside its folder."""
     folder, marks = BACKENDS[backend]
-    found = [
+    modules = [
         module
         for module, tree in _modules()
         if not module.startswith(folder)
@@ -149,5 +151,5 @@ def test_at_most_three_files_name_a_backend(backend: str) -> None:
         and any(word.startswith(marks) for word in words_of(tree))
     ]
     project = (ROOT / "pyproject.toml").read_text()
-    found += ["pyproject.toml"] if any(mark in project for mark in marks) else []
-    assert found[0] == "service/settings.py" and len(found) <= 3, found
+    modules += ["pyproject.toml"] if any(mark in project for mark in marks) else []
+    assert modules[0] == "service/nnhal_service/settings.py" and len(modules) <= 3, modules

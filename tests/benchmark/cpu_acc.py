@@ -1,12 +1,10 @@
-"""What the driver adds to the engine: executions on CpuAcc in this process against LiteRT's bare interpreter.
+"""Time that the driver adds to the engine: executions on CpuAcc in this process, against LiteRT's interpreter alone.
 
-`python -m tests.benchmark.cpu_acc` takes turns, round by round. Both sides get the input's bytes and give the output's:
-the bare one through views of the engine's tensors, ours through a request that is made once, from validation to result.
-It lies below `tests` because it uses the driver, which no tool may.
+`python -m tests.benchmark.cpu_acc` alternates between the two. Both take the bytes of an input and return those of the
+output: the interpreter through views of its tensors, the driver through a request that is created once, from validation
+to result.
 """
 
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +12,11 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 import nnhal.tflite
-from driver.backends import registry
-from driver.device import Device
 from nnhal.types import AnyArray, DataLocation, Memory, Request, RequestArgument, ReturnedPool
-from tests.benchmark.figures import Figure, model, show
+from nnhal_driver.backends import registry
+from nnhal_driver.device import Device
+from tests.benchmark.figures import Figure, model_path, show
+from tests.benchmark.timing import median_us
 from tests.driver.one_operation import prepare
 
 ADDED_US = 40.0
@@ -26,49 +25,39 @@ _ROUNDS = 21
 _CALLS = 200
 
 
-def bare(path: Path) -> tuple[Callable[[], AnyArray], AnyArray]:
-    """One call of LiteRT, and the input that it is given."""
+def engine_call(path: Path) -> tuple[Callable[[], AnyArray], AnyArray]:
+    """Return a call of LiteRT, and its input."""
     interpreter = Interpreter(model_path=str(path), num_threads=1)
     interpreter.allocate_tensors()
-    (given,), (made,) = interpreter.get_input_details(), interpreter.get_output_details()
-    data = np.random.default_rng(7).integers(0, 100, tuple(given["shape"])).astype(given["dtype"])
-    source, target = interpreter.tensor(given["index"]), interpreter.tensor(made["index"])
+    (input_,), (output,) = interpreter.get_input_details(), interpreter.get_output_details()
+    data = np.random.default_rng(7).integers(0, 100, tuple(input_["shape"])).astype(input_["dtype"])
+    source, target = interpreter.tensor(input_["index"]), interpreter.tensor(output["index"])
 
     def call() -> AnyArray:
         source()[...] = data
         interpreter.invoke()
-        found: AnyArray = target().copy()
-        return found
+        copy: AnyArray = target().copy()
+        return copy
 
     return call, data
 
 
-def ours(path: Path, data: AnyArray) -> Callable[[], object]:
-    """One execution by the driver, from request to result."""
+def driver_call(path: Path, data: AnyArray) -> Callable[[], object]:
+    """Return an execution by the driver, from request to result."""
     prepared = prepare(nnhal.tflite.load(path), Device("bench", registry.create(["CpuAcc", "CpuRef"]))).prepared_model
     assert prepared is not None
-    given = RequestArgument(False, DataLocation(0, 0, data.nbytes))
+    argument = RequestArgument(False, DataLocation(0, 0, data.nbytes))
     pools = (Memory.of(data.tobytes()), ReturnedPool())
-    request = Request((given,), (RequestArgument(False, DataLocation(1)),), pools)
+    request = Request((argument,), (RequestArgument(False, DataLocation(1)),), pools)
     return lambda: prepared.execute_synchronously(request)
 
 
-def median_us(call: Callable[[], object]) -> float:
-    """Median of calls one after the other."""
-    taken = []
-    for _ in range(_CALLS):
-        start = time.perf_counter_ns()
-        call()
-        taken.append(time.perf_counter_ns() - start)
-    return statistics.median(taken) / 1e3
-
-
 def measure() -> list[Figure]:
-    """Both sides in turn; a round before the first warms up."""
-    theirs, data = bare(model("kws_ref_model"))
-    call = ours(model("kws_ref_model"), data)
-    pairs = [(median_us(call), median_us(theirs)) for _ in range(_ROUNDS + 1)][1:]
-    return [Figure("KWS: added by the driver to the bare interpreter", [a - b for a, b in pairs], "us", ADDED_US)]
+    """Return the added time of each round. One more round warms up."""
+    engine, data = engine_call(model_path("kws_ref_model"))
+    driver = driver_call(model_path("kws_ref_model"), data)
+    pairs = [(median_us(driver, _CALLS), median_us(engine, _CALLS)) for _ in range(_ROUNDS + 1)][1:]
+    return [Figure("KWS: added by the driver to the interpreter alone", [a - b for a, b in pairs], "us", ADDED_US)]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a partition costs, and what it saves: where the constants of `driver.cost` come from.
+"""Cost of a partition, and the time that it saves: the source of the constants of `compilation.cost`.
 
-`python -m tests.benchmark.partition_cost` runs chains of sums on CpuRef and on CpuAcc, each as one partition, and takes
-turns between the two. It tells medians in microseconds; times differ between machines, and nothing fails.
+`python -m tests.benchmark.partition_cost` runs chains of sums on CpuRef and on CpuAcc, each as one partition, and
+alternates between the two. It prints medians in microseconds. Times differ between machines, so nothing fails.
 """
 
 import statistics
@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from driver.backends import registry
-from driver.backends.api import CompileOptions
-from driver.cancellation import Cancellation
-from driver.compilation import place_and_compile
-from driver.cost import PER_CROSSING, PER_OPERATION, PER_PARTITION
-from driver.deadline import NO_DEADLINE
-from driver.graph import graphs
-from driver.plan import Progress
 from nnhal.types import DataLocation, Model, Operand, OperandLifeTime, Operation, OperationType, Subgraph
 from nnhal.types import OperandType as T
+from nnhal_driver.backends import registry
+from nnhal_driver.backends.api import CompileOptions
+from nnhal_driver.compilation.compiler import place_and_compile
+from nnhal_driver.compilation.cost import CROSSING_COST, OPERATION_COST, PARTITION_COST
+from nnhal_driver.execution.plan import RunContext
+from nnhal_driver.graph import build_graphs
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.deadline import NO_DEADLINE
 
 UNIT_NS = 0.25
 SIZES = (2, 100_000)
@@ -28,7 +28,7 @@ BACKENDS = ("CpuRef", "CpuAcc")
 
 
 def chain(size: int, length: int) -> Model:
-    """x + x, that + x, ..."""
+    """Return a model of `length` sums: x + x, then the result + x, and so on."""
     operands = [
         Operand(T.TENSOR_FLOAT32, (size,), lifetime=OperandLifeTime.SUBGRAPH_INPUT),
         Operand(T.INT32, lifetime=OperandLifeTime.CONSTANT_COPY, location=DataLocation(0, 0, 4)),
@@ -40,47 +40,47 @@ def chain(size: int, length: int) -> Model:
 
 
 def prepare(backend: str, size: int, length: int) -> Callable[[], object]:
-    """Makes a chain ready to run on one backend."""
+    """Compile a chain for one backend, and return a run of it."""
     backends = registry.create([backend])
     _, plan = place_and_compile(
-        graphs(chain(size, length)), backends, CompileOptions(0), relaxed=False, check=lambda: None
+        build_graphs(chain(size, length)), backends, CompileOptions(0), relaxed=False, check=lambda: None
     )
-    x, progress = np.ones(size, np.float32), Progress(NO_DEADLINE, Cancellation(), 0)
+    x, progress = np.ones(size, np.float32), RunContext(NO_DEADLINE, Cancellation(), 0)
     return lambda: plan.call([x], progress)
 
 
 def medians_us(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """Median of each; they take turns."""
-    taken: list[list[int]] = [[] for _ in calls]
+    """Return the median of each call, in microseconds. The calls alternate."""
+    durations: list[list[int]] = [[] for _ in calls]
     for _ in range(rounds):
-        for call, times in zip(calls, taken, strict=True):
+        for call, times in zip(calls, durations, strict=True):
             start = time.perf_counter_ns()
             call()
             times.append(time.perf_counter_ns() - start)
-    return [statistics.median(times) / 1e3 for times in taken]
+    return [statistics.median(times) / 1e3 for times in durations]
 
 
 def main() -> None:
-    """Prints the measured costs beside those that placement reckons with."""
+    """Print the measured costs beside those that placement assumes."""
     kinds = [(backend, size, length) for backend in BACKENDS for size in SIZES for length in LENGTHS]
-    found = dict(zip(kinds, medians_us([prepare(*kind) for kind in kinds], 300), strict=True))
+    medians = dict(zip(kinds, medians_us([prepare(*kind) for kind in kinds], 300), strict=True))
     preparing = medians_us([lambda: prepare("CpuAcc", SIZES[0], 1)], 30)[0]
     each = {
-        (backend, size): (found[backend, size, LENGTHS[1]] - found[backend, size, LENGTHS[0]])
+        (backend, size): (medians[backend, size, LENGTHS[1]] - medians[backend, size, LENGTHS[0]])
         / (LENGTHS[1] - LENGTHS[0])
         for backend in BACKENDS
         for size in SIZES
     }
     small, large = SIZES
-    partition = found["CpuAcc", small, 1] + found["CpuRef", small, 1] - each["CpuRef", small]
-    crossing = (found["CpuAcc", large, 1] - each["CpuAcc", large] - found["CpuAcc", small, 1]) / (2 * large)
+    partition = medians["CpuAcc", small, 1] + medians["CpuRef", small, 1] - each["CpuRef", small]
+    crossing = (medians["CpuAcc", large, 1] - each["CpuAcc", large] - medians["CpuAcc", small, 1]) / (2 * large)
     element = (each["CpuRef", large] - each["CpuRef", small] - each["CpuAcc", large]) / (3 * large)
-    print("What a partition costs (µs measured, µs in driver.cost):")
-    print(f"  an operation on CpuRef      {each['CpuRef', small]:8.1f} {PER_OPERATION * UNIT_NS / 1e3:8.1f}")
+    print("Cost of a partition (µs measured, µs in driver.cost):")
+    print(f"  an operation on CpuRef      {each['CpuRef', small]:8.1f} {OPERATION_COST * UNIT_NS / 1e3:8.1f}")
     print(f"  an operation on CpuAcc      {each['CpuAcc', small]:8.1f}      0.0")
-    print(f"  a partition, run            {partition:8.1f} {PER_PARTITION * UNIT_NS / 1e3:8.1f}")
+    print(f"  a partition, run            {partition:8.1f} {PARTITION_COST * UNIT_NS / 1e3:8.1f}")
     print(f"  its preparation / 30        {preparing / 30:8.1f}          (included above)")
-    print(f"  1,000 elements copied        {crossing * 1e3:8.3f} {PER_CROSSING * UNIT_NS:8.3f}")
+    print(f"  1,000 elements copied        {crossing * 1e3:8.3f} {CROSSING_COST * UNIT_NS:8.3f}")
     print(f"  1,000 elements of a sum     {element * 1e3:8.3f} {UNIT_NS:8.3f}")
 
 

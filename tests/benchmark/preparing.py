@@ -1,57 +1,40 @@
-"""What preparing costs through a client, once the service has the model's bytes, against the engine's own load time.
+"""Cost of a preparation through a client, compared with the engine's own load.
 
-`python -m tests.benchmark.preparing` takes turns: a preparation on an embedded service, from `prepare` to its result,
-and LiteRT's interpreter made of the original file with its tensors allocated. Digesting the constants to find that the
-service has them is part of it.
+`python -m tests.benchmark.preparing` alternates between a preparation on an embedded service, which has the model's
+bytes already, and LiteRT's interpreter, created from the original file with its tensors allocated. The preparation
+includes hashing the constants, by which the client learns that the service has them.
 """
 
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
-
-from ai_edge_litert.interpreter import Interpreter
 
 import nnhal
 import nnhal.tflite
-from tests.benchmark.figures import Figure, model, show
+from tests.benchmark.figures import Figure, model_path, show
+from tests.benchmark.timing import elapsed_ms
+from tests.benchmark.warm_start import MODELS, load_engine
 
 ADDED_MS = 40.0
-"""Milliseconds that a preparation may take beyond the engine's own load time."""
+"""Milliseconds that a preparation may take in addition to the engine's own load."""
 _ROUNDS = 21
-_MODELS = {"MobileNet v2": "mobilenet_v2_1.0_224_quant", "DeepLab v3": "deeplabv3_mnv2_dm05_pascal_quant"}
-
-
-def taken_ms(work: Callable[[], object]) -> tuple[float, object]:
-    """How long a piece of work takes, and what it made: letting go of that is not part of it."""
-    start = time.perf_counter_ns()
-    made = work()
-    return (time.perf_counter_ns() - start) / 1e6, made
 
 
 def measure_model(name: str, device: nnhal.Device) -> Figure:
-    """Both sides in turn; the first round uploads."""
-    path = model(_MODELS[name])
+    """Return the figure of one model. The first round, which uploads the constants, is left out."""
+    path = model_path(MODELS[name])
     source = nnhal.tflite.load(path)
-
-    def load() -> Interpreter:
-        interpreter = Interpreter(model_path=str(path), num_threads=1)
-        interpreter.allocate_tensors()
-        return interpreter
-
     added = []
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         for _ in range(_ROUNDS + 1):
-            ours, prepared = taken_ms(lambda: kept.enter_context(device.prepare(source).result(60)))
-            theirs, interpreter = taken_ms(load)
-            del prepared, interpreter
-            added.append(ours - theirs)
-    return Figure(f"{name}: prepared through the client, beyond the engine's load", added[1:], "ms", ADDED_MS)
+            own, _prepared = elapsed_ms(lambda: stack.enter_context(device.prepare(source).result(60)))
+            engine, _interpreter = elapsed_ms(lambda: load_engine(path))
+            added.append(own - engine)
+    return Figure(f"{name}: prepared through the client, more than the engine's load", added[1:], "ms", ADDED_MS)
 
 
 def measure() -> list[Figure]:
-    """Every model on one service."""
+    """Return the figures of every model, on one service."""
     with nnhal.connect() as device:
-        return [measure_model(name, device) for name in _MODELS]
+        return [measure_model(name, device) for name in MODELS]
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A store in a directory of the test's own."""
+"""A store in the temporary directory of the test."""
 
 from pathlib import Path
 
 import pytest
 
-from cache.store import Store
+from nnhal_cache.store import Store
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""Writing and reading entries, as a driver would."""
+"""Helpers that write and read entries as a driver does."""
 
 import hashlib
 import os
 from pathlib import Path
 
-from cache.errors import explaining
-from cache.store import Store
+from nnhal_cache.errors import cache_errors
+from nnhal_cache.store import Store
 
 
 def token(number: int) -> bytes:
@@ -13,14 +13,14 @@ def token(number: int) -> bytes:
 
 
 def save(store: Store, number: int, model: bytes = b"model", data: bytes = b"data", identity: str = "me") -> None:
-    with explaining(store.layout.root), store.write(identity, token(number)) as pending:
+    with cache_errors(store.layout.root), store.write(identity, token(number)) as pending:
         os.write(pending.model_fd, model)
         os.write(pending.data_fd, data)
         pending.commit("CpuRef 1.0")
 
 
 def load(store: Store, number: int, identity: str = "me") -> tuple[bytes, bytes] | None:
-    entry = store.entry(identity, token(number))
+    entry = store.open_entry(identity, token(number))
     if entry is None:
         return None
     with entry:
@@ -32,5 +32,12 @@ def read_all(descriptor: int) -> bytes:
 
 
 def files_below(path: Path) -> list[str]:
-    """Names of all that is in a folder, the lock aside."""
+    """Return the names of everything in a folder, except the lock."""
     return sorted(str(p.relative_to(path)) for p in path.rglob("*") if p.name != "lock")
+
+
+def flip(path: Path, at: int) -> None:
+    """Flip the lowest bit of one byte of a file."""
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)

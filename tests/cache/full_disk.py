@@ -1,6 +1,6 @@
-"""A program: a store on a full disk. Run it in a mount namespace of its own: python -m tests.cache.full_disk DIR.
+"""Program that uses a store on a full disk: `python -m tests.cache.full_disk DIR`, in a mount namespace of its own.
 
-The exit code is CANNOT where it may not mount.
+The exit code is CANNOT if it may not mount.
 """
 
 import subprocess
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cache.errors import FullError
-from cache.store import Store
+from nnhal_cache.errors import FullError
+from nnhal_cache.store import Store
 from tests.cache.entries import load, save
 
 CANNOT = 77
 
 
 def check(disk: Path) -> None:
-    """The full disk is named, and the entry from before stays; with room again all is well."""
+    """Check that the full disk is reported, that the old entry stays, and that writing works again with free space."""
     store = Store(disk / "cache", 2**20)
     save(store, 1)
     filler = disk / "filler"
@@ -34,8 +34,8 @@ def check(disk: Path) -> None:
 
 
 if __name__ == "__main__":
-    place = sys.argv[1]
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", place]
+    folder = sys.argv[1]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", folder]
     if subprocess.run(mount, check=False).returncode:
         sys.exit(CANNOT)
-    check(Path(place))
+    check(Path(folder))

@@ -1,6 +1,6 @@
-"""Writers that are killed at any instant: every entry is absent or whole afterwards, and nothing strays.
+"""Writers that are killed at any time: every entry is absent or complete afterwards, and no files are left over.
 
-NNHAL_KILLS: how many kills (20).
+NNHAL_KILLS: number of kills (20).
 """
 
 import os
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from cache.store import Store
+from nnhal_cache.store import Store
 from tests.cache.entries import load, token
 
 KILLS = int(os.environ.get("NNHAL_KILLS", "20"))
@@ -20,10 +20,10 @@ WRITERS = 2
 WRITE = """
 import hashlib, os, sys
 from pathlib import Path
-from cache.store import Store
+from nnhal_cache.store import Store
 from tests.cache.entries import token
 
-store = Store(Path(sys.argv[1]), 40_000)  # room for some: they evict each other
+store = Store(Path(sys.argv[1]), 40_000)  # smaller than all entries together: they evict each other
 print("ready", flush=True)
 number = 0
 while True:
@@ -36,8 +36,8 @@ while True:
 """
 
 
-def whole(found: tuple[bytes, bytes]) -> bool:
-    model, data = found
+def is_complete(content: tuple[bytes, bytes]) -> bool:
+    model, data = content
     body = model.removeprefix(b"model")
     return len(body) == 9600 and body == body[:32] * 300 and data == b"data" + body
 
@@ -49,7 +49,7 @@ def start(root: Path) -> "subprocess.Popen[bytes]":
     return child
 
 
-def test_two_writers_killed_at_any_instant(tmp_path: Path) -> None:
+def test_two_writers_killed_at_any_time(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache", 2**20)
     delays = random.Random(7)
     seen = 0
@@ -57,16 +57,16 @@ def test_two_writers_killed_at_any_instant(tmp_path: Path) -> None:
         children = [start(store.layout.root) for _ in range(WRITERS)]
         for child in children:
             end = time.monotonic() + delays.uniform(0, 0.1)
-            while time.monotonic() < end:  # reading meanwhile
+            while time.monotonic() < end:  # read while they write
                 for number in range(4):
-                    if (found := load(store, number)) is not None:
-                        assert whole(found)
+                    if (content := load(store, number)) is not None:
+                        assert is_complete(content)
                         seen += 1
             child.send_signal(signal.SIGKILL)
         for child in children:
             with child:
                 assert child.wait() == -signal.SIGKILL
-        assert all(whole(found) for number in range(4) if (found := load(store, number)) is not None)
+        assert all(is_complete(content) for number in range(4) if (content := load(store, number)) is not None)
         store.sweep()
         links = {info.generation for info in store.list()}
         assert {path.name for path in store.layout.generations.iterdir()} == links

@@ -1,4 +1,4 @@
-"""The store: entries by identity and token, replacement, eviction, what is set aside, leftovers."""
+"""The store: entries by identity and token, replacement, eviction, quarantine, leftovers."""
 
 import os
 import stat
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cache.errors import CacheError, TooLargeError
-from cache.store import ASIDE, Counters, Store
-from cache.verify import strangers, verify
+from nnhal_cache.errors import CacheError, TooLargeError
+from nnhal_cache.store import MAX_QUARANTINED, Counters, Store
+from nnhal_cache.verify import unknown_files, verify_entries
 from tests.cache.entries import files_below, load, read_all, save, token
 
 DEAD = "dead" * 8
-"""What a writer that was killed has called its folder."""
+"""Folder name of a writer that was killed."""
 
 
 def descriptors() -> int:
@@ -22,14 +22,14 @@ def descriptors() -> int:
 
 
 def age(store: Store, *numbers: int) -> None:
-    """Sets last uses seconds apart, the first one's longest ago: clocks of file systems are coarse."""
+    """Set last uses 100 seconds apart, the first one longest ago, because file system clocks are coarse."""
     for seconds, number in enumerate(reversed(numbers), 1):
-        used = store.layout.entry("me", token(number)) / "used"
-        at = time.time() - 100 * seconds
-        os.utime(used, (at, at))
+        usage = store.layout.entry_link("me", token(number)) / "used"
+        last_used = time.time() - 100 * seconds
+        os.utime(usage, (last_used, last_used))
 
 
-def test_what_was_saved_is_found(store: Store) -> None:
+def test_saved_entry_is_found(store: Store) -> None:
     assert load(store, 1) is None
     save(store, 1, b"m" * 1000, b"d" * 2000)
     assert load(store, 1) == (b"m" * 1000, b"d" * 2000)
@@ -47,9 +47,9 @@ def test_identities_do_not_see_each_other(store: Store) -> None:
     assert load(store, 1) is not None
 
 
-def test_an_entry_is_replaced_while_somebody_reads(store: Store) -> None:
+def test_entry_can_be_replaced_while_it_is_read(store: Store) -> None:
     save(store, 1, b"old")
-    old = store.entry("me", token(1))
+    old = store.open_entry("me", token(1))
     assert old is not None
     save(store, 1, b"new")
     with old:
@@ -58,23 +58,23 @@ def test_an_entry_is_replaced_while_somebody_reads(store: Store) -> None:
     assert len(list(store.layout.generations.iterdir())) == 1
 
 
-def test_a_reader_sees_no_gap_while_an_entry_is_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacing_an_entry_is_atomic_for_readers(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     save(store, 1, b"old")
     seen = []
     replace = Path.replace
 
-    def looking(path: Path, target: Path) -> Path:
+    def replace_between_loads(path: Path, target: Path) -> Path:
         seen.append(load(store, 1))
-        found = replace(path, target)
+        replaced = replace(path, target)
         seen.append(load(store, 1))
-        return found
+        return replaced
 
-    monkeypatch.setattr(Path, "replace", looking)
+    monkeypatch.setattr(Path, "replace", replace_between_loads)
     save(store, 1, b"new")
     assert seen == [(b"old", b"data"), (b"new", b"data")]
 
 
-def test_without_commit_nothing_is_left(store: Store) -> None:
+def test_entry_without_commit_is_deleted(store: Store) -> None:
     save(store, 1, b"old")
     before = files_below(store.layout.root), descriptors()
     with store.write("me", token(1)) as pending:
@@ -93,16 +93,16 @@ def test_descriptors_are_closed(store: Store) -> None:
         load(store, 1)
         load(store, 2)
         store.list()
-        store.set_aside("me", token(1), "test")
+        store.quarantine("me", token(1), "test")
     assert descriptors() == before
 
 
-def test_an_entry_closes_once(store: Store) -> None:
+def test_closing_an_entry_twice_closes_its_descriptors_once(store: Store) -> None:
     save(store, 1)
-    entry = store.entry("me", token(1))
+    entry = store.open_entry("me", token(1))
     assert entry is not None
     entry.close()
-    other = os.open(store.layout.root / "layout", os.O_RDONLY)  # takes the number that was given back
+    other = os.open(store.layout.root / "layout", os.O_RDONLY)  # gets the number of the closed descriptor
     entry.close()
     assert os.fstat(other)
     os.close(other)
@@ -110,14 +110,14 @@ def test_an_entry_closes_once(store: Store) -> None:
 
 def test_files_are_private(store: Store) -> None:
     save(store, 1)
-    store.set_aside("me", token(1), "test")
+    store.quarantine("me", token(1), "test")
     save(store, 1)
     for path in [store.layout.root, *store.layout.root.rglob("*")]:
         if not path.is_symlink():
             assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_lists_show_what_there_is(store: Store) -> None:
+def test_list_shows_the_facts_of_entries(store: Store) -> None:
     assert store.list() == []
     start = time.time() - 1
     save(store, 1, b"12345", b"123")
@@ -130,7 +130,7 @@ def test_lists_show_what_there_is(store: Store) -> None:
     assert {info.identity for info in store.list()} == {"me", "you"}
 
 
-def test_using_counts_and_saving_again_starts_anew(store: Store) -> None:
+def test_hits_are_counted_and_reset_by_saving_again(store: Store) -> None:
     save(store, 1)
     load(store, 1)
     age(store, 1)
@@ -141,17 +141,17 @@ def test_using_counts_and_saving_again_starts_anew(store: Store) -> None:
     assert store.list("me")[0].hits == 0
 
 
-def test_clearing(store: Store) -> None:
+def test_clear_removes_all_or_named_entries(store: Store) -> None:
     for number in range(4):
         save(store, number)
     assert store.clear("me", [token(1), token(9), b"short"]) == 1
     assert load(store, 1) is None
-    assert store.clear("nobody") == 0
+    assert store.clear("unknown") == 0
     assert store.clear(None) == 3
     assert files_below(store.layout.root) == ["aside", "entries", "files", "generations", "layout"]
 
 
-def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+def test_least_recently_used_entry_is_evicted(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache", 1000)
     for number in range(3):
         save(store, number, b"m" * 200, b"d" * 100)
@@ -163,7 +163,7 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     assert len(list(store.layout.generations.iterdir())) == 3
 
 
-def test_eviction_looks_at_all_identities(tmp_path: Path) -> None:
+def test_eviction_includes_all_identities(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache", 1000)
     save(store, 1, b"m" * 800, identity="you")
     save(store, 1, b"m" * 800)
@@ -171,47 +171,47 @@ def test_eviction_looks_at_all_identities(tmp_path: Path) -> None:
     assert [info.identity for info in store.list()] == ["me"]
 
 
-def test_one_entry_larger_than_the_cache_is_refused_and_the_old_one_stays(tmp_path: Path) -> None:
+def test_entry_larger_than_the_cache_is_rejected_and_the_old_one_stays(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache", 100)
     save(store, 1)
-    with pytest.raises(TooLargeError, match="has 105 bytes; the cache may have 100"):
+    with pytest.raises(TooLargeError, match="has 105 bytes; the cache has a limit of 100 bytes"):
         save(store, 1, b"m" * 101)
     assert load(store, 1) == (b"model", b"data")
     assert len(list(store.layout.generations.iterdir())) == 1
 
 
-def test_a_bad_entry_is_set_aside_and_is_a_miss_then(store: Store) -> None:
+def test_quarantined_entry_is_a_miss(store: Store) -> None:
     save(store, 1, b"bad")
-    assert store.set_aside("me", token(1), "tampered")
+    assert store.quarantine("me", token(1), "tampered")
     assert load(store, 1) is None
-    (kept,) = store.layout.aside.iterdir()
-    assert (kept / "model").read_bytes() == b"bad"
-    assert '"tampered"' in (kept / "why").read_text()
+    (quarantined,) = store.layout.quarantine.iterdir()
+    assert (quarantined / "model").read_bytes() == b"bad"
+    assert '"tampered"' in (quarantined / "why").read_text()
     save(store, 1, b"good")
     assert load(store, 1) == (b"good", b"data")
-    assert not store.set_aside("me", token(2), "not there")
+    assert not store.quarantine("me", token(2), "not there")
 
 
-def test_what_replaced_a_bad_entry_is_not_set_aside(store: Store) -> None:
+def test_replacement_of_an_invalid_entry_is_not_quarantined(store: Store) -> None:
     save(store, 1, b"bad")
-    entry = store.entry("me", token(1))
+    entry = store.open_entry("me", token(1))
     assert entry is not None
     with entry:
         save(store, 1, b"good")
-        assert not store.set_aside("me", token(1), "tampered", entry.generation)
+        assert not store.quarantine("me", token(1), "tampered", entry.generation)
     assert load(store, 1) == (b"good", b"data")
 
 
-def test_what_is_set_aside_is_bounded(tmp_path: Path) -> None:
+def test_quarantine_is_limited(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache", 80_000)
-    for number in range(ASIDE + 3):
+    for number in range(MAX_QUARANTINED + 3):
         save(store, number, b"%d" % number, b"")
-        store.set_aside("me", token(number), "test")
-    kept = sorted((path / "model").read_text() for path in store.layout.aside.iterdir())
-    assert kept == sorted(str(number) for number in range(3, ASIDE + 3))
+        store.quarantine("me", token(number), "test")
+    kept = sorted((path / "model").read_text() for path in store.layout.quarantine.iterdir())
+    assert kept == sorted(str(number) for number in range(3, MAX_QUARANTINED + 3))
     save(store, 1, b"m" * 30_000)
-    store.set_aside("me", token(1), "large")
-    assert list(store.layout.aside.iterdir()) == []
+    store.quarantine("me", token(1), "large")
+    assert list(store.layout.quarantine.iterdir()) == []
 
 
 def test_counters(store: Store) -> None:
@@ -219,7 +219,7 @@ def test_counters(store: Store) -> None:
     save(store, 1)
     load(store, 1)
     load(store, 1)
-    store.set_aside("me", token(1), "test")
+    store.quarantine("me", token(1), "test")
     mine = Counters(hits=2, misses=1, saves=1, set_aside=1)
     assert (store.counters(), store.counters("me"), store.counters("you")) == (mine, mine, Counters())
     save(store, 1, identity="you")
@@ -227,7 +227,7 @@ def test_counters(store: Store) -> None:
     assert store.counters() == replace(mine, saves=2)
 
 
-def test_leftovers_are_swept_and_writers_at_work_are_not(store: Store) -> None:
+def test_sweep_removes_leftovers_and_spares_running_writers(store: Store) -> None:
     save(store, 1)
     (store.layout.generations / DEAD).mkdir()
     (store.layout.generations / DEAD / "model").write_bytes(b"half")
@@ -243,23 +243,23 @@ def test_leftovers_are_swept_and_writers_at_work_are_not(store: Store) -> None:
     assert store.sweep() == 0
 
 
-def test_an_entry_that_lost_a_file_is_a_miss_and_can_be_replaced(store: Store) -> None:
+def test_entry_with_a_missing_file_is_a_miss_and_can_be_replaced(store: Store) -> None:
     save(store, 1)
-    (store.layout.entry("me", token(1)) / "data").unlink()
+    (store.layout.entry_link("me", token(1)) / "data").unlink()
     assert load(store, 1) is None
     assert store.list() == []
     save(store, 1)
     assert load(store, 1) is not None
 
 
-def test_an_entry_whose_description_is_damaged_is_listed_and_cleared(store: Store) -> None:
+def test_entry_with_a_damaged_manifest_is_listed_and_cleared(store: Store) -> None:
     save(store, 1)
-    (store.layout.entry("me", token(1)) / "about").write_bytes(b"\xff{")
+    (store.layout.entry_link("me", token(1)) / "about").write_bytes(b"\xff{")
     assert [(info.identity, info.token) for info in store.list("me")] == [("", token(1))]
     assert store.clear("me") == 1
 
 
-def test_a_cache_of_no_bytes_is_off(tmp_path: Path) -> None:
+def test_cache_of_0_bytes_is_off(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache", 0)
     assert load(store, 1) is None
     with pytest.raises(CacheError, match="off"):
@@ -270,21 +270,21 @@ def test_a_cache_of_no_bytes_is_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [b"", b"x" * 31, b"x" * 33])
 def test_tokens_have_32_bytes(store: Store, wrong: bytes) -> None:
-    for call in (store.entry, store.write):
+    for call in (store.open_entry, store.write):
         with pytest.raises(CacheError, match="32 bytes"):
             call("me", wrong)
 
 
-def test_what_somebody_else_puts_there_harms_nobody(store: Store) -> None:
+def test_unknown_files_are_ignored_and_stay(store: Store) -> None:
     save(store, 1)
-    owner = store.layout.entry("me", token(1)).parent
+    owner = store.layout.entry_link("me", token(1)).parent
     foreign = [
         store.layout.entries / "README",
         store.layout.entries / ("0" * 32),
         owner / "README",
         owner / ("0" * 64),
         store.layout.generations / "README",
-        store.layout.aside / "README",
+        store.layout.quarantine / "README",
     ]
     for path in foreign:
         path.parent.mkdir(exist_ok=True)
@@ -292,23 +292,23 @@ def test_what_somebody_else_puts_there_harms_nobody(store: Store) -> None:
     (owner.parent / "folder").mkdir()
     save(store, 2)
     save(store, 1, b"new")
-    assert store.set_aside("me", token(2), "for a test")
+    assert store.quarantine("me", token(2), "test")
     assert load(store, 1) == (b"new", b"data")
     assert [entry.token for entry in store.list()] == [token(1)]
     assert store.sweep() == 0
-    assert strangers(store) == [*sorted([*foreign[:4], owner.parent / "folder"]), *foreign[4:]]
-    assert [verdict.problems for verdict in verify(store, None)] == [()]
+    assert unknown_files(store) == [*sorted([*foreign[:4], owner.parent / "folder"]), *foreign[4:]]
+    assert [entry.problems for entry in verify_entries(store, None)] == [()]
     assert store.clear(None) == 1
     assert all(path.exists() for path in foreign)
 
 
-def test_a_look_is_no_use(store: Store) -> None:
+def test_opening_without_use_counts_nothing(store: Store) -> None:
     save(store, 1)
     age(store, 1)
     (before,) = store.list()
-    entry = store.entry("me", token(1), used=False)
+    entry = store.open_entry("me", token(1), used=False)
     assert entry is not None
     entry.close()
-    assert store.entry("me", token(2), used=False) is None
+    assert store.open_entry("me", token(2), used=False) is None
     assert store.list() == [before]
     assert (store.counters().hits, store.counters().misses) == (0, 0)

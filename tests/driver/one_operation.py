@@ -1,4 +1,4 @@
-"""Runs models of one operation on a device in this process: what tests of kernels and shape rules need."""
+"""Helpers that run models of one operation on a device in this process."""
 
 import queue
 from collections.abc import Sequence
@@ -7,16 +7,12 @@ from functools import cache
 
 import numpy as np
 
-from driver.backends import registry
-from driver.backends.reference.kernel import KERNELS
-from driver.device import Device, Outcome
-from driver.graph import graphs
-from driver.operations import infer
-from driver.operations.call import Call
+from nnhal.client.core.arrays import ModelIO
 from nnhal.types import (
     DTYPES,
     AnyArray,
     DataLocation,
+    ExecutionConfig,
     ExecutionResult,
     Memory,
     Model,
@@ -32,12 +28,18 @@ from nnhal.types import (
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal_driver.backends import registry
+from nnhal_driver.backends.reference.kernel import KERNELS
+from nnhal_driver.device import Device, Outcome
+from nnhal_driver.graph import build_graphs
+from nnhal_driver.operations import infer
+from nnhal_driver.operations.call import OperationCall
 
 
 def tensor(
     type_: T, shape: Sequence[int] = (), scale: float = 0.0, zero_point: int = 0, channels: Sequence[float] = ()
 ) -> Operand:
-    """An operand; `channels` are scales along dimension 0, for per-channel types."""
+    """Return an operand. `channels` are scales along dimension 0, for per-channel types."""
     params = SymmPerChannelQuantParams(tuple(float(np.float32(s)) for s in channels)) if channels else None
     return Operand(type_, tuple(shape), float(np.float32(scale)), zero_point, extra_params=params)
 
@@ -47,38 +49,41 @@ Value = tuple[Operand, object]
 
 
 def int32(value: int) -> Value:
-    """An INT32 scalar."""
+    """Return an INT32 scalar."""
     return Operand(T.INT32), value
 
 
 def float32(value: float) -> Value:
-    """A FLOAT32 scalar."""
+    """Return a FLOAT32 scalar."""
     return Operand(T.FLOAT32), value
 
 
 def boolean(value: bool) -> Value:
-    """A BOOL scalar."""
+    """Return a BOOL scalar."""
     return Operand(T.BOOL), value
 
 
 def float_tensor(values: object) -> Value:
-    """A TENSOR_FLOAT32 with its shape."""
+    """Return a TENSOR_FLOAT32 with its shape."""
     return tensor(T.TENSOR_FLOAT32, np.shape(np.asarray(values))), values
 
 
 def int_tensor(values: object) -> Value:
-    """A TENSOR_INT32 with its shape."""
+    """Return a TENSOR_INT32 with its shape."""
     return tensor(T.TENSOR_INT32, np.shape(np.asarray(values))), values
 
 
 @cache
 def device(backend: str = "CpuRef") -> Device:
-    """The device that tests share."""
+    """Return the device that tests share."""
     return Device("test", registry.create([backend]))
 
 
 def model_of(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand], *, constants: bool = True) -> Model:
-    """A model of one operation. Scalars are constants; tensors too unless `constants` is False; None is NO_VALUE."""
+    """Return a model of one operation.
+
+    Scalars are constants. Tensors are constants unless `constants` is False. None becomes NO_VALUE.
+    """
     data = bytearray()
     operands = []
     for operand, value in inputs:
@@ -94,19 +99,19 @@ def model_of(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand], *, 
     operands += [replace(operand, lifetime=OperandLifeTime.SUBGRAPH_OUTPUT) for operand in outputs]
     count = len(inputs)
     operation = Operation(type_, tuple(range(count)), tuple(range(count, len(operands))))
-    given = tuple(i for i, operand in enumerate(operands) if operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT)
-    return Model(Subgraph(tuple(operands), (operation,), given, operation.outputs), operand_values=bytes(data))
+    model_inputs = tuple(i for i, operand in enumerate(operands) if operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT)
+    return Model(Subgraph(tuple(operands), (operation,), model_inputs, operation.outputs), operand_values=bytes(data))
 
 
 def prepare(model: Model, on: Device | None = None) -> Outcome:
-    """Prepares a model and waits for the callback."""
+    """Prepare a model and wait for the callback."""
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     (on or device()).prepare_model(model, outcomes.put)
     return outcomes.get(timeout=60)
 
 
 def execute(outcome: Outcome, arrays: Sequence[AnyArray | None]) -> tuple[ExecutionResult, list[AnyArray]]:
-    """Executes a prepared model with outputs as large as needed."""
+    """Execute a prepared model. Output buffers have the required size."""
     prepared = outcome.prepared_model
     assert prepared is not None, outcome.reason
     pools: list[Memory | ReturnedPool] = []
@@ -120,15 +125,23 @@ def execute(outcome: Outcome, arrays: Sequence[AnyArray | None]) -> tuple[Execut
         pools.append(Memory.of(np.ascontiguousarray(array)))
     results = (RequestArgument(False, DataLocation(len(pools))),) * len(prepared.outputs)
     result = prepared.execute_synchronously(Request(tuple(arguments), results, (*pools, ReturnedPool())))
-    made = []
+    arrays_out = []
     for operand, data, shape in zip(prepared.outputs, result.returned, result.output_shapes, strict=True):
         assert data is not None
-        made.append(data.view(DTYPES[operand.type]).reshape(shape.dimensions))
-    return result, made
+        arrays_out.append(data.view(DTYPES[operand.type]).reshape(shape.dimensions))
+    return result, arrays_out
+
+
+def execute_profiled(outcome: Outcome, arrays: Sequence[AnyArray]) -> ExecutionResult:
+    """Execute a prepared model with profiling."""
+    prepared = outcome.prepared_model
+    assert prepared is not None, outcome.reason
+    request = ModelIO(prepared.inputs, prepared.outputs, (), ()).request(arrays)
+    return prepared.execute_synchronously(request, ExecutionConfig(profile=True))
 
 
 def run(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand], *, constants: bool = False) -> list[AnyArray]:
-    """Runs one operation, its tensors as model inputs (or as constants), and gives its outputs.
+    """Run one operation, with tensors as model inputs or as constants, and return its outputs.
 
     Raises:
         HalError: preparation or execution failed.
@@ -142,23 +155,23 @@ def run(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand], *, const
 
 
 def run_kernel(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand]) -> list[AnyArray]:
-    """Infers shapes and runs CpuRef's kernel, without a device: tensors may be empty, which no request allows.
+    """Infer shapes and run CpuRef's kernel without a device. Unlike in a request, tensors may be empty.
 
     Raises:
         HalError: an [execution] constraint is broken.
     """
-    view = graphs(model_of(type_, inputs, outputs, constants=False))[0].operations[0]
+    view = build_graphs(model_of(type_, inputs, outputs, constants=False))[0].operations[0]
     values = [None if value is None else np.asarray(value, DTYPES[operand.type]) for operand, value in inputs]
-    call = Call(view, [*values, *(None for _ in outputs)], {})
+    call = OperationCall(view, [*values, *(None for _ in outputs)], {})
     shapes = infer(call, [operand.dimensions for operand in outputs])
-    made = KERNELS[type_](call)
-    arrays = [made] if isinstance(made, np.ndarray) else list(made)
+    result = KERNELS[type_](call)
+    arrays = [result] if isinstance(result, np.ndarray) else list(result)
     assert [array.shape for array in arrays] == shapes
     return arrays
 
 
 def sample(rng: np.random.Generator, operand: Operand) -> AnyArray:
-    """Random values of an operand: normal floats, all stored values of 8 bits, integers in -100..100."""
+    """Return random values of an operand: normal floats, stored 8-bit values, or integers in -100..100."""
     dtype = DTYPES[operand.type]
     if dtype.kind == "f":
         return rng.standard_normal(operand.dimensions).astype(dtype)

@@ -1,4 +1,4 @@
-"""Arguments for tests of recurrent layers: floats, half floats, stored values, and the same for LiteRT."""
+"""Arguments for tests of recurrent layers: float32, float16 and stored values, for CpuRef and for LiteRT."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 
 from nnhal.types import DTYPES, Operand
 from nnhal.types import OperandType as T
+from tests.driver.litert_kernels import Input, State
 from tests.driver.one_operation import Value, tensor
-from tests.litert import Input, State
 
 sizes = st.integers(1, 5)
 generators = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-def real(values: object) -> Value:
+def float_value(values: object) -> Value:
     array = np.asarray(values, np.float32)
     return tensor(T.TENSOR_FLOAT32, array.shape), array
 
 
-def drawn(rng: np.random.Generator, *shape: int) -> Value:
-    return real(rng.uniform(-1, 1, shape))
+def random_floats(rng: np.random.Generator, *shape: int) -> Value:
+    return float_value(rng.uniform(-1, 1, shape))
 
 
 def omitted(rank: int) -> Value:
@@ -33,13 +33,13 @@ def floats(*shapes: Sequence[int]) -> list[Operand]:
 
 
 def as_half(values: Sequence[Value]) -> list[Value]:
-    """The same arguments with half floats in place of floats."""
+    """Convert float32 arguments to float16."""
     types = {T.TENSOR_FLOAT32: T.TENSOR_FLOAT16, T.FLOAT32: T.FLOAT16}
     return [(replace(o, type=types.get(T(o.type), o.type)), value) for o, value in values]
 
 
 def for_litert(values: Sequence[Value], states: Sequence[int]) -> list[Input]:
-    """Arguments for LiteRT: those at `states` are variable tensors."""
+    """Return arguments for LiteRT. The arguments at positions `states` are variable tensors."""
     out: list[Input] = []
     for i, (operand, value) in enumerate(values):
         array = np.asarray(value, np.float32)
@@ -47,8 +47,8 @@ def for_litert(values: Sequence[Value], states: Sequence[int]) -> list[Input]:
     return out
 
 
-def stored(rng: np.random.Generator, type_: T, shape: Sequence[int], scale: float, zero_point: int = 0) -> Value:
-    """A tensor of stored values; biases are small enough to leave the gates in range."""
+def random_stored(rng: np.random.Generator, type_: T, shape: Sequence[int], scale: float, zero_point: int = 0) -> Value:
+    """Return a tensor of random stored values. Biases are small enough to keep the gates in range."""
     low, high = {
         T.TENSOR_QUANT8_ASYMM_SIGNED: (-128, 128),
         T.TENSOR_QUANT8_SYMM: (-127, 128),

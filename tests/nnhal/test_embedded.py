@@ -1,11 +1,10 @@
-"""The embedded service: ready, private, and gone with its parent, however that ends."""
+"""Embedded service: it listens on a private socket, and stops when its parent ends in any way."""
 
 import os
 import signal
 import stat
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 import nnhal
 from nnhal.embedded import EmbeddedService
+from tests.concurrency import wait_until
 
 PROGRAM = """
 import os, signal, sys, time
@@ -23,7 +23,7 @@ print(service.pid, service.target, flush=True)
 """
 
 
-def exists(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -31,36 +31,31 @@ def exists(pid: int) -> bool:
     return True
 
 
-def gone(pid: int, folder: Path) -> bool:
-    """Waits until a process and its folder are gone."""
-    end = time.monotonic() + 10
-    while exists(pid) or folder.exists():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
+def wait_until_removed(pid: int, folder: Path) -> bool:
+    """Wait until a process and its folder are gone, and return False if that takes too long."""
+    return wait_until(lambda: not is_running(pid) and not folder.exists())
 
 
 def folder_of(target: str) -> Path:
     return Path(target.removeprefix("unix:")).parent
 
 
-def test_it_serves_on_a_socket_that_nobody_else_reaches() -> None:
+def test_serves_on_a_private_socket() -> None:
     with closing(EmbeddedService()) as service:
         folder = folder_of(service.target)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         with nnhal.connect(service.target) as device:
             assert "CpuRef" in device.version
-    assert not exists(service.pid)
+    assert not is_running(service.pid)
     assert not folder.exists()
     service.close()
 
 
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_it_ends_with_its_block(failure: type[BaseException]) -> None:
+def test_stops_at_the_end_of_its_block(failure: type[BaseException]) -> None:
     with pytest.raises(failure), closing(EmbeddedService()) as service:
         raise failure
-    assert gone(service.pid, folder_of(service.target))
+    assert wait_until_removed(service.pid, folder_of(service.target))
 
 
 @pytest.mark.parametrize(
@@ -70,11 +65,11 @@ def test_it_ends_with_its_block(failure: type[BaseException]) -> None:
         "os.kill(os.getpid(), signal.SIGTERM)",
         "sys.exit()",
         "raise RuntimeError",
-        "if os.fork() == 0: time.sleep(30)\nos.kill(os.getpid(), signal.SIGKILL)",
+        "if os.fork() == 0: time.sleep(300)\nos.kill(os.getpid(), signal.SIGKILL)",
     ],
-    ids=["killed", "terminated", "exits", "raises", "killed, and a child of it lives on"],
+    ids=["killed", "terminated", "exits", "raises", "killed while its own child lives on"],
 )
-def test_it_ends_with_its_parent(rest: str) -> None:
+def test_stops_when_its_parent_ends(rest: str) -> None:
     command = [sys.executable, "-P", "-c", PROGRAM.format(rest=rest)]
     parent = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
@@ -82,14 +77,14 @@ def test_it_ends_with_its_parent(rest: str) -> None:
     assert parent.stdout is not None
     pid, target = parent.stdout.readline().split()
     try:
-        assert gone(int(pid), folder_of(target))
+        assert wait_until_removed(int(pid), folder_of(target))
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
         parent.wait()
         parent.stdout.close()
 
 
-def test_a_folder_called_service_is_not_taken_for_ours(tmp_path: Path) -> None:
+def test_packages_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
     for name in ("service", "driver", "tools"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('a folder of the user')")
@@ -99,7 +94,7 @@ def test_a_folder_called_service_is_not_taken_for_ours(tmp_path: Path) -> None:
     assert done.stdout.startswith("unix:")
 
 
-def test_it_says_why_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_has_the_reason_of_a_failed_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNHAL_BACKENDS", '["NoSuchBackend"]')
     with pytest.raises(nnhal.DeadObjectError, match="there is no backend 'NoSuchBackend'"):
         EmbeddedService()

@@ -1,4 +1,4 @@
-"""Conversion keeps everything, also what is wrong."""
+"""Conversion to messages and back keeps every value, valid or not."""
 
 from dataclasses import fields
 
@@ -40,14 +40,14 @@ POOL = st.one_of(
 )
 
 
-def same(a: object, b: object) -> bool:
-    """Field by field; pools by their bytes."""
+def equal(a: object, b: object) -> bool:
+    """Compare two values field by field, and pools by their bytes."""
     if isinstance(a, t.Memory) and isinstance(b, t.Memory):
         return a.view.tobytes() == b.view.tobytes()
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(equal, a, b))
     if isinstance(a, (t.Model, t.Request)):
-        return type(a) is type(b) and all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+        return type(a) is type(b) and all(equal(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
     return a == b
 
 
@@ -62,7 +62,7 @@ def test_models(
 ) -> None:
     pools = (t.Memory.of(b"pool"), t.UnsetUnion())
     model = t.Model(main, referenced, values, pools, relaxed, names)
-    assert same(wire.to_model(wire.model_message(model)), model)
+    assert equal(wire.to_model(wire.model_message(model)), model)
 
 
 @settings(max_examples=50, deadline=None)
@@ -77,7 +77,7 @@ def test_requests(
     pools: tuple[t.RequestMemoryPool, ...],
 ) -> None:
     request = t.Request(inputs, outputs, (t.Memory.of(b"x"), *pools))
-    assert same(wire.to_request(wire.request_message(request)), request)
+    assert equal(wire.to_request(wire.request_message(request)), request)
 
 
 @settings(max_examples=30, deadline=None)
@@ -88,11 +88,15 @@ def test_results(sufficient: bool, shapes: tuple[t.OutputShape, ...], device: in
     data = np.arange(5, dtype=np.uint8)
     spans = (t.Span(t.SpanKind.OPERATION, "ADD", "CpuRef", 1, (3,), 5, driver),)
     result = t.ExecutionResult(sufficient, shapes, t.Timing(device, driver), (data, None), spans, 7)
-    back = wire.to_result(wire.result_message(result))
-    assert (back.spans, back.dropped_spans) == (spans, 7)
-    assert (back.output_sufficient_size, back.output_shapes, back.timing) == (sufficient, shapes, result.timing)
-    assert back.returned[1] is None
-    np.testing.assert_array_equal(back.returned[0], data)
+    converted = wire.to_result(wire.result_message(result))
+    assert (converted.spans, converted.dropped_spans) == (spans, 7)
+    assert (converted.output_sufficient_size, converted.output_shapes, converted.timing) == (
+        sufficient,
+        shapes,
+        result.timing,
+    )
+    assert converted.returned[1] is None
+    np.testing.assert_array_equal(converted.returned[0], data)
 
 
 @settings(max_examples=30, deadline=None)
@@ -129,6 +133,6 @@ def test_extensions_and_placements() -> None:
     assert wire.to_placement(wire.placement_message(placement)) == placement
 
 
-def test_an_absent_loop_timeout_is_omitted() -> None:
+def test_absent_loop_timeout_is_omitted() -> None:
     config = wire.to_execution_config(wire.execution_config_message(t.ExecutionConfig()).__class__())
     assert config.loop_timeout_duration_ns == t.OMITTED

@@ -1,15 +1,15 @@
-"""`nnhal serve` whose stop hangs: `python -m tests.service.stuck_service serve ...`."""
+"""Program that runs `nnhal serve` with a stop that hangs: `python -m tests.service.stuck_service serve ...`."""
 
 import threading
 
-from service import server
-from tools.cli import main
+from nnhal_service import server
+from nnhal_tools.cli import main
 
-server.STOPPING_S = 0
+server.STOP_TIMEOUT_S = 0
 
 
 def hang(self: server.Server) -> None:
-    """In place of a stop."""
+    """Take the place of Server.stop."""
     threading.Event().wait()
 
 

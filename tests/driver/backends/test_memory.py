@@ -1,16 +1,17 @@
-"""The memory manager: what may share bytes does, what may not does not, and no more is held than the mode says."""
+"""The memory manager: pieces with separate lifetimes share bytes, and the mode decides when the block is freed."""
 
 import random
 
 import numpy as np
 import pytest
 
-from driver.backends.memory import ALIGNMENT, MemoryManager, MemoryMode, Piece, Storage
+from nnhal.alignment import ALIGNMENT
 from nnhal.types import Bytes
+from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Piece, Storage
 
 
-def counted(sizes: list[int]) -> MemoryManager:
-    """A manager whose allocator notes what it is asked for."""
+def recording_manager(sizes: list[int]) -> MemoryManager:
+    """Return a manager whose allocator records the requested sizes."""
 
     def allocate(size: int) -> Bytes:
         sizes.append(size)
@@ -19,7 +20,7 @@ def counted(sizes: list[int]) -> MemoryManager:
     return MemoryManager(MemoryMode.NORMAL, allocate)
 
 
-def test_a_piece_that_was_put_back_is_used_again() -> None:
+def test_returned_piece_is_reused() -> None:
     memory = MemoryManager()
     a = memory.get(100, Storage.DYNAMIC)
     b = memory.get(100, Storage.DYNAMIC)
@@ -29,19 +30,19 @@ def test_a_piece_that_was_put_back_is_used_again() -> None:
     assert (memory.peak_bytes, memory.sum_bytes) == (256, 384)
 
 
-def test_gaps_join_the_smallest_is_taken_and_the_last_one_grows() -> None:
+def test_gaps_are_merged_and_the_smallest_one_is_used() -> None:
     memory = MemoryManager()
     pieces = [memory.get(64 * n, Storage.DYNAMIC) for n in (2, 1, 1, 1, 1)]
     for i in (0, 3, 2):
         memory.put(pieces[i])
-    assert memory.get(128, Storage.DYNAMIC).offset == 0, "both gaps fit, and the first of two equal ones is taken"
-    assert memory.get(128, Storage.DYNAMIC).offset == 192, "two neighbours became one gap"
+    assert memory.get(128, Storage.DYNAMIC).offset == 0, "both gaps have the same size, and the first is used"
+    assert memory.get(128, Storage.DYNAMIC).offset == 192, "two adjacent gaps are one"
     memory.put(pieces[4])
-    assert memory.get(128, Storage.DYNAMIC).offset == 320, "the end is 64 bytes away"
+    assert memory.get(128, Storage.DYNAMIC).offset == 320, "the last gap has 64 bytes, and the block grows"
     assert memory.peak_bytes == 448
 
 
-def test_separate_pieces_share_with_nobody() -> None:
+def test_separate_pieces_share_no_bytes() -> None:
     memory = MemoryManager()
     memory.put(memory.get(64, Storage.DYNAMIC))
     separate = memory.get(64, Storage.DYNAMIC_SEPARATE)
@@ -51,7 +52,7 @@ def test_separate_pieces_share_with_nobody() -> None:
     assert memory.get(64, Storage.DYNAMIC).offset == 128
 
 
-def test_static_pieces_outlive_clear() -> None:
+def test_clear_keeps_static_pieces() -> None:
     memory = MemoryManager()
     static = memory.get(3, Storage.STATIC)
     memory.bytes(static)[:] = 7
@@ -61,13 +62,13 @@ def test_static_pieces_outlive_clear() -> None:
     assert memory.bytes(static).tolist() == [7, 7, 7]
     assert (memory.peak_bytes, memory.sum_bytes, memory.is_held) == (0, 0, False)
     memory.put(static)
-    with pytest.raises(AssertionError, match="put back"):
+    with pytest.raises(AssertionError, match="released"):
         memory.bytes(static)
 
 
-def test_one_block_from_the_given_allocator() -> None:
+def test_custom_allocator_is_called_once() -> None:
     sizes: list[int] = []
-    memory = counted(sizes)
+    memory = recording_manager(sizes)
     pieces = [memory.get(10, Storage.DYNAMIC) for _ in range(3)]
     with pytest.raises(AssertionError, match="between acquire and release"):
         memory.bytes(pieces[0])
@@ -87,7 +88,7 @@ def test_pieces_are_aligned() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_two_live_pieces_overlap(seed: int) -> None:
+def test_live_pieces_do_not_overlap(seed: int) -> None:
     rng = random.Random(seed)
     memory = MemoryManager()
     live: list[Piece] = []
@@ -95,10 +96,10 @@ def test_no_two_live_pieces_overlap(seed: int) -> None:
         if live and rng.random() < 0.5:
             memory.put(live.pop(rng.randrange(len(live))))
         storage = Storage.DYNAMIC if rng.random() < 0.9 else Storage.DYNAMIC_SEPARATE
-        made = memory.get(rng.randrange(0, 1000), storage)
+        piece = memory.get(rng.randrange(0, 1000), storage)
         for other in live:
-            apart = made.offset + made.size <= other.offset or other.offset + other.size <= made.offset
-            assert apart or not made.size or not other.size, (made, other)
-        assert made.offset + made.size <= memory.peak_bytes
-        live.append(made)
+            disjoint = piece.offset + piece.size <= other.offset or other.offset + other.size <= piece.offset
+            assert disjoint or not piece.size or not other.size, (piece, other)
+        assert piece.offset + piece.size <= memory.peak_bytes
+        live.append(piece)
     assert memory.peak_bytes < memory.sum_bytes

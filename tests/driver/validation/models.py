@@ -1,4 +1,4 @@
-"""Small valid models, and ways to spoil them."""
+"""Small valid models, and functions that return modified copies of models."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ from nnhal.types import (
 )
 
 EXTENSION = 0x10000
-"""Type 0 of the extension with prefix 1, as an operand or an operation: nothing judges its arguments."""
+"""Type 0 of the extension with prefix 1, as an operand or an operation. Its arguments are not checked."""
 
 TEMPORARY, INPUT, OUTPUT, COPY, POOL, NO_VALUE, SUBGRAPH = OperandLifeTime
 
@@ -30,8 +30,8 @@ class ModelCase:
     Attributes:
         rule: the rule under test.
         model: the model.
-        reason: a part of the reason.
-        raised: id in the error, where `rule` only says that another rule holds here too.
+        reason: a part of the error's reason.
+        raised: id in the error, if `rule` only applies another rule.
     """
 
     rule: str
@@ -41,17 +41,17 @@ class ModelCase:
 
 
 def tensor(lifetime: int, dimensions: tuple[int, ...] = (2, 3), **fields: Any) -> Operand:
-    """A TENSOR_FLOAT32."""
+    """Return a TENSOR_FLOAT32."""
     return Operand(**{"type": OperandType.TENSOR_FLOAT32, "dimensions": dimensions, "lifetime": lifetime, **fields})
 
 
 def reference(number: int, **fields: Any) -> Operand:
-    """A SUBGRAPH operand."""
+    """Return a SUBGRAPH operand."""
     return Operand(OperandType.SUBGRAPH, lifetime=SUBGRAPH, location=DataLocation(offset=number), **fields)
 
 
 def passing(*operands: Operand) -> Subgraph:
-    """A subgraph whose one operation, of an extension, turns its inputs into its outputs."""
+    """Return a subgraph whose one operation, of an extension, turns its inputs into its outputs."""
     inputs = tuple(i for i, operand in enumerate(operands) if operand.lifetime == INPUT)
     outputs = tuple(i for i, operand in enumerate(operands) if operand.lifetime == OUTPUT)
     return Subgraph(operands, (Operation(EXTENSION, inputs, outputs),), inputs, outputs)
@@ -88,7 +88,7 @@ BRANCH = Model(
     (passing(tensor(INPUT), tensor(OUTPUT)), passing(tensor(INPUT), tensor(OUTPUT))),
 )
 
-# One value goes round and comes out, another goes round only, a third stays.
+# The first value is an output of the loop, the second is only passed on, the third does not change.
 LOOP = Model(
     Subgraph(
         (reference(0), reference(1), tensor(INPUT), tensor(INPUT), tensor(INPUT), tensor(OUTPUT)),
@@ -104,7 +104,7 @@ LOOP = Model(
 
 
 def with_subgraph(model: Model, number: int, subgraph: Subgraph) -> Model:
-    """The model with another subgraph `number` (0: main)."""
+    """Return the model with another subgraph `number` (0: main)."""
     if number == 0:
         return replace(model, main=subgraph)
     referenced = list(model.referenced)
@@ -113,35 +113,35 @@ def with_subgraph(model: Model, number: int, subgraph: Subgraph) -> Model:
 
 
 def edited(model: Model, number: int = 0, **fields: Any) -> Model:
-    """The model with fields of subgraph `number` replaced."""
+    """Return the model with fields of subgraph `number` replaced."""
     return with_subgraph(model, number, replace(model.subgraphs[number], **fields))
 
 
 def with_operand(model: Model, index: int, number: int = 0, **fields: Any) -> Model:
-    """The model with fields of an operand replaced."""
+    """Return the model with fields of an operand replaced."""
     operands = list(model.subgraphs[number].operands)
     operands[index] = replace(operands[index], **fields)
     return edited(model, number, operands=tuple(operands))
 
 
 def with_location(model: Model, index: int, number: int = 0, **fields: int) -> Model:
-    """The model with fields of an operand's location replaced."""
+    """Return the model with fields of an operand's location replaced."""
     location = replace(model.subgraphs[number].operands[index].location, **fields)
     return with_operand(model, index, number, location=location)
 
 
 def with_operation(model: Model, index: int, number: int = 0, **fields: Any) -> Model:
-    """The model with fields of an operation replaced."""
+    """Return the model with fields of an operation replaced."""
     operations = list(model.subgraphs[number].operations)
     operations[index] = replace(operations[index], **fields)
     return edited(model, number, operations=tuple(operations))
 
 
 def adding(model: Model, *operands: Operand, number: int = 0) -> Model:
-    """The model with further operands, which nothing uses."""
+    """Return the model with further, unused operands."""
     return edited(model, number, operands=model.subgraphs[number].operands + operands)
 
 
 def spare(type_: int, dimensions: tuple[int, ...] = (), **fields: Any) -> Model:
-    """ADDITION with operand 6, NO_VALUE and of no use: it is judged all the same (V-OPERAND-14)."""
+    """Return ADDITION with an unused operand 6 of lifetime NO_VALUE, which is checked nevertheless (V-OPERAND-14)."""
     return adding(ADDITION, Operand(type_, dimensions, **{"lifetime": NO_VALUE, **fields}))

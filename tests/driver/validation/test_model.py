@@ -1,11 +1,10 @@
-"""V-POOL, V-EXT, V-MODEL, V-SUBGRAPH and V-OPERATION: one spoilt model for each thing forbidden."""
+"""V-POOL, V-EXT, V-MODEL, V-SUBGRAPH and V-OPERATION: one invalid model per case."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from driver.validation.model import validate_model
 from nnhal.errors import HalError
 from nnhal.types import (
     ErrorStatus,
@@ -18,6 +17,7 @@ from nnhal.types import (
     Subgraph,
     SymmPerChannelQuantParams,
 )
+from nnhal_driver.validation.model import validate_model
 from tests.driver.validation.models import (
     ADDITION,
     BOOL,
@@ -196,8 +196,8 @@ _QUANT = {"type": OperandType.TENSOR_QUANT8_ASYMM, "scale": 0.5}
 _PER_CHANNEL = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
 
 
-def _quantised(**fields: float) -> Model:
-    """A branch of a quantised IF whose second branch takes other parameters."""
+def _quantized(**fields: float) -> Model:
+    """Return an IF with quantized operands, whose second branch has other parameters."""
     model = BRANCH
     for number, index in ((0, 3), (1, 0), (2, 0)):
         model = with_operand(model, index, number, **_QUANT)
@@ -219,8 +219,8 @@ MATCH_CASES = [
         "(IF) has input 3 unlike input 0 of its then branch (referenced subgraph 0): type TENSOR_FLOAT32, not "
         "TENSOR_FLOAT16",
     ),
-    ModelCase("V-OPERATION-13", _quantised(scale=0.25), "its else branch (referenced subgraph 1): scale 0.5, not 0.25"),
-    ModelCase("V-OPERATION-13", _quantised(zero_point=1), "zero point 0, not 1"),
+    ModelCase("V-OPERATION-13", _quantized(scale=0.25), "its else branch (referenced subgraph 1): scale 0.5, not 0.25"),
+    ModelCase("V-OPERATION-13", _quantized(zero_point=1), "zero point 0, not 1"),
     ModelCase("V-OPERATION-13", _per_channel(1.0, 3.0), "extra params"),
     ModelCase("V-OPERATION-13", with_operand(BRANCH, 0, 1, dimensions=(2, 3, 1)), "rank 2, not 3"),
     ModelCase("V-OPERATION-13", with_operand(BRANCH, 0, 1, dimensions=(0, 4)), "dimension 1 is 3, not 4"),
@@ -266,14 +266,14 @@ def test_broken_rule_is_named(case: ModelCase) -> None:
         (edited(ADDITION, operations=ADDITION.main.operations[:1], output_indexes=()), "V-SUBGRAPH-07"),
     ],
 )
-def test_the_first_rule_broken_is_the_one_named(broken: Model, rule: str) -> None:
+def test_first_broken_rule_is_named(broken: Model, rule: str) -> None:
     with pytest.raises(HalError) as caught:
         validate_model(broken)
     assert caught.value.rule == rule
 
 
-def test_a_callee_is_judged_before_its_caller_whatever_their_numbers() -> None:
-    """The caller's rules look at the callee's index lists, which must have been judged by then."""
+def test_callee_is_checked_before_its_caller() -> None:
+    """The rules for the caller read the callee's index lists, which must be valid."""
     caller = BRANCH.main
     broken = replace(BRANCH.referenced[0], input_indexes=(99,))
     operands = (caller.operands[0], reference(1), reference(1), *caller.operands[3:])
@@ -283,7 +283,7 @@ def test_a_callee_is_judged_before_its_caller_whatever_their_numbers() -> None:
 
 
 @pytest.mark.parametrize("count", [20_000])
-def test_deeply_nested_references_are_followed_without_recursion(count: int) -> None:
+def test_deeply_nested_references_need_no_recursion(count: int) -> None:
     chain = tuple(
         Subgraph((reference(i + 1), tensor(OUTPUT)), (Operation(EXTENSION, (0,), (1,)),), (), (1,))
         for i in range(count)

@@ -1,12 +1,12 @@
-"""V-OPERAND: one spoilt model for each thing forbidden."""
+"""V-OPERAND: one invalid model per case."""
 
 from math import inf, nan
 
 import pytest
 
-from driver.validation.model import validate_model
 from nnhal.errors import HalError
 from nnhal.types import DataLocation, ErrorStatus, ExtensionParams, Operand, OperandType, SymmPerChannelQuantParams
+from nnhal_driver.validation.model import validate_model
 from tests.driver.validation.models import (
     ADDITION,
     BRANCH,
@@ -75,14 +75,14 @@ TYPE_CASES = [
     ),
     ModelCase("V-OPERAND-03", adding(BRANCH, reference(0, dimensions=(1,))), "(SUBGRAPH) has rank 1"),
     _case("V-OPERAND-04", "is a constant of unknown rank", _constant(COPY, (), 0, 0, 0)),
-    _case("V-OPERAND-04", "is a constant with dimension 1 unknown", _constant(POOL, (4, 0), 0, 0, 0)),
+    _case("V-OPERAND-04", "is a constant with dimension 1 of 0, must be > 0", _constant(POOL, (4, 0), 0, 0, 0)),
     _case("V-OPERAND-04", "of more than 18446744073709551615 bytes", _constant(COPY, (2**31 - 1,) * 3, 0, 0, 4)),
     _case("V-OPERAND-04", "of more than", _constant(COPY, (2**31, 2**31), 0, 0, 0)),
     _case("V-OPERAND-20", "must be 18446744073709551615", _constant(COPY, _LARGEST, 0, 0, 4, type_=T.TENSOR_BOOL8)),
     _case("V-OPERAND-04", "of more than", _constant(COPY, (2**31 - 1,) * 1_000_000, 0, 0, 4)),
 ]
 
-QUANTISATION_CASES = [
+QUANTIZATION_CASES = [
     *(
         ModelCase("V-OPERAND-07", spare(type_, scale=scale), f"has scale {scale}, must be 0")
         for type_ in (*_WITHOUT_SCALE, EXTENSION)
@@ -120,7 +120,7 @@ QUANTISATION_CASES = [
     ),
     _case("V-OPERAND-12", "has channel dimension 0 and rank 0", _channels((), (1.0,))),
     _case("V-OPERAND-12", "has channel dimension 2 and rank 2", _channels((1, 1), (1.0,), 2)),
-    _case("V-OPERAND-12", "has dimension 1 unknown", _channels((2, 0), (), 1)),
+    _case("V-OPERAND-12", "has channel dimension 1 of unknown length", _channels((2, 0), (), 1)),
     _case("V-OPERAND-12", "has 1 scales for 2 channels", _channels((2, 1), (1.0,))),
     _case("V-OPERAND-12", "has 3 scales for 2 channels", _channels((1, 2), (1.0,) * 3, 1)),
     _case("V-OPERAND-12", "has scale 0.0 for a channel", _channels((2,), (1.0, 0.0))),
@@ -160,7 +160,7 @@ LOCATION_CASES = [
     _case("V-OPERAND-20", "has length 4, must be 1", _constant(COPY, (), 0, 0, 4, type_=T.BOOL)),
 ]
 
-CASES = [*TYPE_CASES, *QUANTISATION_CASES, *LOCATION_CASES]
+CASES = [*TYPE_CASES, *QUANTIZATION_CASES, *LOCATION_CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
@@ -172,11 +172,11 @@ def test_broken_rule_is_named(case: ModelCase) -> None:
 
 
 def _all_types() -> list[Operand]:
-    quantised = [Operand(type_, (1,), 0.5, lifetime=NO_VALUE) for type_ in _WITH_SCALE]
+    quantized = [Operand(type_, (1,), 0.5, lifetime=NO_VALUE) for type_ in _WITH_SCALE]
     plain = [Operand(type_, lifetime=NO_VALUE) for type_ in (*_WITHOUT_SCALE, T.TENSOR_INT32, EXTENSION)]
     return [
         *plain,
-        *quantised,
+        *quantized,
         Operand(_PER_CHANNEL, (3, 1), lifetime=NO_VALUE, extra_params=SymmPerChannelQuantParams((1.0, inf, 1e-30))),
         Operand(EXTENSION, (0, 2), lifetime=NO_VALUE, extra_params=ExtensionParams(b"anything")),
         Operand(T.TENSOR_INT32, (1,), 0.5, lifetime=NO_VALUE),

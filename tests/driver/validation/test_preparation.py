@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from driver.validation.preparation import validate_execution_arguments, validate_hints, validate_preparation
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus, ExtensionNameAndPrefix, TokenValuePair
+from nnhal_driver.validation.preparation import validate_execution_arguments, validate_hints, validate_preparation
 
 _FIFTEEN_SECONDS = 15_000_000_000
 
@@ -64,5 +64,5 @@ def test_valid_execution_arguments(loop_timeout_ns: int) -> None:
     validate_execution_arguments(0, loop_timeout_ns, 0)
 
 
-def test_a_hint_of_an_unknown_extension_is_no_error() -> None:
+def test_hint_of_an_unknown_extension_is_valid() -> None:
     _hints(0x20000, 7, -1, names=(("a.b", 1), ("a.c", 2)))()

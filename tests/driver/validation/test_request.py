@@ -1,4 +1,4 @@
-"""V-REQ, V-REQARG, V-REQMODEL: one spoilt request for each thing forbidden, and what is allowed."""
+"""V-REQ, V-REQARG, V-REQMODEL: one invalid request per case, and valid requests."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from driver.validation.request import validate_request
 from nnhal.errors import HalError
 from nnhal.types import (
     PROT_READ,
@@ -21,6 +20,7 @@ from nnhal.types import (
     ReturnedPool,
     UnsetUnion,
 )
+from nnhal_driver.validation.request import validate_request
 from tests.driver.validation.models import EXTENSION, INPUT, OUTPUT, tensor
 
 INPUTS = (tensor(INPUT), Operand(OperandType.INT32, lifetime=INPUT), tensor(INPUT, (0, 2)))
@@ -55,7 +55,7 @@ def _pools(*pools: Any) -> Request:
 
 
 def _also(pool: Any) -> Request:
-    """The base request with a pool 2."""
+    """Return the base request with an additional pool 2."""
     return replace(BASE, pools=(*BASE.pools, pool))
 
 
@@ -77,7 +77,7 @@ _SCALAR_OF_RANK_1 = _argument(0, 24, 4, 1)
 _OPAQUE = (Operand(EXTENSION, (0, 2), lifetime=INPUT),)
 
 ALONE = [
-    RequestCase("V-REQ-01", _pools(_GIVEN, UnsetUnion()), "request pool 1 is of no known kind", "V-WIRE-07"),
+    RequestCase("V-REQ-01", _pools(_GIVEN, UnsetUnion()), "request pool 1 is of an unknown kind", "V-WIRE-07"),
     RequestCase("V-REQ-01", _pools(Memory(np.zeros(64, np.uint8), 1, 64), _ROOM), "ends at byte 65", "V-POOL-02"),
     RequestCase("V-REQ-01", _pools(_GIVEN, ReturnedPool(0)), "request pool 1 has size 0", "V-POOL-01"),
     RequestCase("V-REQ-01", _pools(_GIVEN, ReturnedPool(-1)), "request pool 1 has size -1", "V-POOL-01"),
@@ -99,17 +99,15 @@ ALONE = [
     RequestCase("V-REQARG-04", _output(1, _argument(1, 25, 40)), "ends at byte 65 of pool 1, which has 64 bytes"),
     RequestCase("V-REQARG-04", _output(1, _argument(1, 24, 40, padding=1)), "ends at byte 65"),
     RequestCase("V-REQARG-04", _output(1, _argument(1, 2**32 - 1, 1)), "ends at byte 4294967296"),
-    RequestCase("V-REQARG-04", _output(1, _argument(2, 0, 40), _also(BufferToken(1))), "means the whole of pool 2"),
+    RequestCase("V-REQARG-04", _output(1, _argument(2, 0, 40), _also(BufferToken(1))), "uses the whole of pool 2"),
     RequestCase("V-REQARG-04", _output(1, _argument(2, 0, 0, padding=1), _also(BufferToken(1))), "whole of pool 2"),
-    RequestCase("V-REQARG-04", _output(1, _argument(2, 1, 0), _also(ReturnedPool())), "means the whole of pool 2"),
+    RequestCase("V-REQARG-04", _output(1, _argument(2, 1, 0), _also(ReturnedPool())), "uses the whole of pool 2"),
     RequestCase("V-REQARG-04", _output(1, _argument(2, 0, 17), _also(ReturnedPool(16))), "ends at byte 17 of pool 2"),
     RequestCase("V-REQARG-05", _output(1, _argument(1, 24, 0)), "output 1 of the request has length 0, must be > 0"),
     RequestCase("V-REQARG-05", _output(1, _argument(2, 0, 0), _also(ReturnedPool(16))), "has length 0"),
-    RequestCase("", _input(0, _argument(2, 0, 0), _also(ReturnedPool())), "input 0 of the request lies in a returned"),
-    RequestCase(
-        "", _input(0, _argument(2, 0, 24), _also(ReturnedPool(24))), "input 0 of the request lies in a returned"
-    ),
-    RequestCase("", _pools(_GIVEN, replace(_ROOM, prot=PROT_READ)), "output 0 of the request lies in pool 1, which is"),
+    RequestCase("", _input(0, _argument(2, 0, 0), _also(ReturnedPool())), "input 0 of the request is in a returned"),
+    RequestCase("", _input(0, _argument(2, 0, 24), _also(ReturnedPool(24))), "input 0 of the request is in a returned"),
+    RequestCase("", _pools(_GIVEN, replace(_ROOM, prot=PROT_READ)), "output 0 of the request is in pool 1, which is"),
     RequestCase("", _pools(_GIVEN, Memory(np.frombuffer(bytes(64), np.uint8))), "which is read-only"),
     RequestCase(
         "",
@@ -220,8 +218,8 @@ def test_windows_on_one_buffer_overlap() -> None:
 
 _RETURNED = ReturnedPool(24)
 
-FREEDOMS = {
-    "as it is": BASE,
+VALID_REQUESTS = {
+    "base request": BASE,
     "omitted": _input(0, _NONE, _output(0, _NONE)),
     "everything omitted, and no pools": Request((_NONE,) * 3, (_NONE,) * 2, ()),
     "inputs that overlap": _input(1, _argument(0, 8, 4)),
@@ -246,9 +244,9 @@ FREEDOMS = {
 }
 
 
-@pytest.mark.parametrize("name", FREEDOMS)
+@pytest.mark.parametrize("name", VALID_REQUESTS)
 def test_valid(name: str) -> None:
-    validate_request(FREEDOMS[name], INPUTS, OUTPUTS)
+    validate_request(VALID_REQUESTS[name], INPUTS, OUTPUTS)
 
 
 def test_fenced_with_outputs_fully_specified_by_model_or_request() -> None:

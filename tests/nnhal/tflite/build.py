@@ -1,4 +1,4 @@
-"""Builds small .tflite files for the tests, and shows what became of them in a line per operation."""
+"""Small .tflite files for the tests, and summaries of imported models with one line per operation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,27 +39,27 @@ class Tensor:
 
 
 def quant(shape: tuple[int, ...], scale: float = 0.5, zero_point: int = 3, type_: str = "UINT8") -> Tensor:
-    """An 8-bit tensor that is no constant."""
+    """Return an 8-bit tensor that is not a constant."""
     return Tensor(shape, type_, scale=(scale,), zero_point=(zero_point,))
 
 
 def ints(*values: int, type_: str = "INT32") -> Tensor:
-    """A constant of rank 1."""
+    """Return a constant of rank 1."""
     return Tensor((len(values),), type_, values)
 
 
 def options(kind: str, **values: Any) -> Any:
-    """An options table: `options("Pool2D", strideW=2)`."""
-    made = getattr(schema, f"{kind}OptionsT")()
+    """Return an options table: `options("Pool2D", strideW=2)`."""
+    table = getattr(schema, f"{kind}OptionsT")()
     for name, value in values.items():
-        assert hasattr(made, name), name
-        setattr(made, name, value)
-    return made
+        assert hasattr(table, name), name
+        setattr(table, name, value)
+    return table
 
 
 @dataclass
 class Op:
-    """An operator of a file; None among `inputs` is an optional one that is left out."""
+    """An operator of a file. None in `inputs` is an omitted optional input."""
 
     name: str
     inputs: Sequence[Tensor | None]
@@ -71,10 +71,13 @@ class Op:
 def build(
     *operators: Op, inputs: Sequence[Tensor] | None = None, outputs: Sequence[Tensor] | None = None, **more: Any
 ) -> bytes:
-    """A file with these operators.
+    """Return a file with these operators.
 
-    `inputs` and `outputs`, unless given: what no operator writes and has no data; what the last one writes. `more`
-    sets fields of the schema's ModelT.
+    Args:
+        operators: the operators in order.
+        inputs: inputs of the graph. By default, all tensors without data that no operator writes.
+        outputs: outputs of the graph. By default, those of the last operator.
+        more: further fields of the schema's ModelT.
     """
     tensors: list[Tensor] = []
     for t in (*(t for op in operators for t in (*op.inputs, *op.outputs)), *(inputs or ()), *(outputs or ())):
@@ -98,83 +101,83 @@ def build(
     return pack(model)
 
 
-def unpacked(data: bytes) -> Any:
-    """The ModelT of a file, to change it."""
+def unpack(data: bytes) -> Any:
+    """Return the ModelT of a file, which can be changed."""
     return schema.ModelT.InitFromPackedBuf(bytearray(data), 0)
 
 
 def pack(model: Any) -> bytes:
-    """The bytes of a ModelT."""
+    """Return the bytes of a ModelT."""
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())
 
 
 def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
-    made = schema.TensorT()
-    made.shape, made.type, made.name = list(tensor.shape), getattr(schema.TensorType, tensor.type), tensor.name
+    table = schema.TensorT()
+    table.shape, table.type, table.name = list(tensor.shape), getattr(schema.TensorType, tensor.type), tensor.name
     if tensor.scale:
-        made.quantization = schema.QuantizationParametersT()
-        made.quantization.scale, made.quantization.zeroPoint = list(tensor.scale), list(tensor.zero_point)
-        made.quantization.quantizedDimension = tensor.dimension
+        table.quantization = schema.QuantizationParametersT()
+        table.quantization.scale, table.quantization.zeroPoint = list(tensor.scale), list(tensor.zero_point)
+        table.quantization.quantizedDimension = tensor.dimension
     if tensor.data is not None:
-        made.buffer = len(buffers)
+        table.buffer = len(buffers)
         buffers.append(schema.BufferT())
         dtype = np.dtype({"FLOAT32": "f4", "FLOAT16": "f2", "BOOL": "?"}.get(tensor.type, tensor.type.lower()))
         buffers[-1].data = np.ascontiguousarray(tensor.data, dtype).reshape(-1).view(np.uint8)
     for name, value in tensor.more.items():
-        assert hasattr(made, name), name
-        setattr(made, name, value)
-    return made
+        assert hasattr(table, name), name
+        setattr(table, name, value)
+    return table
 
 
 def _operator(op: Op, index: int, tensors: list[Tensor]) -> Any:
-    made = schema.OperatorT()
-    made.opcodeIndex = index
-    made.inputs, made.outputs = _indexes(op.inputs, tensors), _indexes(op.outputs, tensors)
+    table = schema.OperatorT()
+    table.opcodeIndex = index
+    table.inputs, table.outputs = _indexes(op.inputs, tensors), _indexes(op.outputs, tensors)
     if op.options is not None:
-        made.builtinOptionsType = getattr(schema.BuiltinOptions, type(op.options).__name__[:-1])
-        made.builtinOptions = op.options
-    return made
+        table.builtinOptionsType = getattr(schema.BuiltinOptions, type(op.options).__name__[:-1])
+        table.builtinOptions = op.options
+    return table
 
 
 def _code(op: Op) -> Any:
-    made = schema.OperatorCodeT()
-    made.builtinCode = getattr(schema.BuiltinOperator, op.name)
-    made.deprecatedBuiltinCode = min(made.builtinCode, 127)
-    made.customCode = op.custom
-    return made
+    table = schema.OperatorCodeT()
+    table.builtinCode = getattr(schema.BuiltinOperator, op.name)
+    table.deprecatedBuiltinCode = min(table.builtinCode, 127)
+    table.customCode = op.custom
+    return table
 
 
-def _indexes(some: Sequence[Tensor | None], tensors: list[Tensor]) -> list[int]:
-    return [-1 if t is None else next(i for i, known in enumerate(tensors) if known is t) for t in some]
+def _indexes(selected: Sequence[Tensor | None], tensors: list[Tensor]) -> list[int]:
+    return [-1 if t is None else next(i for i, known in enumerate(tensors) if known is t) for t in selected]
 
 
-# ---- Looking at models ----------------------------------------------------------------------------------
+# ---- Summaries of models --------------------------------------------------------------------------------
 
 
 def value_of(model: Model, operand: Operand) -> AnyArray:
-    """The value of a constant."""
-    place = operand.location
+    """Return the value of a constant."""
+    location = operand.location
     if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
         data = np.frombuffer(model.operand_values, np.uint8)
     else:
-        pool = model.pools[place.pool_index]
+        pool = model.pools[location.pool_index]
         assert isinstance(pool, Memory)
         data = pool.view
     assert operand.lifetime in (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_POOL)
-    raw = data[place.offset : place.offset + place.length]
+    raw = data[location.offset : location.offset + location.length]
     return np.frombuffer(raw.tobytes(), DTYPES[operand.type]).reshape(operand.dimensions)
 
 
 def arguments(model: Model, operation: int = 0) -> list[Operand]:
-    """Operands of the inputs of an operation, then of its outputs."""
-    made = model.main.operations[operation]
-    return [model.main.operands[i] for i in (*made.inputs, *made.outputs)]
+    """Return the operands of an operation's inputs, followed by those of its outputs."""
+    operation_ = model.main.operations[operation]
+    return [model.main.operands[i] for i in (*operation_.inputs, *operation_.outputs)]
 
 
 def listing(model: Model) -> list[str]:
-    """A line per operation: `MAX_POOL_2D in0 1 2 2 3 3 0 -> out0`. Constants of INT32 and scalars by their values."""
+    """Return one line per operation: `MAX_POOL_2D in0 1 2 2 3 3 0 -> out0`. Scalars and INT32 constants are values."""
     return [
         " ".join(
             [

@@ -1,4 +1,4 @@
-"""What cannot be imported is refused with the file, the operator and the reason; damaged files always so."""
+"""Errors of the TFLite import: they name the file, the operator and the reason. Damaged files raise nothing else."""
 
 import random
 import re
@@ -15,7 +15,7 @@ import pytest
 from nnhal import tflite
 from nnhal.tflite import TfliteError
 from nnhal.types import Model
-from tests.nnhal.tflite.build import Op, Tensor, build, ints, options, pack, quant, schema, unpacked
+from tests.nnhal.tflite.build import Op, Tensor, build, ints, options, pack, quant, schema, unpack
 
 TANH = schema.ActivationFunctionType.TANH
 F = Tensor
@@ -42,7 +42,7 @@ OPERATORS: list[tuple[Op, str]] = [
         ),
         "fused activation TANH has no NNAPI counterpart",
     ),
-    (Op("COS", [F((2,))], [F((2,))]), "has no NNAPI counterpart known here"),
+    (Op("COS", [F((2,))], [F((2,))]), "has no converter to NNAPI"),
     (Op("IF", [F((1,), "BOOL"), F((2,))], [F((2,))]), "refers to another subgraph; only the main one is imported"),
     (
         Op("FULLY_CONNECTED", [F((2, 3)), weights(4, 3)], [F((2, 4))], options("FullyConnected", weightsFormat=1)),
@@ -59,10 +59,10 @@ OPERATORS: list[tuple[Op, str]] = [
         Op("ADD", [F((2,), "INT32"), F((2,), "INT32")], [F((2,), "INT32")], options("Add", fusedActivationFunction=1)),
         "fused activation on integers has no NNAPI counterpart",
     ),
-    (Op("DIV", [F((2,), "INT32"), F((2,), "INT32")], [F((2,), "INT32")]), "division of integers rounds otherwise"),
+    (Op("DIV", [F((2,), "INT32"), F((2,), "INT32")], [F((2,), "INT32")]), "division of integers rounds down in NNAPI"),
     (Op("ADD", [F((1, 1, 1, 1, 2)), F((2,))], [F((1, 1, 1, 1, 2))]), "NNAPI's ADD does not fit: input0 has rank 5"),
     (Op("BATCH_MATMUL", [F((2, 3, 4)), F((1, 4, 5))], [F((2, 3, 5))]), "differ in the batch dimensions"),
-    # Quantisation
+    # Quantization
     (
         Op("SOFTMAX", [quant((2, 3))], [quant((2, 3), 0.5, 0)], options("Softmax", beta=1.0)),
         "NNAPI's SOFTMAX does not fit: output 0 (TENSOR_QUANT8_ASYMM) has scale 0.5 and zero point 0; "
@@ -90,15 +90,15 @@ OPERATORS: list[tuple[Op, str]] = [
             F((2,), "INT32"),
             result=quant((1, 2, 2, 2), type_="INT8"),
         ),
-        "is a quantised bias that is not a constant",
+        "is a quantized bias that is not a constant",
     ),
     (
         conv(F(IMAGE), weights(2, 1, 1, 3, type_="INT8", scale=(0.5, 0.5), zero_point=(0, 1))),
-        "is quantised per channel, but is not int8 with zero points 0",
+        "is quantized per channel, but is not int8 with zero points 0",
     ),
     (
         conv(F(IMAGE), weights(2, 1, 1, 3, type_="UINT8", scale=(0.5, 0.5), zero_point=(0, 0))),
-        "is quantised per channel, but is not int8 with zero points 0",
+        "is quantized per channel, but is not int8 with zero points 0",
     ),
     (
         conv(F(IMAGE), weights(2, 1, 1, 3, type_="INT8", scale=(0.5, 0.5), zero_point=(0, 0), dimension=3)),
@@ -127,7 +127,7 @@ OPERATORS: list[tuple[Op, str]] = [
     # Operators
     (conv(F(IMAGE), weights(2, 1, 1, 2)), "2 of 3 channels in the filter"),
     (conv(F((1, 2, 2, 4)), weights(2, 1, 1, 2), dilationWFactor=2), "dilated groups, have no counterpart"),
-    (conv(F((2, 2, 3)), weights(2, 1, 1, 3)), "has shape [2, 2, 3]; rank 4 is wanted"),
+    (conv(F((2, 2, 3)), weights(2, 1, 1, 3)), "has shape [2, 2, 3]; expected rank 4"),
     (conv(F(IMAGE), weights(2, 1, 1, 3), padding=2), "padding 2 is neither SAME nor VALID"),
     (
         Op(
@@ -140,17 +140,17 @@ OPERATORS: list[tuple[Op, str]] = [
     ),
     (
         Op("CONCATENATION", [F((2,)), F((2,))], [F((4,))], options("Concatenation", fusedActivationFunction=1)),
-        "fused activation RELU: NNAPI's operation has none",
+        "fused activation RELU: the NNAPI operation has none",
     ),
     (
         Op("CONCATENATION", [F((2,))], [F((2,))], options("Concatenation", axis=1)),
-        "axis 1 is not in a tensor of rank 1",
+        "axis 1 is out of range for rank 1",
     ),
-    (Op("CONCATENATION", [F((2,))], [F((2,))], options("Concatenation", axis=-2)), "axis -2 is not in"),
+    (Op("CONCATENATION", [F((2,))], [F((2,))], options("Concatenation", axis=-2)), "axis -2 is out of range"),
     (Op("ARG_MAX", [F((2, 3)), F((1,), "INT32")], [F((2,), "INT32")]), "is not a constant"),
-    (Op("ARG_MAX", [F((2, 3)), ints(0, 1)], [F((2,), "INT32")]), "has 2 elements; one is wanted"),
+    (Op("ARG_MAX", [F((2, 3)), ints(0, 1)], [F((2,), "INT32")]), "has 2 elements; expected 1"),
     (Op("TOPK_V2", [F((2,)), ints(2**40, type_="INT64")], [F((2,))]), "1099511627776 does not fit NNAPI's INT32"),
-    (Op("RESIZE_BILINEAR", [F((1, 2, 2, 1)), ints(4)], [F((1, 4, 4, 1))]), "the size has shape [1], not [2]"),
+    (Op("RESIZE_BILINEAR", [F((1, 2, 2, 1)), ints(4)], [F((1, 4, 4, 1))]), "the size has shape [1]; expected [2]"),
     (Op("GATHER", [F((2, 3)), F((1,), "INT32")], [F((1, 3))], options("Gather", batchDims=1)), "batch dimensions have"),
     (Op("GATHER", [F((2, 3)), F((), "INT32")], [F((3,))], options("Gather")), "has rank 0; NNAPI has no such tensors"),
     (Op("PACK", [F(()), F(())], [F((2,))], options("Pack")), "has rank 0"),
@@ -172,7 +172,7 @@ OPERATORS: list[tuple[Op, str]] = [
 
 
 @pytest.mark.parametrize("op, reason", OPERATORS, ids=[f"{i}-{op.name}" for i, (op, _) in enumerate(OPERATORS)])
-def test_operator_is_refused(op: Op, reason: str) -> None:
+def test_unsupported_operator_is_rejected(op: Op, reason: str) -> None:
     with pytest.raises(TfliteError) as caught:
         tflite.parse(build(op), "kws.tflite")
     assert str(caught.value).startswith(f"kws.tflite: operator 0 ({op.name}): ")
@@ -185,7 +185,7 @@ def test_message_names_file_operator_and_custom_code(tmp_path: Path) -> None:
     path.write_bytes(build(Op("EXP", [F((2,))], [middle]), Op("CUSTOM", [middle], [F((2,))], custom="Detect")))
     with pytest.raises(TfliteError) as caught:
         tflite.load(path)
-    assert str(caught.value) == "ssd.tflite: operator 1 (CUSTOM Detect): has no NNAPI counterpart known here"
+    assert str(caught.value) == "ssd.tflite: operator 1 (CUSTOM Detect): has no converter to NNAPI"
 
 
 # ---- Graphs ---------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def constant_output() -> bytes:
     return build(Op("ADD", [a, c], [b]), inputs=[a], outputs=[b, c])
 
 
-def output_that_nothing_writes() -> bytes:
+def unwritten_output() -> bytes:
     return build(Op("EXP", [F((2,))], [F((2,))]), outputs=[F((2,), name="c")])
 
 
@@ -222,7 +222,7 @@ def written_constant() -> bytes:
 
 def edited(change: Callable[[Any], None]) -> Callable[[], bytes]:
     def make() -> bytes:
-        model = unpacked(build(Op("EXP", [F((2,))], [F((2,))])))
+        model = unpack(build(Op("EXP", [F((2,))], [F((2,))])))
         change(model)
         return pack(model)
 
@@ -230,11 +230,11 @@ def edited(change: Callable[[Any], None]) -> Callable[[], bytes]:
 
 
 def _set(path: str, value: object) -> Callable[[], bytes]:
-    """`subgraphs.0.inputs` and the like."""
+    """Set a field of the file, for example `subgraphs.0.inputs`."""
 
     def change(model: Any) -> None:
-        *way, last = path.split(".")
-        for step in way:
+        *parents, last = path.split(".")
+        for step in parents:
             model = model[int(step)] if step.isdigit() else getattr(model, step)
         setattr(model, last, value)
 
@@ -244,10 +244,13 @@ def _set(path: str, value: object) -> Callable[[], bytes]:
 @pytest.mark.parametrize(
     "make, reason",
     [
-        (same_tensor_in_and_out, "tensor 0 ('a') is both an input and an output; NNAPI needs an operation between"),
-        (constant_output, "tensor 1 ('c') is an output but a constant"),
-        (output_that_nothing_writes, "tensor 2 ('c') has no value here: no operator before writes it"),
-        (wrong_order, "operator 0 (EXP): tensor 0 ('b') has no value here: no operator before writes it"),
+        (
+            same_tensor_in_and_out,
+            "tensor 0 ('a') is both an input and an output; NNAPI requires an operation between them",
+        ),
+        (constant_output, "tensor 1 ('c') is a constant and an output"),
+        (unwritten_output, "tensor 2 ('c') has no value here: no earlier operator writes it"),
+        (wrong_order, "operator 0 (EXP): tensor 0 ('b') has no value here: no earlier operator writes it"),
         (written_twice, "operator 1 (LOG): tensor 1 ('b') is written, but has a value already"),
         (written_constant, "operator 0 (EXP): tensor 1 ('b') is written, but has a value already"),
         (_set("subgraphs.0.operators", []), "has no operators"),
@@ -258,13 +261,13 @@ def _set(path: str, value: object) -> Callable[[], bytes]:
         (_set("subgraphs.0.outputs", [2]), "refers to tensor 2 of 2"),
         (_set("subgraphs.0.inputs", [-1]), "refers to tensor -1 of 2"),
         (_set("subgraphs.0.operators.0.inputs", [-2]), "refers to tensor -2 of 2"),
-        (_set("subgraphs.0.operators.0.opcodeIndex", 1), "is damaged or cut off"),
-        (_set("subgraphs.0.tensors.0.buffer", 9), "is damaged or cut off"),
+        (_set("subgraphs.0.operators.0.opcodeIndex", 1), "is damaged or truncated"),
+        (_set("subgraphs.0.tensors.0.buffer", 9), "is damaged or truncated"),
         (_set("subgraphs", []), "has no subgraph"),
-        (_set("version", 2), "has version 2 of the schema, not 3"),
+        (_set("version", 2), "has version 2 of the schema; expected 3"),
     ],
 )
-def test_graph_is_refused(make: Callable[[], bytes], reason: str) -> None:
+def test_invalid_graph_is_rejected(make: Callable[[], bytes], reason: str) -> None:
     with pytest.raises(TfliteError, match=re.escape(reason)) as caught:
         tflite.parse(make(), "kws.tflite")
     assert str(caught.value).startswith("kws.tflite: ")
@@ -281,7 +284,7 @@ def small_model() -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", b"TFL3", b"\x04\0\0\0TFL2" + bytes(100), b"PK\x03\x04" + bytes(100)])
-def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
+def test_other_file_is_rejected(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.tflite").write_bytes(data)
     with pytest.raises(TfliteError, match=r"x\.tflite: is not a \.tflite file"):
         tflite.load(tmp_path / "x.tflite")
@@ -292,13 +295,13 @@ def test_missing_file() -> None:
         tflite.load("/nowhere/kws.tflite")
 
 
-def test_cut_files_are_refused() -> None:
-    """At every length: the error has what flatbuffers raised as its cause, or is one of the import's own."""
+def test_truncated_file_is_rejected() -> None:
+    """Files of every length: the cause of the error is an error of flatbuffers or of the import."""
     data = small_model()
     tflite.parse(data)
     for length in range(len(data) - 1):
-        _imports_or_refuses(data[:length])
-    with pytest.raises(TfliteError, match=r"is damaged or cut off|is cut off") as caught:
+        _import_or_reject(data[:length])
+    with pytest.raises(TfliteError, match=r"is damaged or truncated|is truncated") as caught:
         tflite.parse(data[: len(data) // 2])
     assert isinstance(caught.value.__cause__, TfliteError)
 
@@ -310,18 +313,18 @@ def test_cause_is_chained() -> None:
     assert isinstance(caught.value.__cause__.__cause__, struct.error)
 
 
-def test_files_with_a_changed_byte_are_imported_or_refused() -> None:
-    """Nothing but TfliteError comes out, whatever the bytes are."""
+def test_file_with_changed_bytes_is_imported_or_rejected() -> None:
+    """The import raises only TfliteError, for any change."""
     generator = random.Random(1)
     data = small_model()
     for _ in range(3000):
         changed = bytearray(data)
         for _ in range(generator.choice([1, 1, 8])):
             changed[generator.randrange(len(data))] = generator.choice([0, 1, 127, 128, 255, generator.randrange(256)])
-        _imports_or_refuses(bytes(changed))
+        _import_or_reject(bytes(changed))
 
 
-def _imports_or_refuses(data: bytes) -> Model | None:
+def _import_or_reject(data: bytes) -> Model | None:
     try:
         return tflite.parse(data)
     except TfliteError as error:
@@ -333,7 +336,7 @@ def _imports_or_refuses(data: bytes) -> Model | None:
 
 
 def test_import_loads_neither_grpc_nor_litert() -> None:
-    unwanted = ("grpc", "ai_edge_litert", "google.protobuf")
-    code = f"import sys, nnhal.tflite; print([m for m in {unwanted} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    forbidden = ("grpc", "ai_edge_litert", "google.protobuf")
+    code = f"import sys, nnhal.tflite; print([m for m in {forbidden} if m in sys.modules])"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"

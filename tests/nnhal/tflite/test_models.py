@@ -1,4 +1,4 @@
-"""Real models: their operations, and constants equal to what LiteRT reads from the same files."""
+"""Real models: their operations, and constants that are equal to those that LiteRT reads from the same files."""
 
 from collections import Counter
 from itertools import pairwise
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from driver.validation.model import validate_model
 from nnhal import tflite
 from nnhal.operations import SIGNATURES, Arguments
 from nnhal.types import Memory, Model, OperandLifeTime, OperandType, OperationType, operation_name
+from nnhal_driver.validation.model import validate_model
 from tests.nnhal.tflite.build import arguments, value_of
+from tests.shared import shared
 
-MODELS = Path(__file__).parents[4] / "shared" / "models"
-DEMO = Path(__file__).parents[3] / "tools" / "demo" / "digits.tflite"
+DEMO = Path(__file__).parents[3] / "tools" / "nnhal_tools" / "demo" / "digits.tflite"
 
 SEPARABLE = {"CONV_2D": 14, "DEPTHWISE_CONV_2D": 13, "AVERAGE_POOL_2D": 1, "RESHAPE": 1}
 RESNET = {"CONV_2D": 9, "ADD": 3, "AVERAGE_POOL_2D": 1, "RESHAPE": 1, "FULLY_CONNECTED": 1, "SOFTMAX": 1}
@@ -53,10 +53,7 @@ OPERATIONS: dict[str, dict[str, int]] = {
 
 
 def path_of(name: str) -> Path:
-    path = MODELS / f"{name}.tflite"
-    if not path.exists():
-        pytest.skip(f"the shared model {path.name} is absent")
-    return path
+    return shared(f"models/{name}.tflite")
 
 
 @pytest.fixture(params=[*OPERATIONS, "digits"])
@@ -70,13 +67,13 @@ def test_operations(name: str) -> None:
     assert Counter(operation_name(operation.type) for operation in model.main.operations) == OPERATIONS[name]
 
 
-def test_is_valid_and_fits_the_signatures(path: Path) -> None:
+def test_model_is_valid_and_matches_the_signatures(path: Path) -> None:
     model = tflite.load(path)
     validate_model(model)
     operands = model.main.operands
     for operation in model.main.operations:
         if operation.type in SIGNATURES:
-            inputs, outputs = ([operands[i] for i in some] for some in (operation.inputs, operation.outputs))
+            inputs, outputs = ([operands[i] for i in indexes] for indexes in (operation.inputs, operation.outputs))
             assert isinstance(SIGNATURES[operation.type].bind(inputs, outputs), Arguments)
 
 
@@ -90,7 +87,7 @@ def test_operands_are_numbered_in_order_of_use(path: Path) -> None:
     assert all(before < after for before, after in pairwise(written))
 
 
-def test_biases_have_the_scale_that_nnapi_demands(path: Path) -> None:
+def test_bias_scales_match_the_rule_of_nnapi(path: Path) -> None:
     model = tflite.load(path)
     convolutions = (OperationType.CONV_2D, OperationType.DEPTHWISE_CONV_2D, OperationType.FULLY_CONNECTED)
     for i, operation in enumerate(model.main.operations):
@@ -101,24 +98,24 @@ def test_biases_have_the_scale_that_nnapi_demands(path: Path) -> None:
         assert abs(bias.scale - float(product)) <= 1e-6 * min(bias.scale, float(product))
 
 
-def test_constants_are_what_litert_reads(path: Path) -> None:
-    """Filter and bias of every convolution and matrix product."""
+def test_constants_equal_those_of_litert(path: Path) -> None:
+    """Compare filter and bias of every convolution and matrix product."""
     interpreter_module = pytest.importorskip("ai_edge_litert.interpreter")
     interpreter = interpreter_module.Interpreter(
         model_path=str(path), experimental_op_resolver_type=interpreter_module.OpResolverType.BUILTIN_REF
     )
     interpreter.allocate_tensors()
     kinds = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
-    theirs = [op for op in interpreter._get_ops_details() if op["op_name"] in kinds]
+    litert_operators = [op for op in interpreter._get_ops_details() if op["op_name"] in kinds]
     model = tflite.load(path)
     ours = [i for i, op in enumerate(model.main.operations) if operation_name(op.type) in kinds]
-    assert len(ours) == len(theirs) > 0
-    for number, their in zip(ours, theirs, strict=True):
-        for operand, tensor in list(zip(arguments(model, number), their["inputs"], strict=False))[1:3]:
+    assert len(ours) == len(litert_operators) > 0
+    for number, litert_operator in zip(ours, litert_operators, strict=True):
+        for operand, tensor in list(zip(arguments(model, number), litert_operator["inputs"], strict=False))[1:3]:
             np.testing.assert_array_equal(value_of(model, operand), interpreter.get_tensor(tensor))
 
 
-def test_inputs_and_outputs_are_those_of_litert(path: Path) -> None:
+def test_inputs_and_outputs_equal_those_of_litert(path: Path) -> None:
     interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter(model_path=str(path))
     model = tflite.load(path)
     for details, indexes, names in (

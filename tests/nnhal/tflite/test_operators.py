@@ -1,4 +1,4 @@
-"""Each operator of TFLite becomes the operation of NNAPI with its arguments in their places."""
+"""Conversion of each TFLite operator to its NNAPI operation, with the arguments in order."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -162,7 +162,7 @@ CASES: list[Case] = [
         options("LocalResponseNormalization", radius=5, bias=2.0, alpha=0.25, beta=0.5),
         "LOCAL_RESPONSE_NORMALIZATION in0 5 2.0 0.25 0.5 -> out0",
     ),
-    # Quantisation
+    # Quantization
     ("QUANTIZE", [f(2)], [quant((2,))], None, "QUANTIZE in0 -> out0"),
     ("DEQUANTIZE", [quant((2,))], [f(2)], None, "DEQUANTIZE in0 -> out0"),
     ("DEQUANTIZE", [of("FLOAT16", 2)], [f(2)], None, "CAST in0 -> out0"),
@@ -294,13 +294,13 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)])
-def test_becomes(case: Case) -> None:
+def test_conversion(case: Case) -> None:
     name, inputs, outputs, table, expected = case
     assert listing(tflite.parse(build(Op(name, inputs, outputs, table)))) == [expected]
 
 
 def test_every_converter_has_a_case() -> None:
-    """But for those whose only purpose is an error."""
+    """Converters that only raise an error are exempt."""
     from nnhal.tflite.operators import CONVERTERS
 
     covered = {getattr(schema.BuiltinOperator, case[0]) for case in CASES}

@@ -1,13 +1,13 @@
-"""The table of ids: whole, closed, and in the documentation as it is."""
+"""Table of ids, and its copy in the documentation."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tools.conformance import ids, registry
-from tools.conformance.check import CheckFailed, Skipped
-from tools.conformance.ids import BEGIN, CHECKS, END, SUITES, known, with_table
+from nnhal_tools.conformance import ids, registry, suites
+from nnhal_tools.conformance.check import CheckFailed, Skipped
+from nnhal_tools.conformance.ids import BEGIN, CHECKS, END, SUITES, validate_id, with_table
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "conformance.md"
 
@@ -17,16 +17,16 @@ COUNTS = {
 }
 
 
-def test_every_id_of_the_checklist_is_there() -> None:
+def test_table_has_every_id_of_the_checklist() -> None:
     counts = Counter(check.rstrip("0123456789").rstrip("-") for check in CHECKS)
     assert {name: counts[name] for name in COUNTS} == COUNTS
     assert set(counts) == {*COUNTS, "NNHAL"}
     assert {"GEN-07", "X12", "MEMDOM-69"} <= set(CHECKS)
 
 
-def test_unknown_ids_are_refused() -> None:
+def test_unknown_ids_are_rejected() -> None:
     with pytest.raises(ValueError, match="GEN-36"):
-        known("GEN-36")
+        validate_id("GEN-36")
     with pytest.raises(ValueError, match="X0"):
         Skipped("X0", "")
     with pytest.raises(ValueError, match="EXTRA-99"):
@@ -34,28 +34,28 @@ def test_unknown_ids_are_refused() -> None:
     with pytest.raises(ValueError, match="NNHAL-1"):
         registry.check("NNHAL-1")
     with pytest.raises(ValueError, match="other"):
-        registry.per_vector("other")
+        registry.vector_check("other")
 
 
-def test_checks_register_in_suites_that_exist() -> None:
-    registry.load()
+def test_checks_have_known_suites_and_unique_names() -> None:
+    suites.load()
     assert {check.suite for check in registry.DEVICE_CHECKS} | set(registry.VECTOR_CHECKS) <= set(SUITES)
     names = [check.name for check in registry.DEVICE_CHECKS]
     assert len(set(names)) == len(names)
 
 
-def test_the_document_has_the_present_table() -> None:
+def test_document_has_the_current_table() -> None:
     document = DOCUMENT.read_text("utf-8")
-    assert with_table(document) == document, f"run: python -m tools.conformance.ids --write {DOCUMENT.name}"
+    assert with_table(document) == document, f"run: python -m nnhal_tools.conformance.ids --write {DOCUMENT.name}"
 
 
-def test_the_table_replaces_what_was_between_the_markers(tmp_path: Path) -> None:
+def test_table_replaces_the_text_between_the_markers(tmp_path: Path) -> None:
     path = tmp_path / "document.md"
     path.write_text(f"before\n{BEGIN}\noutdated text\n{END}\nafter\n")
     ids.main(["--write", str(path)])
     text = path.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n")
     assert "outdated text" not in text
-    assert "| VALMODEL-18 | an operand is removed, and indexes are left as they are |" in text
+    assert "| VALMODEL-18 | an operand is removed without renumbering the others |" in text
     with pytest.raises(ValueError, match="lacks"):
         with_table("no markers")

@@ -8,13 +8,14 @@ from nnhal.types import OperandLifeTime as L
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal.v1 import types_pb2
-from tools.conformance import builtin, mutations
-from tools.conformance.ids import CHECKS
-from tools.conformance.mutations import Base
-from tools.conformance.mutations.argument import MORE_INPUTS, REMOVABLE_INPUTS
-from tools.conformance.mutations.operand import BAD_SCALES, BAD_ZERO_POINTS
-from tools.conformance.samples import named
-from tools.conformance.suites.validation import ARGUMENTS
+from nnhal_tools.conformance import mutations
+from nnhal_tools.conformance.ids import CHECKS
+from nnhal_tools.conformance.mutations import ValidModel
+from nnhal_tools.conformance.mutations.argument import MORE_INPUTS, REMOVABLE_INPUTS
+from nnhal_tools.conformance.mutations.operand import INVALID_SCALES, INVALID_ZERO_POINTS
+from nnhal_tools.conformance.suites.validation import ARGUMENTS
+from nnhal_tools.conformance.vectors import builtin
+from nnhal_tools.conformance.vectors.samples import builtin_case
 
 MUTATORS = mutations.load()
 
@@ -34,17 +35,17 @@ def model_of(operation: Op, types: Sequence[T], outputs: Sequence[T]) -> types_p
 
 
 def mutants(check: str, model: types_pb2.Model) -> list[types_pb2.Model]:
-    base = Base(model)
-    return [base.edited(edit) for edit in MUTATORS[check](base)]
+    base = ValidModel(model)
+    return [base.with_edit(edit) for edit in MUTATORS[check](base)]
 
 
 def places(check: str, model: types_pb2.Model) -> list[str]:
-    return [edit.place for edit in MUTATORS[check](Base(model))]
+    return [edit.description for edit in MUTATORS[check](ValidModel(model))]
 
 
 def chain() -> types_pb2.Model:
     """quantize_dequantize: operand 0 is between, 1 the input, 2 the output; QUANTIZE then DEQUANTIZE."""
-    return named("quantize_dequantize").model()
+    return builtin_case("quantize_dequantize").model()
 
 
 def test_there_is_one_for_each_id() -> None:
@@ -60,12 +61,12 @@ def test_there_is_one_for_each_id() -> None:
 def test_every_edit_changes_a_copy(check: str) -> None:
     count = 0
     for case in builtin.cases():
-        base = Base(case.model())
-        before = base.model.SerializeToString()
+        base = ValidModel(case.model())
+        before = base.message.SerializeToString()
         for edit in MUTATORS[check](base):
-            assert base.edited(edit) != base.model, edit.place
+            assert base.with_edit(edit) != base.message, edit.description
             count += 1
-        assert base.model.SerializeToString() == before
+        assert base.message.SerializeToString() == before
     assert count > 0
 
 
@@ -77,7 +78,7 @@ def test_04_05_operations_are_moved() -> None:
 
 
 def test_06_07_types_and_ranks() -> None:
-    model = named("add_float").model()
+    model = builtin_case("add_float").model()
     found = mutants("VALMODEL-06", model)
     assert [int(m.main.operands[i // 2].type) for i, m in enumerate(found)] == [-1, 16] * 4
     (only,) = mutants("VALMODEL-07", model)  # of the activation
@@ -85,15 +86,15 @@ def test_06_07_types_and_ranks() -> None:
 
 
 def test_08_09_scales_and_zero_points() -> None:
-    assert {type_ for type_ in T if BAD_SCALES[type_] == 1.0} == {
+    assert {type_ for type_ in T if INVALID_SCALES[type_] == 1.0} == {
         *(T.FLOAT16, T.FLOAT32, T.INT32, T.UINT32, T.BOOL, T.SUBGRAPH),
         *(T.TENSOR_BOOL8, T.TENSOR_FLOAT16, T.TENSOR_FLOAT32, T.TENSOR_QUANT8_SYMM_PER_CHANNEL),
     }
-    assert (BAD_SCALES[T.TENSOR_INT32], BAD_SCALES[T.TENSOR_QUANT8_SYMM]) == (-1.0, 0.0)
-    assert BAD_ZERO_POINTS[T.TENSOR_QUANT8_ASYMM] == (-1, 256)
-    assert BAD_ZERO_POINTS[T.TENSOR_QUANT16_SYMM] == (-32769, -1, 1, 32768)
-    assert BAD_ZERO_POINTS[T.TENSOR_QUANT8_ASYMM_SIGNED] == ()
-    found = mutants("VALMODEL-09", named("add_quant8").model())
+    assert (INVALID_SCALES[T.TENSOR_INT32], INVALID_SCALES[T.TENSOR_QUANT8_SYMM]) == (-1.0, 0.0)
+    assert INVALID_ZERO_POINTS[T.TENSOR_QUANT8_ASYMM] == (-1, 256)
+    assert INVALID_ZERO_POINTS[T.TENSOR_QUANT16_SYMM] == (-32769, -1, 1, 32768)
+    assert INVALID_ZERO_POINTS[T.TENSOR_QUANT8_ASYMM_SIGNED] == ()
+    found = mutants("VALMODEL-09", builtin_case("add_quant8").model())
     assert [[o.zero_point for o in m.main.operands] for m in found[:3]] == [
         [-1, 128, 0, 50],
         [256, 128, 0, 50],
@@ -134,7 +135,7 @@ def test_10_leaves_out_what_no_message_holds() -> None:
 
 
 def test_11_lifetimes_against_lists() -> None:
-    model = named("add_float").model()
+    model = builtin_case("add_float").model()
     found = mutants("VALMODEL-11", model)
     assert [int(m.main.operands[i].lifetime) for i, m in enumerate(found)] == [
         L.CONSTANT_COPY,
@@ -147,7 +148,7 @@ def test_11_lifetimes_against_lists() -> None:
 
 
 def test_12_writes_again() -> None:
-    found = mutants("VALMODEL-12", named("split_int32").model())
+    found = mutants("VALMODEL-12", builtin_case("split_int32").model())
     first, second, third = (list(m.main.operations[1].outputs) for m in found)
     assert (first, second, third) == ([3, 6, 7], [6, 4, 7], [6, 7, 5])
     new = found[0].main.operands[6]
@@ -155,15 +156,15 @@ def test_12_writes_again() -> None:
 
 
 def test_13_types_are_adapted() -> None:
-    base = Base(named("add_quant8").model())
-    by_place = {edit.place: base.edited(edit).main.operands for edit in MUTATORS["VALMODEL-13"](base)}
+    base = ValidModel(builtin_case("add_quant8").model())
+    by_place = {edit.description: base.with_edit(edit).main.operands for edit in MUTATORS["VALMODEL-13"](base)}
     assert len(by_place) == 4 * 15
 
     def told(place: str, i: int) -> tuple[list[int], float, int]:
         operand = by_place[place][i]
         return list(operand.dimensions), operand.scale, operand.zero_point
 
-    tensor, scalar = "operand 0 (TENSOR_QUANT8_ASYMM) made ", "operand 2 (INT32) made "
+    tensor, scalar = "operand 0 (TENSOR_QUANT8_ASYMM) changed to ", "operand 2 (INT32) changed to "
     assert told(f"{tensor}FLOAT16", 0) == ([], 0.0, 0)
     assert told(f"{tensor}TENSOR_FLOAT32", 0) == ([4], 0.0, 0)
     assert told(f"{tensor}TENSOR_INT32", 0) == ([4], 0.5, 0)
@@ -228,7 +229,7 @@ def test_17_redirects_what_is_read() -> None:
 
 
 def test_18_indexes_above_a_removed_operand_stay() -> None:
-    model = named("concatenation_int8").model()
+    model = builtin_case("concatenation_int8").model()
     first = mutants("VALMODEL-18", model)[0]
     assert len(first.main.operands) == 3
     # 1, the second tensor, now means the axis, and the output 3 is out of range
@@ -237,8 +238,8 @@ def test_18_indexes_above_a_removed_operand_stay() -> None:
 
 
 def test_18_exceptions() -> None:
-    assert [place.split()[1] for place in places("VALMODEL-18", named("split_int32").model())] == ["0", "1", "2"]
-    model = named("split_int32").model()
+    assert [place.split()[1] for place in places("VALMODEL-18", builtin_case("split_int32").model())] == ["0", "1", "2"]
+    model = builtin_case("split_int32").model()
     model.main.operations.add(type=int(Op.FLOOR), inputs=[3], outputs=[4])
     assert [place.split()[1] for place in places("VALMODEL-18", model)] == ["0", "1", "2"]  # 3 is read, but SPLIT's
     model.main.operations[0].type = int(Op.TOPK_V2)  # type: ignore[assignment]
@@ -247,7 +248,7 @@ def test_18_exceptions() -> None:
 
 def test_19_to_21_removals() -> None:
     assert [len(m.main.operations) for m in mutants("VALMODEL-19", chain())] == [1, 1]
-    model = named("add_float").model()
+    model = builtin_case("add_float").model()
     assert [list(m.main.operations[0].inputs) for m in mutants("VALMODEL-20", model)] == [[1, 2], [0, 2], [0, 1]]
     assert [list(m.main.operations[0].outputs) for m in mutants("VALMODEL-21", model)] == [[]]
 
@@ -315,7 +316,7 @@ def test_22_no_other_operation_is_excepted() -> None:
 
 
 def test_22_23_additions() -> None:
-    model = named("add_float").model()
+    model = builtin_case("add_float").model()
     (more,) = mutants("VALMODEL-22", model)
     assert (list(more.main.operations[0].inputs), list(more.main.input_indexes)) == ([0, 1, 2, 4], [0, 1, 4])
     assert (int(more.main.operands[4].type), int(more.main.operands[4].lifetime)) == (T.INT32, L.SUBGRAPH_INPUT)

@@ -1,4 +1,4 @@
-"""The reduction of failing vectors: what is cut, what must stay; what is left is right and can be run again."""
+"""Reduction of failing vectors: the simplifications, their limits, and the correctness of the reduced vector."""
 
 import base64
 import time
@@ -10,12 +10,12 @@ import pytest
 
 from nnhal.types import AnyArray
 from nnhal.wire import to_model
+from nnhal_tools.conformance import reduce as reduction
+from nnhal_tools.conformance.reduce import reduce_case, write_case
+from nnhal_tools.conformance.vectors.case import Case, read_cases
+from nnhal_tools.conformance.vectors.output_difference import first_difference
 from tests.driver.one_operation import execute, prepare
 from tests.shared import shared
-from tools.conformance import reduce as reduction
-from tools.conformance.compare import first_difference
-from tools.conformance.reduce import reduce, write
-from tools.conformance.vectors import Case, read
 
 Json = dict[str, Any]
 
@@ -91,13 +91,13 @@ def several() -> Case:
 
 
 def difference(case: Case) -> object:
-    """How the project's own device differs from a case; None where it agrees."""
+    """Return the difference between the reference device and a case, or None."""
     _, arrays = execute(prepare(to_model(case.model())), case.inputs)
-    for wanted, got in zip(case.outputs, arrays, strict=True):
-        if wanted.array.shape != got.shape:
-            return f"shape {got.shape}, expected {wanted.array.shape}"
-        if found := first_difference(wanted, got):
-            return found
+    for expected_output, actual in zip(case.outputs, arrays, strict=True):
+        if expected_output.array.shape != actual.shape:
+            return f"shape {actual.shape}, expected {expected_output.array.shape}"
+        if first := first_difference(expected_output, actual):
+            return first
     return None
 
 
@@ -105,8 +105,8 @@ def operand_names(case: Case) -> list[str]:
     return [o["lifetime"] for o in case.data["model"]["main"]["operands"]]
 
 
-def test_one_operation_is_left_that_takes_the_known_output_of_another() -> None:
-    small = reduce(several(), lambda case: "TANH" in case.operations)
+def test_operation_reads_the_known_output_of_another() -> None:
+    small = reduce_case(several(), lambda case: "TANH" in case.operations)
     product = np.maximum(A, 0) * B
     assert small.operations == ("TANH",)
     assert [array.tolist() for array in small.inputs if array is not None] == [product[:1].tolist()]
@@ -115,8 +115,8 @@ def test_one_operation_is_left_that_takes_the_known_output_of_another() -> None:
     assert difference(small) is None
 
 
-def test_operations_that_are_needed_together_stay_and_their_inputs_become_constants() -> None:
-    small = reduce(several(), lambda case: {"RELU", "MUL"} <= set(case.operations))
+def test_dependent_operations_stay_with_constant_inputs() -> None:
+    small = reduce_case(several(), lambda case: {"RELU", "MUL"} <= set(case.operations))
     assert small.operations == ("RELU", "MUL")
     assert operand_names(small).count("SUBGRAPH_INPUT") == len(small.inputs) == 1
     assert operand_names(small).count("CONSTANT_COPY") == 2  # B, and MUL's activation
@@ -124,54 +124,54 @@ def test_operations_that_are_needed_together_stay_and_their_inputs_become_consta
     assert difference(small) is None
 
 
-def test_an_add_of_zero_stays_where_it_is_what_fails() -> None:
-    small = reduce(several(), lambda case: "ADD" in case.operations)
+def test_failing_add_of_zero_stays() -> None:
+    small = reduce_case(several(), lambda case: "ADD" in case.operations)
     assert small.operations == ("RELU", "ADD", "MUL")  # RELU's output is not known, and so cannot be an input
 
 
 @pytest.mark.parametrize("place", [2, 3])
-def test_an_add_of_more_than_zero_or_with_an_activation_stays(place: int) -> None:
+def test_add_of_nonzero_or_with_activation_stays(place: int) -> None:
     case = several()
     operands = case.data["model"]["main"]["operands"]
     operands[place] = constant(np.ones_like(NONE if place == 3 else ZERO))
-    small = reduce(case, lambda case: "MUL" in case.operations)
+    small = reduce_case(case, lambda case: "MUL" in case.operations)
     assert small.operations == ("RELU", "ADD", "MUL")
 
 
-def test_an_add_that_broadcasts_stays() -> None:
+def test_broadcasting_add_stays() -> None:
     shapes = [operand("SUBGRAPH_INPUT", A[:1]), constant(np.zeros_like(A)), constant(NONE)]
     shapes += [operand("TEMPORARY_VARIABLE", A), operand("SUBGRAPH_OUTPUT", A)]
     operations = [operation("ADD", [0, 1, 2], 3), operation("SOFTMAX", [3, 2], 4)]
     case = case_of(graph(shapes, operations), [data(A[:1])], [expected(A)])
-    assert reduce(case, lambda case: True).operations == ("ADD", "SOFTMAX")
+    assert reduce_case(case, lambda case: True).operations == ("ADD", "SOFTMAX")
 
 
-def test_an_operation_that_nothing_needs_goes() -> None:
+def test_unneeded_operation_is_removed() -> None:
     operands = [operand("SUBGRAPH_INPUT", A), constant(NONE), operand("SUBGRAPH_OUTPUT", A)]
     operands += [operand("TEMPORARY_VARIABLE", A)]
     operations = [operation("RELU", [0], 3), operation("SOFTMAX", [0, 1], 2)]
-    small = reduce(case_of(graph(operands, operations), [data(A)], [expected(A)]), lambda case: True)
+    small = reduce_case(case_of(graph(operands, operations), [data(A)], [expected(A)]), lambda case: True)
     assert small.operations == ("SOFTMAX",)
     assert len(small.data["model"]["main"]["operands"]) == 3
 
 
-def test_outputs_that_are_needed_together_stay() -> None:
-    small = reduce(several(), lambda case: {"MUL", "LOGISTIC"} <= set(case.operations))
+def test_outputs_that_fail_together_stay() -> None:
+    small = reduce_case(several(), lambda case: {"MUL", "LOGISTIC"} <= set(case.operations))
     assert small.operations == ("RELU", "MUL", "LOGISTIC")
     assert len(small.outputs) == 2
     assert difference(small) is None
 
 
-def test_nothing_more_can_be_taken_away() -> None:
+def test_reduced_case_cannot_be_reduced_further() -> None:
     def fails(case: Case) -> bool:
         return {"RELU", "LOGISTIC"} <= set(case.operations)
 
-    small = reduce(several(), fails)
-    assert reduce(small, fails) is small
+    small = reduce_case(several(), fails)
+    assert reduce_case(small, fails) is small
 
 
-def test_the_row_that_fails_is_the_one_that_stays() -> None:
-    small = reduce(several(), lambda case: "LOGISTIC" in case.operations and 12 in np.asarray(case.inputs[0]))
+def test_failing_row_stays() -> None:
+    small = reduce_case(several(), lambda case: "LOGISTIC" in case.operations and 12 in np.asarray(case.inputs[0]))
     assert small.operations == ("LOGISTIC",)
     assert [array.tolist() for array in small.inputs if array is not None] == [B[1:].tolist()]
     assert difference(small) is None
@@ -189,15 +189,15 @@ def test_the_row_that_fails_is_the_one_that_stays() -> None:
         "V1_3/elu",
     ],
 )
-def test_every_case_that_is_tried_is_one_that_a_right_device_passes(spec: str) -> None:
+def test_correct_device_passes_every_candidate(spec: str) -> None:
     def fails(case: Case) -> bool:
         assert difference(case) is None, case.name
         return True
 
-    cases = [case for case in read(shared("vectors") / Path(spec).parent) if case.spec == spec]
+    cases = [case for case in read_cases(shared("vectors") / Path(spec).parent) if case.spec == spec]
     assert cases
     for case in cases[:6]:
-        small = reduce(case, fails)
+        small = reduce_case(case, fails)
         assert len(small.inputs) == len(small.outputs) == 1
         assert len(small.operations) <= len(case.operations)
 
@@ -205,53 +205,53 @@ def test_every_case_that_is_tried_is_one_that_a_right_device_passes(spec: str) -
 @pytest.mark.parametrize(
     ("first", "second"), [(operation("SOFTMAX", [0, 1], 2), A), (operation("ADD", [0, 1, 3], 2), A[0])]
 )
-def test_a_batch_is_cut_only_where_rows_are_independent(first: Json, second: AnyArray) -> None:
+def test_batch_is_reduced_only_if_rows_are_independent(first: Json, second: AnyArray) -> None:
     operands = [operand("SUBGRAPH_INPUT", A), constant(second), operand("SUBGRAPH_OUTPUT", A), constant(NONE)]
     case = case_of(graph(operands, [first]), [data(A)], [expected(A)])
-    small = reduce(case, lambda case: True)
+    small = reduce_case(case, lambda case: True)
     rows = small.data["model"]["main"]["operands"][0]["dimensions"][0]
     assert rows == (2 if first["type"] == "SOFTMAX" else 1)
     constants = [o["dimensions"] for o in small.data["model"]["main"]["operands"] if "data" in o]
     assert list(second.shape) in constants
 
 
-def test_a_batch_stays_where_an_operand_is_also_no_batch() -> None:
+def test_batch_stays_if_an_operand_is_also_used_without_batch() -> None:
     square = np.arange(4, dtype=np.float32).reshape(2, 2)
     operands = [operand("SUBGRAPH_INPUT", square[0]), operand("TEMPORARY_VARIABLE", square[0])]
     operands += [operand("SUBGRAPH_INPUT", square), constant(NONE), operand("SUBGRAPH_OUTPUT", square)]
     operations = [operation("RELU", [0], 1), operation("ADD", [2, 1, 3], 4)]
     case = case_of(graph(operands, operations), [data(square[0]), data(square)], [expected(square + square[0])])
-    small = reduce(case, lambda case: "RELU" in case.operations)
+    small = reduce_case(case, lambda case: "RELU" in case.operations)
     assert [list(e.array.shape) for e in small.outputs] == [[2, 2]]
     assert difference(small) is None
 
 
-def test_a_batch_with_scales_for_each_row_stays() -> None:
+def test_batch_with_scales_for_each_row_stays() -> None:
     per_channel = operand("SUBGRAPH_INPUT", A, "TENSOR_QUANT8_SYMM_PER_CHANNEL")
     per_channel["channel_quant"] = {"scales": [1.0, 2.0], "channel_dim": 0}
     operands = [per_channel, operand("SUBGRAPH_OUTPUT", A)]
     main = graph(operands, [operation("DEQUANTIZE", [0], 1)])
     case = case_of(main, [data(A.astype(np.int8))], [expected(A * [[1], [2]])])
-    assert reduce(case, lambda case: True) is case
+    assert reduce_case(case, lambda case: True) is case
 
 
 @pytest.mark.parametrize("unknown", [{"ignored": True}, {"dimensions": [0, 3], "data": ""}])
-def test_a_placeholder_or_nothing_is_no_known_value(unknown: Json) -> None:
+def test_ignored_or_empty_output_is_not_a_known_value(unknown: Json) -> None:
     case = several()
     case.data["outputs"][0] |= unknown
-    small = reduce(case, lambda case: "TANH" in case.operations)
+    small = reduce_case(case, lambda case: "TANH" in case.operations)
     assert small.operations == ("RELU", "MUL", "TANH")
 
 
-def test_an_omitted_input_becomes_an_omitted_operand() -> None:
+def test_omitted_input_becomes_an_omitted_operand() -> None:
     operands = [operand("SUBGRAPH_INPUT", A), operand("SUBGRAPH_INPUT"), operand("SUBGRAPH_OUTPUT", A)]
     case = case_of(graph(operands, [operation("SVDF", [0, 1], 2)]), [data(A), None], [expected(A)])
-    small = reduce(case, lambda case: True)
+    small = reduce_case(case, lambda case: True)
     assert operand_names(small) == ["SUBGRAPH_INPUT", "NO_VALUE", "SUBGRAPH_OUTPUT"]
     assert len(small.data["inputs"]) == 1
 
 
-def test_subgraphs_that_are_no_longer_referenced_go() -> None:
+def test_unreferenced_subgraphs_are_removed() -> None:
     branch = graph([operand("SUBGRAPH_INPUT", A), operand("SUBGRAPH_OUTPUT", A)], [operation("RELU", [0], 1)])
     choice = [
         operand("SUBGRAPH_INPUT", None, "BOOL"),
@@ -273,39 +273,39 @@ def test_subgraphs_that_are_no_longer_referenced_go() -> None:
     tanh = graph([operand("SUBGRAPH_INPUT", A), operand("SUBGRAPH_OUTPUT", A)], [operation("TANH", [0], 1)])
     case = case_of(graph(operands, operations), [data(A)], outputs, tanh, branch, nested)
 
-    small = reduce(case, lambda case: len(case.data["model"]["referenced"]) >= 2 and "TANH" not in case.operations)
+    small = reduce_case(case, lambda case: len(case.data["model"]["referenced"]) >= 2 and "TANH" not in case.operations)
     assert small.operations == ("IF", "RELU", "IF")
     assert [o["subgraph"] for o in small.data["model"]["main"]["operands"] if "subgraph" in o] == [1]
     assert [o["subgraph"] for o in small.data["model"]["referenced"][1]["operands"] if "subgraph" in o] == [0]
 
 
-def test_a_case_stays_as_it_is_where_no_smaller_one_fails_or_none_can_be_judged() -> None:
+def test_irreducible_case_is_returned_unchanged() -> None:
     case = several()
-    assert reduce(case, lambda case: False) is case
+    assert reduce_case(case, lambda case: False) is case
     for more in ({"expect_failure": True}, {"multinomial_tolerance": 0.1}):
         special = Case(case.data | more)
-        assert reduce(special, lambda case: True) is special
+        assert reduce_case(special, lambda case: True) is special
 
 
-def test_it_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reduction_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(1000))
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     monkeypatch.setattr(reduction, "LIMIT_S", 3.0)
     tried: list[Case] = []
-    reduce(several(), lambda case: bool(tried.append(case)))  # type: ignore[func-returns-value]
+    reduce_case(several(), lambda case: bool(tried.append(case)))  # type: ignore[func-returns-value]
     assert len(tried) == 2
 
 
-def test_a_written_case_is_read_again_and_still_fails(tmp_path: Path) -> None:
+def test_written_case_can_be_read_and_still_fails(tmp_path: Path) -> None:
     def fails(case: Case) -> bool:
         return "TANH" in case.operations
 
-    small = reduce(several(), fails)
-    write(tmp_path / "small.jsonl.gz", small)
-    [back] = read(tmp_path)
+    small = reduce_case(several(), fails)
+    write_case(tmp_path / "small.jsonl.gz", small)
+    [back] = read_cases(tmp_path)
     assert back == small
     assert (tmp_path / "small.jsonl.gz").read_bytes()[4:8] == bytes(4)  # no time, so that it is the same each time
     assert back.name == "made_reduced"
     assert fails(back)
     with pytest.raises(ValueError, match=r"small\.json"):
-        write(tmp_path / "small.json", small)
+        write_case(tmp_path / "small.json", small)

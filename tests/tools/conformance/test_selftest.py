@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from nnhal.embedded import EmbeddedService
-from nnhal.failures import DETAILS_KEY
+from nnhal.errors import DETAILS_KEY
 from nnhal.v1 import (
     burst_pb2,
     burst_pb2_grpc,
@@ -21,12 +21,20 @@ from nnhal.v1 import (
     memory_pb2,
     memory_pb2_grpc,
 )
-from tools.conformance.run import Where
-from tools.conformance.selftest import main
-from tools.conformance.selftest.command import selected
-from tools.conformance.selftest.fault import FAULTS, Fault, fault
-from tools.conformance.selftest.proxy import Call, Hook, Proxy, Refusal, detail_of, packed, services
-from tools.conformance.selftest.trial import clean_trial, trial
+from nnhal_tools.conformance.device.calls import detail_of
+from nnhal_tools.conformance.runner import TargetConfig
+from nnhal_tools.conformance.selftest import main
+from nnhal_tools.conformance.selftest.command import select_faults
+from nnhal_tools.conformance.selftest.fault import FAULTS, Fault, fault
+from nnhal_tools.conformance.selftest.proxy import (
+    Hook,
+    InjectedError,
+    Proxy,
+    ProxyCall,
+    pack_error,
+    services,
+)
+from nnhal_tools.conformance.selftest.trial import run_clean_trial, run_trial
 
 SOON_S = 20.0
 DETAIL = error_pb2.ErrorDetail(status=4, reason="why", rule="V-1", kind=2, limit="one")  # type: ignore[arg-type]
@@ -52,7 +60,7 @@ class _Service(fence_pb2_grpc.FenceServicer, memory_pb2_grpc.MemoryServiceServic
         if request.fence == b"wait":
             self._wait(context)
         if request.fence == b"fail":
-            trailer = packed(grpc.StatusCode.NOT_FOUND, DETAIL)
+            trailer = pack_error(grpc.StatusCode.NOT_FOUND, DETAIL)
             context.set_trailing_metadata(((DETAILS_KEY, trailer), ("more", "kept")))
             context.abort(grpc.StatusCode.NOT_FOUND, "words")
         context.set_trailing_metadata((("last", "yes"), ("raw-bin", b"\0\xff")))
@@ -66,7 +74,7 @@ class _Service(fence_pb2_grpc.FenceServicer, memory_pb2_grpc.MemoryServiceServic
             self._wait(context)
         context.set_trailing_metadata((("last", "yes"),))
         if request.memory == b"fail":
-            context.set_trailing_metadata(((DETAILS_KEY, packed(grpc.StatusCode.NOT_FOUND, DETAIL)),))
+            context.set_trailing_metadata(((DETAILS_KEY, pack_error(grpc.StatusCode.NOT_FOUND, DETAIL)),))
             context.abort(grpc.StatusCode.NOT_FOUND, "words")
 
     def Upload(
@@ -219,7 +227,7 @@ def test_an_error_without_details_stays_without(target: str) -> None:
 
 
 def test_the_end_of_the_device_is_told(tmp_path: Path) -> None:
-    with _through(f"unix:{tmp_path}/nobody") as channel:
+    with _through(f"unix:{tmp_path}/missing") as channel:
         error = _failure(fence_pb2_grpc.FenceStub(channel).Wait, fence_pb2.WaitRequest())
     assert error.code() == grpc.StatusCode.UNAVAILABLE
 
@@ -264,11 +272,11 @@ def test_a_deadline_ends_the_call_behind_the_proxy(target: str, service: _Servic
 
 
 def test_a_hook_changes_its_method_alone_and_keeps_what_it_likes(target: str) -> None:
-    def count(call: Call, request: fence_pb2.WaitRequest) -> fence_pb2.WaitResponse:
-        call.kept[call.method] = call.kept.get(call.method, 0) + 1
+    def count(call: ProxyCall, request: fence_pb2.WaitRequest) -> fence_pb2.WaitResponse:
+        call.state[call.method] = call.state.get(call.method, 0) + 1
         response = call.forward(request)
         assert isinstance(response, fence_pb2.WaitResponse)
-        response.state = fence_pb2.FENCE_STATE_ERROR if call.kept["Fence.Wait"] > 1 else response.state
+        response.state = fence_pb2.FENCE_STATE_ERROR if call.state["Fence.Wait"] > 1 else response.state
         return response
 
     with _through(target, {"Fence.W*": count}) as channel:
@@ -280,8 +288,8 @@ def test_a_hook_changes_its_method_alone_and_keeps_what_it_likes(target: str) ->
 
 
 def test_a_hook_refuses_with_details_and_without(target: str) -> None:
-    def refuse(call: Call, request: fence_pb2.WaitRequest) -> fence_pb2.WaitResponse:
-        raise Refusal(grpc.StatusCode.ABORTED, DETAIL if request.fence else None)
+    def refuse(call: ProxyCall, request: fence_pb2.WaitRequest) -> fence_pb2.WaitResponse:
+        raise InjectedError(grpc.StatusCode.ABORTED, DETAIL if request.fence else None)
 
     with _through(target, {"Fence.Wait": refuse}) as channel:
         stub = fence_pb2_grpc.FenceStub(channel)
@@ -313,34 +321,35 @@ GROUPS = (
 
 
 @pytest.fixture(scope="module")
-def where() -> Iterator[Where]:
+def where() -> Iterator[TargetConfig]:
     service = EmbeddedService()
-    yield Where(service.target)
+    yield TargetConfig(service.target)
     service.close()
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_fault_is_caught_by_each_of_its_ids(where: Where, name: str) -> None:
-    (fault_,) = selected([name])
-    verdict = trial(where, fault_)
+def test_a_fault_is_caught_by_each_of_its_ids(where: TargetConfig, name: str) -> None:
+    (fault_,) = select_faults([name])
+    verdict = run_trial(where, fault_)
     assert set(fault_.checks) <= verdict.failed.keys() and verdict.missed == ()
 
 
-def test_the_clean_proxy_trips_none(where: Where) -> None:
-    assert clean_trial(where, selected(SAMPLE)).failed == {}
+@pytest.mark.slow
+def test_the_clean_proxy_trips_none(where: TargetConfig) -> None:
+    assert run_clean_trial(where, select_faults(SAMPLE)).failed == {}
 
 
 def test_each_group_has_two_faults_of_its_own() -> None:
-    faults = selected()
+    faults = select_faults()
     for group in GROUPS:
         attackers = [f.name for f in faults if any(check.rpartition("-")[0] == group for check in f.checks)]
         assert len(attackers) >= 2, group
     for fault_ in faults:
-        assert fault_.text and fault_.checks
+        assert fault_.description and fault_.checks
 
 
-def test_the_table_tells_what_was_missed(where: Where, capsys: pytest.CaptureFixture[str]) -> None:
-    def no_fault(call: Call, request: Any) -> Any:
+def test_the_table_tells_what_was_missed(where: TargetConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    def no_fault(call: ProxyCall, request: Any) -> Any:
         """Nothing is wrong."""
         return call.forward(request)
 
@@ -359,23 +368,23 @@ def test_the_table_tells_what_was_missed(where: Where, capsys: pytest.CaptureFix
     assert any("did not fail: BASIC-06; failed: none" in row for row in rows)
 
 
-def test_all_caught_is_exit_status_0(where: Where, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_caught_is_exit_status_0(where: TargetConfig, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(where.address, patterns=["performance-un*"]) == 0
     assert capsys.readouterr().out.endswith("\n1 caught, 0 missed\n")
 
 
 def test_a_clean_proxy_that_trips_something_is_a_failure(
-    where: Where, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    where: TargetConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = FAULTS["performance-unsorted"].hooks["Device.GetCapabilities"]
-    monkeypatch.setattr("tools.conformance.selftest.trial.CLEAN", {"Device.GetCapabilities": hook})
+    monkeypatch.setattr("nnhal_tools.conformance.selftest.trial.NO_HOOKS", {"Device.GetCapabilities": hook})
     assert main(where.address, patterns=["performance-unsorted"]) == 1
     out = capsys.readouterr().out
-    assert "TRIPPED" in out and "BASIC-06 failed: " in out
+    assert "FAILED" in out and "BASIC-06 failed: " in out
 
 
 def test_an_unknown_fault_is_told() -> None:
-    with pytest.raises(ValueError, match="no fault is called nothing; there are "):
+    with pytest.raises(ValueError, match="no fault matches nothing; known faults: "):
         main(patterns=["nothing"])
 
 

@@ -1,25 +1,27 @@
-"""A service that is wrong inside: what one backend saved is handed to another. Started like `nnhal`, by a test.
+"""Service with a defect: it hands the saved section of one backend to another. A test starts it like `nnhal`.
 
-A proxy cannot do this; it shows that the harness needs no other sign of it than what comes back over the contract.
+A proxy cannot inject this fault. The harness must detect it by the outputs alone.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from driver.backends.api import Backend
-from driver.caching import model
-from driver.plan import Step
-from tools.cli import main
+from nnhal_driver.backends.api import Backend
+from nnhal_driver.execution.plan import PartitionNode
+from nnhal_driver.model_cache import plan_document
+from nnhal_tools.cli import main
 
-_step = model._step
+_step = plan_document._step
 
 
-def _handed_to_another(row: Any, container: Any, graphs: Any, backends: Mapping[str, Backend], options: Any) -> Step:
+def _handed_to_another(
+    row: Any, container: Any, graphs: Any, backends: Mapping[str, Backend], options: Any
+) -> PartitionNode:
     ids = list(backends)
     others = {id_: backends[ids[i - 1]] for i, id_ in enumerate(ids)}
     return _step(row, container, graphs, others, options)
 
 
 if __name__ == "__main__":
-    model._step = _handed_to_another
+    plan_document._step = _handed_to_another
     main()

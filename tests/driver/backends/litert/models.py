@@ -1,4 +1,4 @@
-"""Models of one operation of which some arguments are constant and others inputs."""
+"""Models of one operation with constants and inputs."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from tests.driver.backends.litert.samples import Case
 
 
 def one_operation(case: Case) -> tuple[Model, list[AnyArray]]:
-    """The model, and its inputs. Scalars are constants, tensors only where the case says so."""
+    """Return the model and its inputs. Scalars and the tensors in `case.constant` are constants."""
     data, operands, arrays = bytearray(), list[Operand](), list[AnyArray]()
     for i, (operand, value) in enumerate(case.inputs):
         if value is None:
@@ -27,5 +27,5 @@ def one_operation(case: Case) -> tuple[Model, list[AnyArray]]:
     count = len(operands)
     operands += [replace(operand, lifetime=OperandLifeTime.SUBGRAPH_OUTPUT) for operand in case.outputs]
     operation = Operation(case.type, tuple(range(count)), tuple(range(count, len(operands))))
-    given = tuple(i for i, operand in enumerate(operands) if operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT)
-    return Model(Subgraph(tuple(operands), (operation,), given, operation.outputs), operand_values=bytes(data)), arrays
+    inputs = tuple(i for i, operand in enumerate(operands) if operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT)
+    return Model(Subgraph(tuple(operands), (operation,), inputs, operation.outputs), operand_values=bytes(data)), arrays

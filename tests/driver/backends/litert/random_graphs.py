@@ -1,8 +1,10 @@
-"""Random graphs for comparisons of CpuAcc with CpuRef: the samples of single operations, joined to one another.
+"""Random graphs for comparisons of CpuAcc with CpuRef, composed of the samples of single operations.
 
-An operation is drawn as `samples` draws it, steered towards a tensor that the graph has. Each of its tensors is then
-one of the graph's (as it is, or brought to the wanted type and shape by operations), a new input, or a constant. Each
-operation is run as it is added: draws that break a rule, or whose numbers are not worth comparing, are taken back.
+`samples` draws an operation and prefers the type and shape of a tensor of the graph. Each tensor of the operation is
+then a tensor of the graph, a new input or a constant. Further operations convert tensors that do not fit.
+
+Each operation runs as soon as it is added. The graph drops an operation that breaks a rule, and one whose results are
+too large or not finite.
 """
 
 from collections.abc import Sequence
@@ -36,7 +38,7 @@ from tests.driver.backends.litert.samples import (
     FLOATS,
     I32,
     SAMPLES,
-    Steered,
+    PreferringDraw,
     like,
     quantized,
     rng,
@@ -44,19 +46,18 @@ from tests.driver.backends.litert.samples import (
 from tests.driver.backends.litert.tolerance import Argument, errors
 from tests.driver.one_operation import int_tensor, run_kernel, sample, tensor
 
-_MOST_OPERATIONS = 12
-_BROUGHT = 6
-"""Operations that bringing a tensor to another type and shape takes, with the one that reads it, at most."""
-_LARGEST = {F16: 2e3, F32: 1e5, I32: 2e4}
-_MOST_ELEMENTS = 4096
+_MAX_OPERATIONS = 12
+_MAX_CONVERSION_OPERATIONS = 6
+"""Upper bound for the operations that convert a tensor, plus the operation that reads it."""
+_MAX_VALUES = {F16: 2e3, F32: 1e5, I32: 2e4}
+_MAX_ELEMENTS = 4096
 _LENGTHS = (1, 2, 3, 4, 7, 8, 16, 17, 33)
-_LARGEST_START = 1024
-_HIGHEST_RANK = 4
-"""That RESHAPE, TILE and SLICE take."""
-_POSITIVE = {Op.LOG, Op.SQRT, Op.RSQRT, Op.POW, Op.DIV}
-_ALONE = {Op.GATHER: 2, Op.EMBEDDING_LOOKUP: 0}
-"""Arguments that are positions in another, and no numbers."""
-
+_MAX_INITIAL_ELEMENTS = 1024
+_MAX_RANK = 4
+"""Maximum rank for RESHAPE, TILE and SLICE."""
+_POSITIVE_ARGUMENTS = {Op.LOG, Op.SQRT, Op.RSQRT, Op.POW, Op.DIV}
+_INDEX_ARGUMENTS = {Op.GATHER: 2, Op.EMBEDDING_LOOKUP: 0}
+"""Arguments that are positions in another argument."""
 
 _CONSTANT = OperandLifeTime.CONSTANT_COPY
 _CONVERSIONS = {
@@ -70,7 +71,11 @@ _CONVERSIONS = {
 
 @dataclass
 class Entry:
-    """An operand, and its value with the error that two right runs may have; no error is an exact value."""
+    """An operand of a graph.
+
+    Attributes:
+        error: the error bound for two correct runs, for each element; None for an exact value.
+    """
 
     operand: Operand
     value: AnyArray | None
@@ -79,9 +84,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Sample:
-    """A model, the values of its inputs, what CpuRef makes of them, and by how much another may differ.
+    """A model with the values of its inputs.
 
-    Without `expected` the batch is empty, and only shapes, or the failure, can be compared.
+    Attributes:
+        expected: the outputs of CpuRef. Empty if the batch is empty; then only shapes or errors can be compared.
+        errors: the error bound of each output.
     """
 
     model: Model
@@ -90,30 +97,30 @@ class Sample:
     errors: Sequence[AnyArray]
 
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
-        """How hypothesis shows it."""
+        """Print the sample in reports of hypothesis."""
         printer.text(repr(self))
 
     def __repr__(self) -> str:
         graphs = (self.model.main, *self.model.referenced)
-        return "\n".join(_described(graph) for graph in graphs)
+        return "\n".join(_description(graph) for graph in graphs)
 
 
-def _described(graph: Subgraph) -> str:
+def _description(graph: Subgraph) -> str:
     lines = [f"inputs {graph.input_indexes}, outputs {graph.output_indexes}"]
     for operation in graph.operations:
         lines.append(f"  {Op(operation.type).name} {operation.inputs} -> {operation.outputs}")
-    for i, one in enumerate(graph.operands):
-        kind = f"{T(one.type).name} {one.dimensions}, {one.scale:g}, {one.zero_point}"
-        lines.append(f"    {i}: {kind}, {OperandLifeTime(one.lifetime).name}")
+    for i, operand in enumerate(graph.operands):
+        kind = f"{T(operand.type).name} {operand.dimensions}, {operand.scale:g}, {operand.zero_point}"
+        lines.append(f"    {i}: {kind}, {OperandLifeTime(operand.lifetime).name}")
     return "\n".join(lines)
 
 
 @dataclass
 class Graph:
-    """A graph in the making.
+    """Graph under construction.
 
     Attributes:
-        tensors: operands that further operations may read.
+        tensors: the operands that further operations may read.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -121,62 +128,70 @@ class Graph:
     tensors: list[int] = field(default_factory=list)
 
     def add(self, entry: Entry) -> int:
-        """An operand."""
+        """Add an operand and return its index."""
         self.entries.append(entry)
         return len(self.entries) - 1
 
     def apply(self, type_: Op, inputs: Sequence[int], outputs: Sequence[Operand]) -> list[int] | None:
-        """Adds an operation, unless CpuRef refuses it or its numbers are of no use."""
+        """Add an operation and return its outputs; None if CpuRef rejects it or its results cannot be compared."""
         arguments: list[Argument] = [(e.operand, e.value, e.error) for e in (self.entries[i] for i in inputs)]
         if isinstance(SIGNATURES[type_].bind([operand for operand, _, _ in arguments], outputs), str):
             return None
         try:
             with np.errstate(all="ignore"):
                 values = run_kernel(type_, [(operand, value) for operand, value, _ in arguments], outputs)
-                spread = errors(type_, arguments, outputs, values)
+                bounds = errors(type_, arguments, outputs, values)
         except HalError:
             return None
-        if not all(_useful(operand, value) for operand, value in zip(outputs, values, strict=True)):
+        if not all(_is_comparable(operand, value) for operand, value in zip(outputs, values, strict=True)):
             return None
-        made = []
-        for operand, value, error in zip(outputs, values, spread, strict=True):
+        indexes = []
+        for operand, value, error in zip(outputs, values, bounds, strict=True):
             lifetime = OperandLifeTime.TEMPORARY_VARIABLE
-            described = replace(operand, dimensions=value.shape, lifetime=lifetime)
-            made.append(self.add(Entry(described, value, error)))
+            result = replace(operand, dimensions=value.shape, lifetime=lifetime)
+            indexes.append(self.add(Entry(result, value, error)))
             if is_tensor(operand.type) and np.isfinite(error).all() and value.size:
-                self.tensors.append(made[-1])
-        self.operations.append(Operation(type_, tuple(inputs), tuple(made)))
-        return made
+                self.tensors.append(indexes[-1])
+        self.operations.append(Operation(type_, tuple(inputs), tuple(indexes)))
+        return indexes
 
-    def one(self, type_: Op, inputs: Sequence[int], output: Operand) -> int | None:
-        """Adds an operation of one output."""
-        made = self.apply(type_, inputs, [output])
-        return made[0] if made else None
+    def apply_single(self, type_: Op, inputs: Sequence[int], output: Operand) -> int | None:
+        """Add an operation with one output; see `apply`."""
+        indexes = self.apply(type_, inputs, [output])
+        return indexes[0] if indexes else None
 
-    def fixed(self, operand: Operand, value: object) -> int:
-        """A constant."""
+    def add_constant(self, operand: Operand, value: object) -> int:
+        """Add a constant and return its index."""
         array = np.asarray(value).astype(DTYPES[operand.type])
         return self.add(Entry(replace(operand, lifetime=_CONSTANT), array))
 
-    def given(self, operand: Operand, value: object) -> int:
-        """An input."""
+    def add_input(self, operand: Operand, value: object) -> int:
+        """Add an input and return its index."""
         array = np.asarray(value).astype(DTYPES[operand.type])
         return self.add(Entry(replace(operand, lifetime=OperandLifeTime.SUBGRAPH_INPUT), array))
 
-    def sample(self, outputs: Sequence[int], loose: str = "", relaxed: bool = False) -> Sample:
-        """The model; `loose`: which dimensions only the execution tells, "batch" or "all"."""
+    def sample(self, outputs: Sequence[int], unknown: str = "", relaxed: bool = False) -> Sample:
+        """Return the model.
+
+        Args:
+            outputs: the operands that become outputs of the model.
+            unknown: the dimensions that are unknown before execution: "batch", "all" or none.
+            relaxed: whether float32 may be computed in half precision.
+        """
         data = bytearray()
         operands = []
         for i, entry in enumerate(self.entries):
-            operands.append(_placed(_loosened(entry.operand, loose), entry.value, data, i in outputs))
-        inputs = [i for i, one in enumerate(operands) if one.lifetime == OperandLifeTime.SUBGRAPH_INPUT]
+            operands.append(
+                _with_location(_with_unknown_dimensions(entry.operand, unknown), entry.value, data, i in outputs)
+            )
+        inputs = [i for i, operand in enumerate(operands) if operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT]
         main = Subgraph(tuple(operands), tuple(self.operations), tuple(inputs), tuple(outputs))
         model = Model(main, operand_values=bytes(data), relax_computation_float32_to_float16=relaxed)
         return Sample(model, self._values(inputs), self._values(outputs), [self._error(o) for o in outputs])
 
     def _values(self, indexes: Sequence[int]) -> list[AnyArray]:
-        found = [self.entries[i].value for i in indexes]
-        return [array for array in found if array is not None]
+        values = [self.entries[i].value for i in indexes]
+        return [array for array in values if array is not None]
 
     def _error(self, index: int) -> AnyArray:
         error = self.entries[index].error
@@ -185,294 +200,297 @@ class Graph:
 
 @dataclass
 class Grower(Graph):
-    """A graph that grows by draws."""
+    """Graph that grows by random operations."""
 
     draw: st.DrawFn = field(kw_only=True)
 
-    # ---- Growing -----------------------------------------------------------------------------------------
+    # ---- Random operations ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Adds an input, larger than the samples' own: kernels take elements by 4, 8 or 16, then the rest."""
+        """Add an input that is larger than those of the samples: kernels process 4, 8 or 16 elements at a time."""
         shape = self.draw(st.lists(st.sampled_from(_LENGTHS), min_size=1, max_size=4))
-        if prod(shape) <= _LARGEST_START:
+        if prod(shape) <= _MAX_INITIAL_ELEMENTS:
             operand = quantized(self.draw, self.draw(st.sampled_from((*FLOATS, *BYTES, I32, B8))), shape)
-            self.tensors.append(self.given(operand, sample(rng(self.draw), operand)))
+            self.tensors.append(self.add_input(operand, sample(rng(self.draw), operand)))
 
     def grow(self) -> None:
-        """Tries to add an operation."""
+        """Add a random operation if its draw is valid."""
         before = len(self.entries), len(self.operations), len(self.tensors)
         type_ = self.draw(st.sampled_from(sorted(SAMPLES)))
-        if not self._try(type_):
+        if not self._apply_random(type_):
             del self.entries[before[0] :], self.operations[before[1] :], self.tensors[before[2] :]
 
-    def _try(self, type_: Op) -> bool:
-        near = self._near()
-        draw = self.draw if near is None else Steered(self.draw, self.entries[near].operand)
+    def _apply_random(self, type_: Op) -> bool:
+        near = self._draw_tensor()
+        draw = self.draw if near is None else PreferringDraw(self.draw, self.entries[near].operand)
         case = SAMPLES[type_](draw, type_)
         inputs = []
         for i, (operand, value) in enumerate(case.inputs):
-            found = None
-            if is_tensor(operand.type) and i not in case.constant and _ALONE.get(type_) != i:
-                found = self._found(operand, near if i == 0 or self.draw(st.booleans()) else self._near())
-                if found is not None and type_ in _POSITIVE:
-                    found = self._positive(found)
-            inputs.append(self._new(operand, value, i in case.constant) if found is None else found)
+            index = None
+            if is_tensor(operand.type) and i not in case.constant and _INDEX_ARGUMENTS.get(type_) != i:
+                index = self._find(operand, near if i == 0 or self.draw(st.booleans()) else self._draw_tensor())
+                if index is not None and type_ in _POSITIVE_ARGUMENTS:
+                    index = self._at_least_quarter(index)
+            inputs.append(self._add_source(operand, value, i in case.constant) if index is None else index)
         return self.apply(type_, inputs, case.outputs) is not None
 
-    def _near(self) -> int | None:
-        """A tensor to go on from: one of the last, so that graphs become deep, or any."""
+    def _draw_tensor(self) -> int | None:
+        """Return a tensor of the graph, if any: half of the time one of the last two, so that graphs become deep."""
         if not self.tensors:
             return None
         return int(self.draw(st.sampled_from(self.tensors if self.draw(st.booleans()) else self.tensors[-2:])))
 
-    def _new(self, operand: Operand, value: object, constant: bool) -> int:
-        """An operand that no operation makes: a constant, an input, or one without a value."""
+    def _add_source(self, operand: Operand, value: object, constant: bool) -> int:
+        """Add an operand that no operation computes: a constant, an input, or an operand without a value."""
         if value is None:
             return self.add(Entry(replace(operand, lifetime=OperandLifeTime.NO_VALUE), None))
         array = np.asarray(value).astype(DTYPES[operand.type])
-        fixed = constant or not is_tensor(operand.type) or array.size == 0 or self.draw(st.integers(0, 2)) == 0
-        lifetime = _CONSTANT if fixed else OperandLifeTime.SUBGRAPH_INPUT
-        made = self.add(Entry(replace(operand, lifetime=lifetime), array))
-        if not fixed and operand.type in (*FLOATS, *BYTES, B8, I32):
-            self.tensors.append(made)
-        return made
+        is_constant = constant or not is_tensor(operand.type) or array.size == 0 or self.draw(st.integers(0, 2)) == 0
+        lifetime = _CONSTANT if is_constant else OperandLifeTime.SUBGRAPH_INPUT
+        index = self.add(Entry(replace(operand, lifetime=lifetime), array))
+        if not is_constant and operand.type in (*FLOATS, *BYTES, B8, I32):
+            self.tensors.append(index)
+        return index
 
-    # ---- Bringing a tensor to what an operation wants --------------------------------------------------------
+    # ---- Conversions of tensors ------------------------------------------------------------------------------
 
-    def _found(self, operand: Operand, near: int | None) -> int | None:
-        """A tensor of the graph for an operand: one that fits, or one that is made to fit."""
-        fitting = [i for i in self.tensors if _same(self.entries[i].operand, operand)]
+    def _find(self, operand: Operand, near: int | None) -> int | None:
+        """Return a tensor of the graph that fits an operand, converted if necessary; None to use a new operand."""
+        fitting = [i for i in self.tensors if _has_same_type(self.entries[i].operand, operand)]
         if near is not None and near in fitting and self.draw(st.booleans()):
             return near
         if fitting and self.draw(st.integers(0, 4)) != 0:
             return int(self.draw(st.sampled_from(fitting)))
-        room = len(self.operations) + _BROUGHT <= _MOST_OPERATIONS
-        if near is None or not room or operand.type not in (*FLOATS, *BYTES, B8, I32) or not self.draw(st.booleans()):
+        has_room = len(self.operations) + _MAX_CONVERSION_OPERATIONS <= _MAX_OPERATIONS
+        if (
+            near is None
+            or not has_room
+            or operand.type not in (*FLOATS, *BYTES, B8, I32)
+            or not self.draw(st.booleans())
+        ):
             return None
-        shaped = self._shaped(near, operand.dimensions)
-        return shaped if shaped is None else self._typed(shaped, operand)
+        reshaped = self._reshape(near, operand.dimensions)
+        return None if reshaped is None else self._convert(reshaped, operand)
 
     def _vector(self, numbers: Sequence[int]) -> int:
-        return self.fixed(*int_tensor(list(numbers)))
+        return self.add_constant(*int_tensor(list(numbers)))
 
-    def _shaped(self, index: int, shape: Sequence[int]) -> int | None:
-        """The elements of a tensor, again and again or only the first, in another shape."""
+    def _reshape(self, index: int, shape: Sequence[int]) -> int | None:
+        """Bring a tensor to another shape: its elements are repeated or cut off."""
         operand = self.entries[index].operand
-        have, want = prod(operand.dimensions), prod(shape)
+        count, expected = prod(operand.dimensions), prod(shape)
         if operand.dimensions == tuple(shape):
             return index
-        if operand.type == B8 or max(len(operand.dimensions), len(shape)) > _HIGHEST_RANK:
+        if operand.type == B8 or max(len(operand.dimensions), len(shape)) > _MAX_RANK:
             return None
-        found: int | None = index
-        if have != want:
-            found = self.one(Op.RESHAPE, [index, self._vector([have])], like(operand))
-            if found is not None and have < want:
-                found = self.one(Op.TILE, [found, self._vector([-(-want // have)])], like(operand))
-            if found is not None and prod(self.entries[found].operand.dimensions) > want:
-                found = self.one(Op.SLICE, [found, self._vector([0]), self._vector([want])], like(operand))
-        return None if found is None else self.one(Op.RESHAPE, [found, self._vector(shape)], like(operand))
+        flat: int | None = index
+        if count != expected:
+            flat = self.apply_single(Op.RESHAPE, [index, self._vector([count])], like(operand))
+            if flat is not None and count < expected:
+                flat = self.apply_single(Op.TILE, [flat, self._vector([-(-expected // count)])], like(operand))
+            if flat is not None and prod(self.entries[flat].operand.dimensions) > expected:
+                flat = self.apply_single(Op.SLICE, [flat, self._vector([0]), self._vector([expected])], like(operand))
+        return None if flat is None else self.apply_single(Op.RESHAPE, [flat, self._vector(shape)], like(operand))
 
-    def _typed(self, index: int, wanted: Operand) -> int | None:
-        """A tensor's numbers in another type, or other steps."""
-        have = self.entries[index].operand
-        if _same(have, wanted):
+    def _convert(self, index: int, target: Operand) -> int | None:
+        """Bring a tensor to another type, scale and zero point."""
+        source = self.entries[index].operand
+        if _has_same_type(source, target):
             return index
-        if wanted.type == B8:
-            return self._truth(index)
-        if have.type == B8:
-            return self._choice(index, wanted)
-        if have.type in BYTES and wanted.type in BYTES:
-            middle = self.one(Op.DEQUANTIZE, [index], tensor(F32))
-            return None if middle is None else self.one(Op.QUANTIZE, [middle], like(wanted))
-        step = _CONVERSIONS.get((_kind(have), _kind(wanted)))
-        return None if step is None else self.one(step, [index], like(wanted))
+        if target.type == B8:
+            return self._compare(index)
+        if source.type == B8:
+            return self._select(index, target)
+        if source.type in BYTES and target.type in BYTES:
+            real = self.apply_single(Op.DEQUANTIZE, [index], tensor(F32))
+            return None if real is None else self.apply_single(Op.QUANTIZE, [real], like(target))
+        conversion = _CONVERSIONS.get((_kind(source), _kind(target)))
+        return None if conversion is None else self.apply_single(conversion, [index], like(target))
 
-    def _truth(self, index: int) -> int | None:
-        """Which numbers are larger than the first."""
+    def _compare(self, index: int) -> int | None:
+        """Compare all elements with the first."""
         entry = self.entries[index]
         assert entry.value is not None
-        first = self.fixed(replace(like(entry.operand), dimensions=(1,)), entry.value.reshape(-1)[:1])
-        return self.one(Op.GREATER, [index, first], tensor(B8))
+        first = self.add_constant(replace(like(entry.operand), dimensions=(1,)), entry.value.reshape(-1)[:1])
+        return self.apply_single(Op.GREATER, [index, first], tensor(B8))
 
-    def _choice(self, index: int, wanted: Operand) -> int | None:
-        """A number for each truth value."""
-        plain = replace(wanted, dimensions=self.entries[index].operand.dimensions)
+    def _select(self, index: int, target: Operand) -> int | None:
+        """Select a number for each truth value."""
+        constant = replace(target, dimensions=self.entries[index].operand.dimensions)
         random = np.random.default_rng(len(self.entries))
-        choices = [self.fixed(plain, sample(random, plain)) for _ in range(2)]
-        return self.one(Op.SELECT, [index, *choices], like(wanted))
+        choices = [self.add_constant(constant, sample(random, constant)) for _ in range(2)]
+        return self.apply_single(Op.SELECT, [index, *choices], like(target))
 
-    def _positive(self, index: int) -> int | None:
+    def _at_least_quarter(self, index: int) -> int | None:
+        """Limit the values of a float tensor to at least 0.25."""
         operand = self.entries[index].operand
         if operand.type not in FLOATS:
             return None
-        least = self.fixed(replace(like(operand), dimensions=(1,)), [0.25])
-        return self.one(Op.MAXIMUM, [index, least], like(operand))
+        least = self.add_constant(replace(like(operand), dimensions=(1,)), [0.25])
+        return self.apply_single(Op.MAXIMUM, [index, least], like(operand))
 
-    # ---- Done --------------------------------------------------------------------------------------------
+    # ---- The model -----------------------------------------------------------------------------------------
 
-    def finished(self) -> Sample:
-        """The model. Its outputs are all that no operation reads, and some that others read too."""
+    def random_sample(self) -> Sample:
+        """Return the model. Its outputs are all results that no operation reads, and some others."""
         read = {i for operation in self.operations for i in operation.inputs}
-        made = [o for operation in self.operations for o in operation.outputs]
-        outputs = [o for o in made if o not in read or self.draw(st.integers(0, 3)) == 0]
-        loose = self.draw(st.sampled_from([""] * 8 + ["batch", "all"]))
-        return self.sample(outputs, loose, self.draw(st.booleans()))
+        results = [o for operation in self.operations for o in operation.outputs]
+        outputs = [o for o in results if o not in read or self.draw(st.integers(0, 3)) == 0]
+        unknown = self.draw(st.sampled_from([""] * 8 + ["batch", "all"]))
+        return self.sample(outputs, unknown, self.draw(st.booleans()))
 
 
 def _kind(operand: Operand) -> str:
     return "float" if operand.type in FLOATS else "byte" if operand.type in BYTES else "int"
 
 
-def _same(have: Operand, wanted: Operand) -> bool:
-    return (have.type, have.dimensions, have.scale, have.zero_point) == (
-        wanted.type, wanted.dimensions, wanted.scale, wanted.zero_point,
-    )  # fmt: skip
+def _has_same_type(a: Operand, b: Operand) -> bool:
+    return (a.type, a.dimensions, a.scale, a.zero_point) == (b.type, b.dimensions, b.scale, b.zero_point)
 
 
-def _useful(operand: Operand, value: AnyArray) -> bool:
-    if value.size > _MOST_ELEMENTS:
+def _is_comparable(operand: Operand, value: AnyArray) -> bool:
+    if value.size > _MAX_ELEMENTS:
         return False
-    return not value.size or bool(np.isfinite(value).all() and np.abs(value.astype(float)).max() <= _largest(operand))
+    limit = _MAX_VALUES.get(T(operand.type), np.inf)
+    return not value.size or bool(np.isfinite(value).all() and np.abs(value.astype(float)).max() <= limit)
 
 
-def _largest(operand: Operand) -> float:
-    return _LARGEST.get(T(operand.type), np.inf)
-
-
-def _loosened(operand: Operand, how: str) -> Operand:
-    """The operand with dimensions left to the execution: the first, or all of them."""
+def _with_unknown_dimensions(operand: Operand, unknown: str) -> Operand:
+    """Return the operand with the first dimension ("batch") or all dimensions ("all") unknown."""
     if (
-        not how
+        not unknown
         or operand.lifetime in (_CONSTANT, OperandLifeTime.NO_VALUE)
         or not operand.dimensions
         or operand.extra_params is not None
     ):
         return operand
-    if how == "batch" and operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT:
+    if unknown == "batch" and operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT:
         return replace(operand, dimensions=(0, *operand.dimensions[1:]))
     return replace(operand, dimensions=(0,) * len(operand.dimensions))
 
 
-def _placed(operand: Operand, value: AnyArray | None, data: bytearray, is_output: bool) -> Operand:
+def _with_location(operand: Operand, value: AnyArray | None, data: bytearray, is_output: bool) -> Operand:
     if operand.lifetime == _CONSTANT:
         assert value is not None
         location = DataLocation(0, len(data), value.nbytes)
         data += value.tobytes() + bytes(-value.nbytes % 4)
-        return replace(operand, location=location) if value.nbytes else _empty(operand)
+        return (
+            replace(operand, location=location) if value.nbytes else replace(operand, lifetime=OperandLifeTime.NO_VALUE)
+        )
     return replace(operand, lifetime=OperandLifeTime.SUBGRAPH_OUTPUT) if is_output else operand
-
-
-def _empty(operand: Operand) -> Operand:
-    return replace(operand, lifetime=OperandLifeTime.NO_VALUE)
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Sample:
-    """A graph of 3 to 12 operations, sometimes as the body of an IF or a WHILE."""
+    """Return a graph of 3 to 12 operations, sometimes as the body of an IF or a WHILE."""
     graph = Grower(draw=draw)
     for _ in range(draw(st.integers(0, 2))):
         graph.start()
-    wanted = draw(st.integers(3, _MOST_OPERATIONS))
-    for _ in range(3 * wanted):
-        if len(graph.operations) >= wanted:
+    count = draw(st.integers(3, _MAX_OPERATIONS))
+    for _ in range(3 * count):
+        if len(graph.operations) >= count:
             break
         graph.grow()
-    made = graph.finished()
-    how = draw(st.sampled_from([None] * 20 + [in_if, in_while, with_empty_batch]))
-    return made if how is None else how(made)
+    original = graph.random_sample()
+    variant = draw(st.sampled_from([None] * 20 + [in_if, in_while, with_empty_batch]))
+    return original if variant is None else variant(original)
 
 
-def with_empty_batch(made: Sample) -> Sample:
-    """The graph with a SLICE before one input that leaves an empty batch: a request cannot give one."""
-    inner, data = made.model.main, bytearray(made.model.operand_values)
-    cut = next((k for k, i in enumerate(inner.input_indexes) if _can_be_cut(inner.operands[i])), None)
-    if cut is None:
-        return made
-    index, value = inner.input_indexes[cut], made.inputs[cut]
+def with_empty_batch(original: Sample) -> Sample:
+    """Return the graph with a SLICE before one input that empties its batch: a request cannot pass an empty tensor."""
+    inner, data = original.model.main, bytearray(original.model.operand_values)
+    position = next((k for k, i in enumerate(inner.input_indexes) if _is_sliceable(inner.operands[i])), None)
+    if position is None:
+        return original
+    index, value = inner.input_indexes[position], original.inputs[position]
     vector = Operand(I32, (value.ndim,))
     operands = [
         *inner.operands,
         replace(inner.operands[index], lifetime=OperandLifeTime.SUBGRAPH_INPUT),
-        _placed(replace(vector, lifetime=_CONSTANT), np.zeros(value.ndim, np.int32), data, False),
+        _with_location(replace(vector, lifetime=_CONSTANT), np.zeros(value.ndim, np.int32), data, False),
         replace(vector, lifetime=OperandLifeTime.SUBGRAPH_INPUT),
     ]
     operands[index] = replace(operands[index], lifetime=OperandLifeTime.TEMPORARY_VARIABLE)
     whole, begin, size = (len(operands) - 3 + k for k in range(3))
     inputs = [whole if i == index else i for i in inner.input_indexes]
     main = Subgraph(
-        tuple(_loosened(one, "all") for one in operands),
+        tuple(_with_unknown_dimensions(operand, "all") for operand in operands),
         (Operation(Op.SLICE, (whole, begin, size), (index,)), *inner.operations),
         (*inputs, size),
         inner.output_indexes,
     )
-    arrays = [*made.inputs, np.array([0, *value.shape[1:]], np.int32)]
-    return Sample(replace(made.model, main=main, operand_values=bytes(data)), arrays, (), ())
+    arrays = [*original.inputs, np.array([0, *value.shape[1:]], np.int32)]
+    return Sample(replace(original.model, main=main, operand_values=bytes(data)), arrays, (), ())
 
 
-def _can_be_cut(operand: Operand) -> bool:
-    return operand.type in (*FLOATS, *BYTES, I32) and len(operand.dimensions) <= _HIGHEST_RANK
+def _is_sliceable(operand: Operand) -> bool:
+    return operand.type in (*FLOATS, *BYTES, I32) and len(operand.dimensions) <= _MAX_RANK
 
 
-def in_if(made: Sample) -> Sample:
-    """The graph in both branches of an IF."""
-    inner = made.model.main
+def in_if(original: Sample) -> Sample:
+    """Return the graph in both branches of an IF."""
+    inner = original.model.main
     operands = [Operand(B8, (1,), lifetime=OperandLifeTime.SUBGRAPH_INPUT)]
     operands += [_reference(0), _reference(1)]
-    return _around(made, Op.IF, operands, (inner, inner), [np.array([True])])
+    return _wrap(original, Op.IF, operands, (inner, inner), [np.array([True])])
 
 
-def in_while(made: Sample) -> Sample:
-    """The graph in the body of a WHILE that runs twice: a counter and the outputs change, the inputs stay."""
-    if not all(value.size for value in made.expected):
-        return made  # no request can give what the loop starts from
-    inner, data = made.model.main, bytearray(made.model.operand_values)
-    limit, one, none = (np.array(n, np.int32) for n in ([2], [1], 0))
+def in_while(original: Sample) -> Sample:
+    """Return the graph in the body of a WHILE with two iterations. Its state is a counter and the outputs."""
+    if not all(value.size for value in original.expected):
+        return original  # a request cannot pass the empty initial state
+    inner, data = original.model.main, bytearray(original.model.operand_values)
+    limit, increment, activation = (np.array(n, np.int32) for n in ([2], [1], 0))
     counter = Operand(I32, (1,), lifetime=OperandLifeTime.SUBGRAPH_INPUT)
-    kept = [replace(inner.operands[o], lifetime=OperandLifeTime.SUBGRAPH_INPUT) for o in inner.output_indexes]
-    # operands of the body: its own, then the counter, the old outputs, and what counts up
+    state_operands = [replace(inner.operands[o], lifetime=OperandLifeTime.SUBGRAPH_INPUT) for o in inner.output_indexes]
+    # operands of the body: those of the graph, the counter, the previous outputs, and those of the ADD
     base = len(inner.operands)
-    body_operands = [*inner.operands, counter, *kept]
-    body_operands += [_placed(Operand(I32, (1,), lifetime=_CONSTANT), one, data, False)]
-    body_operands += [_placed(Operand(T.INT32, lifetime=_CONSTANT), none, data, False)]
+    body_operands = [*inner.operands, counter, *state_operands]
+    body_operands += [_with_location(Operand(I32, (1,), lifetime=_CONSTANT), increment, data, False)]
+    body_operands += [_with_location(Operand(T.INT32, lifetime=_CONSTANT), activation, data, False)]
     body_operands += [Operand(I32, (1,), lifetime=OperandLifeTime.SUBGRAPH_OUTPUT)]
     last = len(body_operands) - 1
-    state = tuple(range(base, base + 1 + len(kept)))
+    state = tuple(range(base, base + 1 + len(state_operands)))
     body = Subgraph(
         tuple(body_operands),
         (*inner.operations, Operation(Op.ADD, (base, last - 2, last - 1), (last,))),
         (*state, *inner.input_indexes),
         (last, *inner.output_indexes),
     )
-    given = [replace(inner.operands[i], lifetime=OperandLifeTime.SUBGRAPH_INPUT) for i in inner.input_indexes]
-    condition_operands = [counter, *kept, *given]
-    condition_operands.append(_placed(Operand(I32, (1,), lifetime=_CONSTANT), limit, data, False))
+    inputs = [replace(inner.operands[i], lifetime=OperandLifeTime.SUBGRAPH_INPUT) for i in inner.input_indexes]
+    condition_operands = [counter, *state_operands, *inputs]
+    condition_operands.append(_with_location(Operand(I32, (1,), lifetime=_CONSTANT), limit, data, False))
     condition_operands.append(Operand(B8, (1,), lifetime=OperandLifeTime.SUBGRAPH_OUTPUT))
     count = len(condition_operands)
     less = Operation(Op.LESS, (0, count - 2), (count - 1,))
     condition = Subgraph(tuple(condition_operands), (less,), tuple(range(count - 2)), (count - 1,))
-    operands = [_reference(0), _reference(1), counter, *kept]
-    start = [np.zeros(1, np.int32), *(np.zeros_like(value) for value in made.expected)]
-    model = replace(made.model, operand_values=bytes(data))
-    outer = _around(replace(made, model=model), Op.WHILE, operands, (condition, body), start)
-    return replace(outer, expected=[np.array([2], np.int32), *made.expected], errors=[np.zeros(()), *made.errors])
+    operands = [_reference(0), _reference(1), counter, *state_operands]
+    start = [np.zeros(1, np.int32), *(np.zeros_like(value) for value in original.expected)]
+    model = replace(original.model, operand_values=bytes(data))
+    outer = _wrap(replace(original, model=model), Op.WHILE, operands, (condition, body), start)
+    return replace(
+        outer, expected=[np.array([2], np.int32), *original.expected], errors=[np.zeros(()), *original.errors]
+    )
 
 
 def _reference(number: int) -> Operand:
     return Operand(T.SUBGRAPH, lifetime=OperandLifeTime.SUBGRAPH, location=DataLocation(0, number, 0))
 
 
-def _around(
-    made: Sample, type_: Op, first: Sequence[Operand], referenced: tuple[Subgraph, ...], start: Sequence[AnyArray]
+def _wrap(
+    original: Sample, type_: Op, first: Sequence[Operand], referenced: tuple[Subgraph, ...], start: Sequence[AnyArray]
 ) -> Sample:
-    """A model of one operation whose arguments are `first`, then the inputs of the graph."""
-    inner = made.model.main
-    given = [replace(inner.operands[i], lifetime=OperandLifeTime.SUBGRAPH_INPUT) for i in inner.input_indexes]
+    """Return a model of one IF or WHILE. Its arguments are `first` and then the inputs of the graph."""
+    inner = original.model.main
+    inner_inputs = [replace(inner.operands[i], lifetime=OperandLifeTime.SUBGRAPH_INPUT) for i in inner.input_indexes]
     results = [inner.operands[o] for o in inner.output_indexes]
     if type_ == Op.WHILE:
         results.insert(0, Operand(I32, (1,), lifetime=OperandLifeTime.SUBGRAPH_OUTPUT))
-    operands = [*first, *given, *results]
-    inputs = tuple(range(len(first) + len(given)))
+    operands = [*first, *inner_inputs, *results]
+    inputs = tuple(range(len(first) + len(inner_inputs)))
     outputs = tuple(range(len(inputs), len(operands)))
-    fed = tuple(i for i in inputs if operands[i].lifetime == OperandLifeTime.SUBGRAPH_INPUT)
-    main = Subgraph(tuple(operands), (Operation(type_, inputs, outputs),), fed, outputs)
-    return replace(made, model=replace(made.model, main=main, referenced=referenced), inputs=[*start, *made.inputs])
+    model_inputs = tuple(i for i in inputs if operands[i].lifetime == OperandLifeTime.SUBGRAPH_INPUT)
+    main = Subgraph(tuple(operands), (Operation(type_, inputs, outputs),), model_inputs, outputs)
+    return replace(
+        original, model=replace(original.model, main=main, referenced=referenced), inputs=[*start, *original.inputs]
+    )

@@ -1,4 +1,4 @@
-"""Random operations for comparisons of CpuAcc with CpuRef: one strategy for each family, a table of operations."""
+"""Random operations for comparisons of CpuAcc with CpuRef: a strategy for each family of operations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,14 @@ SAME, VALID = 1, 2
 
 @dataclass(frozen=True)
 class Case:
-    """One operation: its arguments, which of them are constant, and its outputs without their shapes."""
+    """One operation.
+
+    Attributes:
+        type: the operation type.
+        inputs: the arguments.
+        outputs: the output operands, without shapes.
+        constant: the positions of constant tensors; other tensors are inputs of the model.
+    """
 
     type: Op
     inputs: Sequence[Value]
@@ -28,26 +35,28 @@ class Case:
     constant: frozenset[int] = frozenset()
 
 
-class Steered:
-    """Draws that prefer the type, shape and scale of an operand that a graph has already: `wish`."""
+class PreferringDraw:
+    """Draw function that prefers the type, shape and scale of an operand of the graph."""
 
-    def __init__(self, draw: st.DrawFn, wish: Operand) -> None:
+    def __init__(self, draw: st.DrawFn, preference: Operand) -> None:
         self.draw = draw
-        self.wish = wish
+        self.preference = preference
 
     def __call__(self, strategy: st.SearchStrategy[Any]) -> Any:
         return self.draw(strategy)
 
 
-Draw = st.DrawFn | Steered
-Maker = Callable[[Draw, Op], Case]
-SAMPLES: dict[Op, Maker] = {}
+Draw = st.DrawFn | PreferringDraw
+Strategy = Callable[[Draw, Op], Case]
+SAMPLES: dict[Op, Strategy] = {}
 
 
-def samples(*types: Op) -> Callable[[Maker], Maker]:
-    def register(maker: Maker) -> Maker:
-        SAMPLES.update(dict.fromkeys(types, maker))
-        return maker
+def samples(*types: Op) -> Callable[[Strategy], Strategy]:
+    """Register a strategy for some operation types."""
+
+    def register(strategy: Strategy) -> Strategy:
+        SAMPLES.update(dict.fromkeys(types, strategy))
+        return strategy
 
     return register
 
@@ -57,8 +66,8 @@ def cases(draw: Draw, type_: Op) -> Case:
     return SAMPLES[type_](draw, type_)
 
 
-def wish_of(draw: Draw) -> Operand | None:
-    return draw.wish if isinstance(draw, Steered) else None
+def preference_of(draw: Draw) -> Operand | None:
+    return draw.preference if isinstance(draw, PreferringDraw) else None
 
 
 def rng(draw: Draw) -> np.random.Generator:
@@ -68,9 +77,9 @@ def rng(draw: Draw) -> np.random.Generator:
 def quantized(draw: Draw, type_: T, shape: Sequence[int] = ()) -> Operand:
     if type_ not in BYTES:
         return tensor(type_, shape)
-    wish = wish_of(draw)
-    if wish is not None and (wish.type, wish.dimensions) == (type_, tuple(shape)):
-        return wish
+    preference = preference_of(draw)
+    if preference is not None and (preference.type, preference.dimensions) == (type_, tuple(shape)):
+        return preference
     low, high = (0, 255) if type_ == U8 else (-128, 127)
     return tensor(type_, shape, draw(st.sampled_from([0.5, 0.1, 0.03, 0.0625])), draw(st.integers(low, high)))
 
@@ -79,22 +88,22 @@ def value(draw: Draw, operand: Operand) -> Value:
     return operand, sample(rng(draw), operand)
 
 
-def shapes(draw: Draw, low: int = 1, high: int = 4, longest: int = 5) -> tuple[int, ...]:
-    wish = wish_of(draw)
-    if wish is not None and low <= len(wish.dimensions) <= high:
-        return wish.dimensions
-    return tuple(draw(st.lists(st.integers(1, longest), min_size=low, max_size=high)))
+def shapes(draw: Draw, low: int = 1, high: int = 4, max_length: int = 5) -> tuple[int, ...]:
+    preference = preference_of(draw)
+    if preference is not None and low <= len(preference.dimensions) <= high:
+        return preference.dimensions
+    return tuple(draw(st.lists(st.integers(1, max_length), min_size=low, max_size=high)))
 
 
-def deep(draw: Draw, high: int = 8) -> tuple[int, ...]:
-    """The shape of a tensor that an operation takes element by element, of whatever rank."""
+def any_rank(draw: Draw, high: int = 8) -> tuple[int, ...]:
+    """Return a shape of any rank, for element-wise operations."""
     return shapes(draw, 1, high, 2) if draw(st.booleans()) else shapes(draw)
 
 
 def any_of(draw: Draw, *types: T) -> T:
-    wish = wish_of(draw)
-    if wish is not None and wish.type in types:
-        return T(wish.type)
+    preference = preference_of(draw)
+    if preference is not None and preference.type in types:
+        return T(preference.type)
     return draw(st.sampled_from(types))
 
 
@@ -102,12 +111,12 @@ def like(operand: Operand) -> Operand:
     return tensor(T(operand.type), (), operand.scale, operand.zero_point)
 
 
-def moved(draw: Draw, operand: Operand) -> Operand:
-    """An output for the operand's elements; sometimes quantised otherwise, which some operations allow."""
+def moved_output(draw: Draw, operand: Operand) -> Operand:
+    """Return an output for the operand's elements. Some operations allow another quantization."""
     return like(operand) if draw(st.integers(0, 3)) else quantized(draw, T(operand.type))
 
 
-def real(draw: Draw, type_: T, low: float, high: float) -> Value:
+def scalar(draw: Draw, type_: T, low: float, high: float) -> Value:
     number = draw(st.floats(low, high, width=16))
     return float32(number) if type_ != F16 else (Operand(T.FLOAT16), number)
 
@@ -118,7 +127,7 @@ def real(draw: Draw, type_: T, low: float, high: float) -> Value:
 @samples(Op.ABS, Op.NEG, Op.EXP, Op.FLOOR, Op.SIN, Op.LOG, Op.SQRT)
 def unary(draw: Draw, type_: Op) -> Case:
     kinds = (*FLOATS, I32) if type_ in (Op.ABS, Op.NEG) else FLOATS
-    operand, x = value(draw, tensor(any_of(draw, *kinds), deep(draw)))
+    operand, x = value(draw, tensor(any_of(draw, *kinds), any_rank(draw)))
     if type_ in (Op.LOG, Op.SQRT):
         x = np.abs(np.asarray(x)) + 0.1
     return Case(type_, [(operand, x)], [like(operand)])
@@ -126,7 +135,7 @@ def unary(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.RSQRT)
 def rsqrt(draw: Draw, type_: Op) -> Case:
-    operand = tensor(any_of(draw, *FLOATS), deep(draw))
+    operand = tensor(any_of(draw, *FLOATS), any_rank(draw))
     return Case(type_, [(operand, rng(draw).uniform(0.1, 9, operand.dimensions))], [like(operand)])
 
 
@@ -139,15 +148,19 @@ def simple(draw: Draw, type_: Op) -> Case:
 @samples(Op.LOGISTIC, Op.TANH)
 def sigmoid(draw: Draw, type_: Op) -> Case:
     operand = quantized(draw, any_of(draw, *FLOATS, *BYTES), shapes(draw))
-    fixed = {Op.LOGISTIC: (1 / 256, {U8: 0, I8: -128}), Op.TANH: (1 / 128, {U8: 128, I8: 0})}[type_]
-    out = tensor(T(operand.type), (), fixed[0], fixed[1][T(operand.type)]) if operand.scale else like(operand)
+    quantization = {Op.LOGISTIC: (1 / 256, {U8: 0, I8: -128}), Op.TANH: (1 / 128, {U8: 128, I8: 0})}[type_]
+    out = (
+        tensor(T(operand.type), (), quantization[0], quantization[1][T(operand.type)])
+        if operand.scale
+        else like(operand)
+    )
     return Case(type_, [value(draw, operand)], [out])
 
 
 @samples(Op.ELU)
 def elu(draw: Draw, type_: Op) -> Case:
-    operand = tensor(any_of(draw, *FLOATS), deep(draw))
-    return Case(type_, [value(draw, operand), real(draw, T(operand.type), 0.5, 2)], [like(operand)])
+    operand = tensor(any_of(draw, *FLOATS), any_rank(draw))
+    return Case(type_, [value(draw, operand), scalar(draw, T(operand.type), 0.5, 2)], [like(operand)])
 
 
 def broadcast(draw: Draw, low: int = 1) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -182,7 +195,7 @@ def quotient(draw: Draw, type_: Op) -> Case:
 
 
 @samples(Op.MAXIMUM, Op.MINIMUM)
-def extremes(draw: Draw, type_: Op) -> Case:
+def maximum(draw: Draw, type_: Op) -> Case:
     kind = any_of(draw, *FLOATS, *BYTES, I32)
     a, b = (quantized(draw, kind, shape) for shape in broadcast(draw))
     return Case(type_, [value(draw, a), value(draw, b)], [like(quantized(draw, kind))])
@@ -211,7 +224,7 @@ def logic(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.LOGICAL_NOT)
 def negation(draw: Draw, type_: Op) -> Case:
-    return Case(type_, [value(draw, tensor(B8, deep(draw)))], [tensor(B8)])
+    return Case(type_, [value(draw, tensor(B8, any_rank(draw)))], [tensor(B8)])
 
 
 @samples(Op.SELECT)
@@ -224,7 +237,7 @@ def select(draw: Draw, type_: Op) -> Case:
 @samples(Op.QUANTIZE)
 def quantize(draw: Draw, type_: Op) -> Case:
     out = quantized(draw, any_of(draw, *BYTES))
-    return Case(type_, [value(draw, tensor(any_of(draw, *FLOATS), deep(draw)))], [out])
+    return Case(type_, [value(draw, tensor(any_of(draw, *FLOATS), any_rank(draw)))], [out])
 
 
 @samples(Op.DEQUANTIZE)
@@ -239,7 +252,7 @@ def dequantize(draw: Draw, type_: Op) -> Case:
 
 @samples(Op.CAST)
 def cast(draw: Draw, type_: Op) -> Case:
-    operand = quantized(draw, any_of(draw, *FLOATS, U8, I32), deep(draw))
+    operand = quantized(draw, any_of(draw, *FLOATS, U8, I32), any_rank(draw))
     x = rng(draw).uniform(-999, 999, operand.dimensions) if operand.type != U8 else sample(rng(draw), operand)
     target = any_of(draw, *FLOATS, U8, *((I32,) if operand.type in (U8, I32) else ()))
     return Case(type_, [(operand, x)], [quantized(draw, target)])
@@ -248,19 +261,23 @@ def cast(draw: Draw, type_: Op) -> Case:
 # ---- Images ----------------------------------------------------------------------------------------------
 
 
-def depth(draw: Draw, nchw: bool, most: int) -> int:
-    """A number of channels."""
-    wish = wish_of(draw)
-    if wish is not None and len(wish.dimensions) == 4:
-        return wish.dimensions[1 if nchw else 3]
-    return draw(st.integers(1, most))
+def channel_count(draw: Draw, nchw: bool, limit: int) -> int:
+    """Return a number of channels."""
+    preference = preference_of(draw)
+    if preference is not None and len(preference.dimensions) == 4:
+        return preference.dimensions[1 if nchw else 3]
+    return draw(st.integers(1, limit))
 
 
-def image(draw: Draw, kind: T, channels: int, nchw: bool, longest: int = 7) -> Operand:
-    wish = wish_of(draw)
-    if wish is not None and len(wish.dimensions) == 4 and wish.dimensions[1 if nchw else 3] == channels:
-        return quantized(draw, kind, wish.dimensions)
-    batches, height, width = (draw(st.integers(1, top)) for top in (2, longest, longest))
+def image(draw: Draw, kind: T, channels: int, nchw: bool, max_length: int = 7) -> Operand:
+    preference = preference_of(draw)
+    if (
+        preference is not None
+        and len(preference.dimensions) == 4
+        and preference.dimensions[1 if nchw else 3] == channels
+    ):
+        return quantized(draw, kind, preference.dimensions)
+    batches, height, width = (draw(st.integers(1, top)) for top in (2, max_length, max_length))
     shape = (batches, channels, height, width) if nchw else (batches, height, width, channels)
     return quantized(draw, kind, shape)
 
@@ -285,7 +302,7 @@ def convolution(draw: Draw, type_: Op) -> Case:
     nchw = draw(st.booleans())
     groups = draw(st.integers(1, 3)) if type_ == Op.GROUPED_CONV_2D else 1
     multiplier = draw(st.integers(1, 2))
-    depth_in, depth_out = groups * depth(draw, nchw, 3), groups * draw(st.integers(1, 3))
+    depth_in, depth_out = groups * channel_count(draw, nchw, 3), groups * draw(st.integers(1, 3))
     rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     per_channel = kind in BYTES and draw(st.booleans())
     x = image(draw, kind, depth_in, nchw)
@@ -320,7 +337,7 @@ def convolution(draw: Draw, type_: Op) -> Case:
 def pool(draw: Draw, type_: Op) -> Case:
     kind = any_of(draw, *FLOATS, *(BYTES if type_ != Op.L2_POOL_2D else ()))
     nchw = draw(st.booleans())
-    x = image(draw, kind, depth(draw, nchw, 3), nchw)
+    x = image(draw, kind, channel_count(draw, nchw, 3), nchw)
     rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     if draw(st.booleans()):
         padding = [int32(draw(st.integers(0, size - 1))) for size in (columns, columns, rows, rows)]
@@ -335,7 +352,7 @@ def pool(draw: Draw, type_: Op) -> Case:
 @samples(Op.RESIZE_BILINEAR, Op.RESIZE_NEAREST_NEIGHBOR)
 def resize(draw: Draw, type_: Op) -> Case:
     nchw = draw(st.booleans())
-    x = image(draw, any_of(draw, *FLOATS, *BYTES), depth(draw, nchw, 2), nchw)
+    x = image(draw, any_of(draw, *FLOATS, *BYTES), channel_count(draw, nchw, 2), nchw)
     flags = draw(st.sampled_from([(False, False), (True, False), (False, True)]))
     size = [int32(draw(st.integers(1, 9))) for _ in range(2)]
     return Case(type_, [value(draw, x), *size, boolean(nchw), *map(boolean, flags)], [like(x)])
@@ -360,7 +377,7 @@ def space(draw: Draw, type_: Op) -> Case:
     return Case(type_, [value(draw, x), *sides, boolean(nchw)], [like(x)], frozenset({1, 2}))
 
 
-# ---- Matrices, normalisation -----------------------------------------------------------------------------
+# ---- Matrices, normalization -----------------------------------------------------------------------------
 
 
 @samples(Op.FULLY_CONNECTED)
@@ -390,8 +407,8 @@ def batch_matmul(draw: Draw, type_: Op) -> Case:
 def rnn(draw: Draw, type_: Op) -> Case:
     kind = any_of(draw, *FLOATS)
     batches, size, units = (draw(st.integers(1, 4)) for _ in range(3))
-    wanted = [(batches, size), (units, size), (units, units), (units,), (batches, units)]
-    inputs = [value(draw, tensor(kind, shape)) for shape in wanted]
+    input_shapes = [(batches, size), (units, size), (units, units), (units,), (batches, units)]
+    inputs = [value(draw, tensor(kind, shape)) for shape in input_shapes]
     return Case(type_, [*inputs, int32(draw(st.integers(0, 3)))], [tensor(kind), tensor(kind)])
 
 
@@ -402,7 +419,7 @@ def softmax(draw: Draw, type_: Op) -> Case:
         any_of(draw, *FLOATS, *(BYTES if type_ == Op.SOFTMAX else ())),
         shapes(draw, high=5 if type_ == Op.LOG_SOFTMAX else 4),
     )
-    beta = real(draw, T(x.type) if x.type not in BYTES else F32, 0.5, 2)
+    beta = scalar(draw, T(x.type) if x.type not in BYTES else F32, 0.5, 2)
     axis = draw(st.integers(-len(x.dimensions), len(x.dimensions) - 1))
     out = tensor(T(x.type), (), 1 / 256, 0 if x.type == U8 else -128) if x.scale else like(x)
     return Case(type_, [value(draw, x), beta, int32(axis)], [out])
@@ -419,7 +436,7 @@ def l2_normalization(draw: Draw, type_: Op) -> Case:
 @samples(Op.LOCAL_RESPONSE_NORMALIZATION)
 def local_response(draw: Draw, type_: Op) -> Case:
     x = tensor(any_of(draw, *FLOATS), shapes(draw))
-    numbers = [real(draw, T(x.type), *limits) for limits in ((0.5, 2), (0.0625, 1), (0.25, 1))]
+    numbers = [scalar(draw, T(x.type), *limits) for limits in ((0.5, 2), (0.0625, 1), (0.25, 1))]
     axis = draw(st.integers(-len(x.dimensions), len(x.dimensions) - 1))
     return Case(type_, [value(draw, x), int32(draw(st.integers(0, 6))), *numbers, int32(axis)], [like(x)])
 
@@ -427,8 +444,8 @@ def local_response(draw: Draw, type_: Op) -> Case:
 @samples(Op.INSTANCE_NORMALIZATION)
 def instance(draw: Draw, type_: Op) -> Case:
     nchw = draw(st.booleans())
-    x = image(draw, any_of(draw, *FLOATS), depth(draw, nchw, 2), nchw)
-    numbers = [real(draw, T(x.type), *limits) for limits in ((0.5, 2), (-1, 1), (0.125, 1))]
+    x = image(draw, any_of(draw, *FLOATS), channel_count(draw, nchw, 2), nchw)
+    numbers = [scalar(draw, T(x.type), *limits) for limits in ((0.5, 2), (-1, 1), (0.125, 1))]
     return Case(type_, [value(draw, x), *numbers, boolean(nchw)], [like(x)])
 
 
@@ -467,50 +484,52 @@ def argument(draw: Draw, type_: Op) -> Case:
 @samples(Op.RESHAPE)
 def reshape(draw: Draw, type_: Op) -> Case:
     x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), shapes(draw))
-    wanted = draw(st.permutations([*x.dimensions, -1]))
-    return Case(type_, [value(draw, x), int_tensor(wanted)], [moved(draw, x)], frozenset({1}))
+    shape = draw(st.permutations([*x.dimensions, -1]))
+    return Case(type_, [value(draw, x), int_tensor(shape)], [moved_output(draw, x)], frozenset({1}))
 
 
 @samples(Op.SQUEEZE)
 def squeeze(draw: Draw, type_: Op) -> Case:
-    x = quantized(draw, any_of(draw, *FLOATS, *BYTES), shapes(draw, longest=2))
-    return Case(type_, [value(draw, x), (tensor(I32, (0,)), None)], [moved(draw, x)])
+    x = quantized(draw, any_of(draw, *FLOATS, *BYTES), shapes(draw, max_length=2))
+    return Case(type_, [value(draw, x), (tensor(I32, (0,)), None)], [moved_output(draw, x)])
 
 
 @samples(Op.EXPAND_DIMS)
 def expand_dims(draw: Draw, type_: Op) -> Case:
-    x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), deep(draw, 7))
+    x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), any_rank(draw, 7))
     rank = len(x.dimensions)
-    return Case(type_, [value(draw, x), int32(draw(st.integers(-rank - 1, rank)))], [moved(draw, x)])
+    return Case(type_, [value(draw, x), int32(draw(st.integers(-rank - 1, rank)))], [moved_output(draw, x)])
 
 
 @samples(Op.TRANSPOSE)
 def transpose(draw: Draw, type_: Op) -> Case:
     x = quantized(draw, any_of(draw, *FLOATS, *BYTES), shapes(draw))
     order = draw(st.permutations(range(len(x.dimensions))))
-    return Case(type_, [value(draw, x), int_tensor(order)], [moved(draw, x)], frozenset({1}))
+    return Case(type_, [value(draw, x), int_tensor(order)], [moved_output(draw, x)], frozenset({1}))
 
 
 @samples(Op.RANK)
 def rank(draw: Draw, type_: Op) -> Case:
-    return Case(type_, [value(draw, quantized(draw, any_of(draw, F32, U8, I32, B8), deep(draw)))], [Operand(T.INT32)])
+    return Case(
+        type_, [value(draw, quantized(draw, any_of(draw, F32, U8, I32, B8), any_rank(draw)))], [Operand(T.INT32)]
+    )
 
 
 @samples(Op.CONCATENATION, Op.PACK)
-def joined(draw: Draw, type_: Op) -> Case:
+def concatenation(draw: Draw, type_: Op) -> Case:
     kind = any_of(draw, *FLOATS, *BYTES)
     shape = shapes(draw, high=3 if type_ == Op.PACK else 4)
     axis = draw(st.integers(0, len(shape) - 1))
     out = like(quantized(draw, kind))
     operands = []
     for _ in range(draw(st.integers(1, 4))):
-        each = shape
+        input_shape = shape
         if type_ == Op.CONCATENATION:
-            each = (*shape[:axis], draw(st.integers(1, 4)), *shape[axis + 1 :])
-        made = quantized(draw, kind, each)
+            input_shape = (*shape[:axis], draw(st.integers(1, 4)), *shape[axis + 1 :])
+        operand = quantized(draw, kind, input_shape)
         if type_ == Op.PACK:
-            made = tensor(kind, each, out.scale, out.zero_point)
-        operands.append(value(draw, made))
+            operand = tensor(kind, input_shape, out.scale, out.zero_point)
+        operands.append(value(draw, operand))
     return Case(type_, [*operands, int32(axis)] if type_ == Op.CONCATENATION else [int32(axis), *operands], [out])
 
 
@@ -520,16 +539,16 @@ def split(draw: Draw, type_: Op) -> Case:
     axis = draw(st.integers(0, len(shape) - 1))
     whole = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
     x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), whole)
-    return Case(type_, [value(draw, x), int32(axis), int32(count)], [moved(draw, x)] * count)
+    return Case(type_, [value(draw, x), int32(axis), int32(count)], [moved_output(draw, x)] * count)
 
 
 @samples(Op.TILE)
 def tile(draw: Draw, type_: Op) -> Case:
-    x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), shapes(draw, longest=3))
+    x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), shapes(draw, max_length=3))
     return Case(
         type_,
         [value(draw, x), int_tensor([draw(st.integers(1, 3)) for _ in x.dimensions])],
-        [moved(draw, x)],
+        [moved_output(draw, x)],
         frozenset({1}),
     )
 
@@ -539,7 +558,9 @@ def slice_(draw: Draw, type_: Op) -> Case:
     x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), shapes(draw))
     begins = [draw(st.integers(0, n - 1)) for n in x.dimensions]
     sizes = [draw(st.sampled_from([-1, *range(1, n - b + 1)])) for n, b in zip(x.dimensions, begins, strict=True)]
-    return Case(type_, [value(draw, x), int_tensor(begins), int_tensor(sizes)], [moved(draw, x)], frozenset({1, 2}))
+    return Case(
+        type_, [value(draw, x), int_tensor(begins), int_tensor(sizes)], [moved_output(draw, x)], frozenset({1, 2})
+    )
 
 
 @samples(Op.STRIDED_SLICE)
@@ -559,7 +580,9 @@ def strided_slice(draw: Draw, type_: Op) -> Case:
         ends.append(end)
         steps.append(step)
     vectors = [int_tensor(vector) for vector in (begins, ends, steps)]
-    return Case(type_, [value(draw, x), *vectors, *map(int32, (0, 0, dropped))], [moved(draw, x)], frozenset({1, 2, 3}))
+    return Case(
+        type_, [value(draw, x), *vectors, *map(int32, (0, 0, dropped))], [moved_output(draw, x)], frozenset({1, 2, 3})
+    )
 
 
 @samples(Op.GATHER)
@@ -567,7 +590,7 @@ def gather(draw: Draw, type_: Op) -> Case:
     x = quantized(draw, any_of(draw, *FLOATS, *BYTES, I32), shapes(draw))
     axis = draw(st.integers(0, len(x.dimensions) - 1))
     indices = rng(draw).integers(0, x.dimensions[axis], shapes(draw, 1, 1 if len(x.dimensions) == 4 else 2))
-    return Case(type_, [value(draw, x), int32(axis), int_tensor(indices)], [moved(draw, x)])
+    return Case(type_, [value(draw, x), int32(axis), int_tensor(indices)], [moved_output(draw, x)])
 
 
 @samples(Op.EMBEDDING_LOOKUP)
@@ -576,7 +599,7 @@ def embedding(draw: Draw, type_: Op) -> Case:
     return Case(
         type_,
         [int_tensor(rng(draw).integers(0, x.dimensions[0], shapes(draw, 1, 1))), value(draw, x)],
-        [moved(draw, x)],
+        [moved_output(draw, x)],
     )
 
 
@@ -586,7 +609,7 @@ def reverse(draw: Draw, type_: Op) -> Case:
     return Case(
         type_,
         [value(draw, x), int_tensor([draw(st.integers(0, len(x.dimensions) - 1))])],
-        [moved(draw, x)],
+        [moved_output(draw, x)],
         frozenset({1}),
     )
 
@@ -596,7 +619,7 @@ def shuffle(draw: Draw, type_: Op) -> Case:
     shape, groups = shapes(draw), draw(st.integers(1, 3))
     axis = draw(st.integers(0, len(shape) - 1))
     x = quantized(draw, any_of(draw, *FLOATS, *BYTES), (*shape[:axis], shape[axis] * groups, *shape[axis + 1 :]))
-    return Case(type_, [value(draw, x), int32(groups), int32(axis)], [moved(draw, x)])
+    return Case(type_, [value(draw, x), int32(groups), int32(axis)], [moved_output(draw, x)])
 
 
 @samples(Op.PAD, Op.PAD_V2, Op.MIRROR_PAD)
@@ -609,12 +632,12 @@ def pad(draw: Draw, type_: Op) -> Case:
     if type_ == Op.MIRROR_PAD:
         rest = [int32(draw(st.integers(0, 1)))]
     elif type_ == Op.PAD_V2:
-        rest = [int32(draw(st.integers(0, 100)))] if kind in BYTES else [real(draw, kind, -2, 2)]
-    return Case(type_, [value(draw, x), int_tensor(paddings), *rest], [moved(draw, x)], frozenset({1}))
+        rest = [int32(draw(st.integers(0, 100)))] if kind in BYTES else [scalar(draw, kind, -2, 2)]
+    return Case(type_, [value(draw, x), int_tensor(paddings), *rest], [moved_output(draw, x)], frozenset({1}))
 
 
 @samples(Op.FILL)
 def fill(draw: Draw, type_: Op) -> Case:
     kind = any_of(draw, *FLOATS, I32)
-    number = int32(draw(st.integers(-9, 9))) if kind == I32 else real(draw, kind, -2, 2)
+    number = int32(draw(st.integers(-9, 9))) if kind == I32 else scalar(draw, kind, -2, 2)
     return Case(type_, [int_tensor(shapes(draw)), number], [tensor(kind)], frozenset({0}))

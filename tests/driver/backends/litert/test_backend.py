@@ -1,4 +1,4 @@
-"""CpuAcc around its converters: what it refuses and why, constants, shapes, threads, failures of the engine."""
+"""CpuAcc without its converters: rejections, constants, shapes, threads and failures of the engine."""
 
 import gc
 import subprocess
@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from driver.backends import registry
-from driver.backends.api import CompileOptions, SubgraphView
-from driver.backends.litert import compiled
-from driver.backends.litert.backend import CpuAcc
-from driver.backends.litert.build import build
-from driver.backends.litert.compiled import LitertSubgraph
-from driver.backends.litert.engine import EngineMissingError, Interpreter
-from driver.backends.litert.threads import ThreadChoice
-from driver.backends.report import State
-from driver.device import Device, Outcome
-from driver.graph import graphs, subgraph_view
 from nnhal.errors import HalError
 from nnhal.types import Model, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal_driver.backends import registry
+from nnhal_driver.backends.api import CompileOptions, SubgraphView
+from nnhal_driver.backends.litert import subgraph
+from nnhal_driver.backends.litert.backend import CpuAcc
+from nnhal_driver.backends.litert.convert import convert
+from nnhal_driver.backends.litert.engine import EngineMissingError, Interpreter
+from nnhal_driver.backends.litert.subgraph import LitertSubgraph
+from nnhal_driver.backends.litert.threads import ThreadChoice
+from nnhal_driver.backends.report import CandidateState
+from nnhal_driver.device import Device, Outcome
+from nnhal_driver.graph import build_graphs, subgraph_view
 from tests.driver.backends.litert.models import one_operation
 from tests.driver.backends.litert.samples import Case
+from tests.driver.litert_kernels import schema
 from tests.driver.one_operation import Value, execute, float_tensor, int32, int_tensor, prepare, tensor
-from tests.litert import schema
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
@@ -36,141 +36,141 @@ OUT = tensor(T.TENSOR_FLOAT32)
 FLOATS = float_tensor(np.arange(12.0).reshape(1, 2, 3, 2))
 
 
-def outcome_of(case: Case | Model, *backends: str) -> Outcome:
+def prepare_case(case: Case | Model, *backends: str) -> Outcome:
     model = case if isinstance(case, Model) else one_operation(case)[0]
     return prepare(model, Device("test", registry.create(backends or ("CpuAcc", "CpuRef"))))
 
 
-def product(rows: int) -> Case:
-    """A FULLY_CONNECTED with constant weights; 0 rows are an unknown number of them."""
+def fully_connected(rows: int) -> Case:
+    """Return a FULLY_CONNECTED with constant weights. 0 rows mean an unknown number of rows."""
     random = np.random.default_rng(1)
     weights, bias = float_tensor(random.standard_normal((64, 32))), float_tensor(random.standard_normal(64))
     x = tensor(T.TENSOR_FLOAT32, (rows, 32)), np.zeros((max(rows, 1), 32))
     return Case(Op.FULLY_CONNECTED, [x, weights, bias, int32(1)], [OUT], frozenset({1, 2}))
 
 
-def test_constants_lie_behind_the_flatbuffer() -> None:
-    graph = graphs(one_operation(product(4))[0])[0]
-    built = build(subgraph_view(graph, [0], relaxed=False), [(4, 32)], 2**32)
+def test_constants_follow_the_flatbuffer() -> None:
+    graph = build_graphs(one_operation(fully_connected(4))[0])[0]
+    built = convert(subgraph_view(graph, [0], relaxed=False), [(4, 32)], 2**32)
     data = built.file.contents().tobytes()
     model = schema().ModelT.InitFromObj(schema().Model.GetRootAs(data, 0))
-    places = [(buffer.offset, buffer.size) for buffer in model.buffers if buffer.offset]
+    locations = [(buffer.offset, buffer.size) for buffer in model.buffers if buffer.offset]
     assert all(buffer.data is None for buffer in model.buffers)
     weights = graph.constants[1].tobytes()
-    assert (data.index(weights), len(weights)) in places
-    assert all(offset % 64 == 0 for offset, _ in places)
+    assert (data.index(weights), len(weights)) in locations
+    assert all(offset % 64 == 0 for offset, _ in locations)
 
 
-def test_many_threads_share_one_model() -> None:
-    outcome = outcome_of(product(3))
-    weights, bias = (np.asarray(value, np.float32) for _, value in product(3).inputs[1:3])
+def test_threads_share_one_model() -> None:
+    outcome = prepare_case(fully_connected(3))
+    weights, bias = (np.asarray(value, np.float32) for _, value in fully_connected(3).inputs[1:3])
 
-    def calls(seed: int) -> bool:
+    def results_are_correct(seed: int) -> bool:
         random = np.random.default_rng(seed)
         for _ in range(50):
             x = random.standard_normal((3, 32)).astype(np.float32)
-            (found,) = execute(outcome, [x])[1]
-            if not np.allclose(found, np.maximum(x @ weights.T + bias, 0), atol=1e-4):
+            (actual,) = execute(outcome, [x])[1]
+            if not np.allclose(actual, np.maximum(x @ weights.T + bias, 0), atol=1e-4):
                 return False
         return True
 
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(calls, range(8)))
+        assert all(pool.map(results_are_correct, range(8)))
 
 
-def test_interpreters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Interpreter] = []
+def test_number_of_interpreters_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    interpreters: list[Interpreter] = []
 
-    def counted(model: bytes | str, threads: int) -> Interpreter:
-        made.append(Interpreter(model, threads))
-        return made[-1]
+    def create(model: bytes | str, threads: int) -> Interpreter:
+        interpreters.append(Interpreter(model, threads))
+        return interpreters[-1]
 
-    monkeypatch.setattr(compiled, "Interpreter", counted)
-    monkeypatch.setattr(compiled, "processors", lambda: 2)
-    outcome = outcome_of(product(3))
+    monkeypatch.setattr(subgraph, "Interpreter", create)
+    monkeypatch.setattr(subgraph, "available_cpus", lambda: 2)
+    outcome = prepare_case(fully_connected(3))
     x = np.zeros((3, 32), np.float32)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: execute(outcome, [x]), range(64)))
-    assert 1 <= len(made) <= 2
+    assert 1 <= len(interpreters) <= 2
 
 
-def test_an_unknown_batch_is_filled_in_at_execution(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[LitertSubgraph] = []
+def test_unknown_batch_size_is_set_at_execution(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[LitertSubgraph] = []
 
     def compile_(_: CpuAcc, subgraph: SubgraphView, options: CompileOptions) -> LitertSubgraph:
-        made.append(LitertSubgraph(subgraph, options))
-        return made[-1]
+        compiled.append(LitertSubgraph(subgraph, options))
+        return compiled[-1]
 
     monkeypatch.setattr(CpuAcc, "compile", compile_)
     monkeypatch.setattr(LitertSubgraph, "_fall_back", lambda self: pytest.fail("the engine did not run"))
-    outcome = outcome_of(product(0))
-    weights, bias = (np.asarray(value, np.float32) for _, value in product(0).inputs[1:3])
+    outcome = prepare_case(fully_connected(0))
+    weights, bias = (np.asarray(value, np.float32) for _, value in fully_connected(0).inputs[1:3])
     for rows in (1, 5, 2, 5, 9, 1, 7, 3, 5):
         x = np.random.default_rng(rows).standard_normal((rows, 32)).astype(np.float32)
-        (found,) = execute(outcome, [x])[1]
-        np.testing.assert_allclose(found, np.maximum(x @ weights.T + bias, 0), atol=1e-4)
-    assert len(made[0].engines) == 4
+        (actual,) = execute(outcome, [x])[1]
+        np.testing.assert_allclose(actual, np.maximum(x @ weights.T + bias, 0), atol=1e-4)
+    assert len(compiled[0].pools) == 4
 
 
 @pytest.mark.parametrize("error", [RuntimeError("failed to allocate"), MemoryError()])
-def test_what_the_engine_cannot_run_ends_on_the_reference(
+def test_cpu_ref_takes_over_after_an_engine_failure(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: Interpreter) -> None:
         raise error
 
-    outcome = outcome_of(Case(Op.FLOOR, [float_tensor([1.5, -1.5])], [OUT]))
+    outcome = prepare_case(Case(Op.FLOOR, [float_tensor([1.5, -1.5])], [OUT]))
     monkeypatch.setattr(Interpreter, "invoke", fail)
-    (found,) = execute(outcome, [np.array([1.5, -1.5], np.float32)])[1]
-    assert found.tolist() == [1, -2]
-    assert "CpuRef runs main: LiteRT says" in caplog.text
+    (actual,) = execute(outcome, [np.array([1.5, -1.5], np.float32)])[1]
+    assert actual.tolist() == [1, -2]
+    assert "CpuRef runs main: LiteRT failed" in caplog.text
 
 
-def test_the_reference_gets_inputs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine copies its inputs, so the host does not; what runs in its place must not read a client's memory."""
+def test_cpu_ref_gets_copies_of_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine copies its inputs, so the host does not. CpuRef must not read a client's memory in its place."""
     x = np.array([1.5, -1.5], np.float32)
     seen: list[Any] = []
 
     def fail(_: Interpreter) -> None:
         raise RuntimeError("failed")
 
-    def look(self: LitertSubgraph) -> Any:
+    def fall_back_and_record(self: LitertSubgraph) -> Any:
         reference = fall_back(self)
         run = reference.execute
 
-        def execute_seen(inputs: list[Any], *rest: Any) -> None:
+        def execute_and_record(inputs: list[Any], *rest: Any) -> None:
             seen.extend(inputs)
             run(inputs, *rest)
 
-        monkeypatch.setattr(reference, "execute", execute_seen)
+        monkeypatch.setattr(reference, "execute", execute_and_record)
         return reference
 
-    outcome = outcome_of(Case(Op.FLOOR, [float_tensor([1.5, -1.5])], [OUT]))
+    outcome = prepare_case(Case(Op.FLOOR, [float_tensor([1.5, -1.5])], [OUT]))
     fall_back = LitertSubgraph._fall_back
-    monkeypatch.setattr(LitertSubgraph, "_fall_back", look)
+    monkeypatch.setattr(LitertSubgraph, "_fall_back", fall_back_and_record)
     monkeypatch.setattr(Interpreter, "invoke", fail)
     execute(outcome, [x])
     assert len(seen) == 1 and not np.shares_memory(seen[0], x)
 
 
-def test_what_the_engine_does_not_load_is_placed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_are_placed_again_if_the_engine_cannot_load(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Interpreter, path: str, threads: int) -> None:
         raise RuntimeError("failed to allocate")
 
     monkeypatch.setattr(Interpreter, "__init__", fail)
-    outcome = outcome_of(Case(Op.FLOOR, [float_tensor([1.5, -1.5])], [OUT]))
+    outcome = prepare_case(Case(Op.FLOOR, [float_tensor([1.5, -1.5])], [OUT]))
     assert outcome.prepared_model is not None, outcome.reason
     (placed,) = outcome.placement.operations
     assert placed.backend == "CpuRef" and "failed to allocate" in placed.refusals[0].reason
-    (found,) = execute(outcome, [np.array([1.5, -1.5], np.float32)])[1]
-    assert found.tolist() == [1, -2]
+    (actual,) = execute(outcome, [np.array([1.5, -1.5], np.float32)])[1]
+    assert actual.tolist() == [1, -2]
 
 
-_SHORT_OF_MEMORY = """
+_LIMITED_MEMORY = """
 import resource, sys
 import numpy as np
-from driver.backends import registry
-from driver.device import Device
+from nnhal_driver.backends import registry
+from nnhal_driver.device import Device
 from nnhal.types import OperandType as T, OperationType as Op
 from tests.driver.one_operation import execute, model_of, prepare, tensor
 
@@ -191,21 +191,21 @@ print(execute(outcome, [x])[1][0].sum() == side * side)
 
 
 @pytest.mark.parametrize(
-    ("megabytes", "placed", "said"),
+    ("megabytes", "stdout", "message"),
     [
-        (170, ["CpuAcc", "True"], "CpuRef runs main: LiteRT says"),  # the engine runs, its result has no room
-        (90, ["CpuRef"], "RESOURCE_EXHAUSTED_TRANSIENT"),  # it cannot even load, and CpuRef has no room either
+        (170, ["CpuAcc", "True"], "CpuRef runs main: LiteRT failed"),  # the engine runs, and its result does not fit
+        (90, ["CpuRef"], "RESOURCE_EXHAUSTED_TRANSIENT"),  # the engine cannot load, and CpuRef runs out of memory too
     ],
 )
-def test_memory_that_is_too_short_for_the_engine(megabytes: int, placed: list[str], said: str) -> None:
-    command = [sys.executable, "-c", _SHORT_OF_MEMORY, str(megabytes)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.stdout.split() == placed, ran.stderr
-    assert ran.returncode == len(placed) % 2 and said in ran.stderr
+def test_engine_runs_out_of_memory(megabytes: int, stdout: list[str], message: str) -> None:
+    command = [sys.executable, "-c", _LIMITED_MEMORY, str(megabytes)]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert child.stdout.split() == stdout, child.stderr
+    assert child.returncode == len(stdout) % 2 and message in child.stderr
 
 
-def test_memory_is_freed_with_the_last_user() -> None:
-    outcome = outcome_of(product(3))
+def test_last_reference_frees_the_memory() -> None:
+    outcome = prepare_case(fully_connected(3))
     prepared = outcome.prepared_model
     assert prepared is not None
     gc.collect()
@@ -213,25 +213,25 @@ def test_memory_is_freed_with_the_last_user() -> None:
     try:
         graph, compiled = weakref.ref(prepared.plan.graph), weakref.ref(prepared.plan.nodes[0])
         del outcome, prepared
-        assert graph() is None and compiled() is None, "a circle of references waits for the collector"
+        assert graph() is None and compiled() is None, "a reference cycle delays the release"
     finally:
         gc.enable()
 
 
-def test_failures_are_those_of_the_reference() -> None:
+def test_errors_equal_those_of_cpu_ref() -> None:
     x, two = float_tensor([[1, 2], [3, 4]]), np.array([0, 2], np.int32)
     gather = Case(Op.GATHER, [x, int32(0), int_tensor([0, 1])], [OUT])
-    complaints = []
+    errors = []
     for backends in (("CpuAcc", "CpuRef"), ("CpuRef",)):
         with pytest.raises(HalError) as error:
-            execute(outcome_of(gather, *backends), [np.array([[1, 2], [3, 4]], np.float32), two])
-        complaints.append((error.value.status, str(error.value)))
-    assert complaints[0] == complaints[1]
-    assert "indices lie in 0..2" in complaints[0][1]
+            execute(prepare_case(gather, *backends), [np.array([[1, 2], [3, 4]], np.float32), two])
+        errors.append((error.value.status, str(error.value)))
+    assert errors[0] == errors[1]
+    assert "indices lie in 0..2" in errors[0][1]
 
 
 UNKNOWN = Operand(T.TENSOR_FLOAT32)
-REFUSED: list[tuple[Case, str]] = [
+REJECTED: list[tuple[Case, str]] = [
     (Case(Op.TOPK_V2, [FLOATS, int32(1)], [OUT, tensor(T.TENSOR_INT32)]), "TOPK_V2 has no counterpart in the engine"),
     (Case(Op.RESHAPE, [FLOATS, int_tensor([12])], [OUT]), "shape is not constant"),
     (Case(Op.PAD, [float_tensor([1.0]), int_tensor([[1, 1]])], [OUT]), "paddings is not constant"),
@@ -245,9 +245,9 @@ REFUSED: list[tuple[Case, str]] = [
             [int_tensor([[1]]), int_tensor([[2]]), (Operand(T.BOOL), False), (Operand(T.BOOL), False)],
             [tensor(T.TENSOR_INT32)],
         ),
-        "the engine multiplies no matrices of TENSOR_INT32",
+        "the engine does not multiply matrices of TENSOR_INT32",
     ),
-    (Case(Op.MAX_POOL_2D, [FLOATS, *map(int32, (1, 2**30, 1, 1, 1, 0))], [OUT]), "a stride or window of 1073741824"),
+    (Case(Op.MAX_POOL_2D, [FLOATS, *map(int32, (1, 2**30, 1, 1, 1, 0))], [OUT]), "a stride or window has 1073741824"),
     (
         Case(Op.RELU6, [(tensor(T.TENSOR_QUANT8_ASYMM, (1,), 1e-12), [1])], [tensor(T.TENSOR_QUANT8_ASYMM, (), 1e-12)]),
         "input has the scale",
@@ -268,45 +268,48 @@ REFUSED: list[tuple[Case, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("case", "reason"), REFUSED, ids=[f"{Op(c.type).name} {r[:20]}" for c, r in REFUSED])
-def test_refusals_say_why(case: Case, reason: str) -> None:
-    view = graphs(one_operation(case)[0])[0].operations[0]
+@pytest.mark.parametrize(("case", "reason"), REJECTED, ids=[f"{Op(c.type).name} {r[:20]}" for c, r in REJECTED])
+def test_rejections_have_reasons(case: Case, reason: str) -> None:
+    view = build_graphs(one_operation(case)[0])[0].operations[0]
     support = CpuAcc().supports(view)
     assert not support
     assert reason in support.reason
 
 
-def test_many_threads_only_where_they_help() -> None:
-    helped, hurt, short = ThreadChoice(4), ThreadChoice(4), ThreadChoice(4)
-    for choice, seconds in ((helped, {1: 0.1, 4: 0.03}), (hurt, {1: 0.1, 4: 0.2}), (short, {1: 0.001, 4: 0})):
+def test_threads_are_used_only_if_faster() -> None:
+    faster, slower, short = ThreadChoice(4), ThreadChoice(4), ThreadChoice(4)
+    for choice, seconds in ((faster, {1: 0.1, 4: 0.03}), (slower, {1: 0.1, 4: 0.2}), (short, {1: 0.001, 4: 0})):
         for _ in range(9):
-            choice.note(choice.wanted, seconds[choice.wanted])
-    assert (helped.wanted, hurt.wanted, short.wanted) == (4, 1, 1)
+            choice.record(choice.threads, seconds[choice.threads])
+    assert (faster.threads, slower.threads, short.threads) == (4, 1, 1)
     single = ThreadChoice(1)
     for _ in range(9):
-        single.note(1, 9.0)
-    assert single.wanted == 1
+        single.record(1, 9.0)
+    assert single.threads == 1
 
 
-def test_the_package_is_imported_late() -> None:
-    code = "import sys; from driver.backends import registry; registry.ids(); print('ai_edge_litert' in sys.modules)"
+def test_engine_is_imported_on_demand() -> None:
+    code = (
+        "import sys; from nnhal_driver.backends import registry; registry.registered_ids(); "
+        "print('ai_edge_litert' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-def test_without_the_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_engine_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
-    assert "CpuAcc" in registry.ids()
+    assert "CpuAcc" in registry.registered_ids()
     with pytest.raises(EngineMissingError, match="backend CpuAcc needs the package ai-edge-litert"):
         registry.create(["CpuAcc"])
     assembly = registry.assemble(["CpuAcc", "CpuRef"])
     assert [backend.id for backend in assembly.backends] == ["CpuRef"]
     failed = next(report for report in assembly.reports if report.id == "CpuAcc")
-    assert failed.state is State.FAILED and "needs the package ai-edge-litert" in failed.reason
+    assert failed.state is CandidateState.FAILED and "needs the package ai-edge-litert" in failed.reason
 
 
-def lists(case: Case) -> list[Any]:
+def run_case(case: Case) -> list[Any]:
     model, arrays = one_operation(case)
-    outcome = outcome_of(model, "CpuAcc")
+    outcome = prepare_case(model, "CpuAcc")
     return [array.tolist() for array in execute(outcome, arrays)[1]]
 
 
@@ -314,43 +317,45 @@ def boolean(value: bool) -> Value:
     return Operand(T.BOOL), value
 
 
-def test_hand_cases_of_what_the_engine_does_otherwise() -> None:
-    # integers are divided downwards
-    assert lists(Case(Op.DIV, [int_tensor([-7, 7]), int_tensor([2, 2]), int32(0)], [tensor(T.TENSOR_INT32)])) == [
+def test_differences_between_engine_and_nnapi_are_compensated() -> None:
+    # integer division rounds down
+    assert run_case(Case(Op.DIV, [int_tensor([-7, 7]), int_tensor([2, 2]), int32(0)], [tensor(T.TENSOR_INT32)])) == [
         [-4, 3]
     ]
-    # averages over explicit padding count the image only: 1; (1 + 3) / 2; 3
+    # averages exclude explicit padding: 1, (1 + 3) / 2, 3
     window = [int32(1), int32(1), int32(0), int32(0), int32(1), int32(1), int32(2), int32(1), int32(0)]
     row = float_tensor(np.reshape([1.0, 3.0], (1, 1, 2, 1)))
-    assert np.ravel(lists(Case(Op.AVERAGE_POOL_2D, [row, *window], [OUT]))).tolist() == [1, 2, 3]
-    # neighbours of a small scale differ
-    fine = tensor(T.TENSOR_QUANT8_ASYMM, (2,), 0.001, 0)
-    assert lists(Case(Op.LESS, [(fine, [1, 2]), (fine, [2, 2])], [tensor(T.TENSOR_BOOL8)])) == [[True, False]]
-    # 8-bit numbers are clamped
-    assert lists(Case(Op.CAST, [float_tensor([-1.5, 3.9, 300])], [tensor(T.TENSOR_QUANT8_ASYMM, (), 1.0)])) == [
+    assert np.ravel(run_case(Case(Op.AVERAGE_POOL_2D, [row, *window], [OUT]))).tolist() == [1, 2, 3]
+    # adjacent values with a small scale differ
+    quantized = tensor(T.TENSOR_QUANT8_ASYMM, (2,), 0.001, 0)
+    assert run_case(Case(Op.LESS, [(quantized, [1, 2]), (quantized, [2, 2])], [tensor(T.TENSOR_BOOL8)])) == [
+        [True, False]
+    ]
+    # casts to 8 bits saturate
+    assert run_case(Case(Op.CAST, [float_tensor([-1.5, 3.9, 300])], [tensor(T.TENSOR_QUANT8_ASYMM, (), 1.0)])) == [
         [0, 3, 255]
     ]
-    # another alpha than 1
-    (found,) = lists(Case(Op.ELU, [float_tensor([-1.0, 2.0]), (Operand(T.FLOAT32), 2.0)], [OUT]))
-    assert found == pytest.approx([2 * np.expm1(-1), 2])
-    # nothing left of a shape is [1]
+    # ELU with an alpha other than 1
+    (actual,) = run_case(Case(Op.ELU, [float_tensor([-1.0, 2.0]), (Operand(T.FLOAT32), 2.0)], [OUT]))
+    assert actual == pytest.approx([2 * np.expm1(-1), 2])
+    # the reduction of a vector has the shape [1]
     case = Case(Op.ARGMAX, [float_tensor([1.0, 5.0, 5.0]), int32(0)], [tensor(T.TENSOR_INT32)])
-    assert lists(case) == [[1]]
-    # values in half precision are rounded after each operation
+    assert run_case(case) == [[1]]
+    # half-precision values are rounded after each operation
     half = tensor(T.TENSOR_FLOAT16, (1,))
-    assert lists(Case(Op.ADD, [(half, [2048.0]), (half, [1.0]), int32(0)], [tensor(T.TENSOR_FLOAT16)])) == [[2048]]
+    assert run_case(Case(Op.ADD, [(half, [2048.0]), (half, [1.0]), int32(0)], [tensor(T.TENSOR_FLOAT16)])) == [[2048]]
     # signed weights with a zero point: (3 - 1) * (2 - 1) * 0.25 + 0 in steps of 0.5
     x, w = tensor(T.TENSOR_QUANT8_ASYMM_SIGNED, (1, 1), 0.5, 1), tensor(T.TENSOR_QUANT8_ASYMM_SIGNED, (1, 1), 0.5, 1)
     bias, out = tensor(T.TENSOR_INT32, (1,), 0.25), tensor(T.TENSOR_QUANT8_ASYMM_SIGNED, (), 0.5, 0)
     case = Case(Op.FULLY_CONNECTED, [(x, [[3]]), (w, [[2]]), (bias, [0]), int32(0)], [out], frozenset({1, 2}))
-    assert lists(case) == [[[1]]]
-    # a dropped dimension, backwards: positions 2, 1
+    assert run_case(case) == [[[1]]]
+    # a dropped dimension and a negative stride: positions 2, 1
     vectors = [int_tensor(v) for v in ([0, 2], [1, 0], [1, -1])]
     case = Case(
         Op.STRIDED_SLICE, [float_tensor([[4, 5, 6]]), *vectors, *map(int32, (0, 0, 1))], [OUT], frozenset({1, 2, 3})
     )
-    assert lists(case) == [[6, 5]]
-    # channels last in the engine: [[1, 2], [3, 4]] by 2 * 2 windows
+    assert run_case(case) == [[6, 5]]
+    # NCHW, which the engine lacks: [[1, 2], [3, 4]] with a window of 2 x 2
     square = float_tensor(np.reshape([1.0, 2, 3, 4], (1, 1, 2, 2)))
     arguments = [int32(2), *map(int32, (1, 1, 2, 2, 0)), boolean(True)]
-    assert lists(Case(Op.MAX_POOL_2D, [square, *arguments], [OUT])) == [[[[[4]]]]]
+    assert run_case(Case(Op.MAX_POOL_2D, [square, *arguments], [OUT])) == [[[[[4]]]]]

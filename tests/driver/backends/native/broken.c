@@ -1,4 +1,4 @@
-/* A plug-in that is broken in one way, chosen by a macro; without one it works as far as loading goes. */
+/* A plug-in with one fault, which a macro chooses. Without a macro it loads. */
 #include "nnhal_backend.h"
 
 #include <signal.h>
@@ -94,7 +94,8 @@ void *BackendFactory(void) {
 #endif
 #ifdef REQUIRED_ONLY
     table.struct_size = offsetof(NnhalBackend, capabilities);
-    table.capabilities = (const NnhalCapability *(*)(NnhalBackend *, size_t *))1; /* beyond the size: not to be read */
+    /* not within struct_size, so it must not be read */
+    table.capabilities = (const NnhalCapability *(*)(NnhalBackend *, size_t *))1;
 #endif
 #ifdef NO_RELEASE
     table.release = NULL;

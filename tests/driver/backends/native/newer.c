@@ -1,11 +1,11 @@
 /*
  * A plug-in that uses what header 1.1 added: planned memory, layouts, operand types of an extension, optimize, spans of
- * operations, and "CopiesInputs". The environment variable NEWER holds words that change what it does; each call of
- * interest appends a line to the file that NEWER_EVENTS names.
+ * operations, and "CopiesInputs". Words in the environment variable NEWER change its behavior. It appends events to the
+ * file that NEWER_EVENTS names.
  *
- *   NEG, TENSOR_FLOAT32  through two pieces, times a STATIC one
- *   RELU, of rank 4      in a layout of its own: "layout0" NHWC, "layout1" NCHW, "layout2" NC4HW4
- *   SHORTEN, LENGTHEN    of the extension: floats to elements of three bytes, each changed by a key, and back
+ *   NEG, TENSOR_FLOAT32  copies through two pieces, and multiplies by a STATIC one
+ *   RELU, rank 4         in its own layout: "layout0" NHWC, "layout1" NCHW, "layout2" NC4HW4
+ *   SHORTEN, LENGTHEN    of the extension: convert floats to encrypted elements of three bytes, and back
  */
 #include "nnhal_backend.h"
 
@@ -25,7 +25,7 @@ struct NnhalCompiled {
     NnhalRelayout relayouts[3];
 };
 
-static int told(const char *word) {
+static int has_word(const char *word) {
     const char *words = getenv("NEWER");
     return words && strstr(words, word);
 }
@@ -66,8 +66,8 @@ static int32_t supports(NnhalBackend *self, const NnhalSubgraph *one, char *reas
     return 0;
 }
 
-/* Two pieces for a value of so many bytes. */
-static int32_t plan(NnhalCompiled *compiled, size_t size) {
+/* Requests two pieces of `size` bytes, and makes invalid requests, which must fail. */
+static int32_t plan_pieces(NnhalCompiled *compiled, size_t size) {
     const NnhalMemory *memory = compiled->subgraph->memory;
     int32_t status = memory->get(memory->context, size, NNHAL_DYNAMIC, &compiled->first);
     if (!status) status = memory->get(memory->context, size, NNHAL_DYNAMIC_SEPARATE, &compiled->second);
@@ -82,13 +82,13 @@ static int32_t plan(NnhalCompiled *compiled, size_t size) {
 static int32_t plan_all(NnhalCompiled *compiled) {
     const NnhalMemory *memory = compiled->subgraph->memory;
     event("mode", (unsigned long)memory->mode);
-    if (told("greedy"))
-        return memory->get(memory->context, (size_t)1 << 60, told("static") ? NNHAL_STATIC : NNHAL_DYNAMIC,
+    if (has_word("greedy"))
+        return memory->get(memory->context, (size_t)1 << 60, has_word("static") ? NNHAL_STATIC : NNHAL_DYNAMIC,
                            &compiled->factor);
     int32_t status = memory->get(memory->context, sizeof(float), NNHAL_STATIC, &compiled->factor);
     if (status) return status;
     *(float *)memory->bytes(memory->context, compiled->factor) = -1;
-    return told("resize") ? NNHAL_NONE : plan(compiled, 4096);
+    return has_word("resize") ? NNHAL_NONE : plan_pieces(compiled, 4096);
 }
 
 static int32_t compile(NnhalBackend *self, const NnhalSubgraph *subgraph, NnhalCompiled **result, char *reason,
@@ -147,17 +147,17 @@ static void lengthen(const uint8_t *in, float *out, const uint8_t *key, int64_t 
     }
 }
 
-static void tell(const char *what, const NnhalTensor *tensor) {
+static void tensor_event(const char *name, const NnhalTensor *tensor) {
     FILE *file = events();
     if (!file) return;
-    fprintf(file, "%s %d.%d.%d", what, tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
+    fprintf(file, "%s %d.%d.%d", name, tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
     for (int32_t i = 0; i < tensor->ndim; i++) fprintf(file, " %lld", (long long)tensor->shape[i]);
     fprintf(file, "\n");
     fclose(file);
 }
 
-/* Where the bytes of an input lie: the name of the mapping in /proc. */
-static void tell_mapping(const void *data) {
+/* Records the name of the mapping that contains an input. */
+static void mapping_event(const void *data) {
     FILE *maps = fopen("/proc/self/maps", "r"), *file = events();
     char line[512], name[256];
     unsigned long start, end;
@@ -169,26 +169,27 @@ static void tell_mapping(const void *data) {
     if (file) fclose(file);
 }
 
-/* The first operation; more than one are never compiled together. */
+/* Runs the only operation, or a substitution. */
 static int32_t execute(NnhalBackend *self, NnhalCompiled *compiled, const NnhalExecution *execution, char *reason,
                        size_t reason_size) {
     (void)self, (void)reason, (void)reason_size;
     const NnhalSubgraph *subgraph = compiled->subgraph;
     const NnhalTensor *in = execution->inputs[0];
     uint32_t ignored;
-    if (subgraph->memory->get(subgraph->memory->context, 1, NNHAL_STATIC, &ignored) == NNHAL_NONE) event("planned late", 0);
-    tell_mapping(in->data);
-    tell("in", in);
+    if (subgraph->memory->get(subgraph->memory->context, 1, NNHAL_STATIC, &ignored) == NNHAL_NONE)
+        event("planned late", 0);
+    mapping_event(in->data);
+    tensor_event("in", in);
     int64_t count = count_of(in);
     const NnhalTensor *out = execution->output(execution->context, 0, in->ndim, in->shape);
     if (!out) return NNHAL_GENERAL_FAILURE;
-    tell("out", out);
+    tensor_event("out", out);
     const NnhalOperation *operation = subgraph->operations[0];
     if (compiled->substitute) {
         for (int64_t i = 0; i < count; i++) ((float *)out->data)[i] = 7;
     } else if (operation->extension) {
         const NnhalTensor *key = subgraph->operands[operation->inputs[1]]->constant;
-        tell("key", key);
+        tensor_event("key", key);
         if (operation->type == SHORTEN) shorten(in->data, out->data, key->data, count);
         else lengthen(in->data, out->data, key->data, count);
     } else if (operation->type == NEG) {
@@ -224,9 +225,9 @@ static int32_t load(NnhalBackend *self, const NnhalSubgraph *subgraph, const voi
 static int32_t resize(NnhalBackend *self, NnhalCompiled *compiled, uint32_t input_count,
                       const NnhalTensor *const *inputs, char *reason, size_t reason_size) {
     (void)self, (void)input_count, (void)reason, (void)reason_size;
-    if (!told("resize") || compiled->subgraph->operations[0]->type != NEG) return NNHAL_NONE;
+    if (!has_word("resize") || compiled->subgraph->operations[0]->type != NEG) return NNHAL_NONE;
     compiled->subgraph->memory->clear(compiled->subgraph->memory->context);
-    return plan(compiled, (size_t)count_of(inputs[0]) * sizeof(float));
+    return plan_pieces(compiled, (size_t)count_of(inputs[0]) * sizeof(float));
 }
 
 static const NnhalCapability *capabilities(NnhalBackend *self, size_t *count) {
@@ -234,7 +235,7 @@ static const NnhalCapability *capabilities(NnhalBackend *self, size_t *count) {
     static const NnhalCapability MORE[] = {{"CopiesInputs", 1}, {"ConcurrentExecution", 1}};
     (void)self;
     *count = 2;
-    return told("capable") ? MORE : PLAIN;
+    return has_word("capable") ? MORE : PLAIN;
 }
 
 static const char *const *extensions(NnhalBackend *self, size_t *count) {
@@ -247,8 +248,8 @@ static const char *const *extensions(NnhalBackend *self, size_t *count) {
 static const NnhalOperandType *operand_types(NnhalBackend *self, const char *extension, size_t *count) {
     static const NnhalOperandType ALL[] = {{SHORT, 1, 3}, {SECRET, 0, 3}}, IMPOSSIBLE[] = {{SHORT, 1, 0}};
     (void)self;
-    *count = strcmp(extension, EXTENSION) ? 0 : told("impossible") ? 1 : 2;
-    return told("impossible") ? IMPOSSIBLE : ALL;
+    *count = strcmp(extension, EXTENSION) ? 0 : has_word("impossible") ? 1 : 2;
+    return has_word("impossible") ? IMPOSSIBLE : ALL;
 }
 
 static const NnhalRelayout *layouts(NnhalBackend *self, NnhalCompiled *compiled, size_t *count) {
@@ -259,16 +260,16 @@ static const NnhalRelayout *layouts(NnhalBackend *self, NnhalCompiled *compiled,
     if (!layout) return NULL;
     int32_t own = layout[6] - '0';
     NnhalRelayout in = {subgraph->inputs[0], NNHAL_NHWC, own}, out = {subgraph->outputs[0], NNHAL_NHWC, own};
-    if (told("no_operand")) out.operand = 99;
-    if (told("from_packed")) out.model = NNHAL_NC4HW4;
+    if (has_word("no_operand")) out.operand = 99;
+    if (has_word("from_packed")) out.model = NNHAL_NC4HW4;
     compiled->relayouts[0] = in;
     compiled->relayouts[1] = out;
     compiled->relayouts[2] = out;
-    *count = told("repeated") ? 3 : 2;
+    *count = has_word("repeated") ? 3 : 2;
     return compiled->relayouts;
 }
 
-static int32_t each_alone(NnhalBackend *self, const NnhalSubgraph *subgraph, const NnhalOptimization *answer,
+static int32_t substitute_each(NnhalBackend *self, const NnhalSubgraph *subgraph, const NnhalOptimization *answer,
                           char *reason, size_t reason_size) {
     for (uint32_t i = 0; i < subgraph->operation_count && subgraph->operation_count > 1; i++) {
         const NnhalSubgraph *part = answer->part(answer->context, 1, &i);
@@ -283,27 +284,27 @@ static int32_t each_alone(NnhalBackend *self, const NnhalSubgraph *subgraph, con
 static int32_t optimize(NnhalBackend *self, const NnhalSubgraph *subgraph, const NnhalOptimization *answer,
                         char *reason, size_t reason_size) {
     if (subgraph->memory) event("memory for the whole", 0);
-    if (told("fails")) {
+    if (has_word("fails")) {
         if (subgraph->operation_count < 2) return NNHAL_NONE;
-        return answer->fail(answer->context, 1, told("fails_with_a_reason") ? "no room for it" : NULL);
+        return answer->fail(answer->context, 1, has_word("fails_with_a_reason") ? "no room for it" : NULL);
     }
-    if (told("fail_none")) return answer->fail(answer->context, 99, "x");
-    if (!told("substitute")) return each_alone(self, subgraph, answer, reason, reason_size);
-    const uint32_t pair[] = {1, told("outside") ? 99 : told("apart") ? 3 : 2};
-    const NnhalSubgraph *part = answer->part(answer->context, told("many") ? 99 : 2, pair);
+    if (has_word("fail_none")) return answer->fail(answer->context, 99, "x");
+    if (!has_word("substitute")) return substitute_each(self, subgraph, answer, reason, reason_size);
+    const uint32_t pair[] = {1, has_word("outside") ? 99 : has_word("apart") ? 3 : 2};
+    const NnhalSubgraph *part = answer->part(answer->context, has_word("many") ? 99 : 2, pair);
     if (!part) return NNHAL_GENERAL_FAILURE;
     NnhalCompiled *compiled;
     int32_t status = compile(self, part, &compiled, reason, reason_size);
     if (status) return status;
     compiled->substitute = 1;
-    status = answer->substitute(answer->context, told("stranger") ? subgraph : part, compiled);
+    status = answer->substitute(answer->context, has_word("stranger") ? subgraph : part, compiled);
     if (status) {
         event("kept", 0);
         free(compiled);
         return status;
     }
-    if (told("twice")) return answer->substitute(answer->context, part, compiled);
-    if (told("then_error")) {
+    if (has_word("twice")) return answer->substitute(answer->context, part, compiled);
+    if (has_word("then_error")) {
         snprintf(reason, reason_size, "on second thoughts");
         return NNHAL_GENERAL_FAILURE;
     }

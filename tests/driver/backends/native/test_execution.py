@@ -1,4 +1,4 @@
-"""Native backends at work: the example of the project, and the frozen plug-in with all its hooks."""
+"""Executions on native backends: the example of the project, and the frozen plug-in with all hooks."""
 
 import gc
 import logging
@@ -9,17 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from driver.backends import registry
-from driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Sections
-from driver.backends.discovery import file_candidate
-from driver.backends.loading import load
-from driver.backends.native.compiled import NativeSubgraph
-from driver.cancellation import Cancellation
-from driver.deadline import NO_DEADLINE
-from driver.device import Device, Outcome
-from driver.graph import SubgraphView, graphs, subgraph_view
-from driver.plan import Progress
-from driver.profiling import PartitionProfile, Spans
 from nnhal.builder import ModelBuilder
 from nnhal.errors import HalError
 from nnhal.types import (
@@ -36,10 +25,20 @@ from nnhal.types import (
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal_driver.backends import registry
+from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Sections
+from nnhal_driver.backends.native.compiled import NativeSubgraph
+from nnhal_driver.backends.plugins.discovery import file_candidate
+from nnhal_driver.backends.plugins.loading import load
+from nnhal_driver.device import Device, Outcome
+from nnhal_driver.execution.plan import RunContext
+from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
+from nnhal_driver.graph import SubgraphView, build_graphs, subgraph_view
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from tests.driver.backends.native.building import EXAMPLE, HEADERS, build, example, frozen
-from tests.driver.caching.pair import KEY, Pair
-from tests.driver.one_operation import execute, float_tensor, model_of, prepare, tensor
-from tests.driver.test_profiling import profiled
+from tests.driver.model_cache.cache_files import KEY, Pair
+from tests.driver.one_operation import execute, execute_profiled, float_tensor, model_of, prepare, tensor
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def frozen_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the frozen plug-in writes what is called."""
+    """Return the file to which the frozen plug-in writes its calls."""
     path = tmp_path / "events"
     path.touch()
     monkeypatch.setenv("FROZEN_EVENTS", str(path))
@@ -67,10 +66,10 @@ def _backend(path: Path) -> Backend:
 
 @pytest.fixture
 def device(simple: Path) -> Iterator[Device]:
-    """The example before CpuRef."""
-    made = Device("test", [_backend(simple), *registry.create(["CpuRef"])])
-    yield made
-    made.close()
+    """Yield a device with the example before CpuRef."""
+    device = Device("test", [_backend(simple), *registry.create(["CpuRef"])])
+    yield device
+    device.close()
 
 
 def _floats(*shape: int) -> AnyArray:
@@ -78,11 +77,11 @@ def _floats(*shape: int) -> AnyArray:
 
 
 SHAPE = (400, 500)
-"""Large enough that a partition pays for its boundary."""
+"""A shape for which a partition is worth its transitions."""
 
 
 def _chain() -> Model:
-    """relu6((a + b) * 0.5), and its relu less b, of which SUB is not the example's."""
+    """Return half = relu6((a + b) * 0.5) and relu(half) - b. The example does not support SUB."""
     b = ModelBuilder()
     a, c = b.input(T.TENSOR_FLOAT32, SHAPE), b.input(T.TENSOR_FLOAT32, SHAPE)
     output = Operand(T.TENSOR_FLOAT32, SHAPE)
@@ -94,25 +93,25 @@ def _chain() -> Model:
     return b.build()
 
 
-def test_a_graph_on_the_example_and_cpu_ref(device: Device) -> None:
+def test_graph_is_split_between_the_example_and_cpu_ref(device: Device) -> None:
     outcome = prepare(_chain(), device)
-    assert [(one.backend, len(one.operations)) for one in outcome.placement.partitions] == [
+    assert [(partition.backend, len(partition.operations)) for partition in outcome.placement.partitions] == [
         ("Simple", 3),
         ("CpuRef", 1),
     ]
     for scale in (1, 30):
         a, c = scale * _floats(*SHAPE), scale * _floats(*SHAPE)[::-1]
-        half, less = execute(outcome, [a, c])[1]
+        half, difference = execute(outcome, [a, c])[1]
         expected = np.clip((a + c) * np.float32(0.5), 0, 6)
         np.testing.assert_array_equal(half, expected)
-        np.testing.assert_array_equal(less, expected - c)
+        np.testing.assert_array_equal(difference, expected - c)
 
 
 SMALL = Operand(T.TENSOR_FLOAT32, (16,))
 
 
 def _fusable() -> Model:
-    """relu(x + y) * y: ADD and RELU become one step."""
+    """Return relu(x + y) * y. The example fuses ADD and RELU."""
     b = ModelBuilder()
     x, y = b.input(T.TENSOR_FLOAT32, [16]), b.input(T.TENSOR_FLOAT32, [16])
     positive = b.add(Op.RELU, b.add(Op.ADD, x, y, 0, output=SMALL), output=SMALL)
@@ -123,15 +122,15 @@ def _fusable() -> Model:
 X, Y = _floats(16), _floats(16)[::-1].copy()
 
 
-def test_the_example_fuses_and_tells_of_its_operations(device: Device) -> None:
-    result = profiled(prepare(_fusable(), device), [X, Y])
-    told = [(span.kind, span.name, span.operations) for span in result.spans if span.kind != SpanKind.PARTITION]
-    assert told == [(SpanKind.WORK, "fused RELU", ()), (SpanKind.OPERATION, "MUL", (2,))]
+def test_example_fuses_and_reports_spans(device: Device) -> None:
+    result = execute_profiled(prepare(_fusable(), device), [X, Y])
+    spans = [(span.kind, span.name, span.operations) for span in result.spans if span.kind != SpanKind.PARTITION]
+    assert spans == [(SpanKind.WORK, "fused RELU", ()), (SpanKind.OPERATION, "MUL", (2,))]
     assert result.returned[0] is not None
     np.testing.assert_array_equal(result.returned[0].view(np.float32), (X + Y).clip(0) * Y)
 
 
-def test_what_is_read_elsewhere_is_not_fused(device: Device) -> None:
+def test_addition_with_two_readers_is_not_fused(device: Device) -> None:
     b = ModelBuilder()
     x, y = b.input(T.TENSOR_FLOAT32, [16]), b.input(T.TENSOR_FLOAT32, [16])
     total = b.add(Op.ADD, x, y, 0, output=SMALL)
@@ -142,24 +141,24 @@ def test_what_is_read_elsewhere_is_not_fused(device: Device) -> None:
     np.testing.assert_array_equal(product, (X + Y) * Y)
 
 
-def test_the_example_plans_a_chain_into_two_pieces(simple: Path) -> None:
-    """Five results of 64 bytes, of which two are needed at a time; the sixth is the output."""
+def test_example_plans_a_chain_in_two_pieces(simple: Path) -> None:
+    """The chain has five results of 64 bytes, two of them in use at a time. The sixth is the output."""
     b = ModelBuilder()
     x = value = b.input(T.TENSOR_FLOAT32, [16])
     for _ in range(6):
         value = b.add(Op.ADD, value, x, 0, output=SMALL)
     b.output(value)
-    (graph,) = graphs(b.build())
+    (graph,) = build_graphs(b.build())
     compiled = _backend(simple).compile(subgraph_view(graph, range(6), False), CompileOptions(0))
     assert isinstance(compiled, NativeSubgraph)
-    assert (compiled.pieces.manager.peak_bytes, compiled.pieces.manager.sum_bytes) == (2 * 64, 5 * 64)
+    assert (compiled.planned_memory.manager.peak_bytes, compiled.planned_memory.manager.sum_bytes) == (2 * 64, 5 * 64)
     output = _Output()
     for _ in range(2):
-        compiled.execute([X], [output], _progress())
+        compiled.execute([X], [output], _run_context())
         np.testing.assert_allclose(output.value, 7 * X, rtol=1e-6)
 
 
-def test_the_example_keeps_what_is_read_again_later(device: Device) -> None:
+def test_example_keeps_values_that_are_read_later(device: Device) -> None:
     b = ModelBuilder()
     x = b.input(T.TENSOR_FLOAT32, [16])
     first = value = b.add(Op.ADD, x, x, 0, output=SMALL)
@@ -180,15 +179,18 @@ def test_fused_activations(device: Device, activation: int, low: float, high: fl
     np.testing.assert_array_equal(execute(outcome, [value])[1][0], np.clip(value * np.float32(9), low, high))
 
 
-def test_reasons_of_the_plugin(device: Device) -> None:
+def test_plugin_gives_reasons(device: Device) -> None:
     ints = Operand(T.TENSOR_INT32, (2,))
     b = ModelBuilder()
     x, y = b.input(T.TENSOR_INT32, [2]), b.input(T.TENSOR_FLOAT32, [0])
     b.output(b.add(Op.ADD, x, x, 0, output=ints))
     b.output(b.add(Op.RELU, y, output=Operand(T.TENSOR_FLOAT32, (0,))))
     placed = device.get_supported_operations(b.build())[1].operations
-    assert [one.refusals[0].reason for one in placed] == ["only TENSOR_FLOAT32 is supported", "shapes must be known"]
-    assert [one.backend for one in placed] == ["CpuRef", "CpuRef"]
+    assert [operation.refusals[0].reason for operation in placed] == [
+        "only TENSOR_FLOAT32 is supported",
+        "shapes must be known",
+    ]
+    assert [operation.backend for operation in placed] == ["CpuRef", "CpuRef"]
 
 
 def _extension_model(name: str) -> Model:
@@ -199,7 +201,7 @@ def _extension_model(name: str) -> Model:
     return b.build()
 
 
-def test_an_operation_of_a_vendor_extension(device: Device) -> None:
+def test_operation_of_a_vendor_extension(device: Device) -> None:
     assert device.get_supported_extensions() == (Extension("com.example.simple"),)
     outcome = prepare(_extension_model("com.example.simple"), device)
     assert outcome.placement.partitions[0].backend == "Simple"
@@ -207,24 +209,24 @@ def test_an_operation_of_a_vendor_extension(device: Device) -> None:
     np.testing.assert_array_equal(execute(outcome, [x, y])[1][0], (x - y) * (x - y))
 
 
-def test_an_extension_that_nobody_has(device: Device) -> None:
+def test_unknown_extension_is_not_supported(device: Device) -> None:
     supported, placement = device.get_supported_operations(_extension_model("com.example.other"))
     assert supported == [False]
     assert placement.operations[0].refusals[0].reason == "there is no kernel for it"
 
 
-def test_inputs_with_gaps_reach_the_plugin_without(simple: Path) -> None:
+def test_inputs_with_gaps_are_made_contiguous(simple: Path) -> None:
     backend = _backend(simple)
     view = _relu_view(3)
     compiled = backend.compile(view, CompileOptions(0))
     output = _Output()
-    compiled.execute([np.array([-1, 9, 2, 9, -3, 9], np.float32)[::2]], [output], _progress())
+    compiled.execute([np.array([-1, 9, 2, 9, -3, 9], np.float32)[::2]], [output], _run_context())
     assert output.value.tolist() == [0, 2, 0]
 
 
-def _progress(spans: Spans | None = None) -> Progress:
+def _run_context(spans: SpanRecorder | None = None) -> RunContext:
     profile = None if spans is None else PartitionProfile(spans, "Frozen", 0, (0,))
-    return Progress(NO_DEADLINE, Cancellation(), 0, spans, profile)
+    return RunContext(NO_DEADLINE, Cancellation(), 0, spans, profile)
 
 
 class _Output:
@@ -236,10 +238,11 @@ class _Output:
 
 def _relu_view(count: int, type_: Op = Op.RELU) -> SubgraphView:
     model = model_of(type_, [float_tensor(np.zeros(count))], [tensor(T.TENSOR_FLOAT32, (count,))], constants=False)
-    return subgraph_view(graphs(model)[0], [0], False)
+    return subgraph_view(build_graphs(model)[0], [0], False)
 
 
-def _lines(path: Path) -> list[str]:
+def _read_events(path: Path) -> list[str]:
+    """Return and clear the calls that the plug-in recorded."""
     lines = path.read_text().split("\n")[:-1]
     path.write_text("")
     return lines
@@ -247,47 +250,47 @@ def _lines(path: Path) -> list[str]:
 
 def _run(compiled: CompiledSubgraph, values: list[float]) -> AnyArray:
     output = _Output()
-    compiled.execute([np.array(values, np.float32)], [output], _progress())
+    compiled.execute([np.array(values, np.float32)], [output], _run_context())
     return output.value
 
 
-def test_every_hook_is_called_in_its_order(frozen_file: Path, events: Path) -> None:
+def test_hooks_are_called_in_order(frozen_file: Path, events: Path) -> None:
     backend = _backend(frozen_file)
     compiled = backend.compile(_relu_view(2, Op.NEG), CompileOptions(0))
-    assert _lines(events) == ["before_load 1", "compile", "after_load 1"]
+    assert _read_events(events) == ["before_load 1", "compile", "after_load 1"]
     execution = ["execute_begin", "execute", "allocate_buffer 8", "wait_finish", "execute_end"]
     value = _run(compiled, [1, 2])
     assert value.tolist() == [-1, -2]
-    assert _lines(events) == ["resize_begin", "resize 2", "resize_end", *execution]
+    assert _read_events(events) == ["resize_begin", "resize 2", "resize_end", *execution]
     _run(compiled, [3, 4])
-    assert _lines(events) == [*execution, "free_buffer 8"]
+    assert _read_events(events) == [*execution, "free_buffer 8"]
     assert _run(compiled, [5, 6, 7]).tolist() == [-5, -6, -7]
-    assert _lines(events)[:3] == ["resize_begin", "resize 3", "resize_end"]
+    assert _read_events(events)[:3] == ["resize_begin", "resize 3", "resize_end"]
     del compiled, value
     gc.collect()
-    assert _lines(events) == ["before_unload 1", "release", "after_unload 1", "free_buffer 8"]
+    assert _read_events(events) == ["before_unload 1", "release", "after_unload 1", "free_buffer 8"]
     del backend
     gc.collect()
-    assert _lines(events) == ["destroy"]
+    assert _read_events(events) == ["destroy"]
 
 
-def test_an_object_outlives_what_it_compiled(frozen_file: Path, events: Path) -> None:
+def test_backend_outlives_its_compiled_subgraphs(frozen_file: Path, events: Path) -> None:
     backend = _backend(frozen_file)
     compiled = backend.compile(_relu_view(1, Op.NEG), CompileOptions(0))
     del backend
     gc.collect()
     value = _run(compiled, [1])
-    assert "destroy" not in _lines(events)
+    assert "destroy" not in _read_events(events)
     del compiled
     gc.collect()
     assert value.tolist() == [-1]
-    assert _lines(events) == ["before_unload 1", "release", "after_unload 1"]
-    del value  # the memory is the plug-in's own
+    assert _read_events(events) == ["before_unload 1", "release", "after_unload 1"]
+    del value  # its memory belongs to the plug-in
     gc.collect()
-    assert _lines(events) == ["free_buffer 4", "destroy"]
+    assert _read_events(events) == ["free_buffer 4", "destroy"]
 
 
-def test_what_it_says_of_itself(frozen_file: Path) -> None:
+def test_properties_of_the_backend(frozen_file: Path) -> None:
     backend = _backend(frozen_file)
     assert (backend.id, backend.version) == ("Frozen", "1.0")
     assert backend.capabilities() == {"Frozen": True, "ConcurrentExecution": False}
@@ -300,16 +303,16 @@ def test_save_and_load(frozen_file: Path, events: Path) -> None:
     view = _relu_view(1, Op.NEG)
     saved = backend.compile(view, CompileOptions(0)).save()
     assert saved == Sections(b"frozen")
-    _lines(events)
+    _read_events(events)
     loaded = backend.load(view, saved, CompileOptions(0))
-    assert _lines(events)[:2] == ["before_load 2", "load"]
+    assert _read_events(events)[:2] == ["before_load 2", "load"]
     assert _run(loaded, [2]).tolist() == [-2]
     with pytest.raises(HalError, match="not what was saved"):
         backend.load(view, Sections(b"frozem"), CompileOptions(0))
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_model_of_the_example_from_the_compilation_cache(simple: Path, fused: bool) -> None:
+def test_compilation_cache_restores_a_model_of_the_example(simple: Path, fused: bool) -> None:
     model = _fusable() if fused else _extension_model("com.example.simple")
     pair = Pair()
     devices = [Device("test", [_backend(simple)], cache_key=KEY) for _ in range(2)]
@@ -320,7 +323,7 @@ def test_a_model_of_the_example_from_the_compilation_cache(simple: Path, fused: 
         devices[1].prepare_model_from_cache(outcomes.put, pair.files())
         x, y = (X, Y) if fused else (X[:4], Y[:4])
         expected = (X + Y).clip(0) * Y if fused else (x - y) * (x - y)
-        result = profiled(outcomes.get(timeout=60), [x, y])
+        result = execute_profiled(outcomes.get(timeout=60), [x, y])
         assert result.returned[0] is not None
         np.testing.assert_array_equal(result.returned[0].view(np.float32), expected)
         assert any(span.name == "fused RELU" for span in result.spans) == fused
@@ -330,28 +333,28 @@ def test_a_model_of_the_example_from_the_compilation_cache(simple: Path, fused: 
         pair.close()
 
 
-def test_a_plugin_that_was_built_again_is_another(simple: Path, tmp_path: Path) -> None:
-    again = build(EXAMPLE, tmp_path / "Example_Simple_backend.so", HEADERS, "-DBUILT_AGAIN", "-g")
-    assert _backend(simple).fingerprint() == _backend(simple).fingerprint() != _backend(again).fingerprint()
+def test_rebuilt_plugin_has_another_fingerprint(simple: Path, tmp_path: Path) -> None:
+    rebuilt = build(EXAMPLE, tmp_path / "Example_Simple_backend.so", HEADERS, "-DBUILT_AGAIN", "-g")
+    assert _backend(simple).fingerprint() == _backend(simple).fingerprint() != _backend(rebuilt).fingerprint()
 
 
-def test_a_failure_carries_status_and_reason(frozen_file: Path, events: Path) -> None:
+def test_errors_have_status_and_reason(frozen_file: Path, events: Path) -> None:
     compiled = _backend(frozen_file).compile(_relu_view(1, Op.NEG), CompileOptions(0))
     with pytest.raises(HalError) as error:
         _run(compiled, [13])
     assert error.value.status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
     assert error.value.reason == "13 cannot be negated"
-    assert _lines(events)[-1] == "execute_end"
-    del error  # its traceback holds the output
+    assert _read_events(events)[-1] == "execute_end"
+    del error  # its traceback references the output
     gc.collect()
-    assert _lines(events) == ["free_buffer 4"]
+    assert _read_events(events) == ["free_buffer 4"]
     assert _run(compiled, [1]).tolist() == [-1]
 
 
-def test_cancellation_reaches_the_plugin(frozen_file: Path) -> None:
+def test_plugin_sees_cancellation(frozen_file: Path) -> None:
     compiled = _backend(frozen_file).compile(_relu_view(1, Op.NEG), CompileOptions(0))
 
-    class Late:
+    class LateRun:
         calls = 0
         profile = None
 
@@ -361,54 +364,54 @@ def test_cancellation_reaches_the_plugin(frozen_file: Path) -> None:
                 raise HalError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, "too late")
 
     with pytest.raises(HalError, match="too late"):
-        compiled.execute([np.array([1], np.float32)], [_Output()], Late())
+        compiled.execute([np.array([1], np.float32)], [_Output()], LateRun())
 
 
-def test_outputs_are_held_to_what_is_declared_and_to_the_limit(frozen_file: Path) -> None:
+def test_outputs_must_match_declared_shape_and_limit(frozen_file: Path) -> None:
     backend = _backend(frozen_file)
     output = _Output()
     output.declared = (5,)
-    with pytest.raises(HalError, match=r"V-RUN-04: output 0 .* has shape \[1\], declared \[5\]"):
+    with pytest.raises(HalError, match=r"V-RUN-04: output 0 .* has shape \[1\]; declared is \[5\]"):
         backend.compile(_relu_view(1, Op.NEG), CompileOptions(0)).execute(
-            [np.array([1], np.float32)], [output], _progress()
+            [np.array([1], np.float32)], [output], _run_context()
         )
     small = backend.compile(_relu_view(1, Op.NEG), CompileOptions(0, tensor_bytes=8))
     assert _run(small, [1, 2]).tolist() == [-1, -2]
-    with pytest.raises(HalError, match=r"12 bytes; at most 8 \(limit tensor_bytes\)"):
+    with pytest.raises(HalError, match=r"12 bytes; the limit is 8 \(limit tensor_bytes\)"):
         _run(small, [1, 2, 3])
 
 
-def test_spans_are_logged_when_somebody_listens(frozen_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_spans_are_logged_at_debug_level(frozen_file: Path, caplog: pytest.LogCaptureFixture) -> None:
     compiled = _backend(frozen_file).compile(_relu_view(1, Op.NEG), CompileOptions(0))
-    with caplog.at_level(logging.DEBUG, "driver.backends.native"):
+    with caplog.at_level(logging.DEBUG, "nnhal_driver.backends.native"):
         _run(compiled, [1])
     assert any("name=NEG start_ns=5 us=7.0" in record.getMessage() for record in caplog.records)
 
 
 def test_spans_of_a_profiled_execution(frozen_file: Path) -> None:
     compiled = _backend(frozen_file).compile(_relu_view(1, Op.NEG), CompileOptions(0))
-    spans = Spans()
-    compiled.execute([np.array([1], np.float32)], [_Output()], _progress(spans))
-    expected = Span(SpanKind.WORK, "NEG", "Frozen", 0, (), 5 - spans.began_ns, 7000)
+    spans = SpanRecorder()
+    compiled.execute([np.array([1], np.float32)], [_Output()], _run_context(spans))
+    expected = Span(SpanKind.WORK, "NEG", "Frozen", 0, (), 5 - spans.start_ns, 7000)
     assert spans.all() == (expected,)
 
 
-def test_two_runtimes_again_and_again(simple: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """No object, block, mapping or descriptor is left; the example complains where a block of its allocator is."""
+def test_closed_devices_leave_nothing(simple: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """No object, block, mapping or descriptor remains. The example reports blocks that were not freed."""
 
-    def once() -> None:
-        devices = [Device(name, [_backend(simple), *registry.create(["CpuRef"])]) for name in ("one", "two")]
+    def use_two_devices() -> None:
+        devices = [Device("test", [_backend(simple), *registry.create(["CpuRef"])]) for _ in range(2)]
         outcomes: list[Outcome] = [prepare(_chain(), device) for device in devices]
         for outcome in outcomes:
             execute(outcome, [_floats(*SHAPE), _floats(*SHAPE)])
         for device in devices:
             device.close()
 
-    once()
+    use_two_devices()
     gc.collect()
     files = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(10):
-        once()
+        use_two_devices()
     gc.collect()
     assert str(simple) not in Path("/proc/self/maps").read_text()
     assert len(list(Path("/proc/self/fd").iterdir())) == files

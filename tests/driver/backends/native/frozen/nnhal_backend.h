@@ -129,7 +129,7 @@ typedef struct NnhalExecution {
     int32_t (*check)(void *context);
 
     /* (optional, may be NULL) Profiling: tells that work called `name` began at `start_ns` of CLOCK_MONOTONIC and took
-     * `duration_ns`. `name` is read at once. NULL when nobody listens: measure nothing then. */
+     * `duration_ns`. `name` is read at once. NULL if the execution is not profiled: measure nothing then. */
     void (*span)(void *context, const char *name, uint64_t start_ns, uint64_t duration_ns);
 } NnhalExecution;
 
@@ -205,8 +205,8 @@ struct NnhalBackend {
     int32_t (*load)(NnhalBackend *self, const NnhalSubgraph *subgraph, const void *bytes, size_t size,
                     NnhalCompiled **compiled, char *reason, size_t reason_size);
 
-    /* (optional) The backend's own allocator: memory for an output, `size` > 0 bytes at a multiple of 64; NULL when there
-     * is none left. It lives until `free_buffer`, which may come long after the execution. Default: the host's. */
+    /* (optional) The backend's own allocator: memory for an output, `size` > 0 bytes at a multiple of 64; NULL if
+     * allocation fails. It lives until `free_buffer`, which may come long after the execution. Default: the host's. */
     void *(*allocate_buffer)(NnhalBackend *self, size_t size);
 
     /* (goes with `allocate_buffer`) Gives memory back, once; from any thread. */

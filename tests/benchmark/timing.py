@@ -1,0 +1,58 @@
+"""Timing of calls, for the benchmarks."""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+R = TypeVar("R")
+
+_START_LIMIT_S = 60
+
+
+def elapsed_ms(work: Callable[[], R]) -> tuple[float, R]:
+    """Return how long a function runs, in milliseconds, and its result. Freeing the result is not measured."""
+    start = time.perf_counter_ns()
+    result = work()
+    return (time.perf_counter_ns() - start) / 1e6, result
+
+
+def median_us(call: Callable[[], object], count: int) -> float:
+    """Return the median duration of calls one after the other, in microseconds."""
+    durations = []
+    for _ in range(count):
+        start = time.perf_counter_ns()
+        call()
+        durations.append(time.perf_counter_ns() - start)
+    return statistics.median(durations) / 1e3
+
+
+def checked_median_us(call: Callable[[], bytes], count: int, expected: bytes) -> float:
+    """Return `median_us` after a warm-up that checks each output.
+
+    Raises:
+        RuntimeError: an output differs from `expected`.
+    """
+    for _ in range(max(3, count // 5)):
+        if (output := call()) != expected:
+            raise RuntimeError(f"the output starts with {output[:16]!r}; expected {expected[:16]!r}")
+    return median_us(call, count)
+
+
+def calls_per_second(calls: Sequence[Callable[[], object]], window_s: float) -> float:
+    """Return the joint rate of calls that are repeated in a thread each, for `window_s` seconds."""
+    barrier = threading.Barrier(len(calls))
+
+    def rate(call: Callable[[], object]) -> float:
+        call()
+        barrier.wait(_START_LIMIT_S)
+        start, count = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - start) < window_s or not count:
+            call()
+            count += 1
+        return count / elapsed
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return sum(pool.map(rate, calls))

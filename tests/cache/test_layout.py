@@ -1,0 +1,169 @@
+"""Directories that cannot or must not be used: each error gives the reason, and reading continues if it can."""
+
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nnhal_cache.errors import BusyError, CacheError, FullError, NewerLayoutError, ReadOnlyError, UnsafeDirectoryError
+from nnhal_cache.layout import default_root
+from nnhal_cache.store import Store
+from tests.cache.entries import load, save, token
+from tests.cache.full_disk import CANNOT
+from tests.cache.users import NOBODY, needs_root
+
+
+def in_child(action: Callable[[], None], user: int | None = None) -> int:
+    """Run a function in a forked child, perhaps as another user. Return its exit code: 0, or 1 if it raised."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if user is not None:
+                os.setgid(user)
+                os.setuid(user)
+            action()
+            code = 0
+        except BaseException as error:
+            print(type(error), error, file=sys.stderr)
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@needs_root
+def test_directory_of_another_user_is_rejected(store: Store) -> None:
+    save(store, 1)
+    os.chown(store.layout.root, NOBODY, NOBODY)
+    calls: list[Callable[[], object]] = [
+        lambda: load(store, 1),
+        lambda: save(store, 1),
+        lambda: store.clear(None),
+        store.list,
+        store.sweep,
+    ]
+    for call in calls:
+        with pytest.raises(UnsafeDirectoryError, match=r"belongs to user 65534; expected user 0"):
+            call()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o1777])
+def test_directory_that_others_may_write_is_rejected(store: Store, mode: int) -> None:
+    save(store, 1)
+    store.layout.root.chmod(mode)
+    with pytest.raises(UnsafeDirectoryError, match=f"other users may write .*mode {mode:o}"):
+        load(store, 1)
+    store.layout.root.chmod(0o755)
+    assert load(store, 1) is not None
+
+
+def test_empty_directory_that_others_may_write_is_rejected(store: Store) -> None:
+    store.layout.root.mkdir()
+    store.layout.root.chmod(0o777)
+    with pytest.raises(UnsafeDirectoryError):
+        save(store, 1)
+    assert list(store.layout.root.iterdir()) == []
+
+
+def test_file_is_rejected(store: Store) -> None:
+    store.layout.root.write_text("")
+    with pytest.raises(UnsafeDirectoryError, match="not a directory"):
+        save(store, 1)
+
+
+def test_newer_layout_is_rejected(store: Store) -> None:
+    save(store, 1)
+    (store.layout.root / "layout").write_text("2\n")
+    for call in (load, save):
+        with pytest.raises(NewerLayoutError, match="newer release: its layout is 2; expected 1"):
+            call(store, 1)
+    (store.layout.root / "layout").write_text("x")
+    with pytest.raises(CacheError, match="damaged file `layout`"):
+        load(store, 1)
+
+
+def open_to_all(folder: Path) -> None:
+    """Let other users enter a test's folder, whose parents pytest makes private."""
+    for each in (folder, *folder.parents):
+        if each.stat().st_uid == os.getuid() and each.stat().st_mode & 0o077 == 0:
+            each.chmod(0o755)
+
+
+@needs_root
+def test_read_only_directory_can_be_read(tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+    store = Store(tmp_path / "cache", 2**20)
+    save(store, 1)
+    for path in [store.layout.root, *store.layout.root.rglob("*")]:
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        if not path.is_symlink():
+            path.chmod(0o500 if path.is_dir() else 0o400)
+
+    def read_but_not_write() -> None:
+        assert load(store, 1) == (b"model", b"data")
+        with pytest.raises(ReadOnlyError, match="is not accessible to this user"):
+            save(store, 2)
+        with pytest.raises(ReadOnlyError):
+            store.quarantine("me", token(1), "test")
+        with pytest.raises(ReadOnlyError):
+            save(Store(store.layout.root / "new", 100), 1)
+
+    assert in_child(read_but_not_write, NOBODY) == 0
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare to mount a small disk with")
+def test_full_disk_is_reported_and_the_old_entry_stays(tmp_path: Path) -> None:
+    """Runs in a mount namespace of its own, so that no mount is left behind."""
+    command = ["unshare", "--mount", sys.executable, "-m", "tests.cache.full_disk", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == CANNOT or "unshare failed" in done.stderr:
+        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_limit_on_file_sizes_is_reported(store: Store) -> None:
+    save(store, 1)
+
+    def write() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+        with pytest.raises(FullError, match="the size limit of this process"):
+            save(store, 1, b"new")
+
+    assert in_child(write) == 0
+    assert load(store, 1) == (b"model", b"data")
+
+
+def test_lock_times_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(store, 1)
+    monkeypatch.setattr("nnhal_cache.layout.LOCK_S", 0.05)
+    with store.layout.lock(), pytest.raises(BusyError, match="locked by another process"):
+        save(store, 2)
+    save(store, 2)
+
+
+def test_default_directory_is_in_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert default_root() == Path("/x/nnhal")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the specification says: ignore it
+    monkeypatch.setenv("HOME", "/h")
+    assert default_root() == Path("/h/.cache/nnhal")
+    monkeypatch.setenv("HOME", "nonsense")
+    assert default_root() == Path("/.cache/nnhal")
+
+
+def test_new_directory_is_private_despite_the_umask(store: Store) -> None:
+    before = os.umask(0)
+    try:
+        save(store, 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(store.layout.root.stat().st_mode) == 0o700

@@ -1,0 +1,75 @@
+"""Tools for backend authors: the doctor and the skeletons."""
+
+from pathlib import Path
+
+import pytest
+
+from nnhal_driver.backends.plugins import doctor, skeleton
+from nnhal_driver.backends.plugins.discovery import file_candidate
+from nnhal_driver.backends.plugins.loading import load
+from tests.driver.backends.native.building import HEADERS, build, newer
+from tests.driver.backends.plugins import plugin_files
+
+
+def test_doctor_accepts_a_python_backend(tmp_path: Path) -> None:
+    lines, ready = doctor.diagnose(plugin_files.write(tmp_path, "A_B_backend.py"))
+    assert ready
+    assert "id           Doubler" in lines
+    assert "hook         performance: absent, it counts as fast as the CPU" in lines
+    assert lines[-1] == "verdict      ready"
+
+
+def test_doctor_describes_a_native_backend(tmp_path: Path) -> None:
+    lines, ready = doctor.diagnose(newer(tmp_path))
+    assert ready
+    assert "interface    made for 1.1, this host offers 1.1" in lines
+    assert "capability   StridedInputs: no, the host copies inputs with gaps" in lines
+    assert {f"hook         {name}: present" for name in ("optimize", "layouts", "operand_types")} <= set(lines)
+    assert "hook         performance: absent, it counts as fast as the CPU" in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "fault"),
+    [
+        ("backend.py", {}, "it would not be found: the name does not follow"),
+        (
+            "A_B_backend.py",
+            {"return Doubler()": "import os; os.abort()"},
+            "loaded: it crashed the process with SIGABRT",
+        ),
+        ("A_B_backend.py", {'"Doubler"': '"CpuRef"'}, "registered: the id CpuRef is taken by a built-in backend"),
+    ],
+)
+def test_doctor_names_the_fault(name: str, changes: dict[str, str], fault: str, tmp_path: Path) -> None:
+    lines, ready = doctor.diagnose(plugin_files.write(tmp_path, name, changes))
+    assert not ready
+    assert any(line.startswith("fault") and fault in line for line in lines)
+    assert lines[-1] == "verdict      it would not be used"
+
+
+def test_python_skeleton_loads(tmp_path: Path) -> None:
+    paths = skeleton.write_skeleton("Acme", "Npu", "python", tmp_path / "new")
+    assert [path.name for path in paths] == ["Acme_Npu_backend.py", "test_npu.py"]
+    assert load(file_candidate(paths[0])).backend.id == "Npu"
+    for path in paths:
+        assert "@" not in path.read_text().replace("@pytest", "")
+        compile(path.read_text(), path, "exec")
+
+
+def test_c_skeleton_builds_and_loads(tmp_path: Path) -> None:
+    files = {path.name: path for path in skeleton.write_skeleton("Acme", "Dsp", "c", tmp_path)}
+    assert (HEADERS / "nnhal_backend.h").read_bytes() == files["nnhal_backend.h"].read_bytes()
+    library = build(files["Acme_Dsp_backend.c"], tmp_path / "Acme_Dsp_backend.so", tmp_path)
+    backend = load(file_candidate(library)).backend
+    assert backend.id == "Dsp"
+    assert [extension.name for extension in backend.extensions()] == ["com.acme.dsp"]
+    assert "Simple" not in files["Acme_Dsp_backend.c"].read_text()
+
+
+def test_skeleton_rejects_invalid_names_and_existing_files(tmp_path: Path) -> None:
+    for vendor, name in (("Ac_me", "Npu"), ("Acme", ""), ("Acme", "9"), ("../x", "Npu")):
+        with pytest.raises(skeleton.SkeletonError, match="must be letters and digits"):
+            skeleton.write_skeleton(vendor, name, "python", tmp_path)
+    skeleton.write_skeleton("Acme", "Npu", "python", tmp_path)
+    with pytest.raises(skeleton.SkeletonError, match="exists already"):
+        skeleton.write_skeleton("Acme", "Npu", "python", tmp_path)

@@ -1,0 +1,111 @@
+"""Threads of a device: the order of preparations, and what remains when they are closed."""
+
+import threading
+
+import pytest
+
+from nnhal.errors import HalError
+from nnhal.types import ErrorStatus, Priority
+from nnhal_driver.scheduling.deadline import NO_DEADLINE
+from nnhal_driver.scheduling.scheduler import QueueLimits, Scheduler, Workers
+from tests.driver.blocking_backend import TIMEOUT_S, until
+
+QUEUES = QueueLimits(preparations=3, executions=10)
+
+
+def test_preparations_run_by_priority_and_a_full_queue_rejects() -> None:
+    order: list[int] = []
+    busy, go = threading.Event(), threading.Event()
+    with Scheduler(executions=1, preparations=1, queues=QUEUES) as scheduler:
+
+        def block() -> None:
+            busy.set()
+            go.wait(TIMEOUT_S)
+
+        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, block)
+        assert busy.wait(TIMEOUT_S)
+        for priority in (Priority.LOW, Priority.HIGH, Priority.MEDIUM):
+            scheduler.prepare(priority, NO_DEADLINE, lambda p=priority: order.append(p))  # type: ignore[misc]
+        with pytest.raises(HalError) as caught:
+            scheduler.prepare(Priority.HIGH, NO_DEADLINE, lambda: None)
+        go.set()
+    assert order == [Priority.HIGH, Priority.MEDIUM, Priority.LOW]
+    error = caught.value
+    assert (error.status, error.limit) == (ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, "queued_preparations")
+
+
+def test_job_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        raise RuntimeError("broken job")
+
+    with Scheduler(executions=1, preparations=1, queues=QUEUES) as scheduler:
+        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, fail)
+        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, done.set)
+        assert done.wait(TIMEOUT_S)
+    assert "broken job" in caplog.text
+
+
+def test_close_ends_the_threads_and_rejects_more() -> None:
+    before = threading.active_count()
+    scheduler = Scheduler(executions=1, preparations=3, queues=QUEUES)
+    assert threading.active_count() == before + 4, "three preparation threads and one for the timers"
+    scheduler.close()
+    scheduler.close()
+    assert threading.active_count() == before
+    with pytest.raises(HalError, match="shutting down"):
+        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, lambda: None)
+
+
+def test_close_finishes_queued_jobs() -> None:
+    done: list[int] = []
+    scheduler = Scheduler(executions=1, preparations=2, queues=QueueLimits(100, 100))
+    for number in range(100):
+        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, lambda n=number: done.append(n))  # type: ignore[misc]
+    scheduler.close()
+    assert sorted(done) == list(range(100))
+
+
+def test_worker_threads_start_on_demand_and_end_when_closed() -> None:
+    before, workers = threading.active_count(), Workers(3)
+    go, running = threading.Event(), threading.Semaphore(0)
+
+    def job() -> None:
+        running.release()
+        go.wait(TIMEOUT_S)
+
+    for number in range(5):
+        workers.submit(job)
+        assert threading.active_count() == before + min(number + 1, 3)
+    go.set()
+    workers.close()
+    assert threading.active_count() == before
+    assert running._value == 5
+    with pytest.raises(HalError, match="shutting down"):
+        workers.submit(job)
+
+
+def test_worker_job_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("broken job")
+
+    workers = Workers(1)
+    workers.submit(fail)
+    workers.close()
+    assert "broken job" in caplog.text
+
+
+def test_job_without_a_thread_is_rejected_and_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    workers, done = Workers(1), []
+    with monkeypatch.context() as patched, pytest.raises(HalError, match="not enough memory for a thread") as caught:
+        patched.setattr(threading.Thread, "start", fail)
+        workers.submit(lambda: done.append("rejected"))
+    assert caught.value.status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
+    workers.submit(lambda: done.append("accepted"))
+    assert until(lambda: bool(done))
+    workers.close()
+    assert done == ["accepted"]

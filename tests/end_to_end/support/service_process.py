@@ -1,0 +1,57 @@
+"""A service in another process, reached over a real socket."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service."""
+
+    target: str
+    process: subprocess.Popen[str]
+    log: Path
+
+    def logged(self, text: str) -> bool:
+        """Return whether the log contains a text."""
+        return text in self.log.read_text()
+
+
+def start_service(folder: Path, *options: str, module: str = "nnhal_tools.cli", **settings: str) -> Service:
+    """Start `nnhal serve` on a free port and wait until it listens.
+
+    Args:
+        folder: place of its log and its cache. Services that are started in the same folder share a cache.
+        options: command line options.
+        module: the module to run as `nnhal`.
+        settings: environment variables.
+
+    Raises:
+        RuntimeError: the service did not start.
+    """
+    log = folder / "service.log"
+    command = [sys.executable, "-P", "-m", module, "serve", "--listen", "127.0.0.1:0", *options]
+    defaults = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1", "NNHAL_CACHE_DIR": str(folder / "cache")}
+    environment = {**os.environ, **defaults, **settings}
+    with log.open("w") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line.startswith("listening on "):
+        process.kill()
+        raise RuntimeError(f"the service did not start: {log.read_text()}")
+    return Service(line.removeprefix("listening on ").strip(), process, log)
+
+
+def stop_service(service: Service) -> int:
+    """Stop a service with SIGTERM and return its exit status. A service that hangs logs where, and exits."""
+    service.process.terminate()
+    try:
+        return service.process.wait(timeout=60)
+    finally:
+        service.process.kill()
+        assert service.process.stdout is not None
+        service.process.stdout.close()

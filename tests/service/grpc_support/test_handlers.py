@@ -1,0 +1,74 @@
+"""Registered handlers: invalid requests, missing methods, raw methods and thread pools."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import grpc
+import pytest
+
+from nnhal.client.core.rpc_errors import hal_error
+from nnhal.enums import ErrorKind, ErrorStatus
+from nnhal.errors import HalError
+from nnhal.v1 import fence_pb2, fence_pb2_grpc
+from nnhal_service.grpc_support.handlers import HandlerRegistrar, handler
+from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
+
+
+class Servicer(fence_pb2_grpc.FenceServicer):
+    """Implements two methods of Fence."""
+
+    @handler(pool="special")
+    def Create(
+        self, request: fence_pb2.CreateFenceRequest, context: grpc.ServicerContext
+    ) -> fence_pb2.CreateFenceResponse:
+        return fence_pb2.CreateFenceResponse(fence=threading.current_thread().name.encode())
+
+    @handler(raw=True)
+    def Signal(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        raise ValueError(request.decode())
+
+
+@pytest.fixture
+def channel() -> Iterator[grpc.Channel]:
+    calls, special = ElasticThreadPool(4, 1, "calls"), ElasticThreadPool(1, 1, "special")
+    server = grpc.server(calls)
+    registrar = HandlerRegistrar(server, {"special": special})
+    fence_pb2_grpc.add_FenceServicer_to_server(Servicer(), cast(grpc.Server, registrar))  # type: ignore[abstract]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    server.stop(None).wait()
+    calls.shutdown()
+    special.shutdown()
+
+
+def error_of(channel: grpc.Channel, method: str, request: bytes = b"") -> HalError:
+    call: Callable[..., bytes] = channel.unary_unary(f"/nnhal.v1.Fence/{method}")
+    with pytest.raises(grpc.RpcError) as caught:
+        call(request, timeout=10)
+    return hal_error(caught.value)
+
+
+def test_method_runs_on_its_pool(channel: grpc.Channel) -> None:
+    response = fence_pb2_grpc.FenceStub(channel).Create(fence_pb2.CreateFenceRequest(), timeout=10)
+    assert response.fence == b"special"
+
+
+def test_invalid_request(channel: grpc.Channel) -> None:
+    error = error_of(channel, "Create", b"\xff\xff")
+    assert error.status == ErrorStatus.INVALID_ARGUMENT and "cannot be decoded" in error.reason
+
+
+def test_missing_methods(channel: grpc.Channel) -> None:
+    for method in ("GetExecutionInfo", "Wait"):
+        error = error_of(channel, method)
+        assert error.kind == ErrorKind.UNIMPLEMENTED
+        assert error.reason == f"nnhal.v1.Fence.{method} is not implemented by this release"
+
+
+def test_raw_method_and_unexpected_exception(channel: grpc.Channel) -> None:
+    error = error_of(channel, "Signal", b"text")
+    assert error.status == ErrorStatus.GENERAL_FAILURE
+    assert error.reason == "internal error: ValueError: text"

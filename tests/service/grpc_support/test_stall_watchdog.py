@@ -1,0 +1,75 @@
+"""Stalled transfers are cancelled; slow ones are not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nnhal_service.grpc_support import stall_watchdog
+from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
+from tests.service.fake_timers import FakeTimers
+
+TIMEOUT_S = 10
+
+
+class Context:
+    """Takes the place of the grpc.ServicerContext of a transfer."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def peer(self) -> str:
+        return "test"
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> FakeTimers:
+    timers = FakeTimers()
+    monkeypatch.setattr(stall_watchdog, "now_ns", timers.now)
+    return timers
+
+
+@pytest.fixture
+def watchdog(timers: Any) -> StallWatchdog:
+    return StallWatchdog(TIMEOUT_S, timers)
+
+
+def chunks(context: Context, timers: FakeTimers, pause_s: float, count: int) -> Iterator[int]:
+    """Yield numbers with a pause before each. Fail when the context has been cancelled."""
+    for i in range(count):
+        timers.advance(pause_s)
+        if context.cancelled:
+            raise ConnectionError
+        yield i
+
+
+def test_chunk_that_does_not_arrive(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    context: Any = Context()
+    with pytest.raises(ConnectionError):
+        list(watchdog.receive(chunks(context, timers, TIMEOUT_S, 1), context))
+
+
+def test_chunk_that_is_not_read(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    context: Any = Context()
+    sending = watchdog.send([1, 2], context)
+    assert next(sending) == 1
+    assert not context.cancelled
+    timers.advance(TIMEOUT_S)
+    assert context.cancelled
+
+
+def test_slow_transfer_is_not_cancelled(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    context: Any = Context()
+    for _ in watchdog.send(watchdog.receive(chunks(context, timers, 0.9 * TIMEOUT_S, 5), context), context):
+        timers.advance(0.9 * TIMEOUT_S)
+    assert not context.cancelled
+
+
+def test_finished_transfer_is_not_cancelled(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    context: Any = Context()
+    assert list(watchdog.receive(iter([1, 2]), context)) == [1, 2]
+    timers.advance(2 * TIMEOUT_S)
+    assert not context.cancelled

@@ -1,0 +1,165 @@
+"""Sessions: handles, isolation, grace time and end."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from nnhal.errors import HalError, SessionLostError
+from nnhal.types import ErrorKind
+from nnhal_service.sessions import session_registry
+from nnhal_service.sessions.session import Session
+from nnhal_service.sessions.session_registry import SessionRegistry
+from tests.concurrency import wait_until
+from tests.service.fake_timers import FakeTimers
+
+GRACE_S = 10
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> FakeTimers:
+    timers = FakeTimers()
+    monkeypatch.setattr(session_registry, "Timers", lambda name: timers)
+    monkeypatch.setattr(session_registry, "now_ns", timers.now)
+    return timers
+
+
+@pytest.fixture
+def sessions(timers: FakeTimers) -> Iterator[SessionRegistry]:
+    registry = SessionRegistry(grace_s=GRACE_S)
+    yield registry
+    registry.close()
+
+
+def test_handles_find_objects_of_their_kind(sessions: SessionRegistry) -> None:
+    session = sessions.open("me")
+    handle = session.add("object")
+    assert session.get(handle, str) == "object"
+    with pytest.raises(HalError) as caught:
+        session.get(handle, int)
+    assert caught.value.kind == ErrorKind.UNKNOWN_HANDLE
+
+
+def test_handles_of_other_sessions_look_unknown(sessions: SessionRegistry) -> None:
+    mine, theirs = sessions.open("me"), sessions.open("me")
+    handle = theirs.add("object")
+    errors = []
+    for wrong in (handle, b"\0" * 16, b"", b"short"):
+        with pytest.raises(HalError) as caught:
+            mine.get(wrong, str)
+        errors.append((caught.value.status, caught.value.reason, caught.value.kind))
+    assert len(set(errors)) == 1
+
+
+def test_release_ignores_unknown_handles(sessions: SessionRegistry) -> None:
+    session = sessions.open("me")
+    handle = session.add("object")
+    session.release([b"unknown", handle, handle])
+    with pytest.raises(HalError):
+        session.get(handle, str)
+
+
+def test_session_lives_while_a_stream_is_open(sessions: SessionRegistry, timers: FakeTimers) -> None:
+    session = sessions.open("me")
+    timers.advance(3 * GRACE_S)
+    assert sessions.get(session.token) is session
+
+
+def test_session_ends_after_its_grace_time(sessions: SessionRegistry, timers: FakeTimers) -> None:
+    session = sessions.open("me")
+    session.add("object")
+    reasons: list[str] = []
+    session.on_close(reasons.append)
+    sessions.detach(session)
+    timers.advance(0.9 * GRACE_S)
+    assert sessions.get(session.token) is session
+    timers.advance(0.1 * GRACE_S)
+    assert sessions.count() == 0
+    with pytest.raises(SessionLostError):
+        sessions.get(session.token)
+    with pytest.raises(SessionLostError):
+        session.add("late")
+    assert reasons == ["its connection is gone"]
+
+
+def test_grace_time_passes_without_calls() -> None:
+    sessions = SessionRegistry(grace_s=0.01)
+    sessions.detach(sessions.open("me"))
+    assert wait_until(lambda: sessions.count() == 0)
+    sessions.close()
+
+
+def test_reattached_session_stays(sessions: SessionRegistry, timers: FakeTimers) -> None:
+    session = sessions.open("me")
+    sessions.detach(session)
+    assert sessions.attach(session.token) is session
+    timers.advance(3 * GRACE_S)
+    assert sessions.get(session.token) is session
+
+
+def test_each_disconnection_has_its_own_grace_time(sessions: SessionRegistry, timers: FakeTimers) -> None:
+    session = sessions.open("me")
+    sessions.detach(session)
+    timers.advance(0.7 * GRACE_S)
+    sessions.attach(session.token)
+    sessions.detach(session)
+    timers.advance(0.7 * GRACE_S)  # the first grace time would be over, the second is not
+    assert sessions.get(session.token) is session
+    timers.advance(0.3 * GRACE_S)
+    assert sessions.count() == 0
+
+
+def test_close_ends_all_sessions_and_the_thread() -> None:
+    before = threading.active_count()
+    sessions = SessionRegistry(grace_s=60)
+    ended: list[str] = []
+    for _ in range(3):
+        sessions.open("me").on_close(ended.append)
+    sessions.close()
+    assert ended == ["the service stops"] * 3
+    assert threading.active_count() == before
+    with pytest.raises(HalError):
+        sessions.open("me")
+
+
+def test_session_ends_once() -> None:
+    session = Session("s1", "me")
+    ended: list[str] = []
+    session.on_close(ended.append)
+    session.close("first")
+    session.close("second")
+    session.on_close(ended.append)
+    assert ended == ["first", "first"]
+
+
+def test_logs_name_objects_by_label(sessions: SessionRegistry) -> None:
+    session = sessions.open("me")
+    handle = session.add("object")
+    assert session.label(handle) == f"{session.name}.1"
+    assert handle.hex()[:8] not in session.label(handle)
+
+
+def test_listeners_of_ended_streams_are_removed(sessions: SessionRegistry) -> None:
+    """A client that attaches again and again must not fill the memory."""
+    session = sessions.open("me")
+    reasons: list[str] = []
+    for _ in range(3):
+        sessions.attach(session.token)
+        session.on_close(reasons.append)
+        session.off_close(reasons.append)
+        sessions.detach(session)
+    session.on_close(reasons.append)
+    assert len(session._listeners) == 1
+    sessions.end(session, "over")
+    assert reasons == ["over"]
+
+
+def test_streams_of_a_session_are_limited(sessions: SessionRegistry) -> None:
+    session = sessions.open("me")
+    for _ in range(15):
+        sessions.attach(session.token)
+    with pytest.raises(HalError) as caught:
+        sessions.attach(session.token)
+    assert caught.value.limit == "session_streams"
+    sessions.detach(session)
+    assert sessions.attach(session.token) is session

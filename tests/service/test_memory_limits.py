@@ -1,0 +1,92 @@
+"""Limit on the memory of the process, and settings of malloc."""
+
+import subprocess
+import sys
+
+import pytest
+
+from nnhal_service import memory_limits
+
+PROGRAM = """
+import resource, sys
+import numpy as np
+from nnhal_service.memory_limits import limit_memory
+limit_memory(int(sys.argv[1]), 10)
+print(resource.getrlimit(resource.RLIMIT_DATA)[0])
+np.ones(2**26, np.uint8)
+try:
+    np.zeros(2**32, np.uint8)
+except MemoryError:
+    print("refused")
+"""
+
+
+def run(size: int) -> list[str]:
+    completed = subprocess.run([sys.executable, "-c", PROGRAM, str(size)], capture_output=True, text=True, check=True)
+    return completed.stdout.split()
+
+
+def test_larger_allocation_fails() -> None:
+    limit, *rest = run(2**30)
+    assert 2**30 < int(limit) < 2**31
+    assert rest == ["refused"]
+
+
+def test_default_is_the_memory_of_the_machine() -> None:
+    limit, *_ = run(0)
+    assert memory_limits.available_bytes() * 0.9 <= int(limit) <= memory_limits.available_bytes() + 2**30
+
+
+@pytest.mark.parametrize(("text", "expected"), [("max", None), ("1000000", 1000000)])
+def test_container_limit(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, text: str, expected: int | None
+) -> None:
+    path = tmp_path_factory.mktemp("cgroup") / "memory.max"
+    path.write_text(f"{text}\n")
+    monkeypatch.setattr(memory_limits, "_CONTAINER_LIMITS", ())
+    whole = memory_limits.available_bytes()
+    monkeypatch.setattr(memory_limits, "_CONTAINER_LIMITS", (path, path.with_name("absent")))
+    assert memory_limits.available_bytes() == (expected or whole)
+
+
+HEAPS = """
+import ctypes, threading
+from nnhal_service.memory_limits import tune_malloc
+tune_malloc()
+threads = [threading.Thread(target=lambda: bytes(1000)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+stdout = ctypes.c_void_p.in_dll(libc, "stdout")
+libc.malloc_info(0, stdout)
+libc.fflush(stdout)
+"""
+
+
+RETAINED = """
+import os
+from nnhal_service.memory_limits import trim_memory, tune_malloc
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+tune_malloc()
+before = resident()
+block = b"x" * (20 << 20)
+del block
+print(resident() - before)
+trim_memory()
+print(resident() - before)
+"""
+
+
+def test_freed_memory_is_retained_until_it_is_trimmed() -> None:
+    completed = subprocess.run([sys.executable, "-c", RETAINED], capture_output=True, text=True, check=True)
+    retained, remaining = map(int, completed.stdout.split())
+    assert retained >= 19 and remaining <= 2
+
+
+def test_threads_share_a_heap() -> None:
+    completed = subprocess.run([sys.executable, "-c", HEAPS], capture_output=True, text=True, check=True)
+    assert completed.stdout.count("<heap nr=") == 1

@@ -1,0 +1,43 @@
+"""`nnhal compare`: the first operation on which two backends differ."""
+
+import json
+
+import pytest
+
+from nnhal.types import OperationType
+from nnhal_tools.tensor_difference import STEPS
+from tests.shared import shared
+from tests.tools.cli.command import DIGITS, assert_fails, invoke
+
+
+def test_backend_is_equal_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+
+    def record(*_: object, description: str, completed: int) -> None:
+        steps.append((completed, description))
+
+    monkeypatch.setattr("rich.progress.Progress.update", record)
+    result = invoke("compare", DIGITS, "--backend", "CpuRef")
+    assert [completed for completed, _ in steps] == list(range(11))
+    assert steps[0][1] == "CpuRef: starting a service" and steps[-1][1] == "comparing"
+    assert result.stderr == ""  # no progress without a terminal
+    assert result.exit_code == 0, result.output
+    assert "no differences" in result.stdout
+    assert "unchanged, output" in result.stdout
+
+
+def test_first_operation_that_differs_is_reported() -> None:
+    model = shared("models/vww_96_int8.tflite")
+    result = invoke("compare", model, "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["inside"]
+    assert [row["type"] for row in rows][:2] == [OperationType.CONV_2D.name, OperationType.DEPTHWISE_CONV_2D.name]
+    assert {row["backend"] for row in rows} == {"CpuAcc"}
+    assert any(0 < row["maximum"] < 16 and row["unit"] == STEPS for row in rows)
+    shown = invoke("compare", model).stdout
+    first = next(row for row in rows if row["maximum"] > 0)
+    assert f"first difference at operation {first['operation']} ({first['type']})" in shown
+
+
+def test_unknown_backend_is_reported() -> None:
+    assert_fails(invoke("compare", DIGITS, "--backend", "Unknown"), 1, "Unknown")

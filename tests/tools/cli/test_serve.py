@@ -1,0 +1,129 @@
+"""`nnhal serve`: options, environment variables, signals."""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nnhal_service.settings import Settings
+from nnhal_service.settings_sources import option_name
+from tests.tools.cli.command import DIGITS, PROGRAM, assert_fails, invoke
+
+
+@pytest.fixture
+def no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a service that starts to listen fail the test, because it would not exit."""
+
+    def announce(addresses: Sequence[str]) -> None:
+        raise AssertionError(f"listens on {addresses}")
+
+    monkeypatch.setattr("nnhal_tools.cli.serve._announce", announce)
+
+
+@pytest.mark.usefixtures("no_service")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--listen", "0.0.0.0:0"], ["0.0.0.0:0", "--insecure"]),
+        (["--listen", "[::]:0"], ["[::]:0", "--insecure"]),
+        (["--listen", "127.0.0.1:0", "--listen", "192.0.2.1:0"], ["192.0.2.1:0", "--insecure"]),
+        (["--listen", "localhost"], ["'localhost'", "expected HOST:PORT"]),
+        (["--listen", "localhost:65536"], ["localhost:65536", "expected HOST:PORT"]),
+        (["--listen", "unix:"], ["unix:", "expected HOST:PORT"]),
+        (["--listen", "unix:/nowhere/at/all"], ["cannot listen on unix:/nowhere/at/all"]),
+        (["--backends", "CpuRef,Abacus"], ["'Abacus'", "CpuRef"]),
+        (["--backends", ""], ["no backend ''"]),
+    ],
+)
+def test_invalid_options_are_rejected(options: list[str], words: list[str]) -> None:
+    assert_fails(invoke("serve", *options), 2, *words)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NNHAL_INSECURE", "perhaps"),
+        ("NNHAL_LISTEN", '["localhost:0"'),
+        ("NNHAL_BACKENDS", '["Abacus"]'),
+        ("NNHAL_BACKENDS", "CpuRef,Abacus"),
+        ("NNHAL_LIMITS", "sessions"),
+        ("NNHAL_LOG_LEVEL", "loud"),
+    ],
+)
+def test_invalid_environment_variables_are_rejected(name: str, value: str) -> None:
+    word = "Abacus" if name == "NNHAL_BACKENDS" else name
+    assert_fails(invoke("serve", **{name: value}), 2, word)
+
+
+def test_every_setting_has_an_option() -> None:
+    shown = invoke("serve", "--help", COLUMNS="200").output
+    for name, field in Settings.model_fields.items():
+        assert re.search(rf"{option_name(name)}\b", shown), name
+        assert str(field.description).split(".")[0][:30] in shown, name
+
+
+def test_sources_override_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nnhal.toml").write_text("warm = 1\nthreads = 5\ninsecure = true\n")
+    options = ["--device", "a", "--device", "b", "--no-insecure", "--no-cache", "--limit", "sessions=8"]
+    result = invoke("serve", "--print-config", *options, NNHAL_WARM="2", NNHAL_DATA_USERS="3,4")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    for line in (
+        'devices = ["a", "b"]  # --device',
+        "insecure = false  # --insecure",
+        "cache_bytes = 0  # --cache-bytes",
+        'limits = { "sessions" = 8 }  # --limit',
+        "warm = 2  # NNHAL_WARM",
+        "data_users = [3, 4]  # NNHAL_DATA_USERS",
+        "threads = 5  # nnhal.toml",
+        "transfers = 32  # default",
+    ):
+        assert line in lines
+    other = tmp_path / "other.toml"
+    other.write_text("warm = 7\n")
+    printed = invoke("serve", "--print-config", "--config", other).stdout
+    assert f"warm = 7  # {other}\n" in printed and "threads = 512  # default\n" in printed
+    assert "threads = 512  # default\n" in invoke("serve", "--print-config", "--embedded", os.getpid()).stdout
+
+
+@pytest.mark.usefixtures("no_service")
+def test_invalid_file_is_rejected(tmp_path: Path) -> None:
+    file = tmp_path / "service.toml"
+    file.write_text("warm = 'x'")
+    assert_fails(invoke("serve", "--config", file), 2, f"{file}: warm: invalid value 'x'")
+    assert_fails(invoke("serve", "--config", tmp_path / "none.toml"), 2, "cannot read", "none.toml")
+
+
+@pytest.mark.parametrize("options", [["--log-level", "loud"], ["extra"], ["--nothing"]])
+def test_unknown_arguments_are_usage_errors(options: list[str]) -> None:
+    result = invoke("serve", *options)
+    assert result.exit_code == 2 and options[-1] in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_prints_its_addresses_and_exits_on_a_signal(number: int, tmp_path: Path) -> None:
+    addresses = ["--listen", "127.0.0.1:0", "--listen", f"unix:{tmp_path}/s"]
+    environment = {**os.environ, "NNHAL_DEVICES": '["other"]', "NNHAL_LISTEN": '["0.0.0.0:0"]'}
+    command = [*PROGRAM, "serve", *addresses, "--log-level", "error"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(2)]
+            first = re.fullmatch(r"listening on (127\.0\.0\.1:[1-9]\d*)\n", lines[0])
+            assert first and lines[1] == f"listening on unix:{tmp_path}/s\n"
+            assert invoke("info", "--target", first[1]).exit_code == 0
+            assert_fails(invoke("run", DIGITS, "--target", first[1], "--device", "nnhal"), 1, "'nnhal'", "other")
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+            # the engine's library prints this, and has no option to turn it off
+            assert (out, err.replace("INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n", "")) == ("", "")
+        finally:
+            process.kill()
+    assert process.returncode == 0

@@ -1,0 +1,23 @@
+"""Sample results for tests of reports."""
+
+from nnhal_tools.conformance.check import Result, Status
+
+PASSED, FAILED, SKIPPED, UNSUPPORTED = Status
+
+
+def make_result(
+    name: str, status: Status = PASSED, suite: str = "generated", *operations: str, **more: object
+) -> Result:
+    """Return a result whose operations run on CpuRef. `more`: further fields of the result."""
+    on_backend = [(operation, "CpuRef") for operation in operations]
+    return Result(name, suite, "", status, operations=on_backend, **more)  # type: ignore[arg-type]
+
+
+RESULTS = [
+    make_result("first", PASSED, "generated", "CONV_2D", "RELU", "CONV_2D"),
+    make_result("second", FAILED, "generated", "RELU", check="GEN-18", reason="why", seconds=1.5),
+    make_result("third", SKIPPED, "generated", "ADD", check="X2", reason="X2: not so"),
+    make_result("fourth", UNSUPPORTED, "burst", reason="no such call"),
+    make_result("fifth", FAILED, "basic", check="BASIC-01", reason="no"),
+    make_result("sixth", FAILED, "generated", "RELU", check="GEN-18"),
+]

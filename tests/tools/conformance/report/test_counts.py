@@ -1,0 +1,28 @@
+"""Counts of results by suite, operation and check."""
+
+from nnhal_tools.conformance.check import Result, Status
+from nnhal_tools.conformance.report.counts import by_check, by_operation, by_suite, counted_operations, summary_line
+from tests.tools.conformance.report.sample_results import FAILED, PASSED, RESULTS, SKIPPED, make_result
+
+
+def test_result_counts_once_for_each_operation() -> None:
+    assert by_operation(RESULTS) == {"RELU": {PASSED: 1, FAILED: 2}, "ADD": {SKIPPED: 1}, "CONV_2D": {PASSED: 1}}
+    assert list(by_operation(RESULTS)) == ["RELU", "ADD", "CONV_2D"], "most failures first"
+    assert by_suite(RESULTS)["generated"] == {PASSED: 1, FAILED: 2, SKIPPED: 1}
+    assert list(by_suite(RESULTS)) == ["generated", "burst", "basic"]
+    assert list(by_check(RESULTS).items()) == [("GEN-18", {FAILED: 2}), ("BASIC-01", {FAILED: 1})]
+
+
+def test_neutral_adds_do_not_count() -> None:
+    assert counted_operations(make_result("conv_all_inputs_as_internal", PASSED, "", "ADD", "ADD", "CONV_2D")) == [
+        "CONV_2D"
+    ]
+    assert counted_operations(make_result("conv_all_inputs_as_internal", PASSED, "", "CONV_2D")) == ["CONV_2D"]
+    assert counted_operations(make_result("add_all_inputs_as_internal", PASSED, "", "ADD", "ADD")) == ["ADD"]
+    assert counted_operations(make_result("conv_and_add", PASSED, "", "CONV_2D", "ADD")) == ["CONV_2D", "ADD"]
+
+
+def test_summary_line_counts_unsupported_results_if_any() -> None:
+    results = [Result("", "", "", status) for status in (Status.PASSED, Status.PASSED, Status.SKIPPED, Status.FAILED)]
+    assert summary_line(results) == "2 passed, 1 failed, 1 skipped"
+    assert summary_line([Result("", "", "", Status.UNSUPPORTED)]) == "0 passed, 0 failed, 0 skipped, 1 unsupported"

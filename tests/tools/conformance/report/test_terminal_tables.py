@@ -1,0 +1,49 @@
+"""Tables for the terminal."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from nnhal_tools.conformance.report import summary_tables
+from tests.tools.conformance.report.sample_results import FAILED, PASSED, RESULTS, make_result
+
+
+def print_tables(tables: Iterable[Table], width: int = 80) -> str:
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as capture:
+        for table in tables:
+            console.print(table)
+    return capture.get()
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line.strip() and "─" not in line]
+
+
+def test_tables_count_by_suite_and_by_operation() -> None:
+    table_rows = rows(print_tables(summary_tables(RESULTS)))
+    heading = ["total", "passed", "failed", "skipped", "unsupported"]
+    assert table_rows == [
+        ["suite", *heading],
+        ["generated", "4", "1", "2", "1", "0"],
+        ["burst", "1", "0", "0", "0", "1"],
+        ["basic", "1", "0", "1", "0", "0"],
+        ["operation", *heading],
+        ["RELU", "3", "1", "2", "0", "0"],
+        ["ADD", "1", "0", "0", "1", "0"],
+        ["All", "results", "of", "1", "other", "operation", "passed."],
+    ]
+
+
+def test_passed_operations_have_no_rows() -> None:
+    passed = [make_result("a", PASSED, "generated", "ADD"), make_result("b", PASSED, "generated", "RELU")]
+    assert print_tables(summary_tables(passed)).splitlines()[-1].strip() == "All results of all 2 operations passed."
+    assert len(summary_tables([RESULTS[3]])) == 1
+
+
+def test_long_names_fit_and_markup_is_printed_literally() -> None:
+    many = [make_result("a", FAILED, "[red]s[/]", "UNIDIRECTIONAL_SEQUENCE_LSTM")] * 10_000
+    text = print_tables(summary_tables(many))
+    assert ["UNIDIRECTIONAL_SEQUENCE_LSTM", "10000", "0", "10000", "0", "0"] in rows(text)
+    assert "[red]s[/]" in text

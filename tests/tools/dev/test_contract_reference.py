@@ -1,0 +1,137 @@
+"""Tests of the generators of docs/contract, docs/operation-arguments and docs/rules.md."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from nnhal.operations import SIGNATURES
+from nnhal.types import OperationType
+from tools.dev import rule_list
+from tools.dev.contract_reference import COMMAND, descriptors, generate, operation_comments
+from tools.dev.error_message import message_template
+from tools.dev.markdown import ROOT, Documents, stale, write
+
+RULE_TABLES = ("client/nnhal/rules", "driver/nnhal_driver/validation")
+
+
+@pytest.fixture(scope="module")
+def documents() -> Documents:
+    return generate()
+
+
+def section(text: str, heading: str) -> str:
+    """Return the part of a document from a heading to the next one."""
+    _, _, rest = text.partition(f"\n{heading}\n")
+    return rest.split("\n#")[0]
+
+
+def test_documents_are_fresh(documents: Documents) -> None:
+    assert stale(documents) == [], f"stale: run `{COMMAND}`"
+
+
+def test_stale_documents_are_found(tmp_path: Path) -> None:
+    documents = {Path("a.md"): "a\n", Path("folder/b.md"): "b\n"}
+    assert stale(documents, tmp_path) == [Path("a.md"), Path("folder/b.md")]
+    write(documents, tmp_path)
+    assert stale(documents, tmp_path) == []
+    (tmp_path / "a.md").write_text("changed\n")
+    assert stale(documents, tmp_path) == [Path("a.md")]
+
+
+def test_every_part_of_the_contract_has_an_entry(documents: Documents) -> None:
+    for file in descriptors():
+        text = documents[Path("contract") / f"{Path(file.name).stem}.md"]
+        for service in file.service:
+            assert all(f"### {service.name}.{method.name}\n" in text for method in service.method)
+        for message in file.message_type:
+            entry = section(text, f"### {message.name}")
+            assert all(f"| {field.number} | `{field.name}` |" in entry for field in message.field)
+        for enum in file.enum_type:
+            entry = section(text, f"### {enum.name}")
+            assert all(f"| {value.number} | `{value.name}` |" in entry for value in enum.value)
+
+
+def test_fields_tell_their_absent_value(documents: Documents) -> None:
+    entry = section(documents[Path("contract/device.md")], "### PrepareModelRequest")
+    assert "| `preference` | [ExecutionPreference](enums.md#executionpreference) | LOW_POWER |" in entry
+    assert "| `deadline_ns` | int64 | unset | Nanoseconds from now. Absent or -1: no deadline." in entry
+    limits = "| `limits` | map of string to int64 | empty | Effective limits, by name. |"
+    assert limits in documents[Path("contract/session.md")]
+
+
+def test_defaults_of_the_python_client_are_those_of_prepare(documents: Documents) -> None:
+    text = documents[Path("contract.md")]
+    assert "| `preference` | LOW_POWER | FAST_SINGLE_ANSWER |" in text
+    assert "| `priority` | LOW | MEDIUM |" in text
+
+
+def test_every_operation_has_a_description_and_an_entry(documents: Documents) -> None:
+    assert list(operation_comments()) == [type_.name for type_ in OperationType]
+    text = "".join(text for path, text in documents.items() if path.parent.name == "operation-arguments")
+    assert all(text.count(f"\n## {type_.name}\n") == 1 for type_ in OperationType)
+
+
+def test_entry_of_a_convolution(documents: Documents) -> None:
+    entry = section(documents[Path("operation-arguments/layers.md")], "## CONV_2D")
+    assert "Inputs (explicit padding): 10, 11, 13." in entry
+    assert "Inputs (implicit padding): 7, 8, 10." in entry
+    assert "| 3 | padding_scheme | INT32 |  |  |" in entry
+    assert "| 8 | dilation_width | INT32 |  | may be left out (then 1) |" in entry
+    assert "| TENSOR_QUANT8_ASYMM | TENSOR_QUANT8_SYMM_PER_CHANNEL | TENSOR_INT32 |" in entry
+    assert "- A per-channel filter is quantized along dimension 0, its output channels." in entry
+    assert "- `activation is {value}; it must be in 0..3`" in entry
+
+
+def test_entries_have_one_row_for_each_combination_of_types(documents: Documents) -> None:
+    for type_, signature in SIGNATURES.items():
+        heading = f"## {OperationType(type_).name}"
+        (entry,) = [found for text in documents.values() if (found := section(text, heading))]
+        columns = list(signature.rows[0])
+        if columns:
+            _, _, rows = entry.partition(f"| {' | '.join(columns)} |\n")
+            assert rows.split("\n\n")[0].count("\n") == len(signature.rows)
+
+
+def test_every_rule_of_a_table_is_listed(documents: Documents) -> None:
+    listed = [line.split(" | ")[0][2:] for line in documents[Path("rules.md")].splitlines() if line.startswith("| V-")]
+    rules = {check.rule for check in rule_list.checks()}
+    assert set(listed) >= rules
+    tables = [path for folder in RULE_TABLES for path in (ROOT / folder).glob("*.py")]
+    registered = {
+        call.args[0].value
+        for path in tables
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "forbid"
+        if isinstance(call.args[0], ast.Constant)
+    }
+    assert len(registered) > 60
+    assert registered - {""} <= rules
+
+
+def test_every_rule_has_a_description() -> None:
+    described = {check.rule for check in rule_list.checks() if check.forbids}
+    assert {check.rule for check in rule_list.checks()} == described
+    assert set(rule_list.SUMMARIES) <= described
+
+
+def test_rule_names_its_messages() -> None:
+    (check,) = [check for check in rule_list.checks() if check.rule == "V-OPERAND-09"]
+    assert check.forbids == "Quantized without scale"
+    assert check.messages == ("has scale {scale}, must be > 0",)
+    assert check.path == "client/nnhal/rules/operand.py"
+
+
+@pytest.mark.parametrize(
+    ("source", "template"),
+    [
+        ('"is empty"', "is empty"),
+        ('f"has rank {len(operand.dimensions)}" " here"', "has rank {len(dimensions)} here"),
+        ('f"has shape {list(shape)}, must be {_LAST_TYPE - 1}"', "has shape {shape}, must be {last_type - 1}"),
+        ("""f"must be {f'{low}..{high}' if high else '0'}" """, "must be {low}..{high}"),
+        ('f"names {_KINDS[role]} {index:g} of {model.type.name}"', "names {kind} {index} of {type}"),
+        ("text", ""),
+    ],
+)
+def test_templates_name_their_variable_parts(source: str, template: str) -> None:
+    assert message_template(ast.parse(source, mode="eval").body) == template
