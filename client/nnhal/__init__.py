@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nnhal.client.sync.buffer import Buffer
     from nnhal.client.sync.device import Device, Preparation, PreparedModel, connect
     from nnhal.enums import (
+        BackendState,
         CacheState,
         DeviceType,
         ErrorKind,
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
         Priority,
     )
     from nnhal.errors import DeadObjectError, HalError, SessionLostError
-    from nnhal.types import Model, Operand
+    from nnhal.types import BackendInfo, Model, Operand
     from nnhal.version import __version__
 
 __all__ = [
+    "BackendInfo",
+    "BackendState",
     "Buffer",
     "CacheState",
     "DeadObjectError",
@@ -59,6 +62,7 @@ __all__ = [
 
 _SUBMODULES = {"aio", "tflite", "types"}
 _MODULES = {
+    "BackendInfo": "nnhal.types",
     "Buffer": "nnhal.client.sync.buffer",
     "DeadObjectError": "nnhal.errors",
     "Device": "nnhal.client.sync.device",

@@ -49,6 +49,15 @@ class CacheState(IntEnum):
     MISS = 4
 
 
+class BackendState(IntEnum):
+    """State of a backend in a device (contract, device.proto)."""
+
+    UNSPECIFIED = 0
+    READY = 1
+    SKIPPED = 2
+    FAILED = 3
+
+
 class SpanKind(IntEnum):
     """Subject of a span of a profiled execution (contract, types.proto)."""
 

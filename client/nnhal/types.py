@@ -5,8 +5,8 @@ types check nothing. Enum fields are plain ints, and numbers may be out of range
 them. This module is also the home of the enumerations of `nnhal.enums`. Sources: hal-surface section 5.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
 from typing import Any, TypeAlias
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnhal.enums import (
+    BackendState,
     CacheState,
     DeviceType,
     ErrorKind,
@@ -31,6 +32,8 @@ from nnhal.enums import (
 
 __all__ = [
     "AnyArray",
+    "BackendInfo",
+    "BackendState",
     "BufferDesc",
     "BufferRole",
     "BufferToken",
@@ -203,7 +206,7 @@ class Operand:
     extra_params: ExtraParams = None
 
     def __repr__(self) -> str:
-        values = ((field.name, getattr(self, field.name), field.default) for field in fields(self)[1:])
+        values = ((each.name, getattr(self, each.name), each.default) for each in fields(self)[1:])
         given = "".join(f", {name}={value!r}" for name, value, default in values if value != default)
         return f"Operand({type_name(self.type)}{given})"
 
@@ -399,6 +402,10 @@ class CacheOutcome:
     state: int = CacheState.UNSPECIFIED
     reason: str = ""
 
+    def __repr__(self) -> str:
+        reason = f", reason={self.reason!r}" if self.reason else ""
+        return f"CacheOutcome({getattr(self.state, 'name', self.state)}{reason})"
+
 
 @dataclass(frozen=True, slots=True)
 class CacheCounters:
@@ -509,6 +516,32 @@ class Extension:
     operand_types: tuple[ExtensionOperandTypeInformation, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """A backend that a device found.
+
+    Attributes:
+        id: unique name; "" if a candidate failed before its id was known.
+        reason: the reason for the states SKIPPED and FAILED.
+        origin: "built in", or a file.
+        api_version: version of the backend interface that it was built for, "major.minor".
+        capabilities: optional features of the backend interface, and whether the backend has them.
+    """
+
+    id: str
+    version: str
+    state: BackendState
+    reason: str = ""
+    origin: str = ""
+    api_version: str = ""
+    capabilities: Mapping[str, bool] = field(default_factory=dict, hash=False)
+
+    def __repr__(self) -> str:
+        name = " ".join(filter(None, (self.id or "(no id)", self.version)))
+        facts = filter(None, (self.state.name, self.origin, self.reason))
+        return f"<nnhal.BackendInfo {name}: {', '.join(facts)}>"
+
+
 # ---- Driver-managed buffers -----------------------------------------------------------------------------
 
 
@@ -562,6 +595,11 @@ class OperationPlacement:
     type: int
     backend: str
     refusals: tuple[Refusal, ...] = ()
+
+    def __repr__(self) -> str:
+        values = f"subgraph={self.subgraph}, operation={self.operation}, backend={self.backend!r}"
+        refusals = f", refusals={self.refusals!r}" if self.refusals else ""
+        return f"OperationPlacement({operation_name(self.type)}, {values}{refusals})"
 
 
 @dataclass(frozen=True, slots=True)

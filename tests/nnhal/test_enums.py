@@ -35,6 +35,11 @@ def test_error_kinds() -> None:
     assert {member.name: member.value for member in enums.ErrorKind} == contract
 
 
+def test_backend_states() -> None:
+    contract = {v.name.removeprefix("BACKEND_STATE_"): v.number for v in device_pb2.BackendState.DESCRIPTOR.values}
+    assert {member.name: member.value for member in enums.BackendState} == contract
+
+
 def test_cache_states() -> None:
     contract = {v.name.removeprefix("CACHE_STATE_"): v.number for v in device_pb2.CacheState.DESCRIPTOR.values}
     assert {member.name: member.value for member in enums.CacheState} == contract

@@ -47,6 +47,16 @@ def test_names_of_unknown_types_are_their_numbers() -> None:
     assert types.operation_name(-1) == "operation type -1"
 
 
+def test_results_are_shown_with_names() -> None:
+    assert repr(types.CacheOutcome(types.CacheState.HIT)) == "CacheOutcome(HIT)"
+    assert repr(types.CacheOutcome(9, "why")) == "CacheOutcome(9, reason='why')"
+    placement = types.OperationPlacement(0, 4, types.OperationType.CONV_2D, "CpuRef")
+    assert repr(placement) == "OperationPlacement(CONV_2D, subgraph=0, operation=4, backend='CpuRef')"
+    failed = types.BackendInfo("", "", types.BackendState.FAILED, "it crashed", "a.so")
+    assert repr(failed) == "<nnhal.BackendInfo (no id): FAILED, a.so, it crashed>"
+    hash(failed)
+
+
 def test_memory_is_a_window_without_a_copy() -> None:
     buffer = np.arange(10, dtype=np.uint8)
     pool = types.Memory(buffer, 2, 3)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nnhal import types as t
 from nnhal import wire
+from nnhal.v1 import device_pb2
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -131,6 +132,17 @@ def test_extensions_and_placements() -> None:
         (t.OperationPlacement(0, 1, 3, "CpuRef", (t.Refusal("Other", "no", "CONV_2D"),)),),
     )
     assert wire.to_placement(wire.placement_message(placement)) == placement
+
+
+def test_backends() -> None:
+    message = device_pb2.BackendInfo(id="Npu", version="2", reason="no device", origin="npu.so", api_version="1.1")
+    message.state = device_pb2.BACKEND_STATE_SKIPPED
+    message.capabilities["profile"] = True
+    info = wire.to_backend_info(message)
+    assert info == t.BackendInfo("Npu", "2", t.BackendState.SKIPPED, "no device", "npu.so", "1.1", {"profile": True})
+    assert repr(info) == "<nnhal.BackendInfo Npu 2: SKIPPED, npu.so, no device>"
+    newer = device_pb2.BackendInfo.FromString(b"\x18\x63")
+    assert wire.to_backend_info(newer).state is t.BackendState.UNSPECIFIED
 
 
 def test_absent_loop_timeout_is_omitted() -> None:

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 import nnhal
 from nnhal.types import Model, Operand, OperandType, OperationType, SpanKind
-from nnhal.v1 import device_pb2
 from nnhal_tools.cli import app
 from tests.driver.backends.native.building import HEADERS, build, example, newer
 from tests.driver.backends.plugins import plugin_files
@@ -29,10 +28,7 @@ def _relu_model() -> Model:
 
 def _backend_states(service: Service) -> list[tuple[str, str]]:
     with nnhal.connect(service.target) as device:
-        states = device_pb2.BackendState
-        return [
-            (backend.id, states.Name(backend.state).removeprefix("BACKEND_STATE_")) for backend in device.backends()
-        ]
+        return [(backend.id, backend.state.name) for backend in device.backends()]
 
 
 def test_dynamic_backends_come_first_and_run(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import nnhal
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal.v1 import device_pb2
 from tests.driver.one_operation import model_of, tensor
 from tests.end_to_end.support.service_process import start_service, stop_service
 
@@ -20,8 +19,8 @@ def test_service_without_litert(tmp_path: Path) -> None:
     try:
         with nnhal.connect(service.target) as device:
             backends = {backend.id: backend for backend in device.backends()}
-            assert backends["CpuRef"].state == device_pb2.BACKEND_STATE_READY
-            assert backends["CpuAcc"].state == device_pb2.BACKEND_STATE_FAILED
+            assert backends["CpuRef"].state == nnhal.BackendState.READY
+            assert backends["CpuAcc"].state == nnhal.BackendState.FAILED
             assert "ai-edge-litert: libLiteRt.so: cannot open" in backends["CpuAcc"].reason
             assert "CpuAcc" not in device.version
             floor = model_of(

@@ -16,7 +16,7 @@ from nnhal_tools.cli.errors import CommandError, reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, Json, Target
 
 if TYPE_CHECKING:
-    from nnhal.v1 import device_pb2
+    from nnhal.types import BackendInfo
 
 backends = typer.Typer(help="Show the backends of a device, and examine plug-ins.", invoke_without_command=True)
 
@@ -102,13 +102,11 @@ def new_backend(
     typer.echo(f"next: cd {path} && {build}nnhal backends doctor {plugin} && pytest")
 
 
-def _to_row(backend: "device_pb2.BackendInfo") -> dict[str, object]:
-    from nnhal.v1 import device_pb2
-
+def _to_row(backend: "BackendInfo") -> dict[str, object]:
     return {
         "id": backend.id,
         "version": backend.version,
-        "state": device_pb2.BackendState.Name(backend.state).removeprefix("BACKEND_STATE_").lower(),
+        "state": backend.state.name.lower(),
         "reason": backend.reason,
         "origin": backend.origin,
         "interface": backend.api_version,

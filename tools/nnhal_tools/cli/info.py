@@ -35,7 +35,6 @@ def info(target: Target = None, as_json: Json = False) -> None:
 def _fetch(target: str | None) -> dict[str, Any]:
     """Return the properties of the device in the form of the JSON output."""
     import nnhal
-    from nnhal.v1 import device_pb2
 
     with nnhal.connect(target, timeout=CONNECT_S) as device:
         return {
@@ -50,7 +49,7 @@ def _fetch(target: str | None) -> dict[str, Any]:
                 {
                     "id": backend.id,
                     "version": backend.version,
-                    "state": device_pb2.BackendState.Name(backend.state).removeprefix("BACKEND_STATE_"),
+                    "state": backend.state.name,
                     "reason": backend.reason,
                     "origin": backend.origin,
                     "capabilities": dict(backend.capabilities),

@@ -19,6 +19,7 @@ from nnhal.client.core.handles import description
 from nnhal.client.core.prepared_model import support_request
 from nnhal.errors import HalError
 from nnhal.types import (
+    BackendInfo,
     CacheCounters,
     CacheOutcome,
     Capabilities,
@@ -87,10 +88,11 @@ class DeviceQueries:
         response = await connection.call_idempotent(connection.device.GetSupportedExtensions, self._request)
         return tuple(map(wire.to_extension, response.extensions))
 
-    async def backends(self) -> list[device_pb2.BackendInfo]:
-        """Return the device's backends: ready, skipped or failed, and why."""
+    async def backends(self) -> list[BackendInfo]:
+        """Return the device's backends, the preferred first: ready, skipped or failed, and why."""
         connection = self._connection
-        return list((await connection.call_idempotent(connection.device.ListBackends, self._request)).backends)
+        response = await connection.call_idempotent(connection.device.ListBackends, self._request)
+        return list(map(wire.to_backend_info, response.backends))
 
     async def supported_operations(self, model: ModelSource) -> list[bool]:
         """Return for each operation of model.main whether the device supports it.

@@ -20,6 +20,7 @@ from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.errors import HalError
 from nnhal.types import (
+    BackendInfo,
     CacheCounters,
     CacheOutcome,
     Capabilities,
@@ -88,10 +89,11 @@ class DeviceQueries:
         response = connection.call_idempotent(connection.device.GetSupportedExtensions, self._request)
         return tuple(map(wire.to_extension, response.extensions))
 
-    def backends(self) -> list[device_pb2.BackendInfo]:
-        """Return the device's backends: ready, skipped or failed, and why."""
+    def backends(self) -> list[BackendInfo]:
+        """Return the device's backends, the preferred first: ready, skipped or failed, and why."""
         connection = self._connection
-        return list((connection.call_idempotent(connection.device.ListBackends, self._request)).backends)
+        response = connection.call_idempotent(connection.device.ListBackends, self._request)
+        return list(map(wire.to_backend_info, response.backends))
 
     def supported_operations(self, model: ModelSource) -> list[bool]:
         """Return for each operation of model.main whether the device supports it.
