@@ -1,0 +1,53 @@
+"""A table of the corpus: what becomes of the models of each operator, and why some are refused."""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
+from tests.nnhal.tflite.corpus.cases import GENERATORS, all_cases, cases
+from tests.nnhal.tflite.corpus.exceptions import crash
+from tests.nnhal.tflite.corpus.result import Result
+from tests.nnhal.tflite.corpus.run import run
+
+KINDS = ("direct", "composed", "extension", "refused", "not run", "crashed")
+_REASON_WIDTH = 110
+
+
+def table(results: Sequence[Result]) -> list[str]:
+    """Return one line per operator with the counts of each kind, and the totals."""
+    known = all_cases()
+    counts = {operator: Counter[str]() for operator in sorted({known[result.name].operator for result in results})}
+    for result in results:
+        counts[known[result.name].operator].update([result.kind, *(["wrong"] if result.problems else [])])
+    columns = (*KINDS, "wrong")
+    lines = [f"{'operator':32}" + "".join(f"{column:>10}" for column in columns)]
+    for name, count in (*counts.items(), ("total", sum(counts.values(), Counter[str]()))):
+        lines.append(f"{name:32}" + "".join(f"{count[column] or '':>10}" for column in columns))
+    return lines
+
+
+def reasons(results: Sequence[Result]) -> list[str]:
+    """Return the reasons of refusals, with their counts."""
+    count = Counter(
+        (result.name.partition(" ")[0], result.reason[:_REASON_WIDTH]) for result in results if result.refusal
+    )
+    return [f"{number:4} {operator}: {reason}" for (operator, reason), number in sorted(count.items())]
+
+
+def main(operators: Sequence[str]) -> None:
+    """Print the table of all operators, or every model of some operators."""
+    names = [
+        case.name for operator in operators or sorted(GENERATORS) for case in cases(operator) if not crash(case.name)
+    ]
+    results = run(names)
+    for result in sorted(results, key=lambda each: each.name):
+        if operators:
+            print(f"{result.kind:9} {result.name}  {result.litert or result.reason or ' '.join(result.operations)}")
+        for problem in result.problems:
+            print(f"WRONG {problem}")
+    print(*([] if operators else reasons(results)), *table(results), sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

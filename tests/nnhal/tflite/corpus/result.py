@@ -1,0 +1,50 @@
+"""The result of one model of the corpus."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of one model.
+
+    Attributes:
+        name: the name of the model.
+        litert: why LiteRT does not run the model, or "".
+        refusal: the error message of the import, or "".
+        operations: the operations of the imported model.
+        verdicts: for each backend, how its results differ, or "".
+        crash: the step in which the process ended, or "".
+    """
+
+    name: str
+    litert: str = ""
+    refusal: str = ""
+    operations: tuple[str, ...] = ()
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    crash: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The outcome of the import: direct, composed, extension, refused, not run, or crashed."""
+        if self.crash:
+            return "crashed"
+        if self.litert:
+            return "not run"
+        if self.refusal:
+            return "refused"
+        if any(name.isdigit() or "EXTENSION" in name for name in self.operations):
+            return "extension"
+        return "direct" if len(self.operations) == 1 else "composed"
+
+    @property
+    def reason(self) -> str:
+        """The error message of the import without the name of the operator."""
+        return self.refusal.partition("): ")[2] or self.refusal
+
+    @property
+    def problems(self) -> list[str]:
+        """Errors of nnhal."""
+        if self.crash:
+            return [f"{self.name}: {self.crash} ended the process"]
+        return [f"{self.name}: {backend} {verdict}" for backend, verdict in self.verdicts.items() if verdict]

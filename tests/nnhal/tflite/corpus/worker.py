@@ -1,0 +1,142 @@
+"""The child process that runs models: `python -m tests.nnhal.tflite.corpus.worker RESULTS < NAMES`.
+
+LiteRT crashes on some models. A record is written before each step, so that the parent knows which model and step
+ended the process.
+"""
+
+import pickle
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from nnhal import tflite
+from nnhal.errors import HalError
+from nnhal.types import DTYPES, AnyArray, Model, operation_name
+from nnhal_driver.backends import registry
+from nnhal_driver.device import Device
+from tests.driver.one_operation import execute, prepare
+from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
+from tests.nnhal.tflite.corpus.cases import Case, all_cases
+from tests.nnhal.tflite.corpus.compare import difference
+from tests.nnhal.tflite.corpus.exceptions import steps
+from tests.nnhal.tflite.corpus.result import Result
+
+_DEFAULT, _REFERENCE = OpResolverType.AUTO, OpResolverType.BUILTIN_REF
+_DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",)}
+"""Backends of the devices. CpuRef runs what CpuAcc does not support, as in the service."""
+
+
+@dataclass
+class LitertRun:
+    """LiteRT's results.
+
+    Attributes:
+        model: the file, with the shapes of the outputs.
+        results: the outputs of the default interpreter and, where they run the model, of the reference kernels.
+    """
+
+    model: bytes
+    arrays: Sequence[AnyArray]
+    results: list[list[AnyArray]] = field(default_factory=list)
+
+
+def main() -> None:
+    """Run the models that standard input names, and write their results."""
+    known = all_cases()
+    devices = {name: Device(name, registry.create(backends)) for name, backends in _DEVICES.items()}
+    with open(sys.argv[1], "wb") as file:
+        for name in sys.stdin.read().splitlines():
+            _record(file, (name, "LiteRT"))
+            case, result = known[name], Result(name)
+            try:
+                run = _run_litert(case)
+            except (RuntimeError, ValueError) as error:
+                result = replace(result, litert=str(error).strip().partition("\n")[0] or "refused")
+            else:
+                _record(file, (name, "nnhal"))
+                result = _run_nnhal(result, case, run, devices)
+            _record(file, result)
+
+
+def _record(file: BinaryIO, item: object) -> None:
+    pickle.dump(item, file)
+    file.flush()
+
+
+# ---- LiteRT ---------------------------------------------------------------------------------------------
+
+
+def _run_litert(case: Case) -> LitertRun:
+    """Run a model with LiteRT, first to determine the shapes of the outputs.
+
+    Raises:
+        RuntimeError, ValueError: LiteRT does not run the model.
+    """
+    arrays = case.arrays()
+    try:
+        shapes = [array.shape for array in _invoke(case.model(), arrays, _REFERENCE)]
+    except (RuntimeError, ValueError):
+        shapes = [array.shape for array in _invoke(case.model(), arrays, _DEFAULT)]
+    outputs = [replace(each, shape=shape) for each, shape in zip(case.op.outputs, shapes, strict=True)]
+    model = Case(case.name, replace(case.op, outputs=outputs)).model()
+    run = LitertRun(model, arrays, [_invoke(model, arrays, _DEFAULT)])
+    with suppress(RuntimeError, ValueError):
+        run.results.append(_invoke(model, arrays, _REFERENCE))
+    return run
+
+
+def _invoke(model: bytes, arrays: Sequence[AnyArray], resolver: OpResolverType) -> list[AnyArray]:
+    interpreter = Interpreter(model_content=model, experimental_op_resolver_type=resolver)
+    interpreter.allocate_tensors()
+    for detail, array in zip(interpreter.get_input_details(), arrays, strict=True):
+        interpreter.set_tensor(detail["index"], array)
+    interpreter.invoke()
+    return [np.array(interpreter.get_tensor(detail["index"])) for detail in interpreter.get_output_details()]
+
+
+# ---- nnhal ----------------------------------------------------------------------------------------------
+
+
+def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: dict[str, Device]) -> Result:
+    try:
+        model = tflite.parse(run.model, case.operator)
+    except tflite.TfliteError as error:
+        return replace(result, refusal=str(error))
+    except Exception as error:  # any other exception is an error of the import, and must not hide further results
+        return replace(result, verdicts={"import": f"raises {error!r}"})
+    operations = tuple(operation_name(operation.type) for operation in model.main.operations)
+    verdicts = {name: _compare(case, run, model, name, device) for name, device in devices.items()}
+    return replace(result, operations=operations, verdicts=verdicts)
+
+
+def _compare(case: Case, run: LitertRun, model: Model, name: str, device: Device) -> str:
+    """Return how nnhal's outputs differ from each of LiteRT's results, or "" if they equal one of them."""
+    outcome = prepare(model, device)
+    if outcome.prepared_model is None:
+        return f"is not prepared: {outcome.reason}"
+    operands = [model.main.operands[index] for index in model.main.input_indexes]
+    arrays = [
+        array.astype(DTYPES[operand.type], copy=False).reshape(operand.dimensions)
+        for operand, array in zip(operands, run.arrays, strict=True)
+    ]
+    try:
+        actual = execute(outcome, arrays)[1]
+    except HalError as error:
+        return f"is not executed: {error}"
+    if len(actual) != len(run.results[0]):
+        return f"has {len(actual)} outputs; expected {len(run.results[0])}"
+    allowed = steps(case.name, name)
+    differences = [
+        "; ".join(filter(None, (difference(a, e, allowed) for a, e in zip(actual, expected, strict=True))))
+        for expected in run.results
+    ]
+    return "" if "" in differences else " | ".join(differences)
+
+
+if __name__ == "__main__":
+    main()
