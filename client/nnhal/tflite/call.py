@@ -179,6 +179,10 @@ class OperatorCall:
         """Return a constant TENSOR_INT32 of rank 1."""
         return self._operands.constant(OperandType.TENSOR_INT32, np.array(values, np.int32))
 
+    def constant(self, values: AnyArray, like: Operand) -> int:
+        """Add a constant tensor with the type and quantization of an operand."""
+        return self._operands.constant(like.type, values, like.scale, like.zero_point)
+
     def add(self, operand: Operand) -> int:
         """Add an operand that is a temporary or has no value."""
         return self._operands.add(operand)
@@ -201,6 +205,22 @@ class OperatorCall:
         if reason := _signature_error(type_, list(map(self.operand, inputs)), list(map(self.operand, outputs))):
             raise TfliteError(f"NNAPI's {type_.name} does not fit: {reason}")
         self.operations.append(Operation(type_, tuple(inputs), tuple(outputs)))
+
+    def apply(self, type_: OperationType, inputs: Sequence[int], like: Operand, shape: Sequence[int]) -> int:
+        """Add an operation and return its output, a new temporary.
+
+        Args:
+            type_: the type of the operation.
+            inputs: the operands of its inputs.
+            like: an operand with the type and quantization of the output.
+            shape: the shape of the output.
+
+        Raises:
+            TfliteError: the NNAPI operation does not take these operands.
+        """
+        output = self.add(Operand(like.type, tuple(shape), like.scale, like.zero_point))
+        self.emit(type_, inputs, [output])
+        return output
 
 
 def _signature_error(type_: OperationType, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> str | None:
