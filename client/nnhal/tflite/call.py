@@ -75,6 +75,13 @@ class OperatorCall:
             raise TfliteError(f"{self.tensor(position)} has shape {list(shape)}; expected rank {rank}")
         return shape
 
+    def known_shape(self, position: int, rank: int | None = None) -> tuple[int, ...]:
+        """Return the shape of an input like `shape`. All of its dimensions must be known."""
+        shape = self.shape(position, rank)
+        if any(length <= 0 for length in shape):
+            raise TfliteError(f"{self.tensor(position)} has unknown dimensions: {list(shape)}")
+        return shape
+
     def require_dimensions(self, position: int) -> None:
         """Raise TfliteError for a tensor of rank 0: its shape [1] in NNAPI would change the rank of the output."""
         if not self.shape(position):
@@ -96,6 +103,13 @@ class OperatorCall:
         if position >= len(self.operator.outputs):
             raise TfliteError(f"lacks output {position}")
         return tensor_operand(self._graph.tensors[self.operator.outputs[position]])
+
+    def known_output(self, position: int = 0) -> Operand:
+        """Return the NNAPI description of an output like `output`. All of its dimensions must be known."""
+        operand = self.output(position)
+        if any(length <= 0 for length in operand.dimensions):
+            raise TfliteError(f"output {position} has unknown dimensions: {list(operand.dimensions)}")
+        return operand
 
     def option(self, name: str, default: object = _REQUIRED) -> Any:
         """Return a field of the options.
