@@ -405,13 +405,15 @@ def to_extension(message: types_pb2.Extension) -> t.Extension:
     )
 
 
+_BACKEND_STATES: dict[int, t.BackendState] = {state.value: state for state in t.BackendState}
+
+
 def to_backend_info(message: device_pb2.BackendInfo) -> t.BackendInfo:
     """Convert a message to a BackendInfo. A state that this client does not know is UNSPECIFIED."""
-    is_known = message.state in set(t.BackendState)
     return t.BackendInfo(
         message.id,
         message.version,
-        t.BackendState(message.state) if is_known else t.BackendState.UNSPECIFIED,
+        _BACKEND_STATES.get(message.state, t.BackendState.UNSPECIFIED),
         message.reason,
         message.origin,
         message.api_version,
