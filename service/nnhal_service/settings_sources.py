@@ -31,6 +31,11 @@ class LoadedSettings:
     origins: Mapping[str, str]
 
 
+def default_file() -> Path | None:
+    """Return the file of settings in the current directory, or None if there is none."""
+    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+
 def option_of(setting: str) -> Option:
     """Return the form of a setting's option."""
     return next(data for data in Settings.model_fields[setting].metadata if isinstance(data, Option))

@@ -44,6 +44,22 @@ def test_directory_comes_from_the_environment(store: Store, tmp_path: Path) -> N
     assert not (tmp_path / "home").exists()
 
 
+def test_directory_comes_from_the_file_of_settings(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nnhal.toml").write_text(f'cache_dir = "{store.layout.root}"\ncache_key_file = "no-key"\ncache_bytes = 1\n')
+    assert "2 entries" in invoke("cache", "list").stdout
+    assert "0 entries" in invoke("cache", "list", NNHAL_CACHE_DIR=str(tmp_path / "other")).stdout
+    assert "0 entries" in invoke("cache", "list", "--cache-dir", tmp_path / "another").stdout
+    assert_fails(invoke("cache", "verify"), 1, "no-key")
+    invoke("cache", "export", "all.tar")
+    assert_fails(invoke("cache", "import", "all.tar"), 1, "the cache has a limit of 1 bytes")
+    assert "imported 2 entries" in invoke("cache", "import", "all.tar", "--cache-bytes", 10_000).stdout
+    Path("nnhal.toml").write_text("threads = 1")
+    assert_fails(invoke("cache", "list"), 2, "nnhal.toml: threads: invalid value 1")
+
+
 def test_verify_reports_invalid_seals(store: Store) -> None:
     result = invoke("cache", "verify", "--cache-dir", store.layout.root)
     assert result.exit_code == 0

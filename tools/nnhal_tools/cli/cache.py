@@ -1,4 +1,7 @@
-"""`nnhal cache`: the prepared models that services cache on this machine. Needs no service."""
+"""`nnhal cache`: the prepared models that services cache on this machine. Needs no service.
+
+Directory, key and size limit are the settings that `nnhal serve` has in the current folder.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from nnhal_cache.errors import CacheError
-from nnhal_cache.layout import DEFAULT_BYTES, default_root
+from nnhal_cache.layout import DEFAULT_BYTES
 from nnhal_tools.cli.console import make_console, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
 from nnhal_tools.cli.options import Json
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from nnhal_cache.entry import EntryInfo
     from nnhal_cache.store import Store
     from nnhal_cache.verify import EntryProblems
+    from nnhal_service.settings import Settings
 
 _TOKEN_DIGITS = 12
 """Hex digits of a token that tables show."""
@@ -24,7 +28,10 @@ _TOKEN_DIGITS = 12
 Directory: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--cache-dir", metavar="DIR", envvar="NNHAL_CACHE_DIR", help="The directory. Default: ~/.cache/nnhal."
+        "--cache-dir",
+        metavar="DIR",
+        help="The directory. Default: cache_dir of nnhal.toml or NNHAL_CACHE_DIR, as for `nnhal serve`; "
+        "otherwise ~/.cache/nnhal.",
     ),
 ]
 KeyFile: TypeAlias = Annotated[
@@ -32,8 +39,8 @@ KeyFile: TypeAlias = Annotated[
     typer.Option(
         "--cache-key-file",
         metavar="FILE",
-        envvar="NNHAL_CACHE_KEY_FILE",
-        help="The key. Default: the file in the directory.",
+        help="The key. Default: cache_key_file of nnhal.toml or NNHAL_CACHE_KEY_FILE; otherwise the file in the "
+        "directory.",
     ),
 ]
 Tokens: TypeAlias = Annotated[
@@ -75,7 +82,7 @@ def verify(directory: Directory = None, key_file: KeyFile = None, as_json: Json 
 
     with _reporting_cache_errors(), show_status("verifying"):
         store = _store(directory)
-        key = _key(store, key_file)
+        key = _key(store, _service_settings(cache_key_file=key_file).cache_key_file)
         entries = verify_entries(store, key)
         unknown = unknown_files(store)
     damaged = [entry for entry in entries if entry.problems]
@@ -144,17 +151,21 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE.tar", help="A file that `export` wrote.")],
     directory: Directory = None,
     size: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--cache-bytes", metavar="N", min=1, envvar="NNHAL_CACHE_BYTES", help="Size limit of the cache in bytes."
+            "--cache-bytes",
+            metavar="N",
+            min=1,
+            help="Size limit of the cache in bytes. Default: cache_bytes of nnhal.toml or NNHAL_CACHE_BYTES; "
+            "otherwise 4 GiB.",
         ),
-    ] = DEFAULT_BYTES,
+    ] = None,
 ) -> None:
     """Read entries from a tar file, and replace existing ones."""
     from nnhal_cache.archive import import_entries
 
     with _reporting_cache_errors(), show_status(f"reading {file}"):
-        count = import_entries(_store(directory, size), file)
+        count = import_entries(_store(directory, _service_settings(cache_bytes=size).cache_bytes), file)
     typer.echo(f"imported {_count(count)}")
 
 
@@ -170,7 +181,22 @@ def _reporting_cache_errors() -> Iterator[None]:
 def _store(directory: Path | None, size: int = DEFAULT_BYTES) -> "Store":
     from nnhal_cache.store import Store
 
-    return Store(directory or default_root(), size)
+    return Store(_service_settings(cache_dir=directory).cache_dir, size)
+
+
+def _service_settings(**options: object) -> "Settings":
+    """Return the settings of `nnhal serve` in the current folder. Options that are not None override them.
+
+    Raises:
+        CommandError: a setting is invalid.
+    """
+    from nnhal_service.settings_sources import default_file, load_settings
+
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return load_settings(default_file(), given).settings
+    except ValueError as error:
+        raise CommandError(str(error)) from error
 
 
 def _key(store: "Store", key_file: Path | None) -> bytes | None:

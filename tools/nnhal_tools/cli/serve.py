@@ -59,9 +59,9 @@ def serve(
     with TemporaryDirectory(prefix="nnhal-") if embedded is not None else nullcontext() as folder:
         if folder is not None:
             options["listen"] = [f"unix:{folder}/socket"]
-        elif config is None and settings_sources.DEFAULT_FILE.is_file():
+        elif config is None:
             # not for an embedded service: a file in the current folder must not change what a client program does
-            config = settings_sources.DEFAULT_FILE
+            config = settings_sources.default_file()
         try:
             loaded = settings_sources.load_settings(config, options)
             if print_config:
