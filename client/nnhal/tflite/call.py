@@ -20,7 +20,7 @@ from nnhal.operations import SIGNATURES
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operands import Operands, tensor_operand
 from nnhal.tflite.reader import Operator, Tensor, TfliteGraph
-from nnhal.types import AnyArray, FusedActivationFunc, Operand, OperandType, Operation, OperationType, type_name
+from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, Operand, OperandType, Operation, OperationType, type_name
 
 Converter = Callable[["OperatorCall"], None]
 
@@ -86,6 +86,10 @@ class OperatorCall:
         """Raise TfliteError for a tensor of rank 0: its shape [1] in NNAPI would change the rank of the output."""
         if not self.shape(position):
             raise TfliteError(f"{self.tensor(position)} has rank 0; NNAPI has no such tensors")
+
+    def is_constant(self, position: int) -> bool:
+        """Return whether the value of an input is known."""
+        return self.tensor(position).data is not None
 
     def values(self, position: int) -> AnyArray:
         """Return the elements of an input, which must be a constant."""
@@ -195,6 +199,11 @@ class OperatorCall:
 
     def constant(self, values: AnyArray, like: Operand) -> int:
         """Add a constant tensor with the type and quantization of an operand."""
+        limits = np.iinfo(DTYPES[like.type].str) if DTYPES[like.type].kind in "iu" else None
+        if limits and values.size and (values.min() < limits.min or values.max() > limits.max):
+            raise TfliteError(
+                f"a constant has values from {values.min()} to {values.max()}, beyond {type_name(like.type)}"
+            )
         return self._operands.constant(like.type, values, like.scale, like.zero_point)
 
     def add(self, operand: Operand) -> int:
