@@ -115,6 +115,17 @@ class OperatorCall:
             raise TfliteError(f"output {position} has unknown dimensions: {list(operand.dimensions)}")
         return operand
 
+    def require_same_quantization(self, reason: str) -> None:
+        """Raise TfliteError with a reason if the quantization of inputs and outputs is not the same everywhere."""
+        operands = [*map(self.operand, self.inputs()), *map(self.output, range(len(self.operator.outputs)))]
+        if len({(operand.scale, operand.zero_point) for operand in operands}) > 1:
+            raise TfliteError(f"scales or zero points differ: {reason}")
+
+    def require_unquantized(self, reason: str) -> None:
+        """Raise TfliteError with a reason if the output is quantized."""
+        if self.output().scale:
+            raise TfliteError(f"is quantized: {reason}")
+
     def option(self, name: str, default: object = _REQUIRED) -> Any:
         """Return a field of the options.
 
