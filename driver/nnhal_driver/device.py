@@ -117,6 +117,7 @@ class Device:
         check_cached_data: whether to check the digest of data caches. Without the check, a changed file may give wrong
             results.
         performance: store of performance figures, which the devices of a process share.
+        merge_partitions: whether a partition that does not pay for its boundary moves to the backend of a neighbor.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Device:
         cache_key: bytes | None = None,
         check_cached_data: bool = True,
         performance: PerformanceStore | None = None,
+        merge_partitions: bool = True,
     ) -> None:
         self.name = name
         self._tensor_bytes = tensor_bytes
@@ -135,7 +137,10 @@ class Device:
         self._performance = performance or PerformanceStore()
         self.backends = tuple(backends)
         key = secrets.token_bytes(32) if cache_key is None else cache_key
-        self._cache = ModelCache(__version__, self.backends, key, tensor_bytes, check_data=check_cached_data)
+        self._merge = merge_partitions
+        # a plan with merged partitions must not be found by a device that forbids them
+        driver = __version__ if merge_partitions else f"{__version__}, no merged partitions"
+        self._cache = ModelCache(driver, self.backends, key, tensor_bytes, check_data=check_cached_data)
         self._scheduler = Scheduler(available_cpus(), _PREPARATION_THREADS, queues)
 
     def close(self) -> None:
@@ -177,7 +182,7 @@ class Device:
         """
         validate_model(model)
         graphs = build_graphs(model)
-        placement = place(graphs, self.backends)
+        placement = place(graphs, self.backends, merge=self._merge)
         drop_caches(graphs)
         return [bool(operation.backend) for operation in placement.operations if operation.subgraph == 0], placement
 
@@ -330,7 +335,9 @@ class Device:
         relaxed = model.relax_computation_float32_to_float16
         options = CompileOptions(config.preference, self._tensor_bytes)
         try:
-            placement, plan = place_and_compile(graphs, self.backends, options, relaxed=relaxed, check=check)
+            placement, plan = place_and_compile(
+                graphs, self.backends, options, relaxed=relaxed, check=check, merge=self._merge
+            )
             cancellation.check()
         except BaseException:
             drop_caches(graphs)

@@ -83,7 +83,15 @@ class Server:
         assemblies = {name: assemble(settings, dynamic_backends) for name in settings.devices}
         self._reports = {name: assembly.reports for name, assembly in assemblies.items()}
         self._devices = [
-            Device(name, assembly.backends, queues, self._limits["tensor_bytes"], key, performance=performance)
+            Device(
+                name,
+                assembly.backends,
+                queues,
+                self._limits["tensor_bytes"],
+                key,
+                performance=performance,
+                merge_partitions=settings.merge_partitions,
+            )
             for name, assembly in assemblies.items()
         ]
         self._preloader = ModelPreloader(self._store, self._devices, settings.warm)

@@ -50,6 +50,11 @@ class Settings(BaseModel):
     backends: Annotated[tuple[str, ...], Option("NAMES")] = Field(
         default=("CpuAcc", "CpuRef"), description="Backends in order of preference."
     )
+    merge_partitions: Annotated[bool, Option()] = Field(
+        default=True,
+        description="Merge small partitions into neighbors on other backends (docs/placement.md). Without it, each "
+        "backend runs all operations that it supports: for tests of a backend.",
+    )
     dynamic_backends_path: Annotated[str, Option("FOLDERS")] = Field(
         default="",
         description="Folders with backends to load: absolute paths, separated by colons (docs/backends.md). Their "

@@ -30,6 +30,7 @@ def place_and_compile(
     *,
     relaxed: bool,
     check: Callable[[], None],
+    merge: bool = True,
 ) -> tuple[Placement, Plan]:
     """Place every operation and compile the partitions.
 
@@ -39,6 +40,7 @@ def place_and_compile(
         options: passed on to the backends.
         relaxed: whether TENSOR_FLOAT32 may be computed in half precision.
         check: called between partitions; raises to end the preparation.
+        merge: see Placer.
 
     Returns:
         the final placement, and the plan of main.
@@ -48,7 +50,7 @@ def place_and_compile(
             backend is left; or what `check` raises.
         MemoryError: out of memory twice, or no other backend is left.
     """
-    placer = Placer(graphs, backends)
+    placer = Placer(graphs, backends, merge=merge)
     compiler = PartitionCompiler(graphs, backends, options, relaxed, check)
     while True:
         placement = placer.place()

@@ -2,7 +2,8 @@
 
 Each operation goes to the first backend, in the device's order, that supports it. Connected operations on one backend
 form a partition (`nnhal_driver.compilation.partitioning`). A partition that does not pay for its boundary
-(`nnhal_driver.compilation.cost`) moves to the backend of a neighbor that supports all of it, and the two are joined.
+(`nnhal_driver.compilation.cost`) moves to the backend of a neighbor that supports all of it, and the two are joined;
+authors of a backend can forbid this.
 The driver runs IF and WHILE itself, each as a partition of its own. The subgraphs that they run are placed in the same
 way.
 """
@@ -37,9 +38,9 @@ _MODEL_IO = (OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.SUBGRAPH_OUTPUT)
 _log = logging.getLogger(__name__)
 
 
-def place(graphs: Sequence[Graph], backends: Sequence[Backend]) -> Placement:
-    """Place every operation of every subgraph that main reaches."""
-    return Placer(graphs, backends).place()
+def place(graphs: Sequence[Graph], backends: Sequence[Backend], *, merge: bool = True) -> Placement:
+    """Place every operation of every subgraph that main reaches. `merge`: see Placer."""
+    return Placer(graphs, backends, merge=merge).place()
 
 
 def unplaced_operations(placement: Placement) -> list[OperationPlacement]:
@@ -62,14 +63,15 @@ class Placer:
     Args:
         graphs: the subgraphs of the model, main first.
         backends: in order of preference.
+        merge: whether partitions that do not pay for their boundary move to the backend of a neighbor.
     """
 
-    def __init__(self, graphs: Sequence[Graph], backends: Sequence[Backend]) -> None:
+    def __init__(self, graphs: Sequence[Graph], backends: Sequence[Backend], *, merge: bool = True) -> None:
         self._ids = [backend.id for backend in backends]
         self._subgraphs: dict[int, _SubgraphPlacer] = {}
         self._depths: dict[int, int] = {}
         for graph in callees_first(graphs):
-            self._subgraphs[graph.number] = _SubgraphPlacer(graph, backends)
+            self._subgraphs[graph.number] = _SubgraphPlacer(graph, backends, merge)
             self._depths[graph.number] = 1 + max((self._depths[i] for i in callees(graph)), default=0)
 
     def place(self) -> Placement:
@@ -109,9 +111,10 @@ class _SubgraphPlacer:
         answers: for each operation, the answer of each backend by the backend's number.
     """
 
-    def __init__(self, graph: Graph, backends: Sequence[Backend]) -> None:
+    def __init__(self, graph: Graph, backends: Sequence[Backend], merge: bool) -> None:
         self._graph = graph
         self._backends = backends
+        self._may_merge = merge
         self._flow = DataFlow(graph)
         self.answers: list[dict[int, Support]] = [{} for _ in graph.operations]
         extensions = (extension for backend in backends for extension in backend.extensions())
@@ -125,7 +128,7 @@ class _SubgraphPlacer:
         """
         labels = [self._first_supporter(view) for view in self._graph.operations]
         partitioner = Partitioner(self._flow, labels)
-        merged = self._merge(partitioner)
+        merged = self._merge(partitioner) if self._may_merge else {}
         operations = [
             self._describe(view, partitioner.label(view.index), merged, obstacles) for view in self._graph.operations
         ]

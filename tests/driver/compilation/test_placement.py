@@ -30,7 +30,7 @@ from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.compilation.cost import PARTITION_COST, estimate_work
 from nnhal_driver.compilation.partitioning import DataFlow, Partitioner
 from nnhal_driver.compilation.placement import place
-from nnhal_driver.device import Outcome
+from nnhal_driver.device import Device, Outcome
 from nnhal_driver.graph import Graph, build_graphs
 from tests.driver.control_flow_models import adds_one, choose, counts, less_than, loop
 from tests.driver.fake_backend import BINARY, LARGE, SMALL, Fake, device_of, graph_of, parts
@@ -223,6 +223,20 @@ def test_unprofitable_partition_is_merged_with_a_reason() -> None:
     assert refusal.backend == "A"
     assert refusal.reason.startswith("merged: 2 operations do not pay for a partition (worth 64,0")
     assert placement.operations[0].refusals[0].reason == "not mine"
+
+
+def test_merging_can_be_forbidden() -> None:
+    placement = place(build_graphs(ISLAND), [Fake("A", [Op.ADD]), CpuRef()], merge=False)
+    assert parts(placement) == [("CpuRef", (0,)), ("A", (1, 2)), ("CpuRef", (3,))]
+    assert not placement.operations[1].refusals
+
+
+def test_device_that_forbids_merging_explains_and_prepares_alike() -> None:
+    device = Device("test", [Fake("A", [Op.ADD]), CpuRef()], merge_partitions=False)
+    expected = [("CpuRef", (0,)), ("A", (1, 2)), ("CpuRef", (3,))]
+    assert parts(device.get_supported_operations(ISLAND)[1]) == expected
+    assert parts(prepare(ISLAND, device).placement) == expected
+    device.close()
 
 
 def test_partition_with_much_work_is_not_merged() -> None:

@@ -16,12 +16,15 @@ class Devices:
     def __init__(self) -> None:
         self.all: list[Device] = []
 
-    def create(self, *backends: Backend | str, key: bytes | None = KEY, check: bool = True) -> Device:
+    def create(
+        self, *backends: Backend | str, key: bytes | None = KEY, check: bool = True, merge: bool = True
+    ) -> Device:
         if "CpuAcc" in backends:
             pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
         objects = [registry.create([backend])[0] if isinstance(backend, str) else backend for backend in backends]
-        self.all.append(Device("test", objects, cache_key=key, check_cached_data=check))
-        return self.all[-1]
+        device = Device("test", objects, cache_key=key, check_cached_data=check, merge_partitions=merge)
+        self.all.append(device)
+        return device
 
 
 @pytest.fixture

@@ -344,6 +344,9 @@ def test_miss_reasons(pair: Pair, devices: Devices, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr("nnhal_driver.device.__version__", "9.9")
         assert f"driver {__version__}, this is 9.9" in miss_reason(devices.create(Saving(), "CpuRef"), pair.files())
+    assert f"this is {__version__}, no merged partitions" in miss_reason(
+        devices.create(Saving(), "CpuRef", merge=False), pair.files()
+    )
     with monkeypatch.context() as patch:
         patch.setattr("nnhal_driver.model_cache.environment.cpu_digest", lambda: cpu_digest()[::-1])
         assert "CPU" in miss_reason(devices.create(Saving(), "CpuRef"), pair.files())
