@@ -155,6 +155,10 @@ class OperatorCall:
         """Return the operand of an input."""
         return self._operands.read(self.tensor(position).index)
 
+    def description(self, position: int) -> Operand:
+        """Return the NNAPI description of an input, without adding an operand."""
+        return tensor_operand(self.tensor(position))
+
     def inputs(self) -> list[int]:
         """Return the operands of all inputs."""
         return [self.input(position) for position in range(len(self.operator.inputs))]
@@ -220,6 +224,11 @@ class OperatorCall:
     def add(self, operand: Operand) -> int:
         """Add an operand that is a temporary or has no value."""
         return self._operands.add(operand)
+
+    def write(self, position: int) -> int:
+        """Return the operand of an output, for operations that write some of the outputs."""
+        self.output(position)
+        return self._operands.write(self.operator.outputs[position])
 
     # ---- Operations ---------------------------------------------------------------------------------------
 
