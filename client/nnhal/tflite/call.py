@@ -116,9 +116,10 @@ class OperatorCall:
         return operand
 
     def require_same_quantization(self, reason: str) -> None:
-        """Raise TfliteError with a reason if the quantization of inputs and outputs is not the same everywhere."""
+        """Raise TfliteError with a reason if inputs of the output's type have another scale or zero point."""
         operands = [*map(self.operand, self.inputs()), *map(self.output, range(len(self.operator.outputs)))]
-        if len({(operand.scale, operand.zero_point) for operand in operands}) > 1:
+        type_ = self.output().type
+        if len({(operand.scale, operand.zero_point) for operand in operands if operand.type == type_}) > 1:
             raise TfliteError(f"scales or zero points differ: {reason}")
 
     def require_unquantized(self, reason: str) -> None:
