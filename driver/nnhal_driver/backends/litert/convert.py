@@ -16,7 +16,7 @@ from nnhal_driver.backends.litert.shape_analysis import (
     analyze_shapes,
     infer_call,
 )
-from nnhal_driver.backends.litert.writer import ModelFile
+from nnhal_driver.backends.litert.writer import ModelFile, ModelWriter
 from nnhal_driver.graph import OperationView
 from nnhal_driver.operations import SHAPE_RULES
 from nnhal_driver.operations.call import Shape
@@ -69,8 +69,43 @@ def static_shapes(subgraph: SubgraphView) -> list[Shape] | None:
     return [known.shapes[i] for i in subgraph.inputs]
 
 
+@dataclass(frozen=True, slots=True)
+class LoweredSubgraph:
+    """The operators of a subgraph, before they are written.
+
+    Attributes:
+        writer: the operators and their tensors.
+        inputs, outputs: as in `ConvertedModel`.
+    """
+
+    writer: ModelWriter
+    inputs: tuple[int | None, ...]
+    outputs: tuple[tuple[int, Shape], ...]
+
+    @property
+    def written_inputs(self) -> list[int]:
+        """Tensors of the inputs that an operator reads."""
+        return [tensor for tensor in self.inputs if tensor is not None]
+
+    @property
+    def written_outputs(self) -> list[int]:
+        """Tensors of the outputs."""
+        return [tensor for tensor, _ in self.outputs]
+
+
 def convert(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) -> ConvertedModel:
     """Convert a subgraph for inputs of the given shapes.
+
+    Raises:
+        Unsupported: see `lower`.
+    """
+    lowered = lower(subgraph, shapes, tensor_bytes)
+    file = lowered.writer.write(lowered.written_inputs, lowered.written_outputs)
+    return ConvertedModel(file, lowered.inputs, lowered.outputs, tuple(lowered.writer.operators))
+
+
+def lower(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) -> LoweredSubgraph:
+    """Lower a subgraph to operators for inputs of the given shapes.
 
     Raises:
         Unsupported: the engine does not support these shapes, or they violate a rule of an operation.
@@ -86,11 +121,9 @@ def convert(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) 
         call, output_shapes = cached or _infer_call(view, operand_shapes, tensor_bytes)
         operand_shapes.update(zip(view.operation.outputs, output_shapes, strict=True))
         _convert_call(network, call)
-    outputs = [network.tensors[o] for o in subgraph.outputs]
-    inputs = [network.tensors.get(i) for i in subgraph.inputs]
-    file = network.writer.write([i for i in inputs if i is not None], outputs)
-    shaped_outputs = tuple((t, operand_shapes[o]) for t, o in zip(outputs, subgraph.outputs, strict=True))
-    return ConvertedModel(file, tuple(inputs), shaped_outputs, tuple(network.writer.operators))
+    inputs = tuple(network.tensors.get(i) for i in subgraph.inputs)
+    outputs = tuple((network.tensors[o], operand_shapes[o]) for o in subgraph.outputs)
+    return LoweredSubgraph(network.writer, inputs, outputs)
 
 
 def _cached_call(view: OperationView, known: StaticShapes, tensor_bytes: int) -> tuple[StaticCall, list[Shape]] | None:

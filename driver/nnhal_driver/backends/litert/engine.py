@@ -91,6 +91,43 @@ class Interpreter:
             ctypes.CDLL(None).malloc_trim(0)
 
 
+class SubgraphInterpreter:
+    """Interpreter of a model whose subgraphs run one by one. They share threads. Serves one call at a time.
+
+    Args:
+        model: the flatbuffer, or the path of its file.
+        threads: number of threads for one call.
+
+    Raises:
+        RuntimeError: the engine rejects the model, cannot allocate its tensors, or cannot run single subgraphs.
+    """
+
+    def __init__(self, model: bytes | str, threads: int) -> None:
+        argument = "model_content" if isinstance(model, bytes) else "model_path"
+        try:
+            # the public interface runs them only through signatures, which copy all inputs and outputs
+            self._engine = _module("interpreter").Interpreter(**{argument: model}, num_threads=threads)
+            self._engine.allocate_tensors()
+            self._subgraphs = self._engine._interpreter
+            for number in range(1, self._subgraphs.NumSubgraphs()):
+                self._subgraphs.AllocateTensors(number)
+        except (ValueError, AttributeError, TypeError) as error:
+            raise RuntimeError(str(error)) from error
+
+    def view(self, subgraph: int, tensor: int) -> AnyArray:
+        """Return the engine's memory of a tensor. It is valid until the subgraph runs again."""
+        view: AnyArray = self._subgraphs.tensor(self._subgraphs, tensor, subgraph)
+        return view
+
+    def invoke(self, subgraph: int) -> None:
+        """Run a subgraph without the GIL.
+
+        Raises:
+            RuntimeError: an operator failed.
+        """
+        self._subgraphs.Invoke(subgraph)
+
+
 def _package() -> ModuleType:
     _module("interpreter")
     return importlib.import_module("ai_edge_litert")

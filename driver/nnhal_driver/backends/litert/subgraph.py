@@ -14,11 +14,12 @@ from threading import Lock
 from nnhal.cpu import available_cpus
 from nnhal.errors import general_failure
 from nnhal.types import AnyArray, ExecutionPreference
-from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Run, Sections, SubgraphView
+from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Profile, Run, Sections, SubgraphView
 from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
 from nnhal_driver.backends.litert.engine import Interpreter
 from nnhal_driver.backends.litert.serialization import load, save
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
+from nnhal_driver.backends.litert.single_operations import SingleOperations
 from nnhal_driver.backends.litert.threads import ThreadChoice
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.operations.call import Shape
@@ -26,6 +27,8 @@ from nnhal_driver.operations.call import Shape
 _LOG = logging.getLogger(__name__)
 _MAX_MODELS = 4
 """Size of the LRU cache of models by input shapes."""
+SET_UP = "set up profiling"
+"""Name of the work that only the first profiled execution does."""
 
 
 class InterpreterPool:
@@ -46,6 +49,11 @@ class InterpreterPool:
         for _ in range(available_cpus()):
             self._slots.put(None)
         self._idle = [Interpreter(model.file.source, 1)]
+
+    @property
+    def threads(self) -> int:
+        """Number of threads of the next call."""
+        return self._threads.threads
 
     def run(self, inputs: Sequence[AnyArray], outputs: Sequence[Output]) -> None:
         """Run the model once.
@@ -113,6 +121,8 @@ class LitertSubgraph(CompiledSubgraph):
         self._lock = Lock()
         self._pools: OrderedDict[tuple[Shape, ...], InterpreterPool | None] = OrderedDict()
         self._reference: CompiledSubgraph | None = None
+        self._profiling = Lock()
+        self._profiled: tuple[object, SingleOperations] | None = None
         try:
             self._static = self._create_static(sections)
         except (Unsupported, RuntimeError) as error:
@@ -149,7 +159,8 @@ class LitertSubgraph(CompiledSubgraph):
             pool = self._static or self._pool_for(tuple(array.shape for array in arrays))
             if pool is not None and _matches_declared(pool.model, outputs):
                 try:
-                    pool.run(arrays, outputs)
+                    if run.profile is None or not self._run_profiled(pool.threads, arrays, outputs, run, run.profile):
+                        pool.run(arrays, outputs)
                     return
                 except (RuntimeError, MemoryError) as error:
                     reason = str(error) or type(error).__name__
@@ -173,6 +184,25 @@ class LitertSubgraph(CompiledSubgraph):
             if len(self._pools) > _MAX_MODELS:
                 self._pools.popitem(last=False)
             return pool
+
+    def _run_profiled(
+        self, threads: int, inputs: Sequence[AnyArray], outputs: Sequence[Output], run: Run, profile: Profile
+    ) -> bool:
+        """Run the operations one by one, and report their times. Return False if that is not possible."""
+        shapes = [array.shape for array in inputs]
+        key = (*shapes, threads)
+        with self._profiling:
+            try:
+                if self._profiled is None or self._profiled[0] != key:
+                    start_ns = time.perf_counter_ns()
+                    operations = SingleOperations(self._subgraph, shapes, self._options.tensor_bytes, threads)
+                    profile.span(SET_UP, start_ns, time.perf_counter_ns() - start_ns)
+                    self._profiled = (key, operations)
+                self._profiled[1].run(inputs, outputs, run, profile)
+            except (Unsupported, RuntimeError, MemoryError) as error:
+                _LOG.info("the operations of %s are not measured: %s", self._subgraph.graph.name, error)
+                return False
+            return True
 
     def _convert(self, shapes: Sequence[Shape]) -> ConvertedModel:
         return convert(self._subgraph, shapes, self._options.tensor_bytes)

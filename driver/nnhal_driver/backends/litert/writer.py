@@ -160,30 +160,63 @@ class ModelWriter:
 
     def write(self, inputs: Sequence[int], outputs: Sequence[int]) -> ModelFile:
         """Return the model with these inputs and outputs."""
-        values = [value for _, _, value in self._constants]
-        unplaced = [ConstantLocation(_UNPLACED, size, type_) for type_, size, _ in self._constants]
-        return ModelFile(*place_constants(self._pack(inputs, outputs), unplaced, values), values)
+        return write_subgraphs([(self, inputs, outputs)])
 
-    def _pack(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """Return the flatbuffer. Its constants are not placed yet."""
-        import flatbuffers  # noqa: PLC0415 - comes with the engine
+    def constants(self) -> list[tuple[str, int, Value]]:
+        """Return type, size in bytes and value of each constant."""
+        return self._constants
 
-        s: Any = schema()
-        codes = {name: i for i, name in enumerate(dict.fromkeys(self.operators))}
+    def pack_subgraph(
+        self, s: Any, codes: Mapping[str, int], before: int, io: tuple[Sequence[int], Sequence[int]]
+    ) -> Any:
+        """Return the subgraph in the schema's object API.
+
+        Args:
+            s: the schema.
+            codes: index of each operator code by name.
+            before: number of constants of earlier subgraphs.
+            io: its inputs and outputs.
+        """
         graph = s.SubGraphT()
         tensors = zip(self.specs, self.shapes, self._buffers, strict=True)
-        graph.tensors = [_tensor(s, *tensor) for tensor in tensors]
+        graph.tensors = [_tensor(s, spec, shape, buffer and buffer + before) for spec, shape, buffer in tensors]
         graph.operators = [_operator(s, operator, codes[operator.name]) for operator in self._operators]
-        graph.inputs, graph.outputs = _int32(inputs), _int32(outputs)
-        buffers = [s.BufferT(), *(s.BufferT(offset=_UNPLACED, size=size) for _, size, _ in self._constants)]
-        numbers = [getattr(s.BuiltinOperator, name) for name in codes]
-        model = s.ModelT(version=_SCHEMA_VERSION, subgraphs=[graph], buffers=buffers)
-        model.operatorCodes = [
-            s.OperatorCodeT(deprecatedBuiltinCode=min(number, 127), version=1, builtinCode=number) for number in numbers
-        ]
-        builder = flatbuffers.Builder(256 * (len(self.specs) + len(self._operators)))
-        builder.Finish(model.Pack(builder), _IDENTIFIER)
-        return bytes(builder.Output())
+        graph.inputs, graph.outputs = map(_int32, io)
+        return graph
+
+
+def write_subgraphs(parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[int]]]) -> ModelFile:
+    """Return a model with one subgraph for each writer, with its inputs and outputs."""
+    constants = [constant for writer, _, _ in parts for constant in writer.constants()]
+    values = [value for _, _, value in constants]
+    unplaced = [ConstantLocation(_UNPLACED, size, type_) for type_, size, _ in constants]
+    return ModelFile(*place_constants(_pack(parts, unplaced), unplaced, values), values)
+
+
+def _pack(
+    parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[int]]], constants: Sequence[ConstantLocation]
+) -> bytes:
+    """Return the flatbuffer. Its constants are not placed yet."""
+    import flatbuffers  # noqa: PLC0415 - comes with the engine
+
+    s: Any = schema()
+    codes = {
+        name: i for i, name in enumerate(dict.fromkeys(name for writer, _, _ in parts for name in writer.operators))
+    }
+    graphs, before = [], 0
+    for writer, inputs, outputs in parts:
+        graphs.append(writer.pack_subgraph(s, codes, before, (inputs, outputs)))
+        before += len(writer.constants())
+    buffers = [s.BufferT(), *(s.BufferT(offset=_UNPLACED, size=constant.size) for constant in constants)]
+    numbers = [getattr(s.BuiltinOperator, name) for name in codes]
+    model = s.ModelT(version=_SCHEMA_VERSION, subgraphs=graphs, buffers=buffers)
+    model.operatorCodes = [
+        s.OperatorCodeT(deprecatedBuiltinCode=min(number, 127), version=1, builtinCode=number) for number in numbers
+    ]
+    size = sum(len(writer.specs) + len(writer.operators) for writer, _, _ in parts)
+    builder = flatbuffers.Builder(256 * size)
+    builder.Finish(model.Pack(builder), _IDENTIFIER)
+    return bytes(builder.Output())
 
 
 def place_constants(

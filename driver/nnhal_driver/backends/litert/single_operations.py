@@ -1,0 +1,69 @@
+"""Operations as subgraphs of their own, for profiled executions.
+
+LiteRT has a profiler, but its Python interface does not offer it, and XNNPACK runs a whole model as one node. So a
+profiled execution runs the operations one by one, with the engine and the number of threads of an ordinary execution.
+The results are the same. Values are copied between the operations, and the engine cannot fuse them.
+"""
+
+import time
+from collections.abc import Sequence
+
+from nnhal.types import AnyArray, operation_name
+from nnhal_driver.backends.api import Output, Profile, Run, SubgraphView
+from nnhal_driver.backends.litert.convert import LoweredSubgraph, lower
+from nnhal_driver.backends.litert.engine import SubgraphInterpreter
+from nnhal_driver.backends.litert.writer import write_subgraphs
+from nnhal_driver.operations.call import Shape
+
+
+class SingleOperations:
+    """The operations of a subgraph as subgraphs of one model, for inputs of certain shapes. Serves one call at a time.
+
+    Args:
+        subgraph: the operations.
+        shapes: the shapes of its inputs.
+        tensor_bytes: largest size of a tensor.
+        threads: number of threads for one operation.
+
+    Raises:
+        Unsupported: an operation cannot be converted on its own.
+        RuntimeError: the engine rejects the model, or cannot allocate its tensors.
+    """
+
+    def __init__(self, subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int, threads: int) -> None:
+        self._subgraph = subgraph
+        self._parts: list[tuple[SubgraphView, LoweredSubgraph]] = []
+        known = dict(zip(subgraph.inputs, shapes, strict=True))
+        for view in subgraph.operations:
+            part = subgraph.part([view.index])
+            lowered = lower(part, [known[i] for i in part.inputs], tensor_bytes)
+            known.update((o, shape) for o, (_, shape) in zip(part.outputs, lowered.outputs, strict=True))
+            self._parts.append((part, lowered))
+        self._file = write_subgraphs(
+            [(lowered.writer, lowered.written_inputs, lowered.written_outputs) for _, lowered in self._parts]
+        )
+        self._engine = SubgraphInterpreter(self._file.source, threads)
+
+    def run(self, inputs: Sequence[AnyArray], outputs: Sequence[Output], run: Run, profile: Profile) -> None:
+        """Run the operations in order, and report the time of each.
+
+        Raises:
+            RuntimeError: the engine failed, and no output was delivered.
+            HalError: the execution must end, or an output could not be delivered.
+        """
+        engine = self._engine
+        values = dict(zip(self._subgraph.inputs, inputs, strict=True))
+        for number, (part, lowered) in enumerate(self._parts):
+            run.check()
+            for operand, tensor in zip(part.inputs, lowered.inputs, strict=True):
+                if tensor is not None:
+                    engine.view(number, tensor)[...] = values[operand]
+            start_ns = time.perf_counter_ns()
+            engine.invoke(number)
+            duration_ns = time.perf_counter_ns() - start_ns
+            (view,) = part.operations
+            profile.span(operation_name(view.type), start_ns, duration_ns, view)
+            for operand, (tensor, _) in zip(part.outputs, lowered.outputs, strict=True):
+                values[operand] = engine.view(number, tensor)
+        for operand, output in zip(self._subgraph.outputs, outputs, strict=True):
+            output.write(values[operand])
