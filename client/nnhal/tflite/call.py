@@ -266,6 +266,26 @@ class OperatorCall:
         self.emit(type_, inputs, [output])
         return output
 
+    def chain(self, value: int, *steps: tuple[OperationType, Sequence[int], Sequence[int]]) -> None:
+        """Add operations of which each one takes the result of the one before. The last one writes the output.
+
+        A RESHAPE follows if the last result does not have the output's shape.
+
+        Args:
+            value: the first input of the first operation.
+            steps: for each operation its type, its further inputs, and the shape of its result.
+
+        Raises:
+            TfliteError: an NNAPI operation does not take its operands, or the output has unknown dimensions.
+        """
+        output = self.known_output()
+        if not steps or tuple(steps[-1][2]) != output.dimensions:
+            steps = (*steps, (OperationType.RESHAPE, [self.int32_tensor(output.dimensions)], output.dimensions))
+        for type_, inputs, shape in steps[:-1]:
+            value = self.apply(type_, [value, *inputs], output, shape)
+        type_, inputs, _ = steps[-1]
+        self.emit(type_, [value, *inputs])
+
 
 def _signature_error(type_: OperationType, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> str | None:
     """Return an error message if an operation does not take operands, else None.
