@@ -59,6 +59,7 @@ __all__ = [
     "FusedActivationFunc",
     "Memory",
     "Model",
+    "ModelState",
     "NumberOfCacheFiles",
     "Operand",
     "OperandLifeTime",
@@ -239,15 +240,33 @@ class ExtensionNameAndPrefix:
 
 
 @dataclass(frozen=True, eq=False)
+class ModelState:
+    """A variable of a model: an output whose value is the input of the next execution.
+
+    Attributes:
+        name: its name.
+        input_index: the input that takes the value before an execution.
+        output_index: the output that returns the value after it.
+        initial: the value before the first execution.
+    """
+
+    name: str
+    input_index: int
+    output_index: int
+    initial: AnyArray
+
+
+@dataclass(frozen=True, eq=False)
 class Model:
     """A model.
 
-    The names exist only in the client. They are not part of the HAL and are not transmitted.
+    The names and states exist only in the client. They are not part of the HAL and are not transmitted.
 
     Attributes:
         input_names: one name per input of `main`, or ().
         output_names: one name per output of `main`, or ().
         operation_names: the origin of each operation of `main`, or ().
+        states: variables that a caller carries from one execution to the next.
     """
 
     main: Subgraph
@@ -259,6 +278,7 @@ class Model:
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     operation_names: tuple[str, ...] = ()
+    states: tuple[ModelState, ...] = ()
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:

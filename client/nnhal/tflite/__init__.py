@@ -1,66 +1,105 @@
 """Import of TensorFlow Lite models: `load` a .tflite file, or `parse` its bytes, into a `Model`.
 
-Large constants are not copied: a pool of the model is a window on the file. `reader` parses flatbuffers, and
-`operators` converts each TFLite operator to NNAPI operations. The import does not depend on a connection.
+The stages of an import, each in a module: `reader` parses the flatbuffer. `variables` turns resource variables into
+inputs and outputs. `fold` evaluates what depends on constants only. `lower` converts operators to NNAPI operations with
+the functions in `operators`. `partition` groups the operators that NNAPI lacks into regions, which `submodel` writes as
+operations of the LiteRT extension. `report` tells what became of each operator.
+
+Large constants are not copied: a pool of the model is a window on the file. The import does not depend on a connection.
 It needs the extra `nnhal[tflite]`. Without the extra, this package can be imported, but `load` and `parse` fail.
 """
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nnhal.tflite.errors import TfliteError, prefix_errors
 from nnhal.types import Bytes, Model
 
-__all__ = ["TfliteError", "load", "parse"]
+if TYPE_CHECKING:
+    from nnhal.tflite.report import ImportReport
+
+__all__ = ["TfliteError", "inspect", "load", "parse"]
 
 
-def load(path: str | os.PathLike[str]) -> Model:
+def load(path: str | os.PathLike[str], *, extension: bool = True) -> Model:
     """Import the main subgraph of a .tflite file.
 
     The file is mapped, not read: it must stay unchanged while the model is in use.
 
+    Args:
+        path: the file.
+        extension: whether operators that NNAPI lacks become operations of the LiteRT extension, which not every device
+            supports.
+
     Returns:
-        A model with the inputs and outputs of the file, in the same order and with the names of their tensors. If the
-        batch of a shape is unknown, the shape is the concrete one of the file. int64 tensors become TENSOR_INT32, and
-        tensors of rank 0 get shape [1].
+        A model with the inputs and outputs of the file, in the same order and with the names of their tensors. Further
+        inputs and outputs are the variables of the file: see `Model.states`. If the batch of a shape is unknown, the
+        shape is the concrete one of the file. Tensors of int64 become TENSOR_INT32 where an NNAPI operation uses them,
+        and tensors of rank 0 get shape [1].
 
     Raises:
-        TfliteError: the file is damaged, or NNAPI does not support a part of it.
+        TfliteError: the file is damaged, or a part of it is not supported. The message names each such operator.
         OSError: the file cannot be opened.
         ImportError: the extra `nnhal[tflite]` is missing.
     """
     mapped = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8)
-    return _import_model(mapped.view(np.ndarray), Path(path).name)
+    return _import_model(mapped.view(np.ndarray), Path(path).name, extension)
 
 
-def parse(data: bytes, name: str = "model") -> Model:
+def parse(data: bytes, name: str = "model", *, extension: bool = True) -> Model:
     """Import a model from the bytes of a .tflite file, like `load`.
 
     Args:
         data: the contents of the file. The model refers to them without a copy.
         name: the name of the file in error messages.
+        extension: as for `load`.
 
     Raises:
-        TfliteError: the contents are damaged, or NNAPI does not support a part of them.
+        TfliteError: the contents are damaged, or a part of them is not supported.
         ImportError: the extra `nnhal[tflite]` is missing.
     """
-    return _import_model(np.frombuffer(data, np.uint8), name)
+    return _import_model(np.frombuffer(data, np.uint8), name, extension)
+
+
+def inspect(path: str | os.PathLike[str], *, extension: bool = True) -> "ImportReport":
+    """Return what `load` makes of each operator of a file. Operators that cannot be imported are in the report.
+
+    Args:
+        path: the file.
+        extension: as for `load`.
+
+    Raises:
+        TfliteError: the file is damaged, or has no inputs, outputs or operators.
+        OSError: the file cannot be opened.
+        ImportError: the extra `nnhal[tflite]` is missing.
+    """
+    data, name = np.fromfile(path, np.uint8), Path(path).name
+    return _run_stages(data, name, extension)[1]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-def _import_model(data: Bytes, name: str) -> Model:
+def _import_model(data: Bytes, name: str, extension: bool) -> Model:
+    model, report = _run_stages(data, name, extension)
+    if model is None:
+        refusals = report.refusals()
+        more = f" (and {len(refusals) - 1} more: see `nnhal explain`)" if len(refusals) > 1 else ""
+        raise TfliteError(f"{name}: {refusals[0]}{more}")
+    return model
+
+
+def _run_stages(data: Bytes, name: str, extension: bool) -> "tuple[Model | None, ImportReport]":
     try:
-        from nnhal.tflite.convert import convert  # noqa: PLC0415
-        from nnhal.tflite.reader import read  # noqa: PLC0415
+        from nnhal.tflite.import_model import import_model  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"tflite", "flatbuffers"}:
             raise
         reason = f"{name}: .tflite files need an extra: pip install 'nnhal[tflite]'"
         raise ModuleNotFoundError(reason, name=error.name) from None
     with prefix_errors(name):
-        return convert(read(data))
+        return import_model(data, extension=extension)

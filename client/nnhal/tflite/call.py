@@ -18,14 +18,16 @@ import tflite
 
 from nnhal.operations import SIGNATURES
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite.operands import Operands, tensor_operand
-from nnhal.tflite.reader import Operator, Tensor, TfliteGraph
 from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, Operand, OperandType, Operation, OperationType, type_name
 
 Converter = Callable[["OperatorCall"], None]
 
 CONVERTERS: dict[int, Converter] = {}
 """Every registered converter, by `tflite.BuiltinOperator`."""
+CUSTOM_CONVERTERS: dict[str, Converter] = {}
+"""Every registered converter of a custom operator, by its name."""
 
 _ACTIVATIONS = {
     tflite.ActivationFunctionType.NONE: FusedActivationFunc.NONE,
@@ -47,14 +49,27 @@ def converter(*operators: int) -> Callable[[Converter], Converter]:
     return register
 
 
+def custom_converter(name: str) -> Callable[[Converter], Converter]:
+    """Register a converter for the custom operators of a name."""
+
+    def register(function: Converter) -> Converter:
+        CUSTOM_CONVERTERS[name] = function
+        return function
+
+    return register
+
+
 class OperatorCall:
     """A TFLite operator during its conversion. `emit` adds NNAPI operations to `operations`."""
 
-    def __init__(self, graph: TfliteGraph, operands: Operands, operator: Operator) -> None:
+    def __init__(
+        self, graph: TfliteGraph, operands: Operands, operator: Operator, add_subgraph: Callable[[int], int]
+    ) -> None:
         self.operator = operator
         self.operations: list[Operation] = []
         self._graph = graph
         self._operands = operands
+        self._add_subgraph = add_subgraph
 
     # ---- Contents of the file -----------------------------------------------------------------------------
 
@@ -221,6 +236,12 @@ class OperatorCall:
                 f"a constant has values from {values.min()} to {values.max()}, beyond {type_name(like.type)}"
             )
         return self._operands.constant(like.type, values, like.scale, like.zero_point)
+
+    def subgraph(self, index: int) -> int:
+        """Return an operand of type SUBGRAPH for another subgraph of the file, which is converted, too."""
+        location = DataLocation(offset=self._add_subgraph(index))
+        operand = Operand(OperandType.SUBGRAPH, lifetime=OperandLifeTime.SUBGRAPH, location=location)
+        return self._operands.add(operand)
 
     def add(self, operand: Operand) -> int:
         """Add an operand that is a temporary or has no value."""

@@ -10,8 +10,8 @@ class TfliteError(ValueError):
 
 @contextmanager
 def prefix_errors(name: str) -> Iterator[None]:
-    """Prefix the message of a `TfliteError` from the `with` block with a name."""
+    """Prefix the message of a `TfliteError` from the `with` block with a name, unless the name is ""."""
     try:
         yield
     except TfliteError as error:
-        raise TfliteError(f"{name}: {error}") from error
+        raise TfliteError(f"{name}: {error}" if name else str(error)) from error

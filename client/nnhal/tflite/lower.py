@@ -1,63 +1,207 @@
-"""Conversion of a TFLite graph to a `Model`, operator by operator."""
+"""Lowering of a TFLite graph to a subgraph of NNAPI: operators become operations, or regions of the LiteRT extension.
 
-from nnhal.tflite.call import OperatorCall
+First each operator is converted alone. If all have a converter that succeeds, that is the result. Otherwise the
+operators are partitioned, and lowered again in the order of the phases.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from nnhal import litert_extension
+from nnhal.tflite.call import CUSTOM_CONVERTERS, OperatorCall
 from nnhal.tflite.errors import TfliteError, prefix_errors
-from nnhal.tflite.operands import Operands
+from nnhal.tflite.fold import fold
+from nnhal.tflite.graph import Operator, TfliteGraph, TfliteModel
+from nnhal.tflite.operands import EXTENSION_PREFIX, ConstantStore, Operands
 from nnhal.tflite.operators import CONVERTERS
-from nnhal.tflite.reader import Operator, TfliteGraph
-from nnhal.types import Model, Operation, Subgraph
+from nnhal.tflite.outputs import compute_outputs
+from nnhal.tflite.partition import Phase, partition
+from nnhal.tflite.report import OperatorReport, Outcome
+from nnhal.tflite.sparse import densify_constants
+from nnhal.tflite.submodel import Boundary, extension_obstacle, write_submodel
+from nnhal.types import Operation, Subgraph, operation_name
+
+_MAX_DEPTH = 8
+"""Largest nesting of IF and WHILE."""
+_EMPTY = Subgraph((), (), (), ())
 
 
-def convert(graph: TfliteGraph) -> Model:
-    """Convert a graph to a model.
+@dataclass(slots=True)
+class LoweredGraph:
+    """A subgraph of NNAPI.
+
+    Attributes:
+        subgraph: the subgraph.
+        names: the origin of each operation.
+        reports: what became of each operator.
+        regions: number of regions of the LiteRT extension.
+    """
+
+    subgraph: Subgraph
+    names: list[str]
+    reports: list[OperatorReport]
+    regions: int = 0
+
+
+class ModelLowering:
+    """Lowering of a model: its constants, and the subgraphs of IF and WHILE.
+
+    Attributes:
+        referenced: subgraphs other than the main one, in the order of their numbers in the NNAPI model.
+    """
+
+    def __init__(self, model: TfliteModel, store: ConstantStore, *, extension: bool) -> None:
+        self.model = model
+        self.store = store
+        self.extension = extension
+        self.referenced: list[Subgraph] = []
+        self._depth = 0
+
+    def add_subgraph(self, index: int) -> int:
+        """Lower another subgraph of the file, and return its number among the referenced ones.
+
+        Raises:
+            TfliteError: it cannot be lowered.
+        """
+        if not 0 < index < len(self.model.subgraphs) or self._depth >= _MAX_DEPTH:
+            raise TfliteError(f"runs subgraph {index} of {len(self.model.subgraphs)} at depth {self._depth}")
+        self._depth += 1
+        try:
+            with prefix_errors(f"subgraph {index}"):
+                folded = fold(compute_outputs(densify_constants(self.model.subgraphs[index])))
+                lowered = lower(folded.graph, self)
+                if refused := [report for report in lowered.reports if report.outcome == Outcome.REFUSED]:
+                    raise TfliteError(f"{refused[0].operator}: {refused[0].reason}")
+        finally:
+            self._depth -= 1
+        self.referenced.append(lowered.subgraph)
+        return len(self.referenced) - 1
+
+
+@dataclass(slots=True)
+class _Operations:
+    """Operations in order, with the origin of each."""
+
+    operations: list[Operation] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    def add(self, operations: Sequence[Operation], name: str) -> None:
+        self.operations += operations
+        self.names += [name] * len(operations)
+
+
+def lower(graph: TfliteGraph, model: ModelLowering) -> LoweredGraph:
+    """Lower one graph, whose constants are folded. If an operator is refused, the result has no operations."""
+    before = model.store.mark(), len(model.referenced)
+    operands = Operands(graph, model.store, range(len(graph.tensors)))
+    _add_inputs(graph, operands)
+    result = _Operations()
+    reports = [_lower_alone(graph, operands, operator, model, result) for operator in graph.operators]
+    others = {i for i, report in enumerate(reports) if report.outcome == Outcome.EXTENSION}
+    if any(report.outcome == Outcome.REFUSED for report in reports):
+        return LoweredGraph(_EMPTY, [], reports)
+    if not others:
+        return LoweredGraph(_subgraph(graph, operands, result), result.names, reports)
+    model.store.rollback(before[0])
+    del model.referenced[before[1] :]
+    phases = partition(graph.operators, others)
+    subgraph, names = _lower_phases(graph, phases, model)
+    return LoweredGraph(subgraph, names, reports, sum(phase.is_region for phase in phases))
+
+
+def _lower_alone(
+    graph: TfliteGraph, operands: Operands, operator: Operator, model: ModelLowering, result: "_Operations"
+) -> OperatorReport:
+    """Convert an operator, and add its operations to the result. Without a converter, it belongs into a region."""
+    mark, referenced = operands.mark(), len(model.referenced)
+    try:
+        operations = _convert(graph, operands, operator, model)
+    except TfliteError as error:
+        operands.rollback(mark)
+        del model.referenced[referenced:]
+        with prefix_errors(str(operator)):
+            operands.require_values(index for index in operator.inputs if index >= 0)
+            for index in operator.outputs:
+                operands.mark_written(index)
+        if not model.extension:
+            return OperatorReport(operator, Outcome.REFUSED, (), str(error))
+        if obstacle := extension_obstacle(graph, operator):
+            return OperatorReport(operator, Outcome.REFUSED, (), f"{error}; {obstacle}")
+        return OperatorReport(operator, Outcome.EXTENSION, (), str(error))
+    result.add(operations, str(operator))
+    outcome = Outcome.DIRECT if len(operations) == 1 else Outcome.COMPOSED
+    return OperatorReport(operator, outcome, tuple(operation_name(operation.type) for operation in operations))
+
+
+def _convert(graph: TfliteGraph, operands: Operands, operator: Operator, model: ModelLowering) -> list[Operation]:
+    """Return the NNAPI operations of an operator.
 
     Raises:
-        TfliteError: the graph is inconsistent, or NNAPI does not support a part of it.
+        TfliteError: NNAPI has no counterpart.
     """
-    _check_inputs_and_outputs(graph)
-    operands = Operands(graph)
-    inputs = tuple(operands.read(index) for index in graph.inputs)
-    operations: list[Operation] = []
-    names: list[str] = []
-    for operator in graph.operators:
-        name = f"operator {operator.index} ({operator.name})"
-        with prefix_errors(name):
-            operations += _convert_operator(graph, operands, operator)
-        names += [name] * (len(operations) - len(names))
-    outputs = tuple(operands.read(index) for index in graph.outputs)
-    return Model(
-        Subgraph(operands.operands, tuple(operations), inputs, outputs),
-        operand_values=operands.operand_values,
-        pools=operands.pools,
-        input_names=tuple(graph.tensors[index].name for index in graph.inputs),
-        output_names=tuple(graph.tensors[index].name for index in graph.outputs),
-        operation_names=tuple(names),
-    )
-
-
-def _convert_operator(graph: TfliteGraph, operands: Operands, operator: Operator) -> list[Operation]:
-    if operator.code not in CONVERTERS:
+    if operator.unsupported:
+        raise TfliteError(operator.unsupported)
+    custom = CUSTOM_CONVERTERS.get(operator.custom_name)
+    converter = custom or CONVERTERS.get(operator.code)
+    if converter is None:
         raise TfliteError("has no converter to NNAPI")
-    call = OperatorCall(graph, operands, operator)
-    CONVERTERS[operator.code](call)
+    call = OperatorCall(graph, operands, operator, model.add_subgraph)
+    converter(call)
     return call.operations
 
 
-def _check_inputs_and_outputs(graph: TfliteGraph) -> None:
-    """Raise TfliteError for a graph that no NNAPI model can represent (V-SUBGRAPH-02, 03, 05, 06, 10)."""
-    if not graph.operators:
-        raise TfliteError("has no operators")
-    for kind, indexes in (("inputs", graph.inputs), ("outputs", graph.outputs)):
-        if not indexes:
-            raise TfliteError(f"has no {kind}")
-        if len(set(indexes)) != len(indexes):
-            raise TfliteError(f"has a tensor twice among its {kind}")
-    for index in graph.outputs:
-        if index in graph.inputs:
-            raise TfliteError(
-                f"{graph.tensors[index]} is both an input and an output; NNAPI requires an operation between them"
-            )
-        if graph.tensors[index].data is not None:
-            raise TfliteError(
-                f"{graph.tensors[index]} is a constant and an output; NNAPI requires an operation that computes it"
-            )
+def _lower_phases(graph: TfliteGraph, phases: Sequence[Phase], model: ModelLowering) -> tuple[Subgraph, list[str]]:
+    direct = [operator for phase in phases if not phase.is_region for operator in phase.operators]
+    nnapi_tensors = {index for operator in direct for index in (*operator.inputs, *operator.outputs)}
+    operands = Operands(graph, model.store, nnapi_tensors)
+    _add_inputs(graph, operands)
+    result = _Operations()
+    for number, phase in enumerate(phases):
+        if phase.is_region:
+            later = {index for p in phases[number + 1 :] for operator in p.operators for index in operator.inputs}
+            name = "region of " + ", ".join(str(operator) for operator in phase.operators)
+            result.add([_convert_region(graph, operands, phase.operators, later)], name)
+            continue
+        for operator in phase.operators:
+            with prefix_errors(str(operator)):
+                result.add(_convert(graph, operands, operator, model), str(operator))
+    return _subgraph(graph, operands, result), result.names
+
+
+def _convert_region(
+    graph: TfliteGraph, operands: Operands, operators: Sequence[Operator], later: Collection[int]
+) -> Operation:
+    """Return the operation of a region.
+
+    Args:
+        graph: the graph.
+        operands: the operands of the subgraph.
+        operators: the operators of the region.
+        later: tensors that later operators read.
+    """
+    written = dict.fromkeys(index for operator in operators for index in operator.outputs)
+    read = dict.fromkeys(index for operator in operators for index in operator.inputs if index >= 0)
+    outside = [i for i in read if i not in written and not graph.tensors[i].is_constant]
+    inputs = [i for i in outside if not graph.tensors[i].is_variable]
+    outputs = [i for i in written if i in later or i in graph.outputs]
+    numbers = [operands.read_boundary(i) for i in inputs], [operands.write_boundary(i) for i in outputs]
+    for index in written:
+        if index not in outputs:
+            operands.mark_written(index)
+    boundaries = ([Boundary(i, operands.is_int32(i)) for i in group] for group in (inputs, outputs))
+    submodel = operands.submodel(write_submodel(graph, operators, *boundaries))
+    return Operation(EXTENSION_PREFIX << 16 | litert_extension.SUBMODEL, (submodel, *numbers[0]), tuple(numbers[1]))
+
+
+def _add_inputs(graph: TfliteGraph, operands: Operands) -> None:
+    """Add the operands of the inputs first. One whose type only a region supports is added later."""
+    for index in graph.inputs:
+        with suppress(TfliteError):
+            operands.read_boundary(index)
+
+
+def _subgraph(graph: TfliteGraph, operands: Operands, result: "_Operations") -> Subgraph:
+    inputs = tuple(operands.read_boundary(index) for index in graph.inputs)
+    outputs = tuple(operands.read_boundary(index) for index in graph.outputs)
+    return Subgraph(tuple(operands.all), tuple(result.operations), inputs, outputs)

@@ -6,7 +6,6 @@ library into `TfliteError`.
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -14,7 +13,8 @@ from typing import Any, TypeAlias
 import tflite
 from flatbuffers.number_types import Int32Flags
 
-from nnhal.tflite.errors import TfliteError
+from nnhal.tflite.errors import TfliteError, prefix_errors
+from nnhal.tflite.graph import Operator, SparseDimension, Sparsity, Tensor, TfliteGraph, TfliteModel
 from nnhal.types import Bytes
 
 _IDENTIFIER = b"TFL3"
@@ -24,66 +24,12 @@ _OMITTED = -1
 
 Table: TypeAlias = Any
 """A table of the schema. The `tflite` package has no type annotations."""
+Code: TypeAlias = tuple[int, str, int]
+"""Number, name and version of an operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor of the main subgraph.
-
-    Attributes:
-        type: `tflite.TensorType`.
-        scales: () without quantization, one scale, or one per index of `quantized_dimension`.
-        zero_points: zero points that belong to `scales`.
-        data: first byte and end, in the file, of a constant's little-endian elements; None for other tensors.
-        unsupported: the reason why the tensor cannot be used, or "".
-    """
-
-    index: int
-    name: str
-    type: int
-    shape: tuple[int, ...]
-    scales: tuple[float, ...]
-    zero_points: tuple[int, ...]
-    quantized_dimension: int
-    data: tuple[int, int] | None
-    unsupported: str
-
-    def __str__(self) -> str:
-        return f"tensor {self.index} ({self.name!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """An operator of the main subgraph.
-
-    Attributes:
-        code: `tflite.BuiltinOperator`.
-        name: the name in the schema, followed by the custom name of a custom operator.
-        inputs: indexes of tensors; -1 for an omitted optional tensor.
-        options: fields of the options table, by their names in the `tflite` package ("StrideW").
-    """
-
-    index: int
-    code: int
-    name: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    options: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TfliteGraph:
-    """The main subgraph, and the bytes of the file, which contain its constants."""
-
-    data: Bytes
-    tensors: tuple[Tensor, ...]
-    operators: tuple[Operator, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-def read(data: Bytes) -> TfliteGraph:
-    """Read the main subgraph of a .tflite file.
+def read(data: Bytes) -> TfliteModel:
+    """Read a .tflite file.
 
     Raises:
         TfliteError: the data is not a .tflite file, or the file is damaged.
@@ -91,26 +37,33 @@ def read(data: Bytes) -> TfliteGraph:
     if bytes(data[4:8]) != _IDENTIFIER:
         raise TfliteError("is not a .tflite file: the identifier TFL3 is missing")
     try:
-        return _graph(data)
+        return _model(data)
     except TfliteError:
         raise
     except (struct.error, IndexError, TypeError, ValueError, OverflowError) as error:
         raise TfliteError(f"is damaged or truncated: {error}") from error
 
 
-def _graph(data: Bytes) -> TfliteGraph:
+def _model(data: Bytes) -> TfliteModel:
     model = tflite.Model.GetRootAs(data.data, 0)
     if model.Version() != _VERSION:
         raise TfliteError(f"has version {model.Version()} of the schema; expected {_VERSION}")
     if not model.SubgraphsLength():
         raise TfliteError("has no subgraph")
-    main = model.Subgraphs(0)
     buffers = [_region(model.Buffers(i), i, data.size) for i in range(model.BuffersLength())]
     codes = [_code(model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
-    tensors = tuple(_tensor(main.Tensors(i), i, buffers) for i in range(main.TensorsLength()))
-    operators = tuple(_operator(main.Operators(i), i, codes, len(tensors)) for i in range(main.OperatorsLength()))
-    inputs = _indexes(main.InputsAsNumpy(), len(tensors))
-    return TfliteGraph(data, tensors, operators, inputs, _indexes(main.OutputsAsNumpy(), len(tensors)))
+    graphs = []
+    for i in range(model.SubgraphsLength()):
+        with prefix_errors(f"subgraph {i}" if i else ""):
+            graphs.append(_graph(data, model.Subgraphs(i), buffers, codes))
+    return TfliteModel(tuple(graphs))
+
+
+def _graph(data: Bytes, graph: Table, buffers: list[tuple[int, int] | None], codes: list[Code]) -> TfliteGraph:
+    tensors = tuple(_tensor(graph.Tensors(i), i, buffers) for i in range(graph.TensorsLength()))
+    operators = tuple(_operator(graph.Operators(i), i, codes, len(tensors)) for i in range(graph.OperatorsLength()))
+    inputs = _indexes(graph.InputsAsNumpy(), len(tensors))
+    return TfliteGraph(data, tensors, operators, inputs, _indexes(graph.OutputsAsNumpy(), len(tensors)))
 
 
 def _region(buffer: Table, index: int, size: int) -> tuple[int, int] | None:
@@ -126,8 +79,8 @@ def _region(buffer: Table, index: int, size: int) -> tuple[int, int] | None:
     return begin, begin + length
 
 
-def _code(code: Table) -> tuple[int, str]:
-    """Return the number and the name of an operator.
+def _code(code: Table) -> Code:
+    """Return the number, the name and the version of an operator.
 
     Files have the number in an old field, in a new field, or in both. The accessor of the `tflite` package does not see
     small numbers that are only in the new field.
@@ -136,44 +89,76 @@ def _code(code: Table) -> tuple[int, str]:
     new = code._tab.Get(Int32Flags, code._tab.Pos + field) if field else 0
     number = max(code.DeprecatedBuiltinCode(), new)
     name = _OPERATORS.get(number, f"operator code {number}")
-    return number, f"{name} {_text(code.CustomCode())}" if number == tflite.BuiltinOperator.CUSTOM else name
+    if number == tflite.BuiltinOperator.CUSTOM:
+        name = f"{name} {_text(code.CustomCode())}"
+    return number, name, code.Version()
 
 
 def _tensor(tensor: Table, index: int, buffers: list[tuple[int, int] | None]) -> Tensor:
-    quantization = tensor.Quantization()
+    quantization, shape = tensor.Quantization(), _numbers(tensor.ShapeAsNumpy())
+    signature = _numbers(tensor.ShapeSignatureAsNumpy())
+    custom = quantization and quantization.DetailsType()
     return Tensor(
         index,
         _text(tensor.Name()),
         tensor.Type(),
-        _numbers(tensor.ShapeAsNumpy()),
+        shape,
         _numbers(quantization.ScaleAsNumpy()) if quantization else (),
         _numbers(quantization.ZeroPointAsNumpy()) if quantization else (),
         quantization.QuantizedDimension() if quantization else 0,
-        buffers[tensor.Buffer()] if tensor.Buffer() else None,
-        _unsupported(tensor, quantization),
+        data=buffers[tensor.Buffer()] if tensor.Buffer() else None,
+        unsupported="has quantization of a custom kind" if custom else "",
+        is_variable=tensor.IsVariable(),
+        sparsity=_sparsity(tensor.Sparsity()),
+        signature=signature if len(signature) == len(shape) else shape,
     )
 
 
-def _unsupported(tensor: Table, quantization: Table) -> str:
-    if tensor.IsVariable():
-        return "is a variable, which keeps its value between executions"
-    if tensor.Sparsity():
-        return "is stored sparsely"
-    if quantization and quantization.DetailsType():
-        return "has quantization of a custom kind"
-    return ""
+def _sparsity(table: Table) -> Sparsity | None:
+    if table is None:
+        return None
+    dimensions = tuple(_sparse_dimension(table.DimMetadata(i)) for i in range(table.DimMetadataLength()))
+    return Sparsity(_numbers(table.TraversalOrderAsNumpy()), _numbers(table.BlockMapAsNumpy()), dimensions)
 
 
-def _operator(operator: Table, index: int, codes: list[tuple[int, str]], tensors: int) -> Operator:
-    code, name = codes[operator.OpcodeIndex()]
-    inputs = _indexes(operator.InputsAsNumpy(), tensors, _OMITTED)
-    return Operator(index, code, name, inputs, _indexes(operator.OutputsAsNumpy(), tensors), _options(operator))
+def _sparse_dimension(table: Table) -> SparseDimension:
+    if table.Format() == tflite.DimensionType.DENSE:
+        return SparseDimension(table.DenseSize())
+    segments = _sparse_vector(table.ArraySegmentsType(), table.ArraySegments())
+    indexes = _sparse_vector(table.ArrayIndicesType(), table.ArrayIndices())
+    return SparseDimension(0, segments, indexes, is_compressed=True)
 
 
-def _options(operator: Table) -> Mapping[str, Any]:
-    table, kind = operator.BuiltinOptions(), _OPTIONS.get(operator.BuiltinOptionsType(), "NONE")
-    if table is None or kind == "NONE":
-        return {}
+def _sparse_vector(kind: int, table: Table) -> tuple[int, ...]:
+    if kind not in _SPARSE_VECTORS or table is None:
+        raise TfliteError(f"is damaged: a sparse tensor has an index vector of type {kind}")
+    vector = _SPARSE_VECTORS[kind]()
+    vector.Init(table.Bytes, table.Pos)
+    return _numbers(vector.ValuesAsNumpy())
+
+
+def _operator(operator: Table, index: int, codes: list[Code], tensors: int) -> Operator:
+    code, name, version = codes[operator.OpcodeIndex()]
+    kind = _OPTIONS.get(operator.BuiltinOptionsType(), "NONE")
+    table = operator.BuiltinOptions()
+    has_options = kind != "NONE" and table is not None
+    custom = operator.CustomOptionsAsNumpy()
+    return Operator(
+        index,
+        code,
+        name,
+        _indexes(operator.InputsAsNumpy(), tensors, _OMITTED),
+        _indexes(operator.OutputsAsNumpy(), tensors),
+        _options(kind, table) if has_options else {},
+        options_type=kind if has_options else "",
+        version=version,
+        custom_options=b"" if isinstance(custom, int) else custom.tobytes(),
+        intermediates=_indexes(operator.IntermediatesAsNumpy(), tensors),
+        unsupported="has options of a newer kind" if operator.BuiltinOptions2Type() else "",
+    )
+
+
+def _options(kind: str, table: Table) -> Mapping[str, Any]:
     options = getattr(tflite, kind)()
     options.Init(table.Bytes, table.Pos)
     scalars, vectors = _fields(kind)
@@ -217,3 +202,8 @@ def _names(enum: type) -> dict[int, str]:
 
 _OPERATORS = _names(tflite.BuiltinOperator)
 _OPTIONS = _names(tflite.BuiltinOptions)
+_SPARSE_VECTORS = {
+    tflite.SparseIndexVector.Int32Vector: tflite.Int32Vector,
+    tflite.SparseIndexVector.Uint16Vector: tflite.Uint16Vector,
+    tflite.SparseIndexVector.Uint8Vector: tflite.Uint8Vector,
+}

@@ -1,12 +1,21 @@
-"""Operators that run other subgraphs: IF, WHILE, CALL, CALL_ONCE. Only the main subgraph is imported."""
+"""Operators that run other subgraphs: IF, WHILE."""
 
 from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
-from nnhal.tflite.errors import TfliteError
+from nnhal.types import OperationType
 
 
-@converter(BuiltinOperator.IF, BuiltinOperator.WHILE, BuiltinOperator.CALL, BuiltinOperator.CALL_ONCE)
-def reject_subgraph(call: OperatorCall) -> None:
-    """Reject the operator."""
-    raise TfliteError("refers to another subgraph; only the main one is imported")
+@converter(BuiltinOperator.IF)
+def if_(call: OperatorCall) -> None:
+    """Convert IF. The first input is the condition in both formats; NNAPI has the subgraphs behind it."""
+    branches = [call.subgraph(call.option(name)) for name in ("ThenSubgraphIndex", "ElseSubgraphIndex")]
+    condition, *inputs = call.inputs()
+    call.emit(OperationType.IF, [condition, *branches, *inputs])
+
+
+@converter(BuiltinOperator.WHILE)
+def while_(call: OperatorCall) -> None:
+    """Convert WHILE. NNAPI has the subgraphs of the condition and of the body in front of the inputs."""
+    loops = [call.subgraph(call.option(name)) for name in ("CondSubgraphIndex", "BodySubgraphIndex")]
+    call.emit(OperationType.WHILE, [*loops, *call.inputs()])

@@ -1,0 +1,100 @@
+"""Constant folding: operators whose result is known at import are evaluated and removed.
+
+SHAPE and RANK need only the shape of their input. An operator whose result is an output of the graph stays, since
+NNAPI requires that an operation computes each output. Operators whose results nothing reads are removed, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from tflite import BuiltinOperator
+
+from nnhal.tflite.errors import TfliteError
+from nnhal.tflite.folding import EVALUATORS, ConstantCall
+from nnhal.tflite.graph import TENSOR_DTYPES, Operator, TfliteGraph
+from nnhal.types import AnyArray
+
+_MAX_BYTES = 2**30
+"""Largest folded value."""
+_WITH_EFFECTS = frozenset(
+    {
+        BuiltinOperator.IF,
+        BuiltinOperator.WHILE,
+        BuiltinOperator.CALL,
+        BuiltinOperator.CALL_ONCE,
+        BuiltinOperator.ASSIGN_VARIABLE,
+    }
+)
+"""Operators that stay although nothing reads their results."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedGraph:
+    """A graph without operators on constants, the operators that were evaluated, and those that nothing reads."""
+
+    graph: TfliteGraph
+    evaluated: Sequence[Operator]
+    unread: Sequence[Operator]
+
+
+def fold(graph: TfliteGraph) -> FoldedGraph:
+    """Fold constants and remove operators without readers."""
+    tensors, kept, evaluated = list(graph.tensors), [], []
+    state = replace(graph, tensors=tensors)  # shares the list, in which values appear
+    for operator in graph.operators:
+        values = None if set(operator.outputs) & set(graph.outputs) else _evaluate(state, operator)
+        if values is None:
+            kept.append(operator)
+            continue
+        evaluated.append(operator)
+        for index, value in zip(operator.outputs, values, strict=True):
+            tensors[index] = replace(tensors[index], folded=value, shape=value.shape, signature=value.shape)
+    kept, unread = _split_unread(kept, graph.outputs)
+    return FoldedGraph(replace(graph, tensors=tuple(tensors), operators=tuple(kept)), evaluated, unread)
+
+
+def _evaluate(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | None:
+    """Return the outputs of an operator, or None if they are not known."""
+    try:
+        with np.errstate(all="ignore"):
+            outputs = _call_evaluator(graph, operator)
+    except (TfliteError, ValueError, IndexError, TypeError, OverflowError, MemoryError):
+        return None  # the converter of the operator finds the reason
+    if outputs is None or len(outputs) != len(operator.outputs) or sum(o.nbytes for o in outputs) > _MAX_BYTES:
+        return None
+    dtypes = [TENSOR_DTYPES.get(graph.tensors[index].type) for index in operator.outputs]
+    if any(value.dtype != dtype or 0 in value.shape for value, dtype in zip(outputs, dtypes, strict=True)):
+        return None
+    return [np.ascontiguousarray(value) if value.ndim else value.copy() for value in outputs]
+
+
+def _call_evaluator(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | None:
+    if operator.code in (BuiltinOperator.SHAPE, BuiltinOperator.RANK):
+        return _evaluate_shape(graph, operator)
+    is_constant = all(index < 0 or graph.tensors[index].is_constant for index in operator.inputs)
+    if operator.code not in EVALUATORS or not operator.inputs or not is_constant:
+        return None
+    return EVALUATORS[operator.code](ConstantCall(graph, operator))
+
+
+def _evaluate_shape(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | None:
+    tensor = graph.tensors[operator.inputs[0]]
+    dtype = TENSOR_DTYPES[graph.tensors[operator.outputs[0]].type]
+    if operator.code == BuiltinOperator.RANK:
+        return [np.array(len(tensor.shape), dtype)]
+    if any(length <= 0 for length in tensor.shape):
+        return None
+    return [np.array(tensor.shape, dtype)]
+
+
+def _split_unread(operators: Sequence[Operator], outputs: Sequence[int]) -> tuple[list[Operator], list[Operator]]:
+    """Return the operators that contribute to the outputs or have effects, and the others."""
+    read, kept, unread = set(outputs), [], []
+    for operator in reversed(operators):
+        if operator.code in _WITH_EFFECTS or read.intersection(operator.outputs) or not operator.outputs:
+            kept.append(operator)
+            read.update(operator.inputs)
+        else:
+            unread.append(operator)
+    return kept[::-1], unread[::-1]

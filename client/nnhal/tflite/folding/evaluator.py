@@ -1,0 +1,74 @@
+"""The registry of evaluators, and their interface to one operator whose inputs are constants.
+
+An evaluator returns the outputs in order. It returns None, or raises ValueError, IndexError or TypeError, for what it
+cannot compute; the operator then stays in the graph.
+
+    @evaluator(BuiltinOperator.TRANSPOSE)
+    def transpose(call: ConstantCall) -> Outputs:
+        return [call.array(0).transpose(call.array(1).tolist())]
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
+from nnhal.types import AnyArray
+
+Outputs: TypeAlias = Sequence[AnyArray] | None
+Evaluator: TypeAlias = Callable[["ConstantCall"], Outputs]
+
+EVALUATORS: dict[int, Evaluator] = {}
+"""Every registered evaluator, by `tflite.BuiltinOperator`."""
+
+
+def evaluator(*operators: int) -> Callable[[Evaluator], Evaluator]:
+    """Register an evaluator for `tflite.BuiltinOperator` codes."""
+
+    def register(function: Evaluator) -> Evaluator:
+        EVALUATORS.update(dict.fromkeys(operators, function))
+        return function
+
+    return register
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantCall:
+    """An operator whose inputs are constants."""
+
+    graph: TfliteGraph
+    operator: Operator
+
+    def tensor(self, position: int) -> Tensor:
+        """Return the tensor of an input."""
+        return self.graph.tensors[self.operator.inputs[position]]
+
+    def has(self, position: int) -> bool:
+        """Return whether an optional input is present."""
+        return position < len(self.operator.inputs) and self.operator.inputs[position] >= 0
+
+    def array(self, position: int) -> AnyArray:
+        """Return the value of an input."""
+        return self.graph.values(self.operator.inputs[position])
+
+    def arrays(self) -> list[AnyArray]:
+        """Return the values of all inputs."""
+        return [self.array(i) for i in range(len(self.operator.inputs))]
+
+    def integers(self, position: int) -> list[int]:
+        """Return the elements of an input as numbers."""
+        return [int(value) for value in self.array(position).reshape(-1)]
+
+    def output(self, position: int = 0) -> Tensor:
+        """Return the tensor of an output."""
+        return self.graph.tensors[self.operator.outputs[position]]
+
+    def dtype(self) -> np.dtype[Any]:
+        """Return the type of the elements of the first output."""
+        return TENSOR_DTYPES[self.output().type]
+
+    def option(self, name: str, default: Any) -> Any:
+        """Return a field of the options, or `default` if the operator has no options."""
+        return self.operator.options.get(name, default)

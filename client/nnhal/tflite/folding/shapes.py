@@ -1,0 +1,59 @@
+"""Shapes and ranges of constants: RESHAPE, SQUEEZE, EXPAND_DIMS, BROADCAST_*, RANGE, FILL, ZEROS_LIKE."""
+
+import numpy as np
+from tflite import BuiltinOperator
+
+from nnhal.tflite.folding.evaluator import ConstantCall, Outputs, evaluator
+
+
+@evaluator(BuiltinOperator.RESHAPE)
+def reshape(call: ConstantCall) -> Outputs:
+    """Evaluate RESHAPE."""
+    shape = call.integers(1) if call.has(1) else list(call.option("NewShape", ()))
+    return [call.array(0).reshape(shape)]
+
+
+@evaluator(BuiltinOperator.SQUEEZE)
+def squeeze(call: ConstantCall) -> Outputs:
+    """Evaluate SQUEEZE."""
+    values, axes = call.array(0), call.option("SqueezeDims", ())
+    return [values.squeeze(tuple(axes) if len(axes) else None)]
+
+
+@evaluator(BuiltinOperator.EXPAND_DIMS)
+def expand_dims(call: ConstantCall) -> Outputs:
+    """Evaluate EXPAND_DIMS."""
+    return [np.expand_dims(call.array(0), call.integers(1)[0])]
+
+
+@evaluator(BuiltinOperator.BROADCAST_TO)
+def broadcast_to(call: ConstantCall) -> Outputs:
+    """Evaluate BROADCAST_TO."""
+    return [np.broadcast_to(call.array(0), call.integers(1))]
+
+
+@evaluator(BuiltinOperator.BROADCAST_ARGS)
+def broadcast_args(call: ConstantCall) -> Outputs:
+    """Evaluate BROADCAST_ARGS."""
+    return [np.array(np.broadcast_shapes(call.integers(0), call.integers(1)), call.dtype())]
+
+
+@evaluator(BuiltinOperator.RANGE)
+def range_(call: ConstantCall) -> Outputs:
+    """Evaluate RANGE on integers. Real steps accumulate errors that depend on the implementation."""
+    if call.dtype().kind != "i":
+        return None
+    start, limit, delta = (call.integers(i)[0] for i in range(3))
+    return [np.arange(start, limit, delta, dtype=call.dtype())]
+
+
+@evaluator(BuiltinOperator.FILL)
+def fill(call: ConstantCall) -> Outputs:
+    """Evaluate FILL."""
+    return [np.full(call.integers(0), call.array(1).reshape(()), call.dtype())]
+
+
+@evaluator(BuiltinOperator.ZEROS_LIKE)
+def zeros_like(call: ConstantCall) -> Outputs:
+    """Evaluate ZEROS_LIKE."""
+    return [np.zeros_like(call.array(0))]

@@ -1,0 +1,173 @@
+"""TFLite graphs as dataclasses: tensors, operators and the values of constants."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import tflite
+
+from nnhal.tflite.errors import TfliteError
+from nnhal.types import AnyArray, Bytes
+
+TENSOR_DTYPES: dict[int, np.dtype[Any]] = {
+    getattr(tflite.TensorType, name.upper()): np.dtype(name)
+    for name in ("float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+} | {tflite.TensorType.UINT64: np.dtype(np.uint64), tflite.TensorType.BOOL: np.dtype(np.bool_)}
+"""Type of the elements by `tflite.TensorType`."""
+TYPE_NAMES = {value: name for name, value in vars(tflite.TensorType).items() if isinstance(value, int)}
+
+
+@dataclass(frozen=True, slots=True)
+class SparseDimension:
+    """A dimension of a sparse tensor: dense with `size` indexes, or compressed with segments and indexes."""
+
+    size: int
+    segments: tuple[int, ...] = ()
+    indexes: tuple[int, ...] = ()
+    is_compressed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsity:
+    """Layout of the stored elements of a sparse tensor, as in the schema's SparsityParameters."""
+
+    order: tuple[int, ...]
+    blocks: tuple[int, ...]
+    dimensions: tuple[SparseDimension, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a subgraph.
+
+    Attributes:
+        type: `tflite.TensorType`.
+        shape: its dimensions; -1 is an unknown one.
+        scales: () without quantization, one scale, or one per index of `quantized_dimension`.
+        zero_points: zero points that belong to `scales`.
+        data: first byte and end, in the file, of a constant's little-endian elements; None for other tensors.
+        unsupported: the reason why the tensor cannot be used, or "".
+        is_variable: whether it keeps its value between executions.
+        sparsity: layout of the elements of a sparse constant.
+        signature: the shape, with -1 for dimensions that the file leaves open.
+        folded: value of a constant that is not in the file, with the tensor's shape.
+    """
+
+    index: int
+    name: str
+    type: int
+    shape: tuple[int, ...]
+    scales: tuple[float, ...] = ()
+    zero_points: tuple[int, ...] = ()
+    quantized_dimension: int = 0
+    data: tuple[int, int] | None = None
+    unsupported: str = ""
+    is_variable: bool = False
+    sparsity: Sparsity | None = None
+    signature: tuple[int, ...] = ()
+    folded: AnyArray | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"tensor {self.index} ({self.name!r})"
+
+    @property
+    def is_constant(self) -> bool:
+        """True if the value is known at import."""
+        return self.data is not None or self.folded is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator of a subgraph.
+
+    Attributes:
+        index: position in the file; -1 for an operator that the import adds.
+        code: `tflite.BuiltinOperator`.
+        name: the name in the schema, followed by the custom name of a custom operator.
+        version: version of the operator.
+        inputs: indexes of tensors; -1 for an omitted optional tensor.
+        options: fields of the options table, by their names in the `tflite` package ("StrideW").
+        options_type: name of the options table, or "".
+        custom_options: options of a custom operator.
+        intermediates: tensors that only carry the quantization of values inside the operator.
+        unsupported: the reason why the operator cannot be used, or "".
+    """
+
+    index: int
+    code: int
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    options_type: str = ""
+    version: int = 1
+    custom_options: bytes = b""
+    intermediates: tuple[int, ...] = ()
+    unsupported: str = ""
+
+    def __str__(self) -> str:
+        return f"operator {self.index} ({self.name})" if self.index >= 0 else f"added operator ({self.name})"
+
+    @property
+    def custom_name(self) -> str:
+        """Name of a custom operator, or ""."""
+        return self.name.removeprefix("CUSTOM ") if self.code == tflite.BuiltinOperator.CUSTOM else ""
+
+
+@dataclass(frozen=True, slots=True)
+class TfliteGraph:
+    """A subgraph, and the bytes of the file, which contain its constants."""
+
+    data: Bytes
+    tensors: Sequence[Tensor]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def values(self, index: int) -> AnyArray:
+        """Return the elements of a constant, with its type and shape in the file, if possible as a view of the file.
+
+        Raises:
+            TfliteError: the tensor is not a constant, has an unsupported type, or its length is wrong.
+        """
+        tensor = self.tensors[index]
+        if tensor.folded is not None:
+            return tensor.folded
+        if tensor.data is None:
+            raise TfliteError(f"{tensor} is not a constant; NNAPI needs its value in the model")
+        stored = self.stored_values(tensor)
+        if stored.size != prod(tensor.shape) or min(tensor.shape, default=0) < 0:
+            raise TfliteError(
+                f"{tensor} has {stored.nbytes} bytes for {stored.dtype.name} of shape {list(tensor.shape)}"
+            )
+        return stored.reshape(tensor.shape)
+
+    def stored_values(self, tensor: Tensor) -> AnyArray:
+        """Return the elements that the file has for a constant, of rank 1. A sparse constant has fewer than its shape.
+
+        Raises:
+            TfliteError: the type is unsupported, or the number of bytes is not a multiple of the element's.
+        """
+        assert tensor.data is not None
+        begin, end = tensor.data
+        dtype = TENSOR_DTYPES.get(tensor.type)
+        if dtype is None:
+            raise TfliteError(f"{tensor} is a constant of type {TYPE_NAMES.get(tensor.type, tensor.type)}")
+        if tensor.unsupported or (end - begin) % dtype.itemsize:
+            reason = tensor.unsupported or f"has {end - begin} bytes, which is not a multiple of {dtype.itemsize}"
+            raise TfliteError(f"{tensor} {reason}")
+        return np.ndarray(((end - begin) // dtype.itemsize,), dtype, self.data, begin)
+
+
+@dataclass(frozen=True, slots=True)
+class TfliteModel:
+    """A file: its subgraphs. The first one is the main subgraph."""
+
+    subgraphs: Sequence[TfliteGraph]
+
+    @property
+    def main(self) -> TfliteGraph:
+        """The main subgraph."""
+        return self.subgraphs[0]

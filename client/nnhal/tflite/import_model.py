@@ -1,0 +1,83 @@
+"""Import of a file: the stages in order, and their report."""
+
+from nnhal.tflite.errors import TfliteError
+from nnhal.tflite.fold import fold
+from nnhal.tflite.graph import TfliteGraph
+from nnhal.tflite.lower import ModelLowering, lower
+from nnhal.tflite.operands import ConstantStore
+from nnhal.tflite.outputs import compute_outputs
+from nnhal.tflite.reader import read
+from nnhal.tflite.report import ImportReport, OperatorReport, Outcome
+from nnhal.tflite.sparse import densify_constants
+from nnhal.tflite.variables import Variable, expose_variables
+from nnhal.types import Bytes, Model, ModelState
+
+
+def import_model(data: Bytes, *, extension: bool) -> tuple[Model | None, ImportReport]:
+    """Import a file.
+
+    Args:
+        data: the contents of the file.
+        extension: whether operators that NNAPI lacks become regions of the LiteRT extension.
+
+    Returns:
+        The model, or None if an operator is refused, and the report.
+
+    Raises:
+        TfliteError: the file is damaged, or has no inputs, outputs or operators.
+    """
+    file = read(data)
+    source = file.main
+    graph, state_operators, variables = expose_variables(file)
+    _check_inputs_and_outputs(graph)
+    folded = fold(compute_outputs(densify_constants(graph)))
+    graph = folded.graph
+    if not graph.operators:
+        raise TfliteError("has no operators that depend on its inputs")
+    store = ConstantStore(data)
+    lowering = ModelLowering(file, store, extension=extension)
+    lowered = lower(graph, lowering)
+    reports = [
+        *lowered.reports,
+        *(OperatorReport(operator, Outcome.STATE) for operator in state_operators),
+        *(OperatorReport(operator, Outcome.FOLDED) for operator in folded.evaluated),
+        *(OperatorReport(operator, Outcome.UNREAD) for operator in folded.unread),
+    ]
+    report = ImportReport(sorted(reports, key=lambda r: (r.operator.index < 0, r.operator.index)), lowered.regions)
+    if report.refusals():
+        return None, report
+    outputs = tuple(source.tensors[index].name for index in source.outputs)
+    model = Model(
+        lowered.subgraph,
+        tuple(lowering.referenced),
+        operand_values=store.operand_values,
+        pools=store.pools(),
+        extension_name_to_prefix=store.extensions,
+        input_names=tuple(graph.tensors[index].name for index in graph.inputs),
+        output_names=outputs + tuple(variable.name for variable in variables),
+        operation_names=tuple(lowered.names),
+        states=_states(source, variables),
+    )
+    return model, report
+
+
+def _states(source: TfliteGraph, variables: list[Variable]) -> tuple[ModelState, ...]:
+    """Return the variables as pairs of an input and an output, which follow those of the file."""
+    inputs, outputs = len(source.inputs), len(source.outputs)
+    return tuple(
+        ModelState(variable.name, inputs + i, outputs + i, variable.initial) for i, variable in enumerate(variables)
+    )
+
+
+def _check_inputs_and_outputs(graph: TfliteGraph) -> None:
+    """Raise TfliteError for a graph that no NNAPI model can represent (V-SUBGRAPH-02, 03)."""
+    if not graph.operators:
+        raise TfliteError("has no operators")
+    for kind, indexes in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+        if not indexes:
+            raise TfliteError(f"has no {kind}")
+    if len(set(graph.inputs)) != len(graph.inputs):
+        raise TfliteError("has a tensor twice among its inputs")
+    for index in graph.inputs:
+        if graph.tensors[index].is_constant:
+            raise TfliteError(f"{graph.tensors[index]} is both an input and a constant")
