@@ -315,9 +315,9 @@ class Operands:
         self._operands.append(operand)
         return len(self._operands) - 1
 
-    def constant(self, type_: OperandType, values: AnyArray, scale: float = 0.0) -> int:
+    def constant(self, type_: int, values: AnyArray, scale: float = 0.0, zero_point: int = 0) -> int:
         """Add a constant tensor and return its number."""
-        return self._add_copy(Operand(type_, values.shape, scale), values.astype(DTYPES[type_]))
+        return self._add_copy(Operand(type_, values.shape, scale, zero_point), values.astype(DTYPES[type_]))
 
     def scalar(self, type_: OperandType, value: Any) -> int:
         """Return the number of a constant scalar. Equal scalars share one operand."""
