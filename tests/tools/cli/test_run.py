@@ -20,8 +20,8 @@ from tests.tools.cli.command import DIGITS, UNREACHABLE, assert_fails, invoke
     [
         (["--image", "{}/none.png"], "none.png: No such file"),
         (["--image", "{}/text"], "unknown image format"),
-        (["--input", "{}/none.npy"], "none.npy as .npy: No such file"),
-        (["--input", "{}/text"], "magic string"),
+        (["--input", "{}/none.npy"], "cannot read {}/none.npy: No such file"),
+        (["--input", "{}/text"], "it has another format; expected a .npy file"),
         (["--labels", "{}/none.txt"], "none.txt: No such file"),
         (["--labels", "{}/text"], "has 2 labels; expected 10"),
         (["--image", "{}/text", "--input", "{}/text"], "not both"),
@@ -29,7 +29,9 @@ from tests.tools.cli.command import DIGITS, UNREACHABLE, assert_fails, invoke
 )
 def test_invalid_files_are_rejected(options: list[str], word: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("first\nsecond\n")
-    assert_fails(invoke("run", DIGITS, "--target", UNREACHABLE, *(o.format(tmp_path) for o in options)), 2, word)
+    assert_fails(
+        invoke("run", DIGITS, "--target", UNREACHABLE, *(o.format(tmp_path) for o in options)), 2, word.format(tmp_path)
+    )
 
 
 def test_invalid_models_are_rejected(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_results_are_printed_as_json(target: str, tmp_path: Path) -> None:
 def test_errors_of_the_device_are_reported(target: str, tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", np.zeros((1, 9, 8, 1), np.float32))
     result = invoke("run", DIGITS, "--target", target, "--input", tmp_path / "in.npy")
-    assert_fails(result, 1, "INVALID_ARGUMENT", "[1, 9, 8, 1]")
+    assert_fails(result, 2, "[1, 9, 8, 1]", "[1, 8, 8, 1]")
     assert_fails(
         invoke("run", DIGITS, "--target", target, "--deadline", 0), 1, "MISSED_DEADLINE_PERSISTENT", "preparation"
     )

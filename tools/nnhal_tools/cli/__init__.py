@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from nnhal_tools.cli import backends, cache, compare, conformance, demo, explain, info, run, serve
+from nnhal_tools.cli.command_line import CommandLine
 from nnhal_tools.cli.serve_options import ServeCommand
 
 app = typer.Typer(
     name="nnhal",
+    cls=CommandLine,
     help="NNAPI devices as a service: start a service, inspect its devices, run models on them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",  # wraps paragraphs

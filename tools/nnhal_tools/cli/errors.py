@@ -42,6 +42,11 @@ def error_text(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def _exit(message: str, code: int) -> typer.Exit:
+def print_error(message: str) -> None:
+    """Print a message for the user as one line."""
     typer.echo("nnhal: " + " ".join(message.split()), err=True)
+
+
+def _exit(message: str, code: int) -> typer.Exit:
+    print_error(message)
     return typer.Exit(code)

@@ -7,7 +7,7 @@ import typer
 
 from nnhal_tools.cli.console import make_console, show_status
 from nnhal_tools.cli.errors import CommandError, error_text, reporting_errors
-from nnhal_tools.cli.options import CONNECT_S, Json, Target
+from nnhal_tools.cli.options import CONNECT_S, Json, Target, require_writable
 
 if TYPE_CHECKING:
     from nnhal.client import Device
@@ -41,6 +41,7 @@ def explain(
     from nnhal_tools.cli.model import load_model
     from nnhal_tools.explain.explanation import build_explanation
 
+    require_writable(html)
     loaded = load_model(model)
     with (
         show_status(f"explaining {model}") as status,

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from nnhal.client.core.arrays import ModelIO
+from nnhal.errors import HalError
 from nnhal.types import DTYPES, AnyArray, Bytes, Model, Operand, OperandType, type_name
 from nnhal_tools.cli.errors import CommandError, error_text
 
@@ -17,6 +19,9 @@ PIXELS: dict[int, Callable[[Bytes], AnyArray]] = {
 }
 """Conversion of pixels 0..255 to elements of an input, by its operand type."""
 
+_NPY = b"\x93NUMPY"
+"""First bytes of a .npy file."""
+
 MODES = {1: "L", 3: "RGB"}
 """Pillow's image mode by the number of channels."""
 
@@ -25,14 +30,21 @@ def read_inputs(model: Model, image: Path | None, files: Sequence[Path]) -> list
     """Return the inputs that a command's options name: an image, arrays from .npy files, or random ones.
 
     Raises:
-        CommandError: both are given, or a file is unusable.
+        CommandError: both are given, a file is unusable, or the arrays do not fit the model.
     """
     operands = input_operands(model)
     if image and files:
         raise CommandError("give --image or --input, not both")
     if image:
         return [read_image(image, operands)]
-    return [read_array(path) for path in files] or random_inputs(operands)
+    if not files:
+        return random_inputs(operands)
+    arrays = [read_array(path) for path in files]
+    try:  # the prepared model checks this again, but that is much later
+        ModelIO(tuple(operands), (), model.input_names, ()).arrays(arrays)
+    except HalError as error:
+        raise CommandError(error.reason) from error
+    return arrays
 
 
 def input_operands(model: Model) -> list[Operand]:
@@ -83,16 +95,33 @@ def _read_pixels(path: Path, width: int, height: int, mode: str) -> Bytes:
 
 
 def read_array(path: Path) -> AnyArray:
-    """Return the array of a .npy file.
+    """Return the numbers of a .npy file, in the byte order of this machine.
 
     Raises:
-        CommandError: the file is unreadable, or is not a .npy file.
+        CommandError: the file is unreadable, is not a .npy file, or has no numbers.
     """
     try:
         with path.open("rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise CommandError(f"cannot read {path} as .npy: {error_text(error)}") from error
+            if (start := file.read(len(_NPY))) != _NPY:
+                raise CommandError(f"cannot read {path}: {_describe_start(start)}; expected a .npy file")
+            file.seek(0)
+            array: AnyArray = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error_text(error)}") from error
+    except (ValueError, EOFError) as error:
+        if "allow_pickle" in str(error):
+            raise CommandError(f"cannot read {path}: it has Python objects; expected numbers") from None
+        raise CommandError(f"cannot read {path}: the file is damaged or truncated") from error
+    if array.dtype.kind not in "biuf":
+        raise CommandError(f"cannot read {path}: its elements are {array.dtype}; expected numbers")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _describe_start(start: bytes) -> str:
+    """Say what a file is whose first bytes are not those of a .npy file."""
+    if not start:
+        return "the file is empty"
+    return "it is a .npz archive of several arrays" if start.startswith(b"PK") else "it has another format"
 
 
 def random_inputs(operands: Sequence[Operand]) -> list[AnyArray]:

@@ -1,14 +1,82 @@
 """Options that the commands for services share."""
 
-from typing import Annotated, TypeAlias
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
+
+from nnhal.address import Address
+from nnhal_tools.cli.errors import CommandError
+
+Number = TypeVar("Number", int, float)
 
 CONNECT_S = 5.0
 """Seconds that a service has to respond to a new connection."""
 
+
+def at_least(kind: type[Number], minimum: int) -> Callable[[str], Number]:
+    """Return a parser of an option's value: a number that is not below a minimum."""
+
+    def parse(text: str) -> Number:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(minimum - 1)
+        if not minimum <= value < float("inf"):  # also False for nan
+            noun = "an integer" if kind is int else "a number"
+            raise typer.BadParameter(f"invalid value {text!r}: expected {noun} of at least {minimum}")
+        return value
+
+    return parse
+
+
+def parse_address(text: str) -> str:
+    """Return an address unchanged if it has the form of one."""
+    try:
+        Address.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
+
+
+def require_writable(*paths: Path | None) -> None:
+    """Check, before a command does its work, that it can write its results to files.
+
+    Raises:
+        CommandError: it cannot write one of them.
+    """
+    for path in filter(None, paths):
+        if path.is_dir():
+            raise CommandError(f"cannot write {path}: it is a folder")
+        if not path.parent.is_dir():
+            raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise CommandError(f"cannot write {path}: permission denied")
+
+
+def require_writable_folder(folder: Path | None) -> None:
+    """Check, before a command does its work, that it can write files to a folder, which need not exist.
+
+    Raises:
+        CommandError: it cannot.
+    """
+    if folder is None:
+        return
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise CommandError(f"cannot write to {folder}: {existing} is not a folder")
+    if not os.access(existing, os.W_OK):
+        raise CommandError(f"cannot write to {folder}: permission denied")
+
+
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Target: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="ADDR", help="The service: HOST:PORT or unix:PATH. Default: one that this command starts."),
+    typer.Option(
+        parser=parse_address,
+        metavar="ADDR",
+        help="The service: HOST:PORT or unix:PATH. Default: one that this command starts.",
+    ),
 ]

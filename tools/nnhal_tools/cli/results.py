@@ -39,12 +39,14 @@ def read_labels(path: Path, classes: int) -> list[str]:
     Raises:
         CommandError: the file is unreadable, or has another number of labels than the model has classes.
     """
-    try:
-        labels = path.read_text("utf-8").rstrip().splitlines()
-    except (OSError, ValueError) as error:
-        raise CommandError(f"cannot read the labels {path}: {error_text(error)}") from error
     if not classes:
         raise CommandError("--labels needs a model whose first output is [1,N]")
+    try:
+        labels = path.read_text("utf-8").rstrip().splitlines()
+    except UnicodeDecodeError:
+        raise CommandError(f"cannot read the labels {path}: expected text in UTF-8, one label per line") from None
+    except OSError as error:
+        raise CommandError(f"cannot read the labels {path}: {error_text(error)}") from error
     if len(labels) != classes:
         raise CommandError(f"{path} has {len(labels)} labels; expected {classes}, one for each class of the model")
     return labels

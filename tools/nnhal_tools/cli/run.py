@@ -11,7 +11,14 @@ import typer
 
 from nnhal_tools.cli.console import make_console, show_status
 from nnhal_tools.cli.errors import CommandError, error_text, reporting_errors
-from nnhal_tools.cli.options import CONNECT_S, Json, Target
+from nnhal_tools.cli.options import (
+    CONNECT_S,
+    Json,
+    Target,
+    at_least,
+    require_writable,
+    require_writable_folder,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,11 +65,13 @@ def run(
         Path | None, typer.Option(metavar="DIR", help="Save each output in this folder, as NAME.npy.")
     ] = None,
     repeat: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Run the model N times, and show the median time.")
+        int, typer.Option(parser=at_least(int, 1), metavar="N", help="Run the model N times, and show the median time.")
     ] = 1,
     deadline: Annotated[
         float | None,
-        typer.Option(min=0, metavar="S", help="Seconds that the preparation, and each execution, may take."),
+        typer.Option(
+            parser=at_least(float, 0), metavar="S", help="Seconds that the preparation, and each execution, may take."
+        ),
     ] = None,
     trace: Annotated[
         Path | None,
@@ -82,6 +91,8 @@ def run(
     from nnhal_tools.cli import inputs, results
     from nnhal_tools.cli.model import load_model
 
+    require_writable(trace)
+    require_writable_folder(output)
     with show_status(f"reading {model}") as status:
         loaded = load_model(model)
         arrays = inputs.read_inputs(loaded, image, input_ or [])
