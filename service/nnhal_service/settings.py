@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from nnhal.address import Address
 from nnhal_cache.layout import DEFAULT_BYTES, default_root, user_directory
 
 
@@ -128,6 +129,22 @@ class Settings(BaseModel):
         if value.lstrip().startswith("["):
             return _parse_json(value)
         return tuple(element.strip() for element in value.split(","))
+
+    @field_validator("listen")
+    @classmethod
+    def _require_addresses(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        for text in addresses:
+            Address.parse(text)
+        return addresses
+
+    @field_validator("devices")
+    @classmethod
+    def _require_different_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in names:
+            raise ValueError("the name of a device is empty")
+        if len(set(names)) < len(names):
+            raise ValueError(f"{max(names, key=names.count)!r} is given twice; expected different names")
+        return names
 
     @field_validator("limits", mode="before")
     @classmethod

@@ -14,6 +14,24 @@ from nnhal_service.settings import Option, Settings
 
 DEFAULT_FILE = Path("nnhal.toml")
 """File in the current directory that `nnhal serve` reads, if it exists."""
+_EXPECTED = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "int_from_float": "an integer",
+    "int_parsing": "an integer",
+    "int_type": "an integer",
+    "literal_error": "{expected}",
+    "path_type": "a path",
+    "string_type": "text",
+    "too_short": "at least {min_length}",
+    "tuple_type": "a list",
+}
+"""Valid values, by pydantic's type of the problem."""
 DEFAULT = "default"
 """Origin of values that no source has."""
 
@@ -89,7 +107,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"{path} is not valid TOML: {error}") from error
+        reason = "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise ValueError(f"{path} is not valid TOML: {reason}") from error
     if unknown := [name for name in values if name not in Settings.model_fields]:
         raise ValueError(f"{path}: unknown setting {unknown[0]!r}; docs/settings.md lists the settings")
     return values
@@ -103,7 +122,8 @@ def _describe(problem: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     where = "".join(f"[{key}]" for key in path)
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] != "value_error":  # the text is pydantic's
-        message = f"invalid value {problem['input']!r}: {message[0].lower()}{message[1:]}"
+        expected = _EXPECTED.get(problem["type"], "").format_map(problem.get("ctx", {}))
+        message = f"invalid value {problem['input']!r}" + (f": expected {expected}" if expected else f": {message}")
     return f"{source}{where}: {message}"
 
 

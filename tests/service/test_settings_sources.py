@@ -48,8 +48,8 @@ def test_errors_name_the_source(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
         load_settings(file, {"transfers": "0"})
     problems = str(caught.value).split("; ")
     assert len(problems) == 4
-    assert problems[0] == f"{file}: backends[1]: invalid value 1: input should be a valid string"
-    assert problems[1].startswith(f"{file}: threads: invalid value 'x': input should be a valid integer")
+    assert problems[0] == f"{file}: backends[1]: invalid value 1: expected text"
+    assert problems[1].startswith(f"{file}: threads: invalid value 'x': expected an integer")
     assert problems[2].startswith("--transfers: invalid value '0'")
     assert problems[3].startswith("NNHAL_WARM: invalid value '-1'")
 
