@@ -36,7 +36,7 @@ def export_entries(store: Store, path: Path, entries: Iterable[EntryInfo]) -> in
         CacheError: the tar file or the directory is unusable. The tar file is incomplete then.
     """
     with (
-        cache_errors(path),
+        cache_errors(path, "the archive"),
         open(path, "wb", opener=_private) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar,
     ):
@@ -54,7 +54,7 @@ def import_entries(store: Store, path: Path) -> int:
         CacheError: the file or the directory is unusable, or an entry is too large.
     """
     try:
-        with cache_errors(path), path.open("rb") as file, tarfile.open(fileobj=file, mode="r|") as tar:
+        with cache_errors(path, "the archive"), path.open("rb") as file, tarfile.open(fileobj=file, mode="r|") as tar:
             return _import_all(store, tar)
     except tarfile.TarError as error:
         raise ArchiveError(f"{path} is not an archive of the cache: {error}") from error

@@ -23,7 +23,7 @@ def read_key(path: Path) -> bytes:
     Raises:
         CacheError: the file does not exist, is not a key, or other users may access it.
     """
-    with cache_errors(path):
+    with cache_errors(path, "the key file"):
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would block otherwise
         try:
             _check_file(path, os.fstat(descriptor))
