@@ -1,6 +1,9 @@
 """Attempt to connect to an address, to find out why a service does not respond."""
 
+import errno
+import os
 import socket
+import stat
 
 from nnhal.address import Address
 
@@ -18,6 +21,8 @@ def connection_problem(target: str) -> OSError | None:
         if address.kind == "tcp":
             socket.create_connection((address.host, address.port), TIMEOUT_S).close()
         else:
+            if not stat.S_ISSOCK(os.stat(address.path).st_mode):  # the system would say that the connection is refused
+                return OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK))
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.settimeout(TIMEOUT_S)
                 probe.connect(address.path)

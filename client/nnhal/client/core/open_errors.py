@@ -1,5 +1,6 @@
 """Errors of sessions that cannot be opened: the cause, and what to do about it."""
 
+import errno
 import socket
 
 import grpc
@@ -40,6 +41,8 @@ def _cause(problem: OSError) -> str:
             return "connection refused; is the service running? start one with `nnhal serve`"
         case FileNotFoundError():
             return "there is no such socket; is the service running? start one with `nnhal serve`"
+        case OSError(errno=errno.ENOTSOCK):
+            return "the path is not that of a socket"
         case socket.gaierror():
             return f"the host name cannot be resolved ({problem.strerror})"
         case _:
