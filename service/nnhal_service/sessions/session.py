@@ -114,7 +114,9 @@ class Session:
         entry = self._objects.get(handle)
         if entry is None or not isinstance(entry.value, kind):
             raise HalError(
-                ErrorStatus.INVALID_ARGUMENT, "no such object in this session", kind=ErrorKind.UNKNOWN_HANDLE
+                ErrorStatus.INVALID_ARGUMENT,
+                "no such object in this session; it was closed, or it belongs to another session",
+                kind=ErrorKind.UNKNOWN_HANDLE,
             )
         return entry.value
 

@@ -226,7 +226,7 @@ def test_fences_of_other_sessions_look_unknown(client: FenceClient, own_service:
             lambda: other.wait(b"?" * 16),
         ):
             error = error_of(call)
-            assert (error.kind, error.reason) == (ErrorKind.UNKNOWN_HANDLE, "no such object in this session")
+            assert (error.kind, error.reason) == (ErrorKind.UNKNOWN_HANDLE, "no such object in this session; it was closed, or it belongs to another session")
     assert client.wait(client.launch(good)) == SIGNALED
 
 
