@@ -3,6 +3,7 @@
 import fnmatch
 from collections.abc import Sequence
 from contextlib import ExitStack
+from difflib import get_close_matches
 
 from nnhal_tools.conformance.device.data_connection import is_data_socket_reachable
 from nnhal_tools.conformance.runner import TargetConfig
@@ -61,7 +62,9 @@ def select_faults(patterns: Sequence[str] = ()) -> list[Fault]:
     load()
     faults = [fault for fault in FAULTS.values() if not patterns or _matches(fault.name, patterns)]
     if not faults:
-        raise ValueError(f"no fault matches {' or '.join(patterns)}; known faults: {', '.join(FAULTS)}")
+        pattern = patterns[0]
+        similar = get_close_matches(pattern, FAULTS, cutoff=0.3) or list(FAULTS)[:3]
+        raise ValueError(f"no fault matches {pattern!r}; similar names of {len(FAULTS)}: {', '.join(similar)}")
     return faults
 
 
