@@ -77,8 +77,10 @@ def _main(vendor: str, name: str, language: str, folder: str) -> None:
     try:
         for path in write_skeleton(vendor, name, language, Path(folder)):
             print(path)
-    except (SkeletonError, OSError) as error:
+    except SkeletonError as error:
         sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"cannot write to {folder}: {error.strerror}")
 
 
 if __name__ == "__main__":
