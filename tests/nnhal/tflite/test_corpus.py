@@ -6,7 +6,7 @@ pytest.importorskip("ai_edge_litert.interpreter")
 
 from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
 from tests.nnhal.tflite.corpus.cases import GENERATORS, all_cases, cases
-from tests.nnhal.tflite.corpus.exceptions import LITERT_CRASHES, STEPS, crash, matching
+from tests.nnhal.tflite.corpus.exceptions import LITERT_CRASHES, LITERT_ERRORS, STEPS, crash, matching
 from tests.nnhal.tflite.corpus.result import Result
 from tests.nnhal.tflite.corpus.run import run
 
@@ -34,6 +34,6 @@ def test_litert_runs_some_models_of_the_operator(operator: str, results: dict[st
     assert any(result.litert == result.crash == "" for result in found), found[0].litert
 
 
-@pytest.mark.parametrize("pattern", [*LITERT_CRASHES, *(pattern for pattern, _ in STEPS)])
+@pytest.mark.parametrize("pattern", [*LITERT_CRASHES, *LITERT_ERRORS, *(pattern for pattern, _ in STEPS)])
 def test_exceptions_match_models(pattern: str) -> None:
     assert any(matching(pattern, name) for name in all_cases())

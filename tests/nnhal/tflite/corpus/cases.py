@@ -1,9 +1,10 @@
 """Tensors with sample values, and the registry of the corpus's models."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from typing import Any
 from zlib import crc32
 
@@ -173,7 +174,7 @@ def all_cases() -> dict[str, Case]:
 
 
 def _describe(op: Op) -> str:
-    words = [op.name, *map(_word, op.inputs), "->", *(_type_word(each) for each in op.outputs)]
+    words = [op.name, *_grouped(map(_word, op.inputs)), "->", *_grouped(map(_type_word, op.outputs))]
     if op.options is not None:
         initial = vars(type(op.options)())
         words += [
@@ -182,6 +183,13 @@ def _describe(op: Op) -> str:
             if not np.array_equal(value, initial[name])
         ]
     return " ".join(words)
+
+
+def _grouped(words: Iterable[str]) -> Iterator[str]:
+    """Yield words. Several equal ones become `2*word`."""
+    for word, group in groupby(words):
+        count = len(list(group))
+        yield word if count == 1 else f"{count}*{word}"
 
 
 def _word(tensor_: Tensor | None) -> str:

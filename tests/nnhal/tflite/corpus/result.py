@@ -11,7 +11,8 @@ class Result:
     Attributes:
         name: the name of the model.
         litert: why LiteRT does not run the model, or "".
-        refusal: the error message of the import, or "".
+        refusal: why the import without the LiteRT extension fails, or "".
+        obstacle: why the import with it fails, or "".
         operations: the operations of the imported model.
         verdicts: for each backend, how its results differ, or "".
         crash: the step in which the process ended, or "".
@@ -20,6 +21,7 @@ class Result:
     name: str
     litert: str = ""
     refusal: str = ""
+    obstacle: str = ""
     operations: tuple[str, ...] = ()
     verdicts: Mapping[str, str] = field(default_factory=dict)
     crash: str = ""
@@ -32,15 +34,14 @@ class Result:
         if self.litert:
             return "not run"
         if self.refusal:
-            return "refused"
-        if any(name.isdigit() or "EXTENSION" in name for name in self.operations):
-            return "extension"
+            return "refused" if self.obstacle else "extension"
         return "direct" if len(self.operations) == 1 else "composed"
 
     @property
     def reason(self) -> str:
-        """The error message of the import without the name of the operator."""
-        return self.refusal.partition("): ")[2] or self.refusal
+        """Why NNAPI does not run the model, without the name of the operator."""
+        message = self.refusal.removesuffix("; the LiteRT extension is turned off")
+        return message.partition(") ")[2] or message
 
     @property
     def problems(self) -> list[str]:

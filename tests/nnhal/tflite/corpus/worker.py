@@ -6,7 +6,7 @@ ended the process.
 
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
@@ -14,16 +14,27 @@ from typing import BinaryIO
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from nnhal import tflite
+from nnhal import litert_extension, tflite
 from nnhal.errors import HalError
-from nnhal.types import DTYPES, AnyArray, Model, operation_name
+from nnhal.types import (
+    DTYPES,
+    AnyArray,
+    DataLocation,
+    Memory,
+    Model,
+    Request,
+    RequestArgument,
+    ReturnedPool,
+    operation_name,
+)
 from nnhal_driver.backends import registry
 from nnhal_driver.device import Device
-from tests.driver.one_operation import execute, prepare
+from nnhal_driver.execution.prepared_model import PreparedModel
+from tests.driver.one_operation import prepare
 from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
 from tests.nnhal.tflite.corpus.cases import Case, all_cases
 from tests.nnhal.tflite.corpus.compare import difference
-from tests.nnhal.tflite.corpus.exceptions import steps
+from tests.nnhal.tflite.corpus.exceptions import litert_error, steps
 from tests.nnhal.tflite.corpus.result import Result
 
 _DEFAULT, _REFERENCE = OpResolverType.AUTO, OpResolverType.BUILTIN_REF
@@ -102,16 +113,27 @@ def _invoke(model: bytes, arrays: Sequence[AnyArray], resolver: OpResolverType) 
 # ---- nnhal ----------------------------------------------------------------------------------------------
 
 
-def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: dict[str, Device]) -> Result:
+def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str, Device]) -> Result:
+    """Import a model without the LiteRT extension or, if that is refused, with it, and compare its results."""
+    used: Mapping[str, Device] = devices
     try:
-        model = tflite.parse(run.model, case.operator)
+        try:
+            model = tflite.parse(run.model, case.operator, extension=False)
+        except tflite.TfliteError as error:
+            result = replace(result, refusal=str(error))
+            used = {name: device for name, device in devices.items() if _has_extension(device)}
+            model = tflite.parse(run.model, case.operator)
     except tflite.TfliteError as error:
-        return replace(result, refusal=str(error))
+        return replace(result, obstacle=str(error))
     except Exception as error:  # any other exception is an error of the import, and must not hide further results
         return replace(result, verdicts={"import": f"raises {error!r}"})
     operations = tuple(operation_name(operation.type) for operation in model.main.operations)
-    verdicts = {name: _compare(case, run, model, name, device) for name, device in devices.items()}
+    verdicts = {name: _compare(case, run, model, name, device) for name, device in used.items()}
     return replace(result, operations=operations, verdicts=verdicts)
+
+
+def _has_extension(device: Device) -> bool:
+    return any(extension.name == litert_extension.NAME for extension in device.get_supported_extensions())
 
 
 def _compare(case: Case, run: LitertRun, model: Model, name: str, device: Device) -> str:
@@ -119,23 +141,39 @@ def _compare(case: Case, run: LitertRun, model: Model, name: str, device: Device
     outcome = prepare(model, device)
     if outcome.prepared_model is None:
         return f"is not prepared: {outcome.reason}"
-    operands = [model.main.operands[index] for index in model.main.input_indexes]
-    arrays = [
-        array.astype(DTYPES[operand.type], copy=False).reshape(operand.dimensions)
-        for operand, array in zip(operands, run.arrays, strict=True)
-    ]
     try:
-        actual = execute(outcome, arrays)[1]
+        actual = _execute(outcome.prepared_model, run)
     except HalError as error:
         return f"is not executed: {error}"
     if len(actual) != len(run.results[0]):
         return f"has {len(actual)} outputs; expected {len(run.results[0])}"
+    if litert_error(case.name):
+        return ""
     allowed = steps(case.name, name)
     differences = [
         "; ".join(filter(None, (difference(a, e, allowed) for a, e in zip(actual, expected, strict=True))))
         for expected in run.results
     ]
     return "" if "" in differences else " | ".join(differences)
+
+
+def _execute(prepared: PreparedModel, run: LitertRun) -> list[AnyArray]:
+    """Execute a prepared model. Tensors of the extension's types have LiteRT's types of elements."""
+    arrays = [
+        np.ascontiguousarray(array.astype(DTYPES.get(operand.type, array.dtype), copy=False))
+        for operand, array in zip(prepared.inputs, run.arrays, strict=True)
+    ]
+    arguments = (RequestArgument(False, DataLocation(i, 0, array.nbytes)) for i, array in enumerate(arrays))
+    results = (RequestArgument(False, DataLocation(len(arrays))),) * len(prepared.outputs)
+    pools: tuple[Memory | ReturnedPool, ...] = (*map(Memory.of, arrays), ReturnedPool())
+    result = prepared.execute_synchronously(Request(tuple(arguments), results, pools))
+    outputs = []
+    for operand, data, shape, expected in zip(
+        prepared.outputs, result.returned, result.output_shapes, run.results[0], strict=True
+    ):
+        assert data is not None
+        outputs.append(data.view(DTYPES.get(operand.type, expected.dtype)).reshape(shape.dimensions))
+    return outputs
 
 
 if __name__ == "__main__":
