@@ -19,7 +19,9 @@ def resize(call: OperatorCall) -> None:
     if size.shape != (2,):
         raise TfliteError(f"the size has shape {list(size.shape)}; expected [2]")
     height, width = size.tolist()
-    flags = [call.option("AlignCorners", False), call.option("HalfPixelCenters", False)]
+    flags = [bool(call.option("AlignCorners", False)), bool(call.option("HalfPixelCenters", False))]
+    if all(flags):
+        raise TfliteError("NNAPI does not allow aligned corners together with half pixel centers")
     inputs = [
         call.input(0),
         call.int32_scalar(width),
