@@ -25,6 +25,7 @@ MODULES = (
     "prepared_model",
     "reconnect",
     "reusable",
+    "stream",
 )
 """Modules whose two forms differ in nothing but async and await."""
 

@@ -15,7 +15,7 @@ from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource, check_connect, enum_value
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline
-from nnhal.client.core.prepared_model import io_names, prepare_request
+from nnhal.client.core.prepared_model import ModelDescription, prepare_request
 from nnhal.client.core.session import Transport
 from nnhal.types import ExecutionPreference, Priority
 
@@ -97,7 +97,7 @@ class Device(DeviceQueries):
         async with model_message(connection, model) as message:
             request = prepare_request(connection.session, self.name, message, preference, priority, deadline)
             notify = await PreparationCall().run(connection, connection.device.PrepareModel, request)
-        return PreparedModel(connection, notify, io_names(model))
+        return PreparedModel(connection, notify, ModelDescription.of(model, self.name))
 
     async def __aenter__(self) -> "Device":
         return self

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Unpack, overload
 
 from nnhal import wire
+from nnhal.client.aio.buffer import Buffer
 from nnhal.client.aio.burst import Burst, new_burst
 from nnhal.client.aio.concurrency import Lock
 from nnhal.client.aio.connection import Connection
@@ -13,6 +14,7 @@ from nnhal.client.aio.preparation import prepare_cached
 from nnhal.client.aio.preparation_call import PreparationCall
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.aio.reusable import Execution
+from nnhal.client.aio.stream import Stream
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import (
     BufferedExecution,
@@ -22,11 +24,12 @@ from nnhal.client.core.buffered_execution import (
     OutputBuffers,
     plain_inputs,
 )
+from nnhal.client.core.buffers import allocation
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline
 from nnhal.client.core.fences import FencedInputs, FencedLaunch
 from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.core.prepared_model import (
-    Names,
+    ModelDescription,
     PreparedModelBase,
     RemoteModel,
     decode_result,
@@ -34,6 +37,7 @@ from nnhal.client.core.prepared_model import (
     memory_handles,
 )
 from nnhal.client.core.profile import ExecutionProfile, profile_request
+from nnhal.client.core.streams import StreamIO
 from nnhal.errors import HalError
 from nnhal.v1 import device_pb2
 
@@ -46,7 +50,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
     Args:
         connection: the connection on which the model was prepared.
         notify: the result of the preparation.
-        names: names of inputs and outputs.
+        model: parts of the model that do not travel.
         renewal: the session and the arguments with which to prepare the model again after a restart of the service;
             None if it is lost then.
     """
@@ -55,10 +59,10 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         self,
         connection: Connection,
         notify: device_pb2.Notify,
-        names: Names,
+        model: ModelDescription,
         renewal: tuple[ReconnectingSession, PreparationSpec] | None = None,
     ) -> None:
-        super().__init__(notify, names, connection.discard)
+        super().__init__(notify, model, connection.discard)
         self._remote = RemoteModel(connection, notify.prepared_model)
         self._renewal = renewal
         self._renewing = Lock()
@@ -247,6 +251,35 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
             HalError: INVALID_ARGUMENT: an input does not match its operand; RESOURCE_EXHAUSTED_*.
         """
         return await Execution(*self._remote, self._io, inputs, outputs, measure_timing).open()
+
+    def stream(self) -> Stream:
+        """Return a stream: step-by-step executions of a model with states. Use it as a context manager.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model has no states.
+        """
+        return Stream(self, StreamIO(self._io, self.states))
+
+    async def allocate_state(self, input_: int, output: int) -> Buffer:
+        """Allocate a buffer that serves as an input and as an output, given by their positions.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_*; or the session is lost.
+        """
+        connection = self._remote.connection
+        roles = [(self, input_)], [(self, output)]
+        new = allocation(connection.session, self._description.device, *roles, ())
+        return Buffer(connection, await connection.call(connection.device.Allocate, new.request), new.operand)
+
+    async def renew(self) -> None:
+        """Connect and prepare the model again if its session is lost and the model is in the cache.
+
+        Raises:
+            DeadObjectError: the service does not come back in time.
+        """
+        if self._renewal is not None:
+            (session, spec), end = self._renewal, SharedDeadline(None)
+            await self._remote_on(await session.reconnect(self._remote.connection, end), spec, end)
 
     def burst(self) -> Burst:
         """Return a burst: many executions with less work for each. Use it as a context manager.

@@ -80,16 +80,27 @@ class TensorInfo(Operand):
 
     Attributes:
         name: its name, or "".
+        element: type of the elements, if the type belongs to the LiteRT extension.
     """
 
     name: str = ""
+    element: np.dtype[Any] | None = None
 
     @staticmethod
-    def all_of(operands: Sequence[Operand], names: Sequence[str]) -> "tuple[TensorInfo, ...]":
-        """Return the inputs or outputs of a model that has these operands. Without names, they are ""."""
+    def all_of(
+        operands: Sequence[Operand], names: Sequence[str], elements: Mapping[int, np.dtype[Any]]
+    ) -> "tuple[TensorInfo, ...]":
+        """Return the inputs or outputs of a model that has these operands.
+
+        Args:
+            operands: the operands.
+            names: their names, or () for "".
+            elements: types of the elements of the LiteRT extension's tensors, by operand type.
+        """
         values = ({field.name: getattr(operand, field.name) for field in fields(Operand)} for operand in operands)
         return tuple(
-            TensorInfo(**value, name=name) for value, name in zip(values, names or itertools.repeat(""), strict=False)
+            TensorInfo(**value, name=name, element=elements.get(value["type"]))
+            for value, name in zip(values, names or itertools.repeat(""), strict=False)
         )
 
     @property
@@ -99,8 +110,8 @@ class TensorInfo(Operand):
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """Type of the elements; None for a type of an extension."""
-        return DTYPES.get(self.type)
+        """Type of the elements; None for a type of another extension than LiteRT's."""
+        return self.element or DTYPES.get(self.type)
 
     def __repr__(self) -> str:
         quantization = f", scale={self.scale:g}, zero_point={self.zero_point}" if self.scale else ""
@@ -253,9 +264,10 @@ def convert_array(operand: Operand, value: ArrayLike, name: str, taker: str) -> 
     Raises:
         HalError: INVALID_ARGUMENT: a wrong dtype or shape.
     """
-    if is_extension(operand.type):
+    element = element_dtype(operand)
+    if is_extension(operand.type) and element is None:
         return _opaque_array(operand, value, name, taker)
-    dtype = DTYPES[operand.type]
+    dtype = element or DTYPES[operand.type]
     if isinstance(value, np.ndarray) and value.dtype != dtype:
         raise invalid_argument(f"{name} is {value.dtype}; {taker} takes {dtype}")
     try:
@@ -264,7 +276,14 @@ def convert_array(operand: Operand, value: ArrayLike, name: str, taker: str) -> 
         raise invalid_argument(f"{name} cannot be converted to {dtype}: {error}") from None
     if not _matches_shape(operand, array):
         raise _shape_error(operand, array, name, taker)
+    if element is not None:  # the extension's types are bytes on their way
+        return np.ascontiguousarray(array).reshape(*array.shape, 1).view(np.uint8)
     return array
+
+
+def element_dtype(operand: Operand) -> np.dtype[Any] | None:
+    """Return the type of the elements of a tensor of the LiteRT extension, or None for other operands."""
+    return operand.element if isinstance(operand, TensorInfo) else None
 
 
 def _opaque_array(operand: Operand, value: object, name: str, taker: str) -> AnyArray:
@@ -317,6 +336,6 @@ def _matches_shape(operand: Operand, array: AnyArray) -> bool:
 def output_array(operand: Operand, data: Bytes | None, shape: tuple[int, ...]) -> AnyArray:
     """Return the bytes of an output as a writable array of its operand's dtype."""
     assert data is not None
-    dtype = DTYPES.get(operand.type)
+    dtype = element_dtype(operand) or DTYPES.get(operand.type)
     array = elements(data, shape) if dtype is None else data.view(dtype).reshape(shape)
     return array if array.flags.writeable else array.copy()

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from nnhal import wire
 from nnhal.client.core.arguments import nanoseconds, type_error
 from nnhal.client.core.memory import contiguous_bytes, digest
-from nnhal.client.core.prepared_model import Names, io_names, prepare_request, to_nanoseconds
+from nnhal.client.core.prepared_model import ModelDescription, prepare_request, to_nanoseconds
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.rules.cache_token import check_token
 from nnhal.types import CacheState, ErrorStatus, Memory, Model
@@ -111,9 +111,9 @@ class PreparationSpec:
         return PreparationSpec(model, device, preference, priority, bytes(token), b"")
 
     @property
-    def names(self) -> Names:
-        """Names of inputs and outputs, which do not travel."""
-        return io_names(self.model)
+    def description(self) -> ModelDescription:
+        """Parts of the model that do not travel."""
+        return ModelDescription.of(self.model, self.device)
 
     def token_for(self, version: str) -> bytes:
         """Return the token on a device of some version. A given token does not depend on the version."""

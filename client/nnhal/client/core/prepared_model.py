@@ -1,8 +1,11 @@
 """Common base of the prepared models of both clients, and the messages of preparations and executions."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple
+
+import numpy as np
 
 from nnhal import wire
 from nnhal.client.core.arguments import nanoseconds
@@ -10,11 +13,42 @@ from nnhal.client.core.arrays import ModelIO, Outputs, TensorInfo, output_array
 from nnhal.client.core.handles import C, description, release_with
 from nnhal.client.core.request_templates import RequestTemplates
 from nnhal.errors import HalError, SessionLostError
-from nnhal.types import Bytes, ErrorStatus, ExecutionResult, Model, Operand, Placement, PreparationWarning
+from nnhal.litert_extension import element_dtypes
+from nnhal.types import (
+    Bytes,
+    ErrorStatus,
+    ExecutionResult,
+    Model,
+    ModelState,
+    Operand,
+    Placement,
+    PreparationWarning,
+)
 from nnhal.v1 import device_pb2, prepared_model_pb2, types_pb2
 
-Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-"""Names of a model's inputs and outputs. They do not travel, so the client keeps them."""
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """Parts of a model that do not travel, so the client keeps them.
+
+    Attributes:
+        device: name of the device that prepares it.
+        input_names, output_names: one name each, or ().
+        element_dtypes: types of the elements of the LiteRT extension's tensors, by operand type.
+        states: variables that a caller carries from one execution to the next.
+    """
+
+    device: str
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    element_dtypes: Mapping[int, np.dtype[Any]]
+    states: tuple[ModelState, ...]
+
+    @staticmethod
+    def of(model: Model, device: str) -> "ModelDescription":
+        """Return the description of a model on a device."""
+        dtypes = element_dtypes(model.extension_name_to_prefix)
+        return ModelDescription(device, model.input_names, model.output_names, dtypes, model.states)
 
 
 class RemoteModel(NamedTuple, Generic[C]):
@@ -22,11 +56,6 @@ class RemoteModel(NamedTuple, Generic[C]):
 
     connection: C
     handle: bytes
-
-
-def io_names(model: Model) -> Names:
-    """Return the names of a model's inputs and outputs."""
-    return model.input_names, model.output_names
 
 
 # ---- Preparation ----------------------------------------------------------------------------------------
@@ -148,10 +177,15 @@ class PreparedModelBase:
         cache: outcome of the compilation cache: HIT; SAVED, with the reason of the miss; or NOT_SAVED, with the reason.
     """
 
-    def __init__(self, notify: device_pb2.Notify, names: Names, discard: Callable[[bytes], None]) -> None:
+    def __init__(self, notify: device_pb2.Notify, model: ModelDescription, discard: Callable[[bytes], None]) -> None:
         if (error := notify_error(notify)) is not None:
             raise error
-        self._inputs, self._outputs = map(TensorInfo.all_of, wire.to_notified_operands(notify), names)
+        names = model.input_names, model.output_names
+        operands = wire.to_notified_operands(notify)
+        self._inputs, self._outputs = (
+            TensorInfo.all_of(*pair, model.element_dtypes) for pair in zip(operands, names, strict=True)
+        )
+        self._description = model
         self._io = ModelIO(self._inputs, self._outputs, *names)
         self._templates = RequestTemplates(self._io)
         self._update(notify)
@@ -203,6 +237,11 @@ class PreparedModelBase:
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs, or ()."""
         return self._io.output_names
+
+    @property
+    def states(self) -> tuple[ModelState, ...]:
+        """Variables that are an input and an output: see `stream`."""
+        return self._description.states
 
     @property
     def handle(self) -> bytes:

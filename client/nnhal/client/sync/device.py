@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from nnhal.client.core.arguments import ModelSource, check_connect, enum_value
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline
-from nnhal.client.core.prepared_model import io_names, prepare_request
+from nnhal.client.core.prepared_model import ModelDescription, prepare_request
 from nnhal.client.core.session import Transport
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.device_queries import DeviceQueries
@@ -97,7 +97,7 @@ class Device(DeviceQueries):
 
         def finish(_: PreparationCall) -> PreparedModel:
             with uploaded:
-                return PreparedModel(connection, read_notify(stream), io_names(model))
+                return PreparedModel(connection, read_notify(stream), ModelDescription.of(model, self.name))
 
         return Preparation(finish, call)
 

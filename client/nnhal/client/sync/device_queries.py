@@ -130,7 +130,7 @@ class DeviceQueries:
                 raise
             connection = current
             notify = prepare_cached(connection, spec, call, deadline, again=False)
-        return PreparedModel(connection, notify, spec.names, (self._session, spec))
+        return PreparedModel(connection, notify, spec.description, (self._session, spec))
 
     def cached(
         self,

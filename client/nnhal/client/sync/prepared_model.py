@@ -14,11 +14,12 @@ from nnhal.client.core.buffered_execution import (
     OutputBuffers,
     plain_inputs,
 )
+from nnhal.client.core.buffers import allocation
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline
 from nnhal.client.core.fences import FencedInputs, FencedLaunch
 from nnhal.client.core.handles import Closeable
 from nnhal.client.core.prepared_model import (
-    Names,
+    ModelDescription,
     PreparedModelBase,
     RemoteModel,
     decode_result,
@@ -26,6 +27,8 @@ from nnhal.client.core.prepared_model import (
     memory_handles,
 )
 from nnhal.client.core.profile import ExecutionProfile, profile_request
+from nnhal.client.core.streams import StreamIO
+from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.burst import Burst, new_burst
 from nnhal.client.sync.concurrency import Lock
 from nnhal.client.sync.connection import Connection
@@ -35,6 +38,7 @@ from nnhal.client.sync.preparation import prepare_cached
 from nnhal.client.sync.preparation_call import PreparationCall
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.client.sync.reusable import Execution
+from nnhal.client.sync.stream import Stream
 from nnhal.errors import HalError
 from nnhal.v1 import device_pb2
 
@@ -47,7 +51,7 @@ class PreparedModel(PreparedModelBase, Closeable):
     Args:
         connection: the connection on which the model was prepared.
         notify: the result of the preparation.
-        names: names of inputs and outputs.
+        model: parts of the model that do not travel.
         renewal: the session and the arguments with which to prepare the model again after a restart of the service;
             None if it is lost then.
     """
@@ -56,10 +60,10 @@ class PreparedModel(PreparedModelBase, Closeable):
         self,
         connection: Connection,
         notify: device_pb2.Notify,
-        names: Names,
+        model: ModelDescription,
         renewal: tuple[ReconnectingSession, PreparationSpec] | None = None,
     ) -> None:
-        super().__init__(notify, names, connection.discard)
+        super().__init__(notify, model, connection.discard)
         self._remote = RemoteModel(connection, notify.prepared_model)
         self._renewal = renewal
         self._renewing = Lock()
@@ -246,6 +250,35 @@ class PreparedModel(PreparedModelBase, Closeable):
             HalError: INVALID_ARGUMENT: an input does not match its operand; RESOURCE_EXHAUSTED_*.
         """
         return Execution(*self._remote, self._io, inputs, outputs, measure_timing).open()
+
+    def stream(self) -> Stream:
+        """Return a stream: step-by-step executions of a model with states. Use it as a context manager.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model has no states.
+        """
+        return Stream(self, StreamIO(self._io, self.states))
+
+    def allocate_state(self, input_: int, output: int) -> Buffer:
+        """Allocate a buffer that serves as an input and as an output, given by their positions.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_*; or the session is lost.
+        """
+        connection = self._remote.connection
+        roles = [(self, input_)], [(self, output)]
+        new = allocation(connection.session, self._description.device, *roles, ())
+        return Buffer(connection, connection.call(connection.device.Allocate, new.request), new.operand)
+
+    def renew(self) -> None:
+        """Connect and prepare the model again if its session is lost and the model is in the cache.
+
+        Raises:
+            DeadObjectError: the service does not come back in time.
+        """
+        if self._renewal is not None:
+            (session, spec), end = self._renewal, SharedDeadline(None)
+            self._remote_on(session.reconnect(self._remote.connection, end), spec, end)
 
     def burst(self) -> Burst:
         """Return a burst: many executions with less work for each. Use it as a context manager.

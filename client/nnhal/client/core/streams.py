@@ -1,0 +1,77 @@
+"""Inputs and outputs of streams: those of a model, with its states apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
+from nnhal.client.core.buffered_execution import AnyOutputs, BufferInputs
+from nnhal.client.core.buffers import BufferBase
+from nnhal.errors import SessionLostError, invalid_argument
+from nnhal.types import AnyArray, ErrorStatus, ModelState
+
+
+def lost_stream() -> SessionLostError:
+    """Return the error of a stream whose states are lost."""
+    reason = "the states of the stream were lost with the session; call reset() to begin with the initial states"
+    return SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+
+
+@dataclass(frozen=True)
+class StreamIO:
+    """Inputs, outputs and states of a model.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: the model has no states.
+    """
+
+    io: ModelIO
+    states: Sequence[ModelState]
+
+    def __post_init__(self) -> None:
+        if not self.states:
+            raise invalid_argument("the model has no states; use `execute`")
+
+    @property
+    def state_positions(self) -> list[tuple[int, int]]:
+        """Position of the input and of the output of each state."""
+        return [(state.input_index, state.output_index) for state in self.states]
+
+    @property
+    def initial(self) -> list[AnyArray]:
+        """Initial values of the states, with the shapes of their inputs."""
+        return [state.initial.reshape(self.io.inputs[state.input_index].dimensions) for state in self.states]
+
+    def with_states(self, inputs: Inputs, states: Sequence[AnyArray | BufferBase]) -> BufferInputs:
+        """Return all inputs of the model.
+
+        Args:
+            inputs: the inputs that are not states, by position or by name.
+            states: the value of each state.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: wrong number of inputs, or an unknown name.
+        """
+        if isinstance(inputs, Mapping):
+            names = (self.io.input_names[state.input_index] for state in self.states)
+            return {**inputs, **dict(zip(names, states, strict=True))}
+        values: list[ArrayLike | BufferBase | None] = list(inputs)
+        expected = len(self.io.inputs) - len(self.states)
+        if len(values) != expected:
+            raise invalid_argument(f"{len(values)} inputs given; a step takes {expected}")
+        for state, value in sorted(zip(self.states, states, strict=True), key=lambda pair: pair[0].input_index):
+            values.insert(state.input_index, value)
+        return values
+
+    def state_outputs(self, buffers: Sequence[BufferBase]) -> dict[int, Any]:
+        """Return the buffers by position of their output."""
+        return {state.output_index: buffer for state, buffer in zip(self.states, buffers, strict=True)}
+
+    def without_states(self, outputs: AnyOutputs) -> Outputs:
+        """Return the outputs that are not states."""
+        hidden = {state.output_index for state in self.states}
+        arrays = [value for i, value in enumerate(outputs) if i not in hidden and not isinstance(value, BufferBase)]
+        names = tuple(name for i, name in enumerate(self.io.output_names) if i not in hidden)
+        return Outputs.of(arrays, names, outputs.timing)
