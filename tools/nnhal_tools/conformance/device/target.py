@@ -8,6 +8,9 @@ import numpy as np
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from nnhal.address import Address
+from nnhal.client.core.open_errors import open_error
+from nnhal.probe import connection_problem
 from nnhal.services import SERVICES
 from nnhal.types import Bytes, ErrorStatus
 from nnhal.v1 import (
@@ -50,10 +53,14 @@ class Target:
         paths: the codes of the paths that vectors are executed on; () for the default paths.
 
     Raises:
-        NotServiceSpecific: there is no server at the address.
+        NotServiceSpecific: the address is invalid, or there is no server of this contract at the address.
     """
 
     def __init__(self, address: str, device: str = "", restart_command: str = "", paths: Sequence[str] = ()) -> None:
+        try:
+            Address.parse(address)
+        except ValueError as error:
+            raise NotServiceSpecific(str(error)) from None
         self.address, self.device_name, self.restart_command, self.paths = address, device, restart_command, paths
         self.channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 16 * 2**20)])
         self.sessions = session_pb2_grpc.SessionStub(self.channel)
@@ -65,16 +72,23 @@ class Target:
         self.executions = execution_pb2_grpc.ExecutionStub(self.channel)
         self.buffers = buffer_pb2_grpc.BufferStub(self.channel)
         self._connect()
-        self.stream = self.sessions.Open(session_pb2.OpenRequest(client_name="nnhal conformance"))
-        self.opened = next(iter(self.stream)).opened
         self.session = self.opened.session
 
     def _connect(self) -> None:
+        """Open the session. An address that nothing listens at fails at once."""
+        problem, failure = connection_problem(self.address), None
         try:
-            grpc.channel_ready_future(self.channel).result(CONNECT_S)
+            if problem is None:
+                grpc.channel_ready_future(self.channel).result(CONNECT_S)
+                self.stream = self.sessions.Open(session_pb2.OpenRequest(client_name="nnhal conformance"))
+                self.opened = next(iter(self.stream)).opened
+                return
         except grpc.FutureTimeoutError:
-            self.channel.close()
-            raise NotServiceSpecific(f"no response from {self.address} within {CONNECT_S:g} s") from None
+            pass
+        except grpc.RpcError as error:
+            failure = error
+        self.channel.close()
+        raise NotServiceSpecific(open_error(self.address, CONNECT_S, failure, problem).reason) from failure
 
     def new_session(self) -> "Target":
         """Open another session on the same device."""
