@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -247,14 +248,42 @@ def test_failure_is_shown_reduced_and_counted(target: str, tmp_path: Path) -> No
     assert shown[2] == "  GEN-18: data of output 0 of MEAN"
     assert shown[3].startswith("  expected  TENSOR_FLOAT32 element [0, 1] = ")
     assert shown[4].startswith("  got       ")
-    failures = sum(line.startswith("FAILED network (generated, ") for line in lines)
-    assert failures == len((*DEFAULT_PATHS, *LOCAL_PATHS)) and re.match(
-        rf"\d+ passed, {failures} failed, 0 skipped", lines[-1]
-    )
+    paths = {*DEFAULT_PATHS, *LOCAL_PATHS}
+    assert re.match(rf"\d+ passed, {len(paths)} failed, 0 skipped", lines[-1])
+    assert _shown_paths(invoked.stdout) == paths
     (file,) = reduced.glob("*.jsonl.gz")
     (smaller,) = read_cases(reduced)
     assert str(file) in invoked.stdout.replace("\n", "")
     assert failed(run_tasks(TargetConfig(target), plan_tasks(("generated",), [smaller]), jobs=1)) == {smaller.name}
+
+
+def _shown_paths(output: str) -> set[str]:
+    """Return the paths of the failures that a run showed, in full or as repetitions."""
+    repeated = re.findall(r"^network \(generated\) failed on (.*) in the same way as on ", output, re.MULTILINE)
+    return {
+        *re.findall(r"^FAILED network \(generated, (.*)\)$", output, re.MULTILINE),
+        *", ".join(repeated).split(", "),
+    }
+
+
+@pytest.mark.parametrize("options", [(), ("--no-merge-partitions",)])
+def test_report_tells_what_a_backend_ran_itself(tmp_path: Path, options: tuple[str, ...]) -> None:
+    plugin = tmp_path / "plugin"
+    assert CliRunner().invoke(app, ["new-backend", "Acme", "Npu", "--folder", str(plugin)]).exit_code == 0
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    data = deepcopy(builtin_case("network").data)
+    for operand in (3, 4):  # the results of CONV_2D and RELU: partitions with unknown shapes are not merged
+        data["model"]["main"]["operands"][operand]["dimensions"] = [1, 2, 2, 2]
+    reduce.write_case(folder / "network.jsonl.gz", Case(data))
+    vector = ("--suite", "generated", "--vectors", folder, "--path", "SYNC", "--json", tmp_path / "report.json")
+    invoked = invoke("--backends-path", plugin, "--backend", "Npu,CpuRef", *vector, *options)
+    assert invoked.exit_code == 0, invoked.output
+    shares = {share["id"]: share for share in json.loads((tmp_path / "report.json").read_text())["backends"]}
+    # RELU stands between operations of CpuRef, and is too small to pay for a partition of its own
+    assert shares["Npu"]["operations"] == (["RELU"] if options else [])
+    assert re.search(rf"Npu 0\.1 +{len(options)} of 3 ", invoked.stdout)
+    assert {*shares["CpuRef"]["operations"], *shares["Npu"]["operations"]} == {"CONV_2D", "MEAN", "RELU"}
 
 
 def test_default_target_is_the_embedded_device(tmp_path: Path) -> None:
@@ -262,22 +291,29 @@ def test_default_target_is_the_embedded_device(tmp_path: Path) -> None:
     invoked = invoke("--suite", "basic", "--select", "STATIC-02", "--json", path)
     assert invoked.exit_code == 0, invoked.output
     assert invoked.stdout.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
-    assert json.loads(path.read_text())["target"].startswith("unix:")
+    report = json.loads(path.read_text())
+    assert report["target"] == "a service started by this command"
+    assert report["device"] == "(default)" and report["device_version"].startswith("nnhal/")
+    assert [backend["id"] for backend in report["backends"]] == list(BACKENDS)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (["--suite", "basic,quality"], 2, "unknown suite 'quality'"),
-        (["--target", UNUSED_ADDRESS, "--suite", "basic"], 1, f"no response from {UNUSED_ADDRESS}"),
+        (["--target", UNUSED_ADDRESS, "--suite", "basic"], 1, f"{UNUSED_ADDRESS}: connection refused; is the service"),
+        (["--target", UNUSED_ADDRESS, "--mode", "perf"], 1, f"{UNUSED_ADDRESS}: connection refused"),
+        (["--target", UNUSED_ADDRESS, "--self-test"], 1, f"{UNUSED_ADDRESS}: connection refused"),
+        (["--target", "unix:/no/such", "--suite", "basic"], 1, "there is no such socket"),
+        (["--target", "http://here", "--suite", "basic"], 1, "invalid address 'http://here'"),
+        (["--mode", "support", "--junit", "x.xml"], 2, "--junit needs results of checks, and --mode support runs none"),
+        (["--mode", "perf", "--html", "x.html"], 2, "--html needs results of checks, and --mode perf runs none"),
+        (["--target", UNUSED_ADDRESS, "--no-merge-partitions"], 2, "apply to the embedded service; omit --target"),
         (["--vectors", "/nowhere"], 2, "no vectors"),
         (["--suite", "basic", "--select", "NOTHING"], 2, "the options select no checks"),
     ],
 )
-def test_invalid_options_are_reported_in_one_line(
-    arguments: list[str], code: int, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nnhal_tools.conformance.device.target.CONNECT_S", 0.5)
+def test_invalid_options_are_reported_in_one_line(arguments: list[str], code: int, words: str) -> None:
     invoked = invoke(*arguments)
     assert invoked.exit_code == code
     assert words in invoked.stderr and invoked.stderr.count("\n") == 1

@@ -1,7 +1,7 @@
 """`nnhal conformance`: the checks of the vendor test suite, against any device that implements the contract."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nnhal_tools.conformance.check import Result
+    from nnhal_tools.conformance.run_info import RunInfo
     from nnhal_tools.conformance.runner import CheckTask, TargetConfig
     from nnhal_tools.conformance.selection import Selection
     from nnhal_tools.conformance.vectors.case import Case
@@ -91,6 +92,13 @@ def conformance(
     backend: Annotated[
         str, typer.Option(metavar="IDS", help="Backends of the embedded service, in order.", show_default=False)
     ] = "",
+    no_merge_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--no-merge-partitions",
+            help="Let each backend of the embedded service run all operations that it supports (docs/placement.md).",
+        ),
+    ] = False,
     mode: Annotated[
         Mode,
         typer.Option(help="check: run the checks; support: list the backend of each operation; perf: measure times."),
@@ -115,32 +123,58 @@ def conformance(
     if self_test:
         raise typer.Exit(_self_test(target, device, select or [], restart_cmd))
     console = make_console()
+    if mode is not Mode.CHECK:
+        _require_checks(mode, {"--junit": junit, "--html": html, "--reduce": reduce})
     selection = _make_selection(select, exclude)
     names = _select_suites(suite, strict)
     paths = _select_paths(path)
     cases = _read_cases(vectors)
-    options = _service_options(target, backends_path, backend)
+    options = _service_options(target, backends_path, backend, no_merge_partitions)
     if mode is not Mode.CHECK:
-        with ExitStack() as stack:
+        with ExitStack() as stack, _reporting_dead_devices():
             config = _open_target(stack, target, device, restart_cmd, paths, options)
             _show_table(console, mode, config, cases, selection, sample, json_)
         return
     tasks = _plan_tasks(names, cases, selection, sample)
-    with ExitStack() as stack:
+    with ExitStack() as stack, _reporting_dead_devices():
         config = _open_target(stack, target, device, restart_cmd, paths, options)
+        info = _describe_run(config, "" if target else "a service started by this command")
         results = _run(console, config, tasks, jobs or min(available_cpus(), MAX_JOBS))
         if reduce:
             _reduce(console, config, cases, results, reduce)
-    _report(console, config, results, json_, junit, html)
+    _report(console, info, results, json_, junit, html)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _reporting_dead_devices() -> Iterator[None]:
+    """Turn the error of a service that does not respond into an error of the command."""
+    from nnhal_tools.conformance.check import NotServiceSpecific
+
+    try:
+        yield
+    except NotServiceSpecific as error:
+        raise CommandError(str(error), FAILED) from error
+
+
+def _require_checks(mode: Mode, files: Mapping[str, Path | None]) -> None:
+    """Refuse the options for results of checks.
+
+    Raises:
+        CommandError: one of the options has a value.
+    """
+    for option, path in files.items():
+        if path is not None:
+            raise CommandError(f"{option} needs results of checks, and --mode {mode} runs none; it writes --json only")
 
 
 def _self_test(target: str, device: str, patterns: Sequence[str], restart_command: str) -> int:
     from nnhal_tools.conformance import selftest
 
     try:
-        return selftest.main(target, device, patterns, restart_command)
+        with _reporting_dead_devices():
+            return selftest.main(target, device, patterns, restart_command)
     except ValueError as error:
         raise CommandError(str(error)) from error
 
@@ -196,12 +230,14 @@ def _plan_tasks(
     return tasks
 
 
-def _service_options(target: str, folder: Path | None, backends: str) -> list[str]:
+def _service_options(target: str, folder: Path | None, backends: str, no_merge: bool) -> list[str]:
     """Return the options of the embedded service."""
     options = ["--dynamic-backends-path", str(folder.resolve())] if folder else []
     options += ["--backends", backends] if backends else []
+    options += ["--no-merge-partitions"] if no_merge else []
     if options and target:
-        raise CommandError("--backends-path and --backend apply to the embedded service; omit --target")
+        names = "--backends-path, --backend and --no-merge-partitions"
+        raise CommandError(f"{names} apply to the embedded service; omit --target")
     return options
 
 
@@ -256,22 +292,29 @@ def _open_target(
     return TargetConfig(target, device, restart_command, paths)
 
 
+def _describe_run(config: "TargetConfig", label: str) -> "RunInfo":
+    from nnhal_tools.conformance.run_info import describe_run
+
+    with config.open() as target:
+        return describe_run(target, label)
+
+
 def _run(console: "Console", config: "TargetConfig", tasks: "Sequence[CheckTask]", jobs: int) -> "list[Result]":
-    from nnhal_tools.conformance.check import NotServiceSpecific
     from nnhal_tools.conformance.report import summary_line
+    from nnhal_tools.conformance.report.failures import FailureGroups
     from nnhal_tools.conformance.runner import run_tasks
 
     results: list[Result] = []
+    failures = FailureGroups()
     with make_progress(console) as progress:
         bar = progress.add_task("", total=len(tasks))
-        try:
-            for result in run_tasks(config, tasks, jobs, lambda: progress.advance(bar)):
-                results.append(result)
-                progress.update(bar, description=summary_line(results))
-                if result.status == "failed":
-                    _show_failure(console, result)
-        except NotServiceSpecific as error:
-            raise CommandError(str(error), FAILED) from error
+        for result in run_tasks(config, tasks, jobs, lambda: progress.advance(bar)):
+            results.append(result)
+            progress.update(bar, description=summary_line(results))
+            if failures.is_new(result):
+                _show_failure(console, result)
+    for line in failures.repetitions():
+        console.print(line, soft_wrap=True)
     return results
 
 
@@ -301,7 +344,7 @@ def _reduce(
 
 def _report(
     console: "Console",
-    config: "TargetConfig",
+    info: "RunInfo",
     results: "Sequence[Result]",
     json: Path | None,
     junit: Path | None,
@@ -311,13 +354,14 @@ def _report(
 
     try:
         if json:
-            report.write_json(json, config, results)
+            report.write_json(json, info, results)
         if junit:
-            report.write_junit(junit, results)
+            report.write_junit(junit, info, results)
         if html:
-            report.write_html(html, config, results)
+            report.write_html(html, info, results)
     except OSError as error:
         raise CommandError(f"cannot write a report: {error}") from error
-    for table in report.summary_tables(results):
+    console.print(info.describe(), soft_wrap=True)
+    for table in report.summary_tables(results, info):
         console.print(table)
     console.print(report.summary_line(results))

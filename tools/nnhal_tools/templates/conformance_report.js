@@ -2,7 +2,7 @@
 "use strict";
 (() => {
 const CHUNK = 100;
-const SELECTS = ["status", "suite", "operation", "check"];
+const SELECTS = ["status", "suite", "operation", "backend", "check"];
 const data = JSON.parse(document.getElementById("data").textContent);
 const rows = data.rows.map(([status, suite, name, path, check, reason, seconds, stimulus, expected, got,
                              counted, operations, types, checks]) => ({
@@ -32,6 +32,8 @@ function matches(row, words) {
   return (!filter.status || row.status === filter.status)
     && (!filter.suite || row.suite === filter.suite)
     && (!filter.operation || row.counted.includes(filter.operation))
+    && (!filter.backend || row.operations.some(([name, backend]) =>
+          backend === filter.backend && row.counted.includes(name)))
     && (!filter.check || (row.status === "failed" && row.check === filter.check))
     && words.every(word => searchText(row).includes(word));
 }

@@ -1,8 +1,24 @@
 """Sample results for tests of reports."""
 
+from nnhal.types import BackendInfo, BackendState
 from nnhal_tools.conformance.check import Result, Status
+from nnhal_tools.conformance.run_info import RunInfo
 
 PASSED, FAILED, SKIPPED, UNSUPPORTED = Status
+
+INFO = RunInfo(
+    "localhost:1",
+    "nnhal-cpu",
+    "nnhal/0.1 Npu/2",
+    "0.1",
+    (
+        BackendInfo("Npu", "2", BackendState.READY, origin="npu.so"),
+        BackendInfo("CpuRef", "1", BackendState.READY, origin="built in"),
+        BackendInfo("Gone", "3", BackendState.FAILED, "it crashed"),
+    ),
+    nnhal_version="0.1",
+    commit="abcdef",
+)
 
 
 def make_result(

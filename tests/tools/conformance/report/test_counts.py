@@ -1,8 +1,15 @@
 """Counts of results by suite, operation and check."""
 
 from nnhal_tools.conformance.check import Result, Status
-from nnhal_tools.conformance.report.counts import by_check, by_operation, by_suite, counted_operations, summary_line
-from tests.tools.conformance.report.sample_results import FAILED, PASSED, RESULTS, SKIPPED, make_result
+from nnhal_tools.conformance.report.counts import (
+    by_backend,
+    by_check,
+    by_operation,
+    by_suite,
+    counted_operations,
+    summary_line,
+)
+from tests.tools.conformance.report.sample_results import FAILED, INFO, PASSED, RESULTS, SKIPPED, make_result
 
 
 def test_result_counts_once_for_each_operation() -> None:
@@ -20,6 +27,26 @@ def test_neutral_adds_do_not_count() -> None:
     assert counted_operations(make_result("conv_all_inputs_as_internal", PASSED, "", "CONV_2D")) == ["CONV_2D"]
     assert counted_operations(make_result("add_all_inputs_as_internal", PASSED, "", "ADD", "ADD")) == ["ADD"]
     assert counted_operations(make_result("conv_and_add", PASSED, "", "CONV_2D", "ADD")) == ["CONV_2D", "ADD"]
+
+
+def test_operations_count_for_the_backend_that_ran_them() -> None:
+    mixed = make_result("mixed", PASSED, "generated", "ADD", "CONV_2D")
+    mixed.operations = [("ADD", "Npu"), ("CONV_2D", "CpuRef"), ("IF", "driver")]
+    neutral = make_result("relu_all_inputs_as_internal", FAILED, "generated", "ADD", "RELU")
+    neutral.operations = [("ADD", "Npu"), ("RELU", "CpuRef")]
+    shares = by_backend([mixed, neutral, make_result("unknown")], INFO)
+    assert [(share.backend.id, share.operations, dict(share.counts)) for share in shares] == [
+        ("Npu", {"ADD"}, {PASSED: 1}),
+        ("CpuRef", {"CONV_2D", "RELU"}, {PASSED: 1, FAILED: 1}),
+        ("driver", {"IF"}, {PASSED: 1}),
+    ]
+    assert shares[0].describe(4) == "ran 1 of 4 operations"
+
+
+def test_shares_are_unknown_without_placements() -> None:
+    result = make_result("foreign", PASSED, "generated", "ADD")
+    result.operations = [("ADD", "")]
+    assert by_backend([result], INFO) == []
 
 
 def test_summary_line_counts_unsupported_results_if_any() -> None:

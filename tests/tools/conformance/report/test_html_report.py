@@ -13,10 +13,9 @@ from PIL import Image, ImageStat
 
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.conformance.report import write_html
-from nnhal_tools.conformance.runner import TargetConfig
 from tests.tools.browser import needs_chromium, run_chromium
+from tests.tools.conformance.report.sample_results import INFO
 
-CONFIG = TargetConfig("localhost:1", "nnhal-cpu")
 PASSED, FAILED, SKIPPED, UNSUPPORTED = Status
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">'&amp;\u2028"
 
@@ -94,7 +93,7 @@ def open_page(
         then: a script that runs after the one of the page.
     """
     page = folder / "report.html"
-    write_html(page, CONFIG, results)
+    write_html(page, INFO, results)
     if then:
         page.write_text(page.read_text() + f"<script>{then}</script>")
     return RenderedPage(run_chromium(folder, page, fragment, "--dump-dom", *flags).decode())
@@ -110,6 +109,8 @@ def open_page(
         ("#suite=basic", ["BASIC-01 the device"]),
         ("#check=GEN-20", ["unable"]),
         ("#check=X2", []),
+        ("#backend=CpuRef&status=passed", ["plain"]),
+        ("#backend=Npu", []),
         ("#text=CPUREF+quant8", ["plain"]),
         ("#text=such%20call", ["fenced"]),
         ("#status=gone", []),
@@ -154,6 +155,7 @@ def test_click_expands_a_result(tmp_path: Path) -> None:
         ("form.operation.value = 'MUL'; form.dispatchEvent(new Event('input'))", ["wrong"]),
         ("document.querySelector('.by-operation a.failed[href*=ADD]').click()", ["wrong"]),
         ("document.querySelector('.by-check a').click()", ["BASIC-01 the device"]),
+        ("document.querySelector('.by-backend a.unsupported').click()", ["fenced"]),
     ],
 )
 def test_controls_and_links_filter(tmp_path: Path, act: str, names: list[str]) -> None:
@@ -218,8 +220,17 @@ def test_light_and_dark_scheme_and_narrow_window(tmp_path: Path) -> None:
     assert brightness[1] < 60
 
 
+def test_page_names_the_device_and_the_share_of_each_backend(tmp_path: Path) -> None:
+    write_html(tmp_path / "report.html", INFO, RESULTS)
+    text = (tmp_path / "report.html").read_text()
+    about = "device nnhal-cpu of localhost:1, nnhal/0.1 Npu/2, checked by nnhal 0.1, in a checkout of abcdef · "
+    assert about in text
+    assert "<small>version 2, ran 0 of 3 operations</small>" in text
+    assert "<small>version 1, ran 3 of 3 operations: ADD, CONV_2D, MUL</small>" in text
+
+
 def test_page_loads_no_resources(tmp_path: Path) -> None:
-    write_html(tmp_path / "report.html", CONFIG, RESULTS)
+    write_html(tmp_path / "report.html", INFO, RESULTS)
     text = (tmp_path / "report.html").read_text()
     assert not re.search(r"https?:|\bsrc=|<link|@import|url\(", text)
 
@@ -234,5 +245,5 @@ def test_page_loads_no_resources(tmp_path: Path) -> None:
     ],
 )
 def test_heading_sums_up(tmp_path: Path, results: list[Result], verdict: str) -> None:
-    write_html(tmp_path / "report.html", CONFIG, results)
+    write_html(tmp_path / "report.html", INFO, results)
     assert f">{verdict}</h1>" in (tmp_path / "report.html").read_text()

@@ -1,9 +1,12 @@
-"""Counts of results by suite, by operation and by check. All reports show these numbers."""
+"""Counts of results by suite, operation, backend and check. All reports show these numbers."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
+from nnhal.types import BackendInfo, BackendState
 from nnhal_tools.conformance.check import Result, Status
+from nnhal_tools.conformance.run_info import RunInfo
 
 NEUTRAL = "ADD"
 NEUTRAL_VARIATION = "all_inputs_as_internal"
@@ -20,6 +23,11 @@ def summary_line(results: Sequence[Result]) -> str:
     if counts[Status.UNSUPPORTED]:
         statuses.append(Status.UNSUPPORTED)
     return ", ".join(f"{counts[status]} {status}" for status in statuses)
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with a noun in the singular or plural."""
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def counted_operations(result: Result) -> list[str]:
@@ -42,6 +50,42 @@ def by_operation(results: Sequence[Result]) -> Groups:
     """
     groups = _group(results, counted_operations)
     return dict(sorted(groups.items(), key=lambda group: (-group[1][Status.FAILED], group[0])))
+
+
+@dataclass
+class BackendShare:
+    """Part of a run that one backend computed.
+
+    Attributes:
+        backend: the backend; only its id is known if the device does not list it.
+        operations: the operations that it ran itself, by name.
+        counts: the results of models in which it ran an operation.
+    """
+
+    backend: BackendInfo
+    operations: set[str] = field(default_factory=set)
+    counts: Counts = field(default_factory=Counter)
+
+    def describe(self, total: int) -> str:
+        """Return how many of a number of operations the backend ran itself."""
+        return f"ran {len(self.operations)} of {count_of(total, 'operation')}"
+
+
+def by_backend(results: Sequence[Result], info: RunInfo) -> list[BackendShare]:
+    """Return the shares of the backends, in the device's order; [] if the device does not tell who runs what.
+
+    Backends that are ready but ran nothing have a share, too.
+    """
+    shares = {backend.id: BackendShare(backend) for backend in info.ready_backends}
+    for result in results:
+        names = counted_operations(result)
+        pairs = {(name, backend) for name, backend in result.operations if backend and name in names}
+        for name, backend in pairs:
+            unlisted = BackendShare(BackendInfo(backend, "", BackendState.READY))
+            shares.setdefault(backend, unlisted).operations.add(name)
+        for backend in {backend for _, backend in pairs}:
+            shares[backend].counts[result.status] += 1
+    return list(shares.values()) if any(share.operations for share in shares.values()) else []
 
 
 def by_check(results: Sequence[Result]) -> Groups:

@@ -9,25 +9,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.conformance.ids import CHECKS
 from nnhal_tools.conformance.report.counts import (
+    BackendShare,
     Counts,
     Groups,
+    by_backend,
     by_check,
     by_operation,
     by_suite,
     counted_operations,
 )
+from nnhal_tools.conformance.run_info import RunInfo
 from nnhal_tools.templates import render
-
-if TYPE_CHECKING:
-    from nnhal_tools.conformance.runner import TargetConfig
 
 _URGENCY = (Status.FAILED, Status.UNSUPPORTED, Status.SKIPPED, Status.PASSED)
 """The order in which results are listed."""
+_NAMED_OPERATIONS = 4
+"""The names of more operations do not fit into the table of backends. Its links list them."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +52,19 @@ class _Table:
     descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_html(path: Path, config: "TargetConfig", results: Sequence[Result]) -> None:
+def write_html(path: Path, info: RunInfo, results: Sequence[Result]) -> None:
     """Write the report. It loads nothing from elsewhere.
 
     Raises:
         OSError: the file cannot be written.
     """
-    path.write_text(_page(config, results, datetime.now(UTC)), encoding="utf-8")
+    path.write_text(_page(info, results, datetime.now(UTC)), encoding="utf-8")
 
 
-def _page(config: "TargetConfig", results: Sequence[Result], now: datetime) -> str:
+def _page(info: RunInfo, results: Sequence[Result], now: datetime) -> str:
     totals = Counts(result.status for result in results)
-    device = f" · device {config.device}" if config.device else ""
     suites, operations, failures = by_suite(results), by_operation(results), by_check(results)
+    shares = by_backend(results, info)
     tables = [
         _Table("suite", "By suite", suites),
         _Table(
@@ -74,21 +76,35 @@ def _page(config: "TargetConfig", results: Sequence[Result], now: datetime) -> s
             full_width=max((counts.total() for counts in failures.values()), default=0),
             descriptions={check: CHECKS[check].description for check in failures.keys() & CHECKS.keys()},
         ),
+        _Table(
+            "backend",
+            "By backend",
+            {share.backend.id: share.counts for share in shares},
+            note="operations count for the backend that ran them itself",
+            descriptions={share.backend.id: _describe(share, len(operations)) for share in shares},
+        ),
         _Table("operation", "By operation", operations, note="a result counts for each operation of its model"),
     ]
     return render(
         "conformance_report.html.j2",
-        title=f"{totals[Status.FAILED]} failed of {len(results)} – conformance of {config.address}",
+        title=f"{totals[Status.FAILED]} failed of {len(results)} – conformance of {info.target}",
         verdict=_verdict(totals),
-        about=f"{config.address}{device} · {now:%Y-%m-%d %H:%M} UTC · {_duration(results)} of checking",
+        about=f"{info.describe()} · {now:%Y-%m-%d %H:%M} UTC · {_duration(results)} of checking",
         totals=totals,
         statuses=tuple(Status),
         tables=tables,
         suites=suites,
         operations=sorted(operations),
+        backends=[share.backend.id for share in shares],
         failed_checks=sorted(failures),
         data=_data(results),
     )
+
+
+def _describe(share: BackendShare, total: int) -> str:
+    version = f"version {share.backend.version}, " if share.backend.version else ""
+    names = f": {', '.join(sorted(share.operations))}" if 0 < len(share.operations) <= _NAMED_OPERATIONS else ""
+    return f"{version}{share.describe(total)}{names}"
 
 
 def _verdict(totals: Counts) -> str:

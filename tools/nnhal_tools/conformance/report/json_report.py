@@ -1,27 +1,42 @@
-"""JSON report: one entry for each result, and the summary."""
+"""JSON report: the device and the versions, the share of each backend, the summary, and an entry for each result."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from nnhal_tools.conformance.check import Result
-from nnhal_tools.conformance.report.counts import summary_line
+from nnhal.types import BackendInfo
+from nnhal_tools.conformance.check import Result, Status
+from nnhal_tools.conformance.report.counts import BackendShare, by_backend, summary_line
+from nnhal_tools.conformance.run_info import RunInfo
 
-if TYPE_CHECKING:
-    from nnhal_tools.conformance.runner import TargetConfig
 
-
-def write_json(path: Path, config: "TargetConfig", results: Sequence[Result]) -> None:
+def write_json(path: Path, info: RunInfo, results: Sequence[Result]) -> None:
     """Write the report.
 
     Raises:
         OSError: the file cannot be written.
     """
     report = {
-        "target": config.address,
-        "device": config.device,
+        "target": info.target,
+        "device": info.device,
+        "device_version": info.device_version,
+        "service_version": info.service_version,
+        "nnhal_version": info.nnhal_version,
+        "nnhal_commit": info.nnhal_commit,
+        "commit": info.commit,
+        "backends": [_share_as_json(share) for share in by_backend(results, info)]
+        or [_backend_as_json(backend) for backend in info.ready_backends],
         "summary": summary_line(results),
         "results": [result.as_json() for result in sorted(results, key=lambda r: (r.suite, r.name, r.path))],
     }
     path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _share_as_json(share: BackendShare) -> dict[str, Any]:
+    counts = {str(status): share.counts[status] for status in Status}
+    return _backend_as_json(share.backend) | {"operations": sorted(share.operations), "results": counts}
+
+
+def _backend_as_json(backend: BackendInfo) -> dict[str, Any]:
+    return {"id": backend.id, "version": backend.version, "origin": backend.origin}

@@ -7,29 +7,53 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from nnhal_tools.conformance.check import Result, Status
-from nnhal_tools.conformance.report.counts import counted_operations
+from nnhal_tools.conformance.report.counts import by_backend, by_operation, counted_operations
+from nnhal_tools.conformance.run_info import RunInfo
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not allow, not even escaped."""
 
 
-def write_junit(path: Path, results: Sequence[Result]) -> None:
+def write_junit(path: Path, info: RunInfo, results: Sequence[Result]) -> None:
     """Write the report.
 
     The class of a test case is "SUITE.OPERATION", with the first operation that the result counts for, or "SUITE" if it
-    has no model. An unsupported result is skipped, with the type "unsupported".
+    has no model. An unsupported result is skipped, with the type "unsupported". The properties of each test suite
+    describe the device and the whole run.
 
     Raises:
         OSError: the file cannot be written.
     """
     root = Element("testsuites", {"name": "nnhal conformance"} | _totals(results))
+    properties = _properties(info, results)
     for suite in dict.fromkeys(result.suite for result in results):
         members = [result for result in results if result.suite == suite]
         element = SubElement(root, "testsuite", {"name": _clean(suite)} | _totals(members))
+        described = SubElement(element, "properties")
+        for name, value in properties.items():
+            SubElement(described, "property", name=_clean(name), value=_clean(value))
         for result in members:
             _add_test_case(element, result)
     ElementTree.indent(root)
     path.write_bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")
+
+
+def _properties(info: RunInfo, results: Sequence[Result]) -> dict[str, str]:
+    facts = {
+        "target": info.target,
+        "device": info.device,
+        "device_version": info.device_version,
+        "service_version": info.service_version,
+        "nnhal_version": info.nnhal_version,
+        "nnhal_commit": info.nnhal_commit,
+        "commit": info.commit,
+    }
+    total = len(by_operation(results))
+    for share in by_backend(results, info):
+        version = f"version {share.backend.version}, " if share.backend.version else ""
+        names = f": {' '.join(sorted(share.operations))}" if share.operations else ""
+        facts[f"backend.{share.backend.id}"] = f"{version}{share.describe(total)}{names}"
+    return {name: value for name, value in facts.items() if value}
 
 
 def _totals(results: Sequence[Result]) -> dict[str, str]:

@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nnhal_tools.conformance.check import Result, Status
-from nnhal_tools.conformance.report.counts import Counts, Groups, by_operation, by_suite
+from nnhal_tools.conformance.report.counts import (
+    BackendShare,
+    Counts,
+    Groups,
+    by_backend,
+    by_operation,
+    by_suite,
+    count_of,
+)
+from nnhal_tools.conformance.run_info import RunInfo
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -13,8 +22,8 @@ if TYPE_CHECKING:
 _STYLES = {Status.PASSED: "green", Status.FAILED: "bold red", Status.SKIPPED: "yellow", Status.UNSUPPORTED: "magenta"}
 
 
-def summary_tables(results: Sequence[Result]) -> "list[Table]":
-    """Return a table by suite, and one by operation if any result has a model.
+def summary_tables(results: Sequence[Result], info: RunInfo) -> "list[Table]":
+    """Return a table by suite, one by operation and one by backend. The last two need results that have a model.
 
     Operations whose results all passed are not in the table. Its caption gives their number.
     """
@@ -25,27 +34,46 @@ def summary_tables(results: Sequence[Result]) -> "list[Table]":
         tables.append(_table("operation", not_all_passed))
         tables[-1].caption = _others(len(operations) - len(not_all_passed))
     elif operations:
-        tables[-1].caption = f"All results of all {len(operations)} operations passed."
+        tables[-1].caption = f"All results of all {count_of(len(operations), 'operation')} passed."
+    if shares := by_backend(results, info):  # or else an author takes the operations of other backends for their own
+        tables.append(_backend_table(shares, len(operations)))
     return tables
+
+
+def _backend_table(shares: Sequence[BackendShare], total: int) -> "Table":
+    from rich.text import Text
+
+    table = _empty_table("backend", "ran itself")
+    for share in shares:
+        name = Text(" ".join(filter(None, (share.backend.id, share.backend.version))))
+        table.add_row(name, Text(f"{len(share.operations)} of {total}"), *_cells(share.counts))
+    table.caption = "Operations that a backend ran itself, and their results."
+    return table
 
 
 def _others(count: int) -> str | None:
     if not count:
         return None
-    return f"All results of {count} other operation{'s' if count > 1 else ''} passed."
+    return f"All results of {count_of(count, 'other operation')} passed."
 
 
 def _table(heading: str, groups: Groups) -> "Table":
+    from rich.text import Text
+
+    table = _empty_table(heading)
+    for name, counts in groups.items():
+        table.add_row(Text(name), *_cells(counts))
+    return table
+
+
+def _empty_table(heading: str, *columns: str) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left")  # the longest operation fits in 80 columns
     table.add_column(heading, overflow="fold")
-    for column in ("total", *Status):
+    for column in (*columns, "total", *Status):
         table.add_column(str(column), justify="right")
-    for name, counts in groups.items():
-        table.add_row(Text(name), *_cells(counts))
     return table
 
 
