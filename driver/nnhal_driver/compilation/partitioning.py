@@ -9,7 +9,7 @@ acyclic graphs", 2006).
 """
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from nnhal.types import OperandLifeTime
 from nnhal_driver.graph import Graph
@@ -24,20 +24,27 @@ that, nothing more is joined."""
 class DataFlow:
     """Exchange of values between the operations of a graph.
 
+    Args:
+        graph: the graph.
+        without: operations that are left out, with the values that they write.
+
     Attributes:
         sources: for each operation, the operations whose outputs it reads.
         shared: for each operand with two or more users and not constant, the operations that use it, in order.
         written: the entries of `shared` that begin with the operation that writes the operand.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, without: Container[int] = ()) -> None:
         operations = graph.subgraph.operations
         writers = {o: i for i, operation in enumerate(operations) for o in operation.outputs}
-        self.sources = [sorted({writers[o] for o in operation.inputs if o in writers}) for operation in operations]
+        written = {o for o, i in writers.items() if i not in without}
+        self.sources = [sorted({writers[o] for o in operation.inputs if o in written}) for operation in operations]
         users: dict[int, list[int]] = defaultdict(list)
         for i, operation in enumerate(operations):
+            if i in without:
+                continue
             for o in dict.fromkeys((*operation.inputs, *operation.outputs)):
-                if graph.operands[o].lifetime in _VALUES:
+                if graph.operands[o].lifetime in _VALUES and (o in written or o not in writers):
                     users[o].append(i)
         self.shared = [numbers for numbers in users.values() if len(numbers) > 1]
         self.written = [numbers for o, numbers in users.items() if len(numbers) > 1 and o in writers]

@@ -3,9 +3,9 @@
 Each operation goes to the first backend, in the device's order, that supports it. Connected operations on one backend
 form a partition (`nnhal_driver.compilation.partitioning`). A partition that does not pay for its boundary
 (`nnhal_driver.compilation.cost`) moves to the backend of a neighbor that supports all of it, and the two are joined;
-authors of a backend can forbid this.
-The driver runs IF and WHILE itself, each as a partition of its own. The subgraphs that they run are placed in the same
-way.
+authors of a backend can forbid this. Operations on constants join a partition that reads their results
+(`nnhal_driver.compilation.constant_operations`). The driver runs IF and WHILE itself, each as a partition of its own.
+The subgraphs that they run are placed in the same way.
 """
 
 import logging
@@ -22,6 +22,7 @@ from nnhal.types import (
     operation_name,
 )
 from nnhal_driver.backends.api import Backend, Support
+from nnhal_driver.compilation.constant_operations import Unit, add_constant_operations, constant_operations
 from nnhal_driver.compilation.cost import unprofitable_reason
 from nnhal_driver.compilation.partitioning import DataFlow, Partitioner
 from nnhal_driver.execution.control_flow import DRIVER_ID
@@ -34,6 +35,8 @@ MAX_NESTING = 64
 """Maximum nesting of IF and WHILE in a plan: running it takes the stack of a thread."""
 
 _MODEL_IO = (OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.SUBGRAPH_OUTPUT)
+
+_JOINED = "merged: it only reads constants, and joins the partition that reads its result"
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +118,8 @@ class _SubgraphPlacer:
         self._graph = graph
         self._backends = backends
         self._may_merge = merge
-        self._flow = DataFlow(graph)
+        self._constant = constant_operations(graph) if merge else frozenset()
+        self._flow = DataFlow(graph, self._constant)
         self.answers: list[dict[int, Support]] = [{} for _ in graph.operations]
         extensions = (extension for backend in backends for extension in backend.extensions())
         self._extension_types = extension_types(graph.extensions, extensions if graph.extensions else ())
@@ -126,17 +130,28 @@ class _SubgraphPlacer:
         Args:
             obstacles: for each subgraph that this one may run, why it cannot run, or "".
         """
-        labels = [self._first_supporter(view) for view in self._graph.operations]
+        labels = [
+            -1 - view.index if view.index in self._constant else self._first_supporter(view)
+            for view in self._graph.operations
+        ]
         partitioner = Partitioner(self._flow, labels)
         merged = self._merge(partitioner) if self._may_merge else {}
-        operations = [
-            self._describe(view, partitioner.label(view.index), merged, obstacles) for view in self._graph.operations
-        ]
+        units = [Unit(partitioner.label(members[0]), list(members)) for members in partitioner.in_order()]
+        units = [unit for unit in units if unit.members[0] not in self._constant]
+        units = add_constant_operations(self._graph, self._constant, units, self._supports, self._constant_label)
+        label_of = {i: unit.label for unit in units for i in unit.members}
+        operations = [self._describe(view, label_of[view.index], merged, obstacles) for view in self._graph.operations]
         partitions = []
-        for members in partitioner.in_order():
-            if backend := operations[members[0]].backend:
-                partitions.append(Partition(self._graph.number, backend, members))
+        for unit in units:
+            if backend := operations[unit.members[0]].backend:
+                partitions.append(Partition(self._graph.number, backend, tuple(sorted(unit.members))))
         return operations, partitions
+
+    def _supports(self, operation: int, backend: int) -> bool:
+        return bool(self._ask(self._graph.operations[operation], backend))
+
+    def _constant_label(self, operation: int) -> int:
+        return self._first_supporter(self._graph.operations[operation])
 
     def _ask(self, view: OperationView, backend: int) -> Support:
         answers = self.answers[view.index]
@@ -195,7 +210,7 @@ class _SubgraphPlacer:
             return OperationPlacement(*where, DRIVER_ID)
         passed = self._backends if label < 0 else self._backends[:label]
         refusals = tuple(
-            Refusal(backend.id, answer.reason or merged[view.index, number], answer.nearest)
+            Refusal(backend.id, answer.reason or merged.get((view.index, number), _JOINED), answer.nearest)
             for number, backend in enumerate(passed)
             for answer in (self._ask(view, number),)
         )

@@ -1,10 +1,10 @@
 """Conversion of a subgraph, with the shapes of its inputs, to a TFLite model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nnhal.errors import HalError
-from nnhal.types import OperandLifeTime, byte_size, operation_name
+from nnhal.types import AnyArray, OperandLifeTime, byte_size, operation_name
 from nnhal_driver.backends.api import SubgraphView
 from nnhal_driver.backends.litert.limits import check_scales, check_shapes
 from nnhal_driver.backends.litert.lowering import CONVERTERS, LIMITS, Lowering, Network
@@ -30,14 +30,16 @@ class ConvertedModel:
     Attributes:
         file: the model.
         inputs: for each input of the subgraph the tensor to write; None if nothing reads it.
-        outputs: for each output the tensor to read, and its shape.
+        outputs: for each output the tensor to read, or None if it is constant, and its shape.
         operators: names of its operators, in order.
+        constants: constant outputs, by their position among the outputs.
     """
 
     file: ModelFile
     inputs: tuple[int | None, ...]
-    outputs: tuple[tuple[int, Shape], ...]
+    outputs: tuple[tuple[int | None, Shape], ...]
     operators: tuple[str, ...]
+    constants: Mapping[int, AnyArray]
 
 
 def check_operation(view: OperationView) -> None:
@@ -46,9 +48,11 @@ def check_operation(view: OperationView) -> None:
     Raises:
         Unsupported: the engine cannot compute it as NNAPI defines it, or too little is known about its arguments.
     """
+    known = analyze_shapes(view.graph)
+    if view.index in known.constants.folded:
+        return
     if view.type not in CONVERTERS or view.type not in SHAPE_RULES or view.arguments is None:
         raise Unsupported(f"{operation_name(view.type)} has no counterpart in the engine")
-    known = analyze_shapes(view.graph)
     for name in view.arguments.inputs:
         operand, position = view.operand(name), view.positions[name]
         if operand.lifetime == OperandLifeTime.NO_VALUE:
@@ -57,8 +61,8 @@ def check_operation(view: OperationView) -> None:
             raise Unsupported(f"{name} may be omitted at execution", f"{name} constant, or omitted in the model")
         if position not in known.shapes:
             raise Unsupported(f"the shape of {name} is not known before execution", f"{name} with known dimensions")
-    network = Network(view.graph.constants, known.shapes)
-    _convert_call(network, known.calls.get(view.index) or _infer_call(view, known.shapes, MAX_TENSOR_BYTES)[0])
+    network = Network(known.constants, known.shapes)
+    _convert_call(network, known.calls.get(view.index) or _infer_call(view, known, known.shapes, MAX_TENSOR_BYTES)[0])
 
 
 def static_shapes(subgraph: SubgraphView) -> list[Shape] | None:
@@ -75,12 +79,13 @@ class LoweredSubgraph:
 
     Attributes:
         writer: the operators and their tensors.
-        inputs, outputs: as in `ConvertedModel`.
+        inputs, outputs, constants: as in `ConvertedModel`.
     """
 
     writer: ModelWriter
     inputs: tuple[int | None, ...]
-    outputs: tuple[tuple[int, Shape], ...]
+    outputs: tuple[tuple[int | None, Shape], ...]
+    constants: Mapping[int, AnyArray]
 
     @property
     def written_inputs(self) -> list[int]:
@@ -89,8 +94,8 @@ class LoweredSubgraph:
 
     @property
     def written_outputs(self) -> list[int]:
-        """Tensors of the outputs."""
-        return [tensor for tensor, _ in self.outputs]
+        """Tensors of the outputs that are not constant."""
+        return [tensor for tensor, _ in self.outputs if tensor is not None]
 
 
 def convert(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) -> ConvertedModel:
@@ -101,7 +106,10 @@ def convert(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) 
     """
     lowered = lower(subgraph, shapes, tensor_bytes)
     file = lowered.writer.write(lowered.written_inputs, lowered.written_outputs)
-    return ConvertedModel(file, lowered.inputs, lowered.outputs, tuple(lowered.writer.operators))
+    analyze_shapes(subgraph.graph).constants.forget()
+    writer = lowered.writer
+    operators = tuple(writer.operators)
+    return ConvertedModel(file, lowered.inputs, lowered.outputs, operators, lowered.constants)
 
 
 def lower(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) -> LoweredSubgraph:
@@ -111,19 +119,24 @@ def lower(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) ->
         Unsupported: the engine does not support these shapes, or they violate a rule of an operation.
     """
     graph = subgraph.graph
-    operand_shapes = {index: value.shape for index, value in graph.constants.items()}
-    operand_shapes.update(zip(subgraph.inputs, shapes, strict=True))
-    network = Network(graph.constants, operand_shapes)
     known = analyze_shapes(graph)
+    constants = known.constants
+    operand_shapes = {index: value.shape for index, value in graph.constants.items()}
+    operand_shapes.update((o, known.shapes[o]) for o in subgraph.inputs if o in constants)
+    operand_shapes.update(zip(subgraph.inputs, shapes, strict=True))
+    network = Network(constants, operand_shapes)
     is_known = all(known.shapes.get(i) == shape for i, shape in zip(subgraph.inputs, shapes, strict=True))
     for view in subgraph.operations:
         cached = _cached_call(view, known, tensor_bytes) if is_known else None
-        call, output_shapes = cached or _infer_call(view, operand_shapes, tensor_bytes)
+        call, output_shapes = cached or _infer_call(view, known, operand_shapes, tensor_bytes)
         operand_shapes.update(zip(view.operation.outputs, output_shapes, strict=True))
-        _convert_call(network, call)
-    inputs = tuple(network.tensors.get(i) for i in subgraph.inputs)
-    outputs = tuple((network.tensors[o], operand_shapes[o]) for o in subgraph.outputs)
-    return LoweredSubgraph(network.writer, inputs, outputs)
+        if view.index not in constants.folded:
+            _convert_call(network, call)
+    # constants are neither inputs nor outputs of the engine
+    inputs = (None if i in constants else network.tensors.get(i) for i in subgraph.inputs)
+    outputs = ((None if o in constants else network.tensors[o], operand_shapes[o]) for o in subgraph.outputs)
+    constant_outputs = {i: constants.array(o) for i, o in enumerate(subgraph.outputs) if o in constants}
+    return LoweredSubgraph(network.writer, tuple(inputs), tuple(outputs), constant_outputs)
 
 
 def _cached_call(view: OperationView, known: StaticShapes, tensor_bytes: int) -> tuple[StaticCall, list[Shape]] | None:
@@ -136,10 +149,12 @@ def _cached_call(view: OperationView, known: StaticShapes, tensor_bytes: int) ->
     return (call, shapes) if max(sizes) <= tensor_bytes else None
 
 
-def _infer_call(view: OperationView, shapes: Shapes, tensor_bytes: int) -> tuple[StaticCall, list[Shape]]:
+def _infer_call(
+    view: OperationView, known: StaticShapes, shapes: Shapes, tensor_bytes: int
+) -> tuple[StaticCall, list[Shape]]:
     declared = [view.graph.operands[o].dimensions for o in view.operation.outputs]
     try:
-        return infer_call(view, shapes, declared, tensor_bytes)
+        return infer_call(view, shapes, known.constants, declared, tensor_bytes)
     except HalError as error:
         raise Unsupported(f"it fails whenever it is executed: {error}") from None
 

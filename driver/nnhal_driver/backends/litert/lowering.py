@@ -9,11 +9,12 @@ A converter reads constants and shapes from `lower.call`, which has passed the s
 widened and outputs narrowed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from nnhal.types import AnyArray, Operand, OperandType, SymmPerChannelQuantParams, type_name
+from nnhal_driver.backends.litert.folding import Constants
 from nnhal_driver.backends.litert.limits import DEFAULT_LIMITS, KernelLimits
 from nnhal_driver.backends.litert.shape_analysis import CHECKED_BY_ENGINE, Shapes, StaticCall, Unsupported
 from nnhal_driver.backends.litert.writer import ModelWriter, Quantization, TensorSpec
@@ -89,11 +90,11 @@ class Network:
     """Operations that become one TFLite model.
 
     Args:
-        constants: values of constant operands.
+        constants: constant operands.
         shapes: shapes of all operands of the operations.
     """
 
-    def __init__(self, constants: Mapping[int, AnyArray], shapes: Shapes) -> None:
+    def __init__(self, constants: Constants, shapes: Shapes) -> None:
         self.writer = ModelWriter()
         self.constants = constants
         self.shapes = shapes
@@ -104,23 +105,27 @@ class Network:
         """Return the tensor of an operand, in the operand's own type."""
         if index not in self.tensors:
             spec = spec_of(operand)
-            value = self.constants.get(index)
-            if value is None:
-                self.tensors[index] = self.writer.tensor(spec, self.shapes[index])
+            if index in self.constants:
+                shape, value = self.constants.shape(index), self.constants.value(index)
+                self.tensors[index] = self.writer.constant(spec, shape, value)
             else:
-                self.tensors[index] = self.writer.constant(spec, value.shape, value)
+                self.tensors[index] = self.writer.tensor(spec, self.shapes[index])
         return self.tensors[index]
 
     def float_tensor(self, index: int, operand: Operand) -> int:
         """Return the tensor of a TENSOR_FLOAT16, widened to float32."""
         if index not in self.float_tensors:
-            value = self.constants.get(index)
-            if value is None:
+            if index in self.constants:
+                self.float_tensors[index] = self.computed(index, FLOAT, lambda value: value.astype(np.float32))
+            else:
                 self.float_tensors[index] = self.writer.tensor(FLOAT, self.shapes[index])
                 self.cast(self.tensor(index, operand), self.float_tensors[index])
-            else:
-                self.float_tensors[index] = self.writer.constant(FLOAT, value.shape, lambda: value.astype(np.float32))
         return self.float_tensors[index]
+
+    def computed(self, index: int, spec: TensorSpec, compute: Callable[[AnyArray], AnyArray]) -> int:
+        """Return a constant tensor that is computed from a constant operand when the model is written."""
+        shape = self.constants.shape(index)
+        return self.writer.constant(spec, shape, lambda: compute(self.constants.array(index)))
 
     def cast(self, source: int, target: int) -> None:
         """Add a CAST."""
@@ -286,11 +291,10 @@ class Lowering:
 
     def real_values(self, name: str) -> int:
         """Return an argument's real values in float32. Constants are converted here, as XNNPACK rounds differently."""
-        value = self.network.constants.get(self.positions[name])
-        if value is None or not self.is_quantized(name) or self.call.channel_quant(name) is not None:
+        if not self.is_constant(name) or not self.is_quantized(name) or self.call.channel_quant(name) is not None:
             return self.as_spec(self.input(name), FLOAT)
         operand = self.call.operand(name)
-        return self.writer.constant(FLOAT, value.shape, lambda: dequantize_array(value, operand))
+        return self.network.computed(self.positions[name], FLOAT, lambda stored: dequantize_array(stored, operand))
 
     def copy(self, source: int, target: int) -> None:
         """Copy bytes from one tensor to another."""

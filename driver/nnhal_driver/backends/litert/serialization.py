@@ -1,13 +1,14 @@
 """Conversion of a model to sections of the compilation cache, and back. Loading converts and packs nothing.
 
 The section `model` has the flatbuffer and the locations of its constants. Constants are arrays of the type of their
-tensors, so that axes, shapes and indexes are sealed with the model.
+tensors, so that axes, shapes and indexes are sealed with the model. Constant outputs follow them.
 """
 
 import json
 
 import numpy as np
 
+from nnhal.types import AnyArray
 from nnhal_driver.backends.api import Sections
 from nnhal_driver.backends.litert.convert import ConvertedModel
 from nnhal_driver.backends.litert.page_sharing import is_shareable
@@ -39,15 +40,19 @@ def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
             "inputs": model.inputs,
             "outputs": model.outputs,
             "operators": model.operators,
+            "constants": list(model.constants),
             "places": [[location.offset, location.size, location.type] for location in file.locations],
         }
     ).encode()
     head = contents[: file.head_size].tobytes()
     return Sections(
         len(description).to_bytes(_COUNT_BYTES) + description + head,
-        tuple(
-            contents[location.offset : location.offset + location.size].view(_DTYPES[location.type])
-            for location in file.locations
+        (
+            *(
+                contents[location.offset : location.offset + location.size].view(_DTYPES[location.type])
+                for location in file.locations
+            ),
+            *model.constants.values(),
         ),
     )
 
@@ -58,12 +63,21 @@ def load(sections: Sections) -> tuple[ConvertedModel, tuple[Shape, ...]]:
     description = json.loads(sections.model[_COUNT_BYTES:start])
     locations = [ConstantLocation(*fields) for fields in description["places"]]
     head = sections.model[start:]
-    if any(map(is_shareable, sections.data)):
-        head, locations = place_constants(head, locations, sections.data)
+    data, outputs = sections.data[: len(locations)], sections.data[len(locations) :]
+    if any(map(is_shareable, data)):
+        head, locations = place_constants(head, locations, data)
     model = ConvertedModel(
-        ModelFile(head, locations, sections.data),
+        ModelFile(head, locations, data),
         tuple(description["inputs"]),
         tuple((tensor, tuple(shape)) for tensor, shape in description["outputs"]),
         tuple(description["operators"]),
+        {position: _private(array) for position, array in zip(description["constants"], outputs, strict=True)},
     )
     return model, tuple(tuple(shape) for shape in description["shapes"])
+
+
+def _private(array: AnyArray) -> AnyArray:
+    """Return a read-only copy, which does not hold the memory of the whole cache entry."""
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy

@@ -1,7 +1,8 @@
 """Static analysis of a graph: the shapes of its operands before execution.
 
 It runs the shape rules of `nnhal_driver.operations` on shapes and constants alone. If a rule needs a value that is not
-constant, the shape is unknown. CpuRef uses the same rules, so both backends infer the same shapes.
+constant, the shape is unknown. CpuRef uses the same rules, so both backends infer the same shapes. The results of
+operations on constants are constants (`litert.folding`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 
 from nnhal.errors import HalError
 from nnhal.types import DTYPES, AnyArray, OperandLifeTime, is_tensor
+from nnhal_driver.backends.litert.folding import Constants
 from nnhal_driver.graph import Graph, OperationView
 from nnhal_driver.operations import SHAPE_RULES, infer
 from nnhal_driver.operations.call import OperationCall, Shape
@@ -43,9 +45,10 @@ class Unsupported(Exception):
 class StaticCall(OperationCall):
     """Call of an operation with known shapes, of whose values only constants are known."""
 
-    __slots__ = ()
+    __slots__ = ("_constants",)
 
-    def __init__(self, view: OperationView, shapes: Shapes) -> None:
+    def __init__(self, view: OperationView, shapes: Shapes, constants: Constants) -> None:
+        self._constants = constants
         values: dict[int, AnyArray | None] = {}
         for operand in (*view.operation.inputs, *view.operation.outputs):
             constant = view.graph.constants.get(operand)
@@ -58,8 +61,9 @@ class StaticCall(OperationCall):
         Raises:
             Unsupported: the argument is not constant.
         """
-        if self.view.positions[name] in self.view.graph.constants:
-            return self._value(name)
+        position = self.view.positions[name]
+        if position in self._constants:
+            return self._constants.array(position)
         if CHECKED_BY_ENGINE.get(self.view.type) == name:
             return self._value(name)
         raise Unsupported(f"{name} is not constant", f"a constant {name}")
@@ -74,7 +78,11 @@ def _placeholder(graph: Graph, index: int, shapes: Shapes) -> AnyArray | None:
 
 
 def infer_call(
-    view: OperationView, shapes: Shapes, declared: Sequence[Shape], tensor_bytes: int = MAX_TENSOR_BYTES
+    view: OperationView,
+    shapes: Shapes,
+    constants: Constants,
+    declared: Sequence[Shape],
+    tensor_bytes: int = MAX_TENSOR_BYTES,
 ) -> tuple[StaticCall, list[Shape]]:
     """Return the call of an operation whose inputs have these shapes, and the shapes of its outputs.
 
@@ -82,7 +90,7 @@ def infer_call(
         HalError: raised by `nnhal_driver.operations.infer`.
         Unsupported: the shapes depend on values that are not constant.
     """
-    call = StaticCall(view, shapes)
+    call = StaticCall(view, shapes, constants)
     return call, infer(call, declared, tensor_bytes)
 
 
@@ -94,11 +102,13 @@ class StaticShapes:
         shapes: shapes by operand. If the first dimension (the batch) is unknown, the shape for a batch of 1.
         varying: operands whose shape depends on the batch.
         calls: calls by index of the operation, if the shapes of its outputs are known.
+        constants: constants, with the results of operations on constants.
     """
 
     shapes: Shapes
     varying: frozenset[int]
     calls: Mapping[int, StaticCall]
+    constants: Constants
 
 
 def analyze_shapes(graph: Graph) -> StaticShapes:
@@ -121,11 +131,16 @@ def _analyze(graph: Graph) -> StaticShapes:
         elif operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT and dimensions and 0 not in dimensions[1:]:
             shapes[index] = (1, *dimensions[1:])
             varying.add(index)
-    calls = {view.index: call for view in graph.operations if (call := _analyze_operation(view, shapes, varying))}
-    return StaticShapes(shapes, frozenset(varying), calls)
+    constants, calls = Constants(graph), {}
+    for view in graph.operations:
+        if call := _analyze_operation(view, shapes, varying, constants):
+            calls[view.index] = call
+    return StaticShapes(shapes, frozenset(varying), calls, constants)
 
 
-def _analyze_operation(view: OperationView, shapes: dict[int, Shape], varying: set[int]) -> StaticCall | None:
+def _analyze_operation(
+    view: OperationView, shapes: dict[int, Shape], varying: set[int], constants: Constants
+) -> StaticCall | None:
     """Add the shapes of an operation's outputs and return its call, or None if they are unknown."""
     depends_on_batch = not varying.isdisjoint(view.operation.inputs)
     if view.type not in SHAPE_RULES or view.arguments is None:
@@ -133,11 +148,12 @@ def _analyze_operation(view: OperationView, shapes: dict[int, Shape], varying: s
     operands = view.graph.operands
     declared = [operands[o].dimensions for o in view.operation.outputs]
     try:
-        call, output_shapes = infer_call(view, shapes, declared)
+        call, output_shapes = infer_call(view, shapes, constants, declared)
     except (HalError, Unsupported):
         return None
     for output, shape in zip(view.operation.outputs, output_shapes, strict=True):
         shapes[output] = shape
         if depends_on_batch:
             varying.add(output)
+    constants.fold(view, output_shapes)
     return call

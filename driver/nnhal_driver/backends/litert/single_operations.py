@@ -33,16 +33,20 @@ class SingleOperations:
     def __init__(self, subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int, threads: int) -> None:
         self._subgraph = subgraph
         self._parts: list[tuple[SubgraphView, LoweredSubgraph]] = []
+        self._constants: dict[int, AnyArray] = {}
         known = dict(zip(subgraph.inputs, shapes, strict=True))
         for view in subgraph.operations:
             part = subgraph.part([view.index])
             lowered = lower(part, [known[i] for i in part.inputs], tensor_bytes)
             known.update((o, shape) for o, (_, shape) in zip(part.outputs, lowered.outputs, strict=True))
-            self._parts.append((part, lowered))
+            if lowered.constants:  # an operation on constants: the engine has nothing to run
+                self._constants.update(zip(part.outputs, lowered.constants.values(), strict=True))
+            else:
+                self._parts.append((part, lowered))
         self._file = write_subgraphs(
             [(lowered.writer, lowered.written_inputs, lowered.written_outputs) for _, lowered in self._parts]
         )
-        self._engine = SubgraphInterpreter(self._file.source, threads)
+        self._engine = SubgraphInterpreter(self._file.source, threads) if self._parts else None
 
     def run(self, inputs: Sequence[AnyArray], outputs: Sequence[Output], run: Run, profile: Profile) -> None:
         """Run the operations in order, and report the time of each.
@@ -52,9 +56,10 @@ class SingleOperations:
             HalError: the execution must end, or an output could not be delivered.
         """
         engine = self._engine
-        values = dict(zip(self._subgraph.inputs, inputs, strict=True))
+        values = {**self._constants, **dict(zip(self._subgraph.inputs, inputs, strict=True))}
         for number, (part, lowered) in enumerate(self._parts):
             run.check()
+            assert engine is not None
             for operand, tensor in zip(part.inputs, lowered.inputs, strict=True):
                 if tensor is not None:
                     engine.view(number, tensor)[...] = values[operand]
@@ -64,6 +69,7 @@ class SingleOperations:
             (view,) = part.operations
             profile.span(operation_name(view.type), start_ns, duration_ns, view)
             for operand, (tensor, _) in zip(part.outputs, lowered.outputs, strict=True):
+                assert tensor is not None
                 values[operand] = engine.view(number, tensor)
         for operand, output in zip(self._subgraph.outputs, outputs, strict=True):
             output.write(values[operand])

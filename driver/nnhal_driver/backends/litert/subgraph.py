@@ -48,7 +48,7 @@ class InterpreterPool:
         self._slots: SimpleQueue[None] = SimpleQueue()  # a semaphore at a tenth of the cost of threading's
         for _ in range(available_cpus()):
             self._slots.put(None)
-        self._idle = [Interpreter(model.file.source, 1)]
+        self._idle = [Interpreter(model.file.source, 1)] if model.operators else []
 
     @property
     def threads(self) -> int:
@@ -62,6 +62,9 @@ class InterpreterPool:
             RuntimeError: the engine failed, and no output was delivered.
             HalError: an output could not be delivered.
         """
+        if not self.model.operators:
+            self._deliver(None, outputs)
+            return
         self._slots.get()
         try:
             interpreter = self._take()
@@ -70,12 +73,20 @@ class InterpreterPool:
                     interpreter.view(tensor)[...] = array
             self._invoke(interpreter)
             try:
-                for output, (tensor, _) in zip(outputs, self.model.outputs, strict=True):
-                    output.write(interpreter.view(tensor))
+                self._deliver(interpreter, outputs)
             finally:
                 self._idle.append(interpreter)
         finally:
             self._slots.put(None)
+
+    def _deliver(self, interpreter: Interpreter | None, outputs: Sequence[Output]) -> None:
+        """Write the outputs. Without an interpreter, all of them are constants."""
+        for position, (output, (tensor, _)) in enumerate(zip(outputs, self.model.outputs, strict=True)):
+            if tensor is None:
+                output.write(self.model.constants[position], keep=True)
+            else:
+                assert interpreter is not None
+                output.write(interpreter.view(tensor))
 
     def drop_idle(self) -> None:
         """Free the memory of idle interpreters. The next call creates a new one."""

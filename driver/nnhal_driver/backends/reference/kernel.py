@@ -22,6 +22,8 @@ Floats = NDArray[np.float32]
 
 KERNELS: dict[int, Workload] = {}
 """Every registered kernel, by operation type."""
+RANDOM: set[int] = set()
+"""Operation types whose results may differ between two runs with the same inputs."""
 
 _MAX = np.finfo(np.float32).max
 FLOAT_BOUNDS: dict[int, tuple[np.float32, np.float32]] = {
@@ -33,14 +35,21 @@ FLOAT_BOUNDS: dict[int, tuple[np.float32, np.float32]] = {
 """Smallest and largest value after a fused activation."""
 
 
-def kernel(*types: int) -> Callable[[Workload], Workload]:
-    """Register the kernel of one or more operation types."""
+def kernel(*types: int, random: bool = False) -> Callable[[Workload], Workload]:
+    """Register the kernel of one or more operation types.
+
+    Args:
+        *types: operation types.
+        random: whether results may differ between two runs with the same inputs.
+    """
 
     def register(function: Workload) -> Workload:
         without_warnings = np.errstate(all="ignore")(function)
         for type_ in types:
             assert type_ not in KERNELS, f"operation type {type_} has two kernels"
             KERNELS[type_] = without_warnings
+            if random:
+                RANDOM.add(type_)
         return function
 
     return register

@@ -112,7 +112,7 @@ def test_large_constants_share_pages_after_compiling_and_loading(shift: int) -> 
     for model in (engine.model, built):
         interpreter = Interpreter(model.file.source, 1)
         (tensor,), ((output, _),) = model.inputs, model.outputs
-        assert tensor is not None
+        assert tensor is not None and output is not None
         interpreter.view(tensor)[...] = x
         interpreter.invoke()
         results.append(interpreter.view(output).copy())

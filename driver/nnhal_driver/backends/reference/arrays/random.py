@@ -21,7 +21,7 @@ _FACTORS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
-@kernel(OperationType.RANDOM_MULTINOMIAL)
+@kernel(OperationType.RANDOM_MULTINOMIAL, random=True)
 def random_multinomial(call: OperationCall) -> AnyArray:
     """Draw classes for each row, with probabilities proportional to exp(logits)."""
     batches, samples = call.shape("logits")[0], call.integer("num_samples")

@@ -85,8 +85,7 @@ def _weights(lower: Lowering, name: str, spec: TensorSpec) -> int:
         return lower.input(name)
     if not lower.is_constant(name):
         return lower.as_spec(lower.input(name), spec)
-    value = lower.network.constants[lower.positions[name]]
-    return lower.writer.constant(spec, value.shape, lambda: value.view(np.uint8) ^ np.uint8(128))
+    return lower.network.computed(lower.positions[name], spec, lambda value: value.view(np.uint8) ^ np.uint8(128))
 
 
 def _bias(lower: Lowering, weights: TensorSpec) -> int:
@@ -99,5 +98,5 @@ def _bias(lower: Lowering, weights: TensorSpec) -> int:
         bias = lower.temporary(spec, lower.shape("bias"))
         lower.copy(lower.input("bias"), bias)
         return bias
-    value = lower.network.constants[lower.positions["bias"]]
-    return lower.writer.constant(spec, value.shape, value)
+    constants, bias = lower.network.constants, lower.positions["bias"]
+    return lower.writer.constant(spec, constants.shape(bias), constants.value(bias))
