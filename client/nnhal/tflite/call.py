@@ -11,6 +11,7 @@ Operands are denoted by their numbers. Every method raises `TfliteError` if the 
 """
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,18 @@ from nnhal.operations import SIGNATURES
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite.operands import Operands, tensor_operand
-from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, Operand, OperandType, Operation, OperationType, type_name
+from nnhal.types import (
+    DTYPES,
+    AnyArray,
+    DataLocation,
+    FusedActivationFunc,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    OperationType,
+    type_name,
+)
 
 Converter = Callable[["OperatorCall"], None]
 
@@ -37,6 +49,8 @@ _ACTIVATIONS = {
 }
 _ACTIVATION_NAMES = {value: name for name, value in vars(tflite.ActivationFunctionType).items() if name.isupper()}
 _REQUIRED = object()
+_SMALL = 2**14
+"""Number of elements up to which the time of a few additional operations does not matter."""
 
 
 def converter(*operators: int) -> Callable[[Converter], Converter]:
@@ -104,7 +118,7 @@ class OperatorCall:
 
     def is_constant(self, position: int) -> bool:
         """Return whether the value of an input is known."""
-        return self.tensor(position).data is not None
+        return self.tensor(position).is_constant
 
     def values(self, position: int) -> AnyArray:
         """Return the elements of an input, which must be a constant."""
@@ -136,6 +150,11 @@ class OperatorCall:
         type_ = self.output().type
         if len({(operand.scale, operand.zero_point) for operand in operands if operand.type == type_}) > 1:
             raise TfliteError(f"scales or zero points differ: {reason}")
+
+    def require_small(self, reason: str) -> None:
+        """Raise TfliteError with a reason if the output is large, for slow compositions: LiteRT is faster then."""
+        if (elements := prod(self.known_output().dimensions)) > _SMALL:
+            raise TfliteError(f"has {elements} elements: {reason}")
 
     def require_unquantized(self, reason: str) -> None:
         """Raise TfliteError with a reason if the output is quantized."""
