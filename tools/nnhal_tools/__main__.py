@@ -4,20 +4,29 @@ The command line needs typer, which the client does not install. Without it, thi
 the missing extra.
 """
 
+import signal
 import sys
 from importlib.util import find_spec
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as in a shell."""
 _MISUSED = 2
 """Exit code. `nnhal_tools.cli.errors`, which defines it, imports typer."""
 
 
 def main() -> None:
     """Run the command line."""
-    if find_spec("typer") is None:
-        sys.exit(_run_without_typer(sys.argv[1:]))
-    from nnhal_tools.cli import main as run_command_line
+    try:
+        if find_spec("typer") is None:
+            sys.exit(_run_without_typer(sys.argv[1:]))
+        from nnhal_tools.cli import main as run_command_line
 
-    run_command_line()
+        run_command_line()
+    except KeyboardInterrupt:  # during the imports, or while a command reports something
+        sys.exit(INTERRUPTED)
+    finally:
+        # all work is done or given up: Ctrl-C while the interpreter exits ends it, instead of printing a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _run_without_typer(arguments: list[str]) -> int:

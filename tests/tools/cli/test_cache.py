@@ -51,6 +51,7 @@ def test_directory_comes_from_the_file_of_settings(
     Path("nnhal.toml").write_text(f'cache_dir = "{store.layout.root}"\ncache_key_file = "no-key"\ncache_bytes = 1\n')
     assert "2 entries" in invoke("cache", "list").stdout
     assert "0 entries" in invoke("cache", "list", NNHAL_CACHE_DIR=str(tmp_path / "other")).stdout
+    (tmp_path / "another").mkdir()
     assert "0 entries" in invoke("cache", "list", "--cache-dir", tmp_path / "another").stdout
     assert_fails(invoke("cache", "verify"), 1, "no-key")
     invoke("cache", "export", "all.tar")

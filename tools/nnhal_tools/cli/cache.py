@@ -14,7 +14,7 @@ from nnhal_cache.errors import CacheError
 from nnhal_cache.layout import DEFAULT_BYTES
 from nnhal_tools.cli.console import make_console, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
-from nnhal_tools.cli.options import Json
+from nnhal_tools.cli.options import Json, at_least
 
 if TYPE_CHECKING:
     from nnhal_cache.entry import EntryInfo
@@ -60,7 +60,7 @@ def list_(directory: Directory = None, as_json: Json = False) -> None:
     import json
 
     with _reporting_cache_errors():
-        store = _store(directory)
+        store = _existing_store(directory)
         entries = store.list()
     if as_json:
         typer.echo(json.dumps([_to_json(entry) for entry in entries], indent=2))
@@ -81,7 +81,7 @@ def verify(directory: Directory = None, key_file: KeyFile = None, as_json: Json 
     from nnhal_cache.verify import unknown_files, verify_entries
 
     with _reporting_cache_errors(), show_status("verifying"):
-        store = _store(directory)
+        store = _existing_store(directory)
         key = _key(store, _service_settings(cache_key_file=key_file).cache_key_file)
         entries = verify_entries(store, key)
         unknown = unknown_files(store)
@@ -117,7 +117,7 @@ def _show_problems(
 def clear(tokens: Tokens = None, directory: Directory = None) -> None:
     """Remove entries."""
     with _reporting_cache_errors():
-        store = _store(directory)
+        store = _existing_store(directory)
         if tokens:
             removed = sum(store.clear(None, [entry.token]) for entry in _select(store, tokens))
         else:
@@ -140,7 +140,7 @@ def export(
     from nnhal_cache.archive import export_entries
 
     with _reporting_cache_errors(), show_status(f"writing {file}"):
-        store = _store(directory)
+        store = _existing_store(directory)
         count = export_entries(store, file, _select(store, tokens or [""]))
     typer.echo(f"exported {_count(count)}")
 
@@ -155,7 +155,7 @@ def import_(
         typer.Option(
             "--cache-bytes",
             metavar="N",
-            min=1,
+            parser=at_least(int, 1),
             help="Size limit of the cache in bytes. Default: cache_bytes of nnhal.toml or NNHAL_CACHE_BYTES; "
             "otherwise 4 GiB.",
         ),
@@ -182,6 +182,17 @@ def _store(directory: Path | None, size: int = DEFAULT_BYTES) -> "Store":
     from nnhal_cache.store import Store
 
     return Store(_service_settings(cache_dir=directory).cache_dir, size)
+
+
+def _existing_store(directory: Path | None) -> "Store":
+    """Return the store in a directory that an option names, or in the default one, which need not exist yet.
+
+    Raises:
+        CommandError: the directory of the option does not exist.
+    """
+    if directory is not None and not directory.exists():
+        raise CommandError(f"--cache-dir: there is no folder {directory}")
+    return _store(directory)
 
 
 def _service_settings(**options: object) -> "Settings":

@@ -4,29 +4,24 @@ import errno
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from typer.core import TyperGroup
 
 from nnhal_tools.cli.errors import FAILED, MISUSED, print_error
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as in a shell."""
-
 
 class CommandLine(TyperGroup):
     """Group of commands whose usage errors are one line, like all other errors."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        """Run a command and exit, or return its result if `standalone_mode` is False."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **extra)
-        code: Any = INTERRUPTED
+    def main(self, args: Sequence[str] | None = None, **options: Any) -> Any:
+        """Run a command and exit, or return its result if the option `standalone_mode` is False."""
+        if not options.pop("standalone_mode", True):
+            return super().main(args, standalone_mode=False, **options)
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(args, standalone_mode=False, **options)
             sys.stdout.flush()  # while errors of the last lines can still be reported
-        except KeyboardInterrupt:
-            pass
         except OSError as error:
             code = _report_os_error(error)
         except Exception as error:

@@ -11,6 +11,7 @@ import typer
 from nnhal.cpu import available_cpus
 from nnhal_tools.cli.console import make_console, make_progress, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, error_text, reporting_errors
+from nnhal_tools.cli.options import CONNECT_S, at_least, parse_address, require_writable, require_writable_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,13 +39,14 @@ MAX_JOBS = 8
 def conformance(
     *,
     target: Annotated[
-        str,
+        str | None,
         typer.Option(
+            parser=parse_address,
             metavar="ADDR",
             help="The service: HOST:PORT or unix:PATH. [default: an embedded one]",
             show_default=False,
         ),
-    ] = "",
+    ] = None,
     device: Annotated[
         str, typer.Option(metavar="NAME", help="The device. [default: the service's first]", show_default=False)
     ] = "",
@@ -71,11 +73,16 @@ def conformance(
         ),
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only N vectors for each operation and type signature.")
+        int | None,
+        typer.Option(
+            parser=at_least(int, 1), metavar="N", help="Only N vectors for each operation and type signature."
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Number of concurrent checks. [default: one per core, at most 8]"),
+        typer.Option(
+            parser=at_least(int, 1), metavar="N", help="Number of concurrent checks. [default: one per core, at most 8]"
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Also check the promises of the contract that go further than the HAL.")
@@ -120,8 +127,11 @@ def conformance(
     Failures are shown at once. The last line is `N passed, M failed, K skipped`. The exit code is 0 only if nothing
     failed. Checks for which the device returns UNIMPLEMENTED are counted as unsupported.
     """
+    target = target or ""
     if self_test:
         raise typer.Exit(_self_test(target, device, select or [], restart_cmd))
+    require_writable(json_, junit, html)
+    require_writable_folder(reduce)
     console = make_console()
     if mode is not Mode.CHECK:
         _require_checks(mode, {"--junit": junit, "--html": html, "--reduce": reduce})
@@ -232,6 +242,8 @@ def _plan_tasks(
 
 def _service_options(target: str, folder: Path | None, backends: str, no_merge: bool) -> list[str]:
     """Return the options of the embedded service."""
+    if folder and not folder.is_dir():
+        raise CommandError(f"--backends-path: {folder} is not a folder")
     options = ["--dynamic-backends-path", str(folder.resolve())] if folder else []
     options += ["--backends", backends] if backends else []
     options += ["--no-merge-partitions"] if no_merge else []
@@ -281,7 +293,12 @@ def _show_table(
 def _open_target(
     stack: ExitStack, target: str, device: str, restart_command: str, paths: Sequence[str], options: Sequence[str]
 ) -> "TargetConfig":
-    """Return the target. If no address is given, start an embedded service, which the stack closes."""
+    """Return the target. If no address is given, start an embedded service, which the stack closes.
+
+    Raises:
+        HalError: the service has no such device.
+    """
+    import nnhal
     from nnhal.embedded import EmbeddedService
     from nnhal_tools.conformance.runner import TargetConfig
 
@@ -289,6 +306,8 @@ def _open_target(
         service = EmbeddedService(*options)
         stack.callback(service.close)
         target = service.target
+    if device:  # a wrong name would fail every check
+        nnhal.connect(target, device=device, timeout=CONNECT_S, transport="grpc").close()
     return TargetConfig(target, device, restart_command, paths)
 
 
