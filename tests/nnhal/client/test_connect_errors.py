@@ -3,17 +3,16 @@
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
 
 import nnhal
+from tests.other_server import listening
 
 Connect = Callable[[str, float], Awaitable[None]]
 START_A_SERVICE = "is the service running? start one with `nnhal serve`"
@@ -36,38 +35,6 @@ def connect(request: pytest.FixtureRequest) -> Connect:
     """Return the `connect` of each client."""
     function: Connect = request.param
     return function
-
-
-@contextmanager
-def listening(greeting: bytes | None, *, answers: bool = True) -> Iterator[str]:
-    """Run a server that is not a gRPC service, and yield its address.
-
-    Args:
-        greeting: bytes that it sends; None closes each connection.
-        answers: whether it does anything but accept connections.
-    """
-    connections: list[socket.socket] = []
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = server.accept()
-            except OSError:
-                return
-            if greeting is None:
-                connection.close()
-            elif answers:
-                connection.sendall(greeting)
-            connections.append(connection)
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
-    for connection in connections:
-        connection.close()
 
 
 def free_port() -> int:
