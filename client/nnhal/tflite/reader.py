@@ -34,6 +34,8 @@ def read(data: Bytes) -> TfliteModel:
     Raises:
         TfliteError: the data is not a .tflite file, or the file is damaged.
     """
+    if not data.size:
+        raise TfliteError("the file is empty; expected a .tflite file")
     if bytes(data[4:8]) != _IDENTIFIER:
         raise TfliteError("is not a .tflite file: the identifier TFL3 is missing")
     try:
@@ -41,7 +43,7 @@ def read(data: Bytes) -> TfliteModel:
     except TfliteError:
         raise
     except (struct.error, IndexError, TypeError, ValueError, OverflowError) as error:
-        raise TfliteError(f"is damaged or truncated: {error}") from error
+        raise TfliteError("is damaged or truncated") from error
 
 
 def _model(data: Bytes) -> TfliteModel:

@@ -268,10 +268,16 @@ def small_model() -> bytes:
     return build(first, Op("RESHAPE", [middle, ints(4, 40)], [quant((4, 40), type_="INT8")]))
 
 
-@pytest.mark.parametrize("data", [b"", b"TFL3", b"\x04\0\0\0TFL2" + bytes(100), b"PK\x03\x04" + bytes(100)])
+@pytest.mark.parametrize("data", [b"TFL3", b"\x04\0\0\0TFL2" + bytes(100), b"PK\x03\x04" + bytes(100)])
 def test_other_file_is_rejected(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.tflite").write_bytes(data)
     with pytest.raises(TfliteError, match=r"x\.tflite: is not a \.tflite file"):
+        tflite.load(tmp_path / "x.tflite")
+
+
+def test_empty_file_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "x.tflite").touch()
+    with pytest.raises(TfliteError, match=r"x\.tflite: the file is empty; expected a \.tflite file"):
         tflite.load(tmp_path / "x.tflite")
 
 
