@@ -19,12 +19,20 @@ from nnhal.tflite.errors import TfliteError, prefix_errors
 from nnhal.types import Bytes, Model
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from nnhal.tflite.report import ImportReport
+    from nnhal.tflite.shapes import Shapes
 
 __all__ = ["TfliteError", "inspect", "load", "parse"]
 
 
-def load(path: str | os.PathLike[str], *, extension: bool = True) -> Model:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    extension: bool = True,
+    shapes: "Mapping[str, Sequence[int | None]] | None" = None,
+) -> Model:
     """Import the main subgraph of a .tflite file.
 
     The file is mapped, not read: it must stay unchanged while the model is in use.
@@ -33,6 +41,8 @@ def load(path: str | os.PathLike[str], *, extension: bool = True) -> Model:
         path: the file.
         extension: whether operators that NNAPI lacks become operations of the LiteRT extension, which not every device
             supports.
+        shapes: shapes of inputs, by their names, in place of those of the file: `{"image": (8, 224, 224, 3)}`. None is
+            an unknown dimension: each execution may have another length.
 
     Returns:
         A model with the inputs and outputs of the file, in the same order and with the names of their tensors. Further
@@ -46,30 +56,43 @@ def load(path: str | os.PathLike[str], *, extension: bool = True) -> Model:
         ImportError: the extra `nnhal[tflite]` is missing.
     """
     mapped = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8)
-    return _import_model(mapped.view(np.ndarray), Path(path).name, extension)
+    return _import_model(mapped.view(np.ndarray), Path(path).name, extension, shapes or {})
 
 
-def parse(data: bytes, name: str = "model", *, extension: bool = True) -> Model:
+def parse(
+    data: bytes,
+    name: str = "model",
+    *,
+    extension: bool = True,
+    shapes: "Mapping[str, Sequence[int | None]] | None" = None,
+) -> Model:
     """Import a model from the bytes of a .tflite file, like `load`.
 
     Args:
         data: the contents of the file. The model refers to them without a copy.
         name: the name of the file in error messages.
         extension: as for `load`.
+        shapes: as for `load`.
 
     Raises:
         TfliteError: the contents are damaged, or a part of them is not supported.
         ImportError: the extra `nnhal[tflite]` is missing.
     """
-    return _import_model(np.frombuffer(data, np.uint8), name, extension)
+    return _import_model(np.frombuffer(data, np.uint8), name, extension, shapes or {})
 
 
-def inspect(path: str | os.PathLike[str], *, extension: bool = True) -> "ImportReport":
+def inspect(
+    path: str | os.PathLike[str],
+    *,
+    extension: bool = True,
+    shapes: "Mapping[str, Sequence[int | None]] | None" = None,
+) -> "ImportReport":
     """Return what `load` makes of each operator of a file. Operators that cannot be imported are in the report.
 
     Args:
         path: the file.
         extension: as for `load`.
+        shapes: as for `load`.
 
     Raises:
         TfliteError: the file is damaged, or has no inputs, outputs or operators.
@@ -77,15 +100,15 @@ def inspect(path: str | os.PathLike[str], *, extension: bool = True) -> "ImportR
         ImportError: the extra `nnhal[tflite]` is missing.
     """
     data, name = np.fromfile(path, np.uint8), Path(path).name
-    return _run_stages(data, name, extension)[1]
+    return _run_stages(data, name, extension, shapes or {})[1]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-def _import_model(data: Bytes, name: str, extension: bool) -> Model:
-    model, report = _run_stages(data, name, extension)
+def _import_model(data: Bytes, name: str, extension: bool, shapes: "Shapes") -> Model:
+    model, report = _run_stages(data, name, extension, shapes)
     if model is None:
         refusals = report.refusals()
         more = f" (and {len(refusals) - 1} more: see `nnhal explain`)" if len(refusals) > 1 else ""
@@ -93,7 +116,7 @@ def _import_model(data: Bytes, name: str, extension: bool) -> Model:
     return model
 
 
-def _run_stages(data: Bytes, name: str, extension: bool) -> "tuple[Model | None, ImportReport]":
+def _run_stages(data: Bytes, name: str, extension: bool, shapes: "Shapes") -> "tuple[Model | None, ImportReport]":
     try:
         from nnhal.tflite.import_model import import_model  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -102,4 +125,4 @@ def _run_stages(data: Bytes, name: str, extension: bool) -> "tuple[Model | None,
         reason = f"{name}: .tflite files need an extra: pip install 'nnhal[tflite]'"
         raise ModuleNotFoundError(reason, name=error.name) from None
     with prefix_errors(name):
-        return import_model(data, extension=extension)
+        return import_model(data, extension=extension, shapes=shapes)

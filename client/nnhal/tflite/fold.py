@@ -12,11 +12,27 @@ from tflite import BuiltinOperator
 
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.folding import EVALUATORS, ConstantCall
-from nnhal.tflite.graph import TENSOR_DTYPES, Operator, TfliteGraph
+from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
+from nnhal.tflite.shapes import UNKNOWN
 from nnhal.types import AnyArray
 
 _MAX_BYTES = 2**30
 """Largest folded value."""
+_MOVEMENTS = frozenset(
+    {
+        BuiltinOperator.CAST,
+        BuiltinOperator.CONCATENATION,
+        BuiltinOperator.EXPAND_DIMS,
+        BuiltinOperator.GATHER,
+        BuiltinOperator.PACK,
+        BuiltinOperator.RESHAPE,
+        BuiltinOperator.SLICE,
+        BuiltinOperator.SQUEEZE,
+        BuiltinOperator.STRIDED_SLICE,
+        BuiltinOperator.UNPACK,
+    }
+)
+"""Operators that keep -1 for an unknown dimension."""
 _WITH_EFFECTS = frozenset(
     {
         BuiltinOperator.IF,
@@ -48,8 +64,16 @@ def fold(graph: TfliteGraph) -> FoldedGraph:
             kept.append(operator)
             continue
         evaluated.append(operator)
+        is_symbolic = _depends_on_unknown(state, operator)
         for index, value in zip(operator.outputs, values, strict=True):
-            tensors[index] = replace(tensors[index], folded=value, shape=value.shape, signature=value.shape)
+            tensors[index] = replace(
+                tensors[index],
+                folded=value,
+                shape=value.shape,
+                signature=value.shape,
+                is_symbolic=is_symbolic and bool((value == UNKNOWN).any()),
+            )
+    kept = [_with_known_shape(operator, tensors) for operator in kept]
     kept, unread = _split_unread(kept, graph.outputs)
     return FoldedGraph(replace(graph, tensors=tuple(tensors), operators=tuple(kept)), evaluated, unread)
 
@@ -75,6 +99,11 @@ def _call_evaluator(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray
     is_constant = all(index < 0 or graph.tensors[index].is_constant for index in operator.inputs)
     if operator.code not in EVALUATORS or not operator.inputs or not is_constant:
         return None
+    if _depends_on_unknown(graph, operator):
+        if operator.code not in _MOVEMENTS:
+            return None
+        plain = [replace(tensor, is_symbolic=False) if tensor.is_symbolic else tensor for tensor in graph.tensors]
+        graph = replace(graph, tensors=plain)
     return EVALUATORS[operator.code](ConstantCall(graph, operator))
 
 
@@ -83,9 +112,27 @@ def _evaluate_shape(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray
     dtype = TENSOR_DTYPES[graph.tensors[operator.outputs[0]].type]
     if operator.code == BuiltinOperator.RANK:
         return [np.array(len(tensor.shape), dtype)]
-    if any(length <= 0 for length in tensor.shape):
+    if any(length == 0 for length in tensor.shape):
         return None
     return [np.array(tensor.shape, dtype)]
+
+
+def _depends_on_unknown(graph: TfliteGraph, operator: Operator) -> bool:
+    """Return whether a result may have -1 for an unknown dimension: a SHAPE, or a movement of elements of one."""
+    if operator.code == BuiltinOperator.SHAPE:
+        return UNKNOWN in graph.tensors[operator.inputs[0]].shape
+    return any(index >= 0 and graph.tensors[index].is_symbolic for index in operator.inputs)
+
+
+def _with_known_shape(operator: Operator, tensors: list[Tensor]) -> Operator:
+    """Return a RESHAPE with at most one unknown dimension with a constant shape: it infers a -1 itself."""
+    if operator.code != BuiltinOperator.RESHAPE or len(operator.inputs) < 2:
+        return operator
+    shape = tensors[operator.inputs[1]]
+    if not shape.is_symbolic or shape.folded is None or np.count_nonzero(shape.folded == UNKNOWN) > 1:
+        return operator
+    tensors.append(replace(shape, index=len(tensors), is_symbolic=False))
+    return replace(operator, inputs=(operator.inputs[0], len(tensors) - 1))
 
 
 def _split_unread(operators: Sequence[Operator], outputs: Sequence[int]) -> tuple[list[Operator], list[Operator]]:

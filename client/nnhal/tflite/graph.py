@@ -53,6 +53,7 @@ class Tensor:
         sparsity: layout of the elements of a sparse constant.
         signature: the shape, with -1 for dimensions that the file leaves open.
         folded: value of a constant that is not in the file, with the tensor's shape.
+        is_symbolic: whether -1 in the folded value stands for an unknown dimension.
     """
 
     index: int
@@ -68,6 +69,7 @@ class Tensor:
     sparsity: Sparsity | None = None
     signature: tuple[int, ...] = ()
     folded: AnyArray | None = field(default=None, repr=False, compare=False)
+    is_symbolic: bool = False
 
     def __str__(self) -> str:
         return f"tensor {self.index} ({self.name!r})"
@@ -133,6 +135,8 @@ class TfliteGraph:
             TfliteError: the tensor is not a constant, has an unsupported type, or its length is wrong.
         """
         tensor = self.tensors[index]
+        if tensor.is_symbolic:
+            raise TfliteError(f"{tensor} depends on an unknown dimension")
         if tensor.folded is not None:
             return tensor.folded
         if tensor.data is None:

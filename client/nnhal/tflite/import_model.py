@@ -2,23 +2,25 @@
 
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.fold import fold
-from nnhal.tflite.graph import TfliteGraph
+from nnhal.tflite.graph import TfliteGraph, TfliteModel
 from nnhal.tflite.lower import ModelLowering, lower
 from nnhal.tflite.operands import ConstantStore
 from nnhal.tflite.outputs import compute_outputs
 from nnhal.tflite.reader import read
 from nnhal.tflite.report import ImportReport, OperatorReport, Outcome
+from nnhal.tflite.shapes import Shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite.variables import Variable, expose_variables
 from nnhal.types import Bytes, Model, ModelState
 
 
-def import_model(data: Bytes, *, extension: bool) -> tuple[Model | None, ImportReport]:
+def import_model(data: Bytes, *, extension: bool, shapes: Shapes) -> tuple[Model | None, ImportReport]:
     """Import a file.
 
     Args:
         data: the contents of the file.
         extension: whether operators that NNAPI lacks become regions of the LiteRT extension.
+        shapes: shapes of inputs, in place of those of the file.
 
     Returns:
         The model, or None if an operator is refused, and the report.
@@ -27,9 +29,19 @@ def import_model(data: Bytes, *, extension: bool) -> tuple[Model | None, ImportR
         TfliteError: the file is damaged, or has no inputs, outputs or operators.
     """
     file = read(data)
+    result = _convert(file, data, extension, shapes, scale_batch=False)
+    if result[0] is None and shapes:
+        result = _convert(file, data, extension, shapes, scale_batch=True)
+    return result
+
+
+def _convert(
+    file: TfliteModel, data: Bytes, extension: bool, shapes: Shapes, *, scale_batch: bool
+) -> tuple[Model | None, ImportReport]:
     source = file.main
     graph, state_operators, variables = expose_variables(file)
     _check_inputs_and_outputs(graph)
+    graph = set_shapes(graph, shapes, scale_batch=scale_batch) if shapes else graph
     folded = fold(compute_outputs(densify_constants(graph)))
     graph = folded.graph
     if not graph.operators:

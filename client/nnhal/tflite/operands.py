@@ -11,6 +11,7 @@ from nnhal import litert_extension
 from nnhal.builder.constants import ALIGNMENT, MAX_COPIED_BYTES
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, Tensor, TfliteGraph
+from nnhal.tflite.shapes import UNKNOWN
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -53,9 +54,9 @@ def tensor_operand(tensor: Tensor) -> Operand:
     """
     if tensor.unsupported:
         raise TfliteError(f"{tensor} {tensor.unsupported}")
-    if any(length <= 0 for length in tensor.shape):
+    if any(length == 0 or length < UNKNOWN for length in tensor.shape):
         raise TfliteError(f"{tensor} has shape {list(tensor.shape)}; NNAPI has no empty tensors")
-    dimensions = tensor.shape or (1,)
+    dimensions = tuple(0 if length == UNKNOWN else length for length in tensor.shape) or (1,)
     if tensor.type in _PLAIN:
         return Operand(_PLAIN[tensor.type], dimensions)
     if tensor.type not in _QUANTIZED:

@@ -78,6 +78,8 @@ def extension_obstacle(graph: TfliteGraph, operator: Operator) -> str:
 def _tensor_obstacle(tensor: Tensor) -> str:
     if tensor.unsupported:
         return tensor.unsupported
+    if tensor.is_symbolic:
+        return "depends on an unknown dimension"
     if tensor.type not in TENSOR_DTYPES:
         return f"is {TYPE_NAMES.get(tensor.type, tensor.type)}, which regions of the LiteRT extension do not support"
     if any(length <= 0 for length in tensor.shape):
