@@ -1,0 +1,189 @@
+"""Conversion of a flatbuffer to a sub-model."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+
+from nnhal.types import AnyArray, Bytes
+from nnhal_driver.backends.litert.engine import schema
+from nnhal_driver.backends.litert.submodel.flatbuffer import Fields, FlatbufferReader
+from nnhal_driver.backends.litert.submodel.model import (
+    ITEM_BITS,
+    InvalidSubModel,
+    SubModel,
+    SubModelGraph,
+    SubModelOperator,
+    SubModelQuantization,
+    SubModelTensor,
+    operator_path,
+    tensor_path,
+)
+from nnhal_driver.backends.litert.submodel.schema import OPTIONS
+
+_IDENTIFIER = b"TFL3"
+_VERSION = 3
+_NO_OPTIONS: Mapping[str, object] = {}
+
+
+def parse(data: bytes | memoryview | Bytes, custom: Collection[str] = ()) -> SubModel:
+    """Return the sub-model in a flatbuffer.
+
+    The result refers to the constants in the data. Their bytes must not change after `verify` has checked them: copy
+    memory to which a client can write.
+
+    Args:
+        data: a TFLite flatbuffer, which may contain anything.
+        custom: the names of custom operators that are allowed.
+
+    Raises:
+        InvalidSubModel: the flatbuffer is damaged, or contains something that is not supported.
+    """
+    reader = FlatbufferReader(np.frombuffer(data, np.uint8), _IDENTIFIER)
+    model = reader.root("Model")
+    if model["version"] != _VERSION:
+        raise InvalidSubModel(f"the schema has version {model['version']}; expected {_VERSION}")
+    return _Conversion(reader, model, frozenset(custom)).convert()
+
+
+class _Conversion:
+    """Conversion of the fields of one flatbuffer."""
+
+    def __init__(self, reader: FlatbufferReader, model: Fields, custom: frozenset[str]) -> None:
+        self._reader = reader
+        self._model = model
+        self._custom = custom
+        self._buffers = _tables(model, "buffers")
+        self._codes = [self._code(index, fields) for index, fields in enumerate(_tables(model, "operator_codes"))]
+
+    def convert(self) -> SubModel:
+        """Return the sub-model."""
+        graphs = _tables(self._model, "subgraphs")
+        if not graphs:
+            raise InvalidSubModel("subgraphs: there is no subgraph")
+        return SubModel(tuple(self._graph(index, graph) for index, graph in enumerate(graphs)))
+
+    def _code(self, index: int, fields: Fields) -> tuple[str, int, str]:
+        """Return the name and the version of an operator code, and the name of a custom operator."""
+        builtin = max(_number(fields, "builtin_code"), _number(fields, "deprecated_builtin_code"))
+        name = _operator_names().get(builtin)
+        if name is None:
+            raise InvalidSubModel(f"operator_codes[{index}]: operator {builtin} is unknown")
+        custom = cast("str | None", fields["custom_code"]) or ""
+        if name == "CUSTOM" and custom not in self._custom:
+            raise InvalidSubModel(f"operator_codes[{index}]: custom operator {custom!r} is not supported")
+        return name, _number(fields, "version"), custom if name == "CUSTOM" else ""
+
+    def _graph(self, number: int, fields: Fields) -> SubModelGraph:
+        tensors = _tables(fields, "tensors")
+        operators = _tables(fields, "operators")
+        return SubModelGraph(
+            tuple(self._tensor(tensor_path(number, index), tensor) for index, tensor in enumerate(tensors)),
+            _integers(fields, "inputs"),
+            _integers(fields, "outputs"),
+            tuple(self._operator(number, index, operator) for index, operator in enumerate(operators)),
+        )
+
+    def _tensor(self, where: str, fields: Fields) -> SubModelTensor:
+        number = _number(fields, "type")
+        type_ = _type_names().get(number, str(number))
+        if type_ not in ITEM_BITS:
+            raise InvalidSubModel(f"{where}: type {type_} is not supported")
+        buffer = _number(fields, "buffer")
+        if buffer >= len(self._buffers) and buffer:
+            raise InvalidSubModel(f"{where}: buffer is {buffer}; there are {len(self._buffers)} buffers")
+        data = self._buffers[buffer]["data"] if buffer else None
+        return SubModelTensor(
+            type_,
+            _integers(fields, "shape"),
+            cast("Bytes", data) if data is not None and len(cast("Bytes", data)) else None,
+            _quantization(fields["quantization"]),
+            bool(fields["is_variable"]),
+        )
+
+    def _operator(self, number: int, index: int, fields: Fields) -> SubModelOperator:
+        opcode = _number(fields, "opcode_index")
+        if opcode >= len(self._codes):
+            raise InvalidSubModel(
+                f"subgraph {number}, operator {index}: opcode_index is {opcode}; there are {len(self._codes)} codes"
+            )
+        name, version, custom = self._codes[opcode]
+        where = operator_path(number, index, custom or name)
+        custom_options = cast("Bytes | None", fields["custom_options"])
+        if not custom and custom_options is not None and len(custom_options):
+            raise InvalidSubModel(f"{where}: custom_options is set; only custom operators have it")
+        options_type, options = self._options(where, fields)
+        return SubModelOperator(
+            name,
+            version,
+            _integers(fields, "inputs"),
+            _integers(fields, "outputs"),
+            options_type,
+            options,
+            _integers(fields, "intermediates"),
+            custom,
+            custom_options if custom else None,
+        )
+
+    def _options(self, where: str, fields: Fields) -> tuple[str, Mapping[str, object]]:
+        """Return the name and the fields of an operator's options."""
+        number = _number(fields, "builtin_options_type")
+        position = cast("int | None", fields["builtin_options"])
+        if number == 0 or position is None:
+            return "", _NO_OPTIONS
+        name = _options_names().get(number, str(number))
+        if name not in OPTIONS:
+            raise InvalidSubModel(f"{where}: options of type {name} are not supported")
+        options = self._reader.table(name, position, f"{where}: builtin_options")
+        for field, value in options.items():
+            if isinstance(value, np.ndarray):
+                options[field] = tuple(value.tolist())
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InvalidSubModel(f"{where}: {field} is {value}; expected a finite number")
+        return name, options
+
+
+def _quantization(value: object) -> SubModelQuantization | None:
+    if value is None:
+        return None
+    fields = cast("Fields", value)
+    scales, zero_points = cast("AnyArray | None", fields["scale"]), cast("AnyArray | None", fields["zero_point"])
+    if scales is None or not len(scales):
+        return None
+    if zero_points is None:
+        zero_points = np.empty(0, np.int64)
+    return SubModelQuantization(scales, zero_points, _number(fields, "quantized_dimension"))
+
+
+def _tables(fields: Fields, name: str) -> Sequence[Fields]:
+    return cast("list[Fields] | None", fields[name]) or []
+
+
+def _integers(fields: Fields, name: str) -> tuple[int, ...]:
+    value = cast("AnyArray | None", fields[name])
+    return () if value is None else tuple(value.tolist())
+
+
+def _number(fields: Fields, name: str) -> int:
+    return cast("int", fields[name])
+
+
+def _names(enumeration: Any) -> dict[int, str]:
+    return {number: name for name, number in vars(enumeration).items() if not name.startswith("_")}
+
+
+@cache
+def _operator_names() -> dict[int, str]:
+    return _names(schema().BuiltinOperator)
+
+
+@cache
+def _type_names() -> dict[int, str]:
+    return _names(schema().TensorType)
+
+
+@cache
+def _options_names() -> dict[int, str]:
+    return _names(schema().BuiltinOptions)

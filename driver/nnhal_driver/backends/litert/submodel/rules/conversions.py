@@ -1,0 +1,43 @@
+"""Operators that convert between types."""
+
+from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, rule, scale
+
+_CAST = "f32|f64|f16|i8|u8|i16|u16|i32|u32|i64|bool"
+
+
+@rule("CAST", types=[f"{_CAST} -> {_CAST}"], options="CastOptions", optional_options=True, quantized=False)
+def cast_(op: OperatorCheck) -> None:
+    """Check a conversion of numbers, which takes the types of the tensors and ignores its options."""
+    op.output_shape(op.input(0).shape)
+
+
+@rule(
+    "QUANTIZE",
+    types=["f32 -> i8|u8|i16", "i8|u8|i16|i32 -> i8|u8|i16"],
+    options="QuantizeOptions",
+    optional_options=True,
+)
+def quantize(op: OperatorCheck) -> None:
+    """Check a conversion to quantized values."""
+    tensor, result = op.input(0), op.outputs[0]
+    op.output_shape(tensor.shape)
+    if tensor.type != "FLOAT32":
+        op.require(tensor.quantization is not None, "input 0 has no scale")
+        op.multiplier("input scale / output scale", scale(tensor) / scale(result))
+
+
+@rule("DEQUANTIZE", types=["i8|u8|i16|f16 -> f32"], options="DequantizeOptions", optional_options=True, per_channel=[0])
+def dequantize(op: OperatorCheck) -> None:
+    """Check a conversion to real values."""
+    op.output_shape(op.input(0).shape)
+
+
+@rule("FAKE_QUANT", types=["f32 -> f32"], options="FakeQuantOptions")
+def fake_quantize(op: OperatorCheck) -> None:
+    """Check a rounding to quantized values."""
+    op.output_shape(op.input(0).shape)
+    op.require_range("num_bits", op.option("num_bits"), 2, 16)
+    low, high = op.float_option("min"), op.float_option("max")
+    op.require(
+        low <= 0 <= high and low < high, f"min is {low} and max is {high}; expected min <= 0 <= max, and min < max"
+    )

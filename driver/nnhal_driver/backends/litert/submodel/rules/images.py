@@ -1,0 +1,224 @@
+"""Operators on images: convolutions, pooling and resizing."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnhal.types import AnyArray
+from nnhal_driver.backends.litert.submodel.model import SubModelTensor
+from nnhal_driver.backends.litert.submodel.operator_check import (
+    OperatorCheck,
+    Shape,
+    elements,
+    rule,
+    scale,
+    scales,
+)
+
+_SAME, _VALID = 0, 1
+_CONV_TYPES = [
+    "f32 f32 f32? -> f32",
+    "f32 i8 f32? -> f32",
+    "i8 i8 i32? -> i8",
+    "u8 u8 i32? -> u8",
+    "i16 i8 i32|i64? -> i16",
+]
+_MAX_MULTIPLIER = 2.0**8
+
+
+def window_count(op: OperatorCheck, name: str, size: int, window: int, stride: int, dilation: int = 1) -> int:
+    """Return the number of positions of a window along a dimension, which must be at least 1."""
+    reach = (window - 1) * dilation + 1
+    op.require_range(f"{name} of the window", reach, 1, 2**24)
+    padding = op.option("padding")
+    op.require_range("padding", padding, _SAME, _VALID)
+    if padding == _SAME:
+        return -(-size // stride)
+    op.require(reach <= size, f"{name} of the window is {reach}; the image has {size}")
+    return -(-(size - reach + 1) // stride)
+
+
+def _dilated(op: OperatorCheck, image: Shape, window: Sequence[int]) -> list[int]:
+    """Return height and width of the output of a convolution."""
+    op.positive("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
+    op.activation()
+    return [
+        window_count(op, name, size, extent, op.option(f"stride_{name}"), op.option(f"dilation_{name}_factor"))
+        for name, size, extent in zip("hw", image[1:3], window, strict=True)
+    ]
+
+
+def check_weights(op: OperatorCheck, dimension: int, channels: int, bias: int = 2) -> None:
+    """Check weights and bias: shape of the bias, quantized dimension, and the factors between the scales.
+
+    Args:
+        op: the operator.
+        dimension: dimension of the weights, input 1, that has the output channels.
+        channels: the number of output channels.
+        bias: index of the bias.
+    """
+    op.input_shape(bias, (channels,))
+    weights, tensor, result = op.input(1), op.input(0), op.outputs[0]
+    quantization = weights.quantization
+    if quantization is None:
+        return
+    if len(quantization.scales) > 1:
+        op.require(
+            quantization.dimension == dimension,
+            f"quantized_dimension of input 1 is {quantization.dimension}; expected {dimension}",
+        )
+        op.require(len(quantization.scales) == channels, f"input 1 has {len(quantization.scales)} scales")
+    if weights.type == "INT8":
+        op.require(not quantization.zero_points.any(), "zero_point of input 1 is not 0")
+    if tensor.type == "FLOAT32":
+        return
+    factors = scale(tensor) * scales(quantization) / scale(result)
+    op.multiplier("smallest input scale * weight scale / output scale", float(factors.min()), 2.0**-40, _MAX_MULTIPLIER)
+    op.multiplier("largest input scale * weight scale / output scale", float(factors.max()), 2.0**-40, _MAX_MULTIPLIER)
+    _check_bias(op, tensor, scales(quantization), bias)
+
+
+def _check_bias(op: OperatorCheck, tensor: SubModelTensor, weight_scales: AnyArray, index: int) -> None:
+    bias = op.optional(index)
+    if bias is None or bias.quantization is None:
+        return
+    expected = scale(tensor) * weight_scales
+    found = scales(bias.quantization)
+    op.require(len(found) in (1, len(expected)), f"input {index} has {len(found)} scales; expected {len(expected)}")
+    if not np.allclose(found, expected, rtol=0.02):
+        op.fail(f"scale of input {index} is not the product of the scales of inputs 0 and 1")
+
+
+@rule("CONV_2D", types=_CONV_TYPES, options="Conv2DOptions", per_channel=[1, 2])
+def conv_2d(op: OperatorCheck) -> None:
+    """Check a convolution, also with groups."""
+    image, (channels, height, width, depth) = op.shape(0, rank=4), op.shape(1, rank=4)
+    groups = image[3] // depth
+    op.require(image[3] == depth * groups and groups, f"input 0 has {image[3]} channels; the filter has {depth}")
+    op.require(channels % groups == 0, f"{channels} output channels are not a multiple of {groups} groups")
+    op.require(groups == 1 or op.input(1).type == op.input(0).type, "groups with hybrid types are not supported")
+    op.require_range("quantized_bias_type", op.option("quantized_bias_type"), 0, 4)
+    size = _dilated(op, image, (height, width))
+    op.bounded("the matrix of image patches", image[0] * elements(size) * height * width * image[3])
+    check_weights(op, 0, channels)
+    op.output_shape([image[0], *size, channels])
+    op.work += op.outputs[0].elements * height * width * depth
+
+
+@rule("DEPTHWISE_CONV_2D", types=_CONV_TYPES, options="DepthwiseConv2DOptions", per_channel=[1, 2])
+def depthwise_conv_2d(op: OperatorCheck) -> None:
+    """Check a convolution of each channel."""
+    image, (first, height, width, channels) = op.shape(0, rank=4), op.shape(1, rank=4)
+    op.require(first == 1, f"the filter has shape {list(op.input(1).shape)}; expected 1 in dimension 0")
+    multiplier = channels // image[3]
+    op.require(multiplier * image[3] == channels, f"{channels} channels are not a multiple of the input's {image[3]}")
+    op.require_range("depth_multiplier", op.option("depth_multiplier"), multiplier, multiplier)
+    size = _dilated(op, image, (height, width))
+    check_weights(op, 3, channels)
+    op.output_shape([image[0], *size, channels])
+    op.work += op.outputs[0].elements * height * width
+
+
+@rule(
+    "TRANSPOSE_CONV",
+    types=[
+        f"i32 {weights} {image} {bias}? -> {image}"
+        for weights, image, bias in [
+            ("f32", "f32", "f32"),
+            ("i8", "i8", "i32"),
+            ("u8", "u8", "i32"),
+            ("i8", "i16", "i32|i64"),
+        ]
+    ],
+    options="TransposeConvOptions",
+    per_channel=[1, 3],
+)
+def transpose_conv(op: OperatorCheck) -> None:
+    """Check a transposed convolution with a constant output shape."""
+    (channels, height, width, depth), image = op.shape(1, rank=4), op.shape(2, rank=4)
+    op.positive("stride_h", "stride_w")
+    op.activation()
+    op.require_range("quantized_bias_type", op.option("quantized_bias_type"), 0, 4)
+    op.require(image[3] == depth, f"input 2 has {image[3]} channels; the filter has {depth}")
+    shape = op.integers(0, 4)
+    op.require(min(shape) >= 1, f"input 0 is {shape}; expected at least 1")
+    for name, size, window, result in zip("hw", image[1:3], (height, width), shape[1:3], strict=True):
+        count = window_count(op, name, result, window, op.option(f"stride_{name}"))
+        op.require(count == size, f"input 0 is {shape}; an image of this size gives {count} in {name}, not {size}")
+    op.require(shape[0] == image[0] and shape[3] == channels, f"input 0 is {shape}; expected {image[0]} and {channels}")
+    op.bounded("the matrix of image patches", elements(image[:3]) * height * width * channels)
+    _check_transposed_weights(op, channels)
+    op.output_shape(shape)
+    op.work += op.input(2).elements * height * width * channels
+
+
+def _check_transposed_weights(op: OperatorCheck, channels: int) -> None:
+    op.input_shape(3, (channels,))
+    weights, tensor, result = op.input(1), op.input(2), op.outputs[0]
+    if weights.quantization is None or tensor.type == "FLOAT32":
+        return
+    if len(weights.quantization.scales) > 1:
+        op.require(weights.quantization.dimension == 0, "quantized_dimension of input 1 is not 0")
+    if weights.type == "INT8":
+        op.require(not weights.quantization.zero_points.any(), "zero_point of input 1 is not 0")
+    factors = scale(tensor) * scales(weights.quantization) / scale(result)
+    op.multiplier("smallest input scale * weight scale / output scale", float(factors.min()), 2.0**-40, _MAX_MULTIPLIER)
+    op.multiplier("largest input scale * weight scale / output scale", float(factors.max()), 2.0**-40, _MAX_MULTIPLIER)
+    _check_bias(op, tensor, scales(weights.quantization), 3)
+
+
+@rule("CONV_3D", types=["f32 f32 f32? -> f32"], options="Conv3DOptions")
+def conv_3d(op: OperatorCheck) -> None:
+    """Check a convolution in three dimensions."""
+    image, filter_ = op.shape(0, rank=5), op.shape(1, rank=5)
+    op.positive(*(f"{name}_{axis}{end}" for axis in "dhw" for name, end in (("stride", ""), ("dilation", "_factor"))))
+    op.activation()
+    op.require(image[4] == filter_[3], f"input 0 has {image[4]} channels; the filter has {filter_[3]}")
+    size = [
+        window_count(op, axis, extent, window, op.option(f"stride_{axis}"), op.option(f"dilation_{axis}_factor"))
+        for axis, extent, window in zip("dhw", image[1:4], filter_[:3], strict=True)
+    ]
+    op.bounded("the matrix of image patches", image[0] * elements(size) * elements(filter_[:4]))
+    op.input_shape(2, (filter_[4],))
+    op.output_shape([image[0], *size, filter_[4]])
+    op.work += op.outputs[0].elements * elements(filter_[:4])
+
+
+@rule("AVERAGE_POOL_2D", "MAX_POOL_2D", types=["T:f32|i8|u8|i16 -> T"], options="Pool2DOptions")
+@rule("L2_POOL_2D", types=["f32 -> f32"], options="Pool2DOptions")
+def pool(op: OperatorCheck) -> None:
+    """Check pooling, which keeps the quantization."""
+    image = op.shape(0, rank=4)
+    op.positive("stride_h", "stride_w", "filter_height", "filter_width")
+    op.activation()
+    windows = (op.option("filter_height"), op.option("filter_width"))
+    size = [
+        window_count(op, name, extent, window, op.option(f"stride_{name}"))
+        for name, extent, window in zip("hw", image[1:3], windows, strict=True)
+    ]
+    if op.is_quantized:
+        op.same_quantization(op.input(0), op.outputs[0])
+        op.require(elements(windows) <= 2**15, f"the window has {elements(windows)} elements; at most {2**15}")
+    op.output_shape([image[0], *size, image[3]])
+    op.work += op.outputs[0].elements * elements(windows)
+
+
+@rule("RESIZE_BILINEAR", types=["T:f32|i8|u8|i16 i32 -> T"], options="ResizeBilinearOptions", quantized=False)
+@rule(
+    "RESIZE_NEAREST_NEIGHBOR",
+    types=["T:f32|i8|u8|i16 i32 -> T"],
+    options="ResizeNearestNeighborOptions",
+    quantized=False,
+)
+def resize(op: OperatorCheck) -> None:
+    """Check a resize to a constant size."""
+    image = op.shape(0, rank=4)
+    size = op.integers(1, 2)
+    op.require(min(size) >= 1 and max(size) <= 2**15, f"input 1 is {size}; expected 1 to {2**15}")
+    op.require(max(image[1:3]) <= 2**15, f"input 0 has shape {list(image)}; at most {2**15} are supported")
+    op.require(
+        not (op.option("align_corners") and op.option("half_pixel_centers")),
+        "align_corners and half_pixel_centers are both set",
+    )
+    op.same_quantization(op.input(0), op.outputs[0])
+    op.output_shape([image[0], *size, image[3]])

@@ -1,0 +1,139 @@
+"""Verification of sub-models before LiteRT sees them.
+
+LiteRT trusts a model: a wrong index, shape or option makes it read out of bounds, divide by zero or abort the process.
+`verify` accepts only operators with a rule, only shapes that the kernels compute from constants, and only work that
+ends: a WHILE must count up to a constant.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnhal_driver.backends.litert.submodel.data_flow import check_data_flow
+from nnhal_driver.backends.litert.submodel.limits import SubModelLimits
+from nnhal_driver.backends.litert.submodel.model import InvalidSubModel, SubModel, SubModelTensor, tensor_path
+from nnhal_driver.backends.litert.submodel.operator_check import QUANTIZED_TYPES, OperatorCheck, OperatorRule
+from nnhal_driver.backends.litert.submodel.rules import RULES
+from nnhal_driver.backends.litert.submodel.tensor_check import check_tensor
+
+_DEFAULT_LIMITS = SubModelLimits()
+
+
+def verify(model: SubModel, limits: SubModelLimits = _DEFAULT_LIMITS) -> None:
+    """Check that LiteRT can run a sub-model safely, and within limits.
+
+    Raises:
+        InvalidSubModel: it cannot. The message names the operator or the field.
+    """
+    graphs = model.graphs
+    _require_at_most("subgraphs", len(graphs), limits.subgraphs)
+    _require_at_most("tensors", sum(len(graph.tensors) for graph in graphs), limits.tensors)
+    _require_at_most("operators", sum(len(graph.operators) for graph in graphs), limits.operators)
+    if not graphs[0].operators:
+        raise InvalidSubModel("subgraph 0: there is no operator")
+    for number, graph in enumerate(graphs):
+        for index, tensor in enumerate(graph.tensors):
+            check_tensor(tensor, tensor_path(number, index), limits)
+    live_bytes = sum(check_data_flow(graph, number) for number, graph in enumerate(graphs))
+    _require_at_most("live_bytes", live_bytes, limits.live_bytes)
+    _CallGraph([_check_operators(model, number, limits) for number in range(len(graphs))], limits).check()
+
+
+def _require_at_most(name: str, value: int, limit: int) -> None:
+    if value > limit:
+        raise InvalidSubModel(f"the sub-model needs {value} {name}; at most {limit} are supported")
+
+
+def _check_operators(model: SubModel, number: int, limits: SubModelLimits) -> list[OperatorCheck]:
+    checks = []
+    for index, operator in enumerate(model.graphs[number].operators):
+        check = OperatorCheck(model, number, index, operator, limits)
+        _check_operator(check, RULES[operator.name])
+        checks.append(check)
+    return checks
+
+
+def _check_operator(check: OperatorCheck, rule: OperatorRule) -> None:
+    if not check.outputs:
+        check.fail("outputs is empty; expected at least one tensor")
+    _check_signature(check, rule)
+    operator = check.operator
+    if operator.options_type != rule.options and not (not operator.options_type and rule.optional_options):
+        check.fail(f"options are of type {operator.options_type or 'none'}; expected {rule.options or 'none'}")
+    if operator.intermediates:
+        check.fail(f"intermediates has {len(operator.intermediates)} tensors; expected none")
+    for index, tensor in enumerate(check.inputs):
+        if tensor is not None:
+            _check_scales(check, rule, f"input {index}", tensor, index in rule.per_channel)
+    for index, tensor in enumerate(check.outputs):
+        _check_scales(check, rule, f"output {index}", tensor, per_channel=False)
+    rule.check(check)
+
+
+def _check_signature(check: OperatorCheck, rule: OperatorRule) -> None:
+    inputs = [None if tensor is None else tensor.type for tensor in check.inputs]
+    outputs = [tensor.type for tensor in check.outputs]
+    if any(signature.matches(inputs, outputs) for signature in rule.signatures):
+        return
+    signature = rule.signatures[0]
+    if len(inputs) < signature.min_inputs or (signature.max_inputs is not None and len(inputs) > signature.max_inputs):
+        check.fail(
+            f"inputs has {len(inputs)} tensors; expected {signature.min_inputs} to {signature.max_inputs or 'n'}"
+        )
+    if signature.outputs is not None and len(outputs) != signature.outputs:
+        check.fail(f"outputs has {len(outputs)} tensors; expected {signature.outputs}")
+    check.fail(f"types ({', '.join(map(str, inputs))}) -> ({', '.join(outputs)}) are not supported")
+
+
+def _check_scales(
+    check: OperatorCheck, rule: OperatorRule, name: str, tensor: SubModelTensor, per_channel: bool
+) -> None:
+    quantization = tensor.quantization
+    if quantization is None:
+        if rule.quantized and tensor.type in QUANTIZED_TYPES:
+            check.fail(f"{name} has type {tensor.type} but no scale")
+    elif not per_channel and len(quantization.scales) != 1:
+        check.fail(f"{name} has {len(quantization.scales)} scales; expected 1")
+
+
+class _CallGraph:
+    """Subgraphs and the operators IF and WHILE that call them, with the work of one execution of each."""
+
+    def __init__(self, checks: Sequence[Sequence[OperatorCheck]], limits: SubModelLimits) -> None:
+        self._checks = checks
+        self._limits = limits
+        self._totals: dict[int, _Total | None] = {}
+
+    def check(self) -> None:
+        """Check that calls end, and that the work is within the limits."""
+        total = self._total(0)
+        unused = set(range(len(self._checks))) - set(self._totals)
+        if unused:
+            raise InvalidSubModel(f"subgraph {min(unused)}: no operator calls it")
+        _require_at_most("levels of IF and WHILE", total.depth, self._limits.depth)
+        _require_at_most("operator executions", total.executions, self._limits.executions)
+        _require_at_most("steps of work", total.work, self._limits.work)
+
+    def _total(self, number: int) -> "_Total":
+        """Return the total of a subgraph, with all that it calls."""
+        self._totals[number] = None
+        checks = self._checks[number]
+        work, executions, depth = sum(check.work for check in checks), len(checks), 0
+        for check in checks:
+            for called, times in check.calls:
+                inner = self._totals[called] if called in self._totals else self._total(called)
+                if inner is None:
+                    check.fail(f"subgraph {called} calls itself")
+                work += times * inner.work
+                executions += times * inner.executions
+                depth = max(depth, inner.depth + 1)
+        self._totals[number] = total = _Total(work, executions, depth)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """Work of one execution of a subgraph, the operators that it runs, and the levels of IF and WHILE."""
+
+    work: int
+    executions: int
+    depth: int
