@@ -1,11 +1,9 @@
 """Bursts (IBurst): executions of one prepared model, one at a time, over cached memories (hal-surface 8.5, 9.8)."""
 
-import threading
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from nnhal.errors import general_failure, invalid_argument, limit_exceeded
+from nnhal.errors import invalid_argument, limit_exceeded
 from nnhal.types import (
     OMITTED,
     ExecutionConfig,
@@ -15,8 +13,8 @@ from nnhal.types import (
     RequestMemoryPool,
     UnsetUnion,
 )
+from nnhal_driver.execution.exclusive_use import ExclusiveUse
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.scheduling.cancellation import Cancellation
 
 NOT_CACHED = -1
@@ -31,13 +29,17 @@ class Burst:
     Args:
         prepared_model: the model to execute.
         capacity: maximum number of cached memories (limit burst_memories).
+
+    Attributes:
+        prepared_model: the model to execute.
+        exclusive: the use of the burst by one execution. Enter it to execute a valid request on the model.
     """
 
     def __init__(self, prepared_model: PreparedModel, capacity: int) -> None:
         self.prepared_model = prepared_model
         self._capacity = capacity
         self._memories: dict[int, Memory] = {}
-        self._busy = threading.Lock()
+        self.exclusive = ExclusiveUse("the burst is busy: it runs one execution at a time")
 
     def execute_synchronously(
         self,
@@ -63,48 +65,11 @@ class Burst:
             HalError: GENERAL_FAILURE: the burst is busy; INVALID_ARGUMENT: an identifier below -1, or not one for each
                 pool; RESOURCE_EXHAUSTED_TRANSIENT: the burst caches too many memories; or the execution failed.
         """
-        with self.exclusive():
+        with self.exclusive:
             _check_identifiers(memory_identifier_tokens, len(request.pools))
             pairs = zip(request.pools, memory_identifier_tokens, strict=True)
             request = replace(request, pools=tuple(self._resolve(*pair) for pair in pairs))
             return self.prepared_model.execute_synchronously(request, config, deadline_ns, cancellation, owner)
-
-    def execute_valid(
-        self,
-        request: ValidRequest,
-        config: ExecutionConfig,
-        deadline_ns: int,
-        cancellation: Cancellation,
-        owner: Hashable,
-        started_ns: int,
-    ) -> ExecutionResult:
-        """Execute a valid request, none of whose pools is cached, like `PreparedModel.execute_valid`.
-
-        Raises:
-            HalError: GENERAL_FAILURE: the burst is busy; or the execution failed.
-        """
-        self._acquire()
-        try:
-            return self.prepared_model.execute_valid(request, config, deadline_ns, cancellation, owner, started_ns)
-        finally:
-            self._busy.release()
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold the burst for one execution.
-
-        Raises:
-            HalError: GENERAL_FAILURE: the burst is busy.
-        """
-        self._acquire()
-        try:
-            yield
-        finally:
-            self._busy.release()
-
-    def _acquire(self) -> None:
-        if not self._busy.acquire(blocking=False):
-            raise general_failure("the burst is busy: it runs one execution at a time")
 
     def release_memory_resource(self, memory_identifier_token: int) -> None:
         """Remove a cached memory. An execution in progress is not affected. Unknown identifiers are ignored.

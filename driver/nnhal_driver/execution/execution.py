@@ -1,12 +1,12 @@
 """Reusable executions (IExecution): one validated request that runs many times, one run at a time (hal-surface 8.4)."""
 
-import threading
 import time
 from collections.abc import Hashable
 from functools import cached_property
 
-from nnhal.errors import HalError, general_failure
+from nnhal.errors import HalError
 from nnhal.types import OMITTED, ExecutionConfig, ExecutionResult, Request
+from nnhal_driver.execution.exclusive_use import ExclusiveUse
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.scheduling.cancellation import Cancellation
@@ -24,7 +24,7 @@ class ReusableExecution:
         self._prepared_model = prepared_model
         self._request = prepared_model.validate(request, config)
         self._config = config
-        self._busy = threading.Lock()
+        self._exclusive = ExclusiveUse("another run of this execution is in progress")
 
     def execute_synchronously(
         self, deadline_ns: int = OMITTED, cancellation: Cancellation | None = None, owner: Hashable = None
@@ -35,13 +35,10 @@ class ReusableExecution:
             HalError: GENERAL_FAILURE: another run is in progress; or the execution failed.
         """
         started_ns = time.perf_counter_ns()
-        self._acquire()
-        try:
+        with self._exclusive:
             return self._prepared_model.execute_valid(
                 self._request, self._config, deadline_ns, cancellation or Cancellation(), owner, started_ns
             )
-        finally:
-            self._busy.release()
 
     def execute_fenced(self, arguments: FencedArguments) -> FencedExecution:
         """Launch a run like `PreparedModel.execute_fenced`. It is in progress until its fence ends.
@@ -50,18 +47,14 @@ class ReusableExecution:
             HalError: GENERAL_FAILURE: another run is in progress; INVALID_ARGUMENT: the request is invalid for fenced
                 executions; or the launch failed.
         """
-        self._acquire()
+        self._exclusive.acquire()
         try:
             if self._fenced_error is not None:
                 raise self._fenced_error.with_traceback(None)
-            return self._prepared_model.launch_valid(self._request, self._config, arguments, self._busy.release)
+            return self._prepared_model.launch_valid(self._request, self._config, arguments, self._exclusive.release)
         except BaseException:
-            self._busy.release()
+            self._exclusive.release()
             raise
-
-    def _acquire(self) -> None:
-        if not self._busy.acquire(blocking=False):
-            raise general_failure("another run of this execution is in progress")
 
     @cached_property
     def _fenced_error(self) -> HalError | None:

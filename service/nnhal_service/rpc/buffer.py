@@ -5,20 +5,12 @@ import grpc
 from nnhal.v1 import buffer_pb2, buffer_pb2_grpc
 from nnhal_driver.execution.buffer import Buffer
 from nnhal_service.grpc_support.handlers import handler
-from nnhal_service.sessions.limits import Limits
+from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.memory_objects import read_memory
-from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.output_writer import OutputWriter
-from nnhal_service.sessions.session_registry import SessionRegistry
 
 
-class BufferServicer(buffer_pb2_grpc.BufferServicer):
+class BufferServicer(ServicerBase, buffer_pb2_grpc.BufferServicer):
     """Servicer of Buffer."""
-
-    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota) -> None:
-        self._sessions = sessions
-        self._limits = limits
-        self._quota = quota
 
     @handler()
     def CopyFrom(
@@ -41,5 +33,5 @@ class BufferServicer(buffer_pb2_grpc.BufferServicer):
         if request.HasField("dst"):
             buffer.copy_to(read_memory(session, request.dst))
         else:
-            OutputWriter(session, self._limits["inline_bytes"], self._quota)(buffer.read(), response.returned)
+            self._output_writer(session)(buffer.read(), response.returned)
         return response

@@ -20,10 +20,10 @@ from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache, ReceivedMessage
 from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
 from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
+from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.output_writer import OutputWriter
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
 
@@ -89,13 +89,11 @@ class _StreamSlots:
                 self._count -= 1
 
 
-class BurstServicer(burst_pb2_grpc.BurstServicer):
+class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
     """Servicer of Burst. `Stream` occupies a thread while it is open, so it runs on a pool of its own."""
 
     def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota) -> None:
-        self._sessions = sessions
-        self._limits = limits
-        self._quota = quota
+        super().__init__(sessions, limits, quota)
         self._requests = ValidatedRequestCache(limits)
         self._messages = DecodedRequestCache(
             self._requests, burst_pb2.BurstStreamRequest, lambda message: message.execute.request, _describe
@@ -124,7 +122,7 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
         target = self._find(call.session, call.burst)
         deadline_ns = earliest(call.deadline_ns, call_deadline(context))
         result = self._execute(target, call, request, deadline_ns, cancellation_of(context))
-        return wire.result_message(result, OutputWriter(target.session, self._limits["inline_bytes"], self._quota))
+        return self._result_message(result, target.session)
 
     @handler()
     def ReleaseMemoryResource(
@@ -203,7 +201,9 @@ class BurstServicer(burst_pb2_grpc.BurstServicer):
             valid = self._messages.validate(session, burst.prepared_model, received, config)
         else:
             valid = self._requests.validate(session, burst.prepared_model, message.request, config)
-        return burst.execute_valid(valid, config, deadline_ns, cancellation, session.identity, started_ns)
+        with burst.exclusive:
+            prepared, owner = burst.prepared_model, session.identity
+            return prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns)
 
     def _charge(self, target: _BurstTarget, message: BurstRequest, request: Request) -> None:
         """Charge the inline pools that the burst is going to cache to the quota, as memory of the client."""

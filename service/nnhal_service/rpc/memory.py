@@ -10,6 +10,7 @@ from nnhal.v1 import memory_pb2, memory_pb2_grpc
 from nnhal_driver import mapped_memory
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
+from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import DigestTable, MemoryObject
 from nnhal_service.sessions.memory_quota import MemoryQuota
@@ -18,13 +19,11 @@ from nnhal_service.sessions.session_registry import SessionRegistry
 READ_CHUNK_BYTES = 2**20
 
 
-class MemoryServicer(memory_pb2_grpc.MemoryServiceServicer):
+class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
     """Servicer of MemoryService. Uploads and reads wait for their client, so they run on a pool of their own."""
 
     def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota, watchdog: StallWatchdog) -> None:
-        self._sessions = sessions
-        self._limits = limits
-        self._quota = quota
+        super().__init__(sessions, limits, quota)
         self._watchdog = watchdog
         self._digests = DigestTable()
 

@@ -17,9 +17,9 @@ from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCac
 from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
 from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
 from nnhal_service.rpc.fence import launch_fenced
+from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.output_writer import OutputWriter
 from nnhal_service.sessions.session_registry import SessionRegistry
 
 FencedRequest = prepared_model_pb2.ExecuteFencedRequest | prepared_model_pb2.ExecuteFencedWithConfigRequest
@@ -39,13 +39,11 @@ def _describe(message: prepared_model_pb2.ExecuteSynchronouslyRequest) -> _Execu
     return _ExecuteCall(message.session, message.prepared_model, config, field_or_omitted(message, "deadline_ns"))
 
 
-class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
+class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelServicer):
     """Servicer of PreparedModel."""
 
     def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota) -> None:
-        self._sessions = sessions
-        self._limits = limits
-        self._quota = quota
+        super().__init__(sessions, limits, quota)
         self._requests = ValidatedRequestCache(limits)
         message_type = prepared_model_pb2.ExecuteSynchronouslyRequest
         self._messages = DecodedRequestCache(self._requests, message_type, lambda message: message.request, _describe)
@@ -86,7 +84,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
         owner, cancellation = session.identity, cancellation_of(context)
         result = prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns)
-        return wire.result_message(result, OutputWriter(session, self._limits["inline_bytes"], self._quota))
+        return self._result_message(result, session)
 
     @handler()
     def ExecuteFenced(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +25,9 @@ from nnhal_service.sessions.memory_objects import read_memory
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.output_writer import OutputWriter
 from nnhal_service.sessions.session import Session
+
+_SHARED_USE = nullcontext()
+"""Use of a prepared model: any number of executions at once."""
 
 
 @dataclass
@@ -66,11 +70,12 @@ class ReadyRequest:
     def execute(self, session: Session, packet: Packet, cancellation: Cancellation) -> ExecutionResult:
         """Execute the request with the flags and the deadline of a RUN packet."""
         started_ns = time.perf_counter_ns()
-        prepared, burst = _find_model(session, self.handle)
+        prepared, use = _find_model(session, self.handle)
         config = replace(self.config, measure_timing=True) if packet.flags & protocol.MEASURE else self.config
-        return (burst or prepared).execute_valid(
-            self.request, config, to_absolute(packet.first), cancellation, session.identity, started_ns
-        )
+        with use:
+            return prepared.execute_valid(
+                self.request, config, to_absolute(packet.first), cancellation, session.identity, started_ns
+            )
 
     def pack_result(self, result: ExecutionResult, session: Session, quota: MemoryQuota) -> bytes:
         """Return the body of the RESULT packet, and write returned outputs to their area."""
@@ -107,9 +112,9 @@ def _area(session: Session, definition: Definition) -> Bytes:
     return memory.view[start:end]
 
 
-def _find_model(session: Session, handle: bytes) -> tuple[PreparedModel, Burst | None]:
-    """Return the prepared model with a handle, or the burst with the handle and its model."""
+def _find_model(session: Session, handle: bytes) -> tuple[PreparedModel, AbstractContextManager[None]]:
+    """Return the prepared model with a handle, or that of the burst with the handle; and the use of it to enter."""
     value = session.get(handle, object)
     if isinstance(value, Burst):
-        return value.prepared_model, value
-    return session.get(handle, PreparedModel), None
+        return value.prepared_model, value.exclusive
+    return session.get(handle, PreparedModel), _SHARED_USE

@@ -111,6 +111,6 @@ def test_number_of_memories_is_limited() -> None:
 
 def test_one_execution_at_a_time() -> None:
     burst = make_burst()
-    with burst.exclusive():
+    with burst.exclusive:
         rejection(ErrorStatus.GENERAL_FAILURE, burst, [floats(1, 2), floats(3, 4)], [-1] * 3)
     assert run(burst, [floats(1, 2), floats(3, 4)], [-1] * 3) == [4, 6]

@@ -111,10 +111,15 @@ def test_execution_is_busy_until_its_fence_ends(blocking: BlockingDevice) -> Non
     fenced = execution.execute_fenced(FencedArguments((fence,)))
     with pytest.raises(HalError, match="in progress"):
         execution.execute_synchronously()
-    free: list[bool] = []
-    fenced.fence.add_listener(lambda _: free.append(not execution._busy.locked()))
+    free = threading.Event()
+
+    def use_execution(_: Fence) -> None:
+        with execution._exclusive:  # a call of `execute_synchronously` would block the listener
+            free.set()
+
+    fenced.fence.add_listener(use_execution)
     fence.signal()
-    assert until(lambda: free == [True])
+    assert free.wait(60)
     assert execution.execute_synchronously().output_sufficient_size
 
 
