@@ -185,19 +185,18 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         """Launch a preparation from the cache."""
-        session = self._sessions.get(request.session)
-        deadline, limited = self._limit(earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context)))
 
-        def launch(stream: PreparationStream) -> Cancellation:
+        def launch(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
             device = self._devices.get(request.device)
             with self._cache_arguments.open_for_loading(session, request.cache) as source:
                 preloaded = self._preloader.get(device, session.identity, request.cache.token, source.generation)
                 if preloaded is not None:
                     event("prepared-ahead", session=session.name)
                 callback = source.reporting_damage(stream.notify)
-                return device.prepare_model_from_cache(callback, preloaded or source.files, deadline)
+                return device.prepare_model_from_cache(callback, preloaded or source.files, deadline_ns)
 
-        self._launch(launch, session, context, send, limited=limited)
+        deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
+        self._launch(launch, request.session, deadline_ns, context, send)
 
     def _prepare(
         self,
@@ -207,40 +206,42 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         context: grpc.ServicerContext,
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
-        session = self._sessions.get(request.session)
-        deadline, limited = self._limit(config.deadline_ns)
-        bounded = replace(config, deadline_ns=deadline)
-
-        def launch(stream: PreparationStream) -> Cancellation:
+        def launch(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
             device = self._devices.get(request.device)
             model = self._model(session, request.model)
             target = self._cache_arguments.open_for_saving(device, session, cache)
+            bounded = replace(config, deadline_ns=deadline_ns)
             try:
                 return device.prepare_model(model, target.committing(stream.notify), bounded, target.files)
             except BaseException:
                 target.abandon()
                 raise
 
-        self._launch(launch, session, context, send, limited=limited)
-
-    def _limit(self, deadline_ns: int) -> tuple[int, bool]:
-        """Return the deadline of a preparation, and whether it is the service's limit."""
-        longest = now_ns() + self._limits["preparation_seconds"] * 10**9
-        limited = deadline_ns == OMITTED or deadline_ns > longest
-        return longest if limited else deadline_ns, limited
+        self._launch(launch, request.session, config.deadline_ns, context, send)
 
     def _launch(
         self,
-        launch: Callable[[PreparationStream], Cancellation],
-        session: Session,
+        launch: Callable[[Session, int, PreparationStream], Cancellation],
+        handle: bytes,
+        deadline_ns: int,
         context: grpc.ServicerContext,
         send: Send[device_pb2.PrepareModelEvent],
-        *,
-        limited: bool,
     ) -> None:
+        """Launch a preparation within the limit preparation_seconds.
+
+        Args:
+            launch: launches it, given the session, the deadline and the stream of the outcome.
+            handle: the session.
+            deadline_ns: the deadline of the client, or OMITTED.
+            context: of the call.
+            send: sends an event.
+        """
+        session = self._sessions.get(handle)
+        longest_ns = now_ns() + self._limits["preparation_seconds"] * 10**9
+        limited = deadline_ns == OMITTED or deadline_ns > longest_ns
         stream = PreparationStream(session, ResponseStream(context, send), self._executor, limited=limited)
         try:
-            cancellation = launch(stream)
+            cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
         except HalError as error:
             stream.reject(error)
         except Exception as error:
