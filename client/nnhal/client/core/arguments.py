@@ -27,7 +27,8 @@ def check_connect(target: object, device: object, timeout: object, transport: ob
 
     Raises:
         TypeError: an argument has a wrong type.
-        HalError: INVALID_ARGUMENT: the target is not an address, or the transport is unknown.
+        HalError: INVALID_ARGUMENT: the target is not an address, the timeout is not positive, or the transport is
+            unknown.
     """
     if target is not None:
         if not isinstance(target, str):
@@ -40,6 +41,8 @@ def check_connect(target: object, device: object, timeout: object, transport: ob
         raise type_error("device", device, "the name of a device")
     if not isinstance(timeout, int | float):
         raise type_error("timeout", timeout, "a number of seconds")
+    if not 0 < timeout < float("inf"):
+        raise invalid_argument(f"timeout is {timeout}; expected a positive number of seconds")
     if transport not in _TRANSPORTS:
         raise invalid_argument(f"transport is {transport!r}; expected one of {', '.join(map(repr, _TRANSPORTS))}")
 

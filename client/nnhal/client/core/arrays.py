@@ -201,10 +201,10 @@ class ModelIO:
         ]
 
     def by_position(self, inputs: Sequence[E | None] | Mapping[str, E | None]) -> Sequence[E | None]:
-        """Return one value per input, None for names that are missing.
+        """Return one value per input.
 
         Raises:
-            HalError: INVALID_ARGUMENT: an unknown name, or a wrong number of inputs.
+            HalError: INVALID_ARGUMENT: an unknown or a missing name, or a wrong number of inputs.
             TypeError: the inputs are neither a sequence nor a mapping.
         """
         if not isinstance(inputs, list | tuple):  # checking for an ABC takes longer
@@ -220,7 +220,9 @@ class ModelIO:
                     f"no input is named {min(unknown, key=str)!r}; "
                     f"there are {', '.join(self.input_names) or 'no names'}"
                 )
-            return [inputs.get(name) for name in self.input_names]
+            if missing := [name for name in self.input_names if name not in inputs]:
+                raise invalid_argument(f"there is no value for input {missing[0]!r}; None omits an optional input")
+            return [inputs[name] for name in self.input_names]
         if not isinstance(inputs, Sequence) or isinstance(inputs, str | bytes | bytearray | memoryview):
             raise type_error("inputs", inputs, "a list with one value per input, or a dict by name")
         return inputs

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
+from typing import NoReturn
 
 from nnhal.client.core.arguments import ModelSource, check_connect, enum_value
 from nnhal.client.core.arrays import Inputs, Outputs
@@ -119,6 +120,10 @@ class Preparation(Future[PreparedModel]):
         self._work = work
         self._call = call or PreparationCall()
         threading.Thread(target=self._run, name="nnhal-preparation", daemon=True).start()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = "; result() returns the prepared model" if hasattr(PreparedModel, name) else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def cancel(self) -> bool:
         """Abandon the work, unless it has finished."""

@@ -33,7 +33,7 @@ def test_each_array_becomes_a_pool() -> None:
 
 
 def test_inputs_by_name() -> None:
-    request = IO.request({"c": 1, "a": [[1, 2]], "b": [[[1]]]})
+    request = IO.request({"c": 1, "a": [[1, 2]], "b": [[[1]]], "d": None})
     assert [argument.dimensions for argument in request.inputs] == [(1, 2), (1, 1, 1), (), ()]
 
 
@@ -41,6 +41,7 @@ def test_inputs_by_name() -> None:
     ("inputs", "message"),
     [
         ({"x": 1}, "no input is named 'x'; there are a, b, c, d"),
+        ({"a": [[1, 2]], "c": 1}, "there is no value for input 'b'; None omits an optional input"),
         ([1], "1 inputs given; the model takes 4"),
         ([[[1, 2]], [1], 1, [1, 300]], r"input 3 \(d\) cannot be converted to uint8"),
         ([[[1, 2]], [1], "one", [1, 2]], r"input 2 \(c\) cannot be converted to int32"),
