@@ -41,6 +41,16 @@ class ArgumentError(Exception):
         super().__init__(text)
 
 
+def require_type(value: object, kind: type, name: str, expected: str) -> None:
+    """Check the type of an argument that does not become an operand.
+
+    Raises:
+        TypeError: it has another type.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {value!r} ({type(value).__name__}); expected {expected}")
+
+
 @dataclass(frozen=True)
 class CallArgument:
     """An argument of `add`, before the signature is applied.

@@ -15,6 +15,7 @@ from nnhal.builder.arguments import (
     fit_to_signature,
     is_array,
     omitted_argument,
+    require_type,
     value_argument,
 )
 from nnhal.builder.constants import Constants
@@ -127,6 +128,7 @@ class GraphBuilder:
         """
         location = f"input {len(self._inputs)}{f' {name!r}' if name else ''} of {self.name}"
         self._require_incomplete(location)
+        require_type(type_, int, f"type of {location}", "an OperandType")
         if name and any(other.name == name for other in self._inputs):
             raise invalid_argument(f"{location}: the name is taken already")
         params = _extra_params(channel_quant, extension_params)
@@ -160,6 +162,8 @@ class GraphBuilder:
         """
         location = f"constant of {self.name}"
         self._require_incomplete(location)
+        if type_ is not None:
+            require_type(type_, int, f"type of {location}", "an OperandType")
         try:
             data, type_, dimensions = _convert_constant(value, type_)
         except ArgumentError as error:
@@ -236,11 +240,15 @@ class GraphBuilder:
             The output, or a tuple of the outputs.
         """
         if (output is None) == (outputs is None):
-            raise TypeError("add() takes either output= or outputs=")
+            given = "neither" if output is None else "both"
+            raise TypeError(f"add() has {given} of output= and outputs=; expected one of them")
+        require_type(type_, int, f"type of operation {len(self._operations)} of {self.name}", "an OperationType")
         descriptions = [output] if output is not None else list(outputs or ())
         location = f"operation {len(self._operations)} of {self.name} ({operation_name(type_)})"
         self._require_incomplete(location)
         self._require_prefix(type_, f"{location} has type")
+        for i, operand in enumerate(descriptions):
+            require_type(operand, Operand, f"{location}: output {i}", "an Operand")
         arguments = [self._call_argument(value, f"{location}: input {i}") for i, value in enumerate(inputs)]
         results = [
             self._normalize(_without_value(operand), f"{location}: output {i}")
@@ -338,6 +346,7 @@ class GraphBuilder:
         """
         location = f"output {len(self._outputs)}{f' {name!r}' if name else ''} of {self.name}"
         self._require_incomplete(location)
+        require_type(operand, OperandRef, location, "the result of `add`")
         self._require_own(operand, location)
         lifetime = self._operands[operand.index].lifetime
         if lifetime == OperandLifeTime.SUBGRAPH_OUTPUT:

@@ -287,5 +287,5 @@ def test_rejected_operation_leaves_nothing_behind() -> None:
 def test_one_output_or_several() -> None:
     b = ModelBuilder()
     x, _ = relu(b)
-    with pytest.raises(TypeError, match="either output= or outputs="):
+    with pytest.raises(TypeError, match="of output= and outputs=; expected one of them"):
         b.add(Op.RELU, x)  # type: ignore[call-overload]
