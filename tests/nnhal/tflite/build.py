@@ -59,13 +59,23 @@ def options(kind: str, **values: Any) -> Any:
 
 @dataclass
 class Op:
-    """An operator of a file. None in `inputs` is an omitted optional input."""
+    """An operator of a file. None in `inputs` is an omitted optional input. `branches` become subgraphs 1, 2, ..."""
 
     name: str
     inputs: Sequence[Tensor | None]
     outputs: Sequence[Tensor]
     options: Any = None
     custom: str | None = None
+    branches: Sequence["Branch"] = ()
+
+
+@dataclass
+class Branch:
+    """A further subgraph of a file."""
+
+    operators: Sequence[Op]
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
 
 
 def build(
@@ -79,26 +89,39 @@ def build(
         outputs: outputs of the graph. By default, those of the last operator.
         more: further fields of the schema's ModelT.
     """
-    tensors: list[Tensor] = []
-    for t in (*(t for op in operators for t in (*op.inputs, *op.outputs)), *(inputs or ()), *(outputs or ())):
-        if t is not None and not any(t is known for known in tensors):
-            tensors.append(t)
-    written = [t for op in operators for t in op.outputs]
     if inputs is None:
+        written = [t for op in operators for t in op.outputs]
         read = [t for op in operators for t in op.inputs if t is not None and t.data is None and not t.more]
-        inputs = [t for t in tensors if any(t is r for r in read) and not any(t is w for w in written)]
+        inputs = [t for t in _distinct(read) if not any(t is w for w in written)]
     model = schema.ModelT()
     model.version = 3
-    model.buffers = [schema.BufferT()]
-    graph = schema.SubGraphT()
-    graph.tensors = [_tensor(tensor, model.buffers) for tensor in tensors]
-    graph.inputs, graph.outputs = _indexes(inputs, tensors), _indexes(outputs or operators[-1].outputs, tensors)
-    graph.operators = [_operator(op, i, tensors) for i, op in enumerate(operators)]
-    model.operatorCodes = [_code(op) for op in operators]
-    model.subgraphs = [graph]
+    model.buffers, model.operatorCodes = [schema.BufferT()], []
+    branches = [branch for op in operators for branch in op.branches]
+    main = Branch(operators, inputs, outputs or operators[-1].outputs)
+    model.subgraphs = [_subgraph(branch, model) for branch in (main, *branches)]
     for name, value in more.items():
         setattr(model, name, value)
     return pack(model)
+
+
+def _subgraph(branch: Branch, model: Any) -> Any:
+    used = [t for op in branch.operators for t in (*op.inputs, *op.outputs) if t is not None]
+    tensors = _distinct([*used, *branch.inputs, *branch.outputs])
+    graph = schema.SubGraphT()
+    graph.tensors = [_tensor(tensor, model.buffers) for tensor in tensors]
+    graph.inputs, graph.outputs = _indexes(branch.inputs, tensors), _indexes(branch.outputs, tensors)
+    first = len(model.operatorCodes)
+    graph.operators = [_operator(op, i, tensors) for i, op in enumerate(branch.operators, first)]
+    model.operatorCodes += [_code(op) for op in branch.operators]
+    return graph
+
+
+def _distinct(tensors: Sequence[Tensor]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for tensor in tensors:
+        if not any(tensor is known for known in found):
+            found.append(tensor)
+    return found
 
 
 def unpack(data: bytes) -> Any:
@@ -136,8 +159,11 @@ def _operator(op: Op, index: int, tensors: list[Tensor]) -> Any:
     table.opcodeIndex = index
     table.inputs, table.outputs = _indexes(op.inputs, tensors), _indexes(op.outputs, tensors)
     if op.options is not None:
-        table.builtinOptionsType = getattr(schema.BuiltinOptions, type(op.options).__name__[:-1])
-        table.builtinOptions = op.options
+        kind = type(op.options).__name__[:-1]
+        if hasattr(schema.BuiltinOptions, kind):
+            table.builtinOptionsType, table.builtinOptions = getattr(schema.BuiltinOptions, kind), op.options
+        else:
+            table.builtinOptions2Type, table.builtinOptions2 = getattr(schema.BuiltinOptions2, kind), op.options
     return table
 
 
