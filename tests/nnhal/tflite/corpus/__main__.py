@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
-from tests.nnhal.tflite.corpus.cases import GENERATORS, all_cases, cases
+from tests.nnhal.tflite.corpus.cases import GENERATORS, cases
 from tests.nnhal.tflite.corpus.exceptions import crash
 from tests.nnhal.tflite.corpus.result import Result
 from tests.nnhal.tflite.corpus.run import run
@@ -16,10 +16,9 @@ _REASON_WIDTH = 110
 
 def table(results: Sequence[Result]) -> list[str]:
     """Return one line per operator with the counts of each kind, and the totals."""
-    known = all_cases()
-    counts = {operator: Counter[str]() for operator in sorted({known[result.name].operator for result in results})}
+    counts = {operator: Counter[str]() for operator in sorted({result.operator for result in results})}
     for result in results:
-        counts[known[result.name].operator].update([result.kind, *(["wrong"] if result.problems else [])])
+        counts[result.operator].update([result.kind, *(["wrong"] if result.problems else [])])
     columns = (*KINDS, "wrong")
     lines = [f"{'operator':32}" + "".join(f"{column:>10}" for column in columns)]
     for name, count in (*counts.items(), ("total", sum(counts.values(), Counter[str]()))):

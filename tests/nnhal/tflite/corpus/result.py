@@ -27,6 +27,11 @@ class Result:
     crash: str = ""
 
     @property
+    def operator(self) -> str:
+        """The name of the operator."""
+        return self.name.partition(" ")[0]
+
+    @property
     def kind(self) -> str:
         """The outcome of the import: direct, composed, extension, refused, not run, or crashed."""
         if self.crash:
@@ -41,7 +46,7 @@ class Result:
     def reason(self) -> str:
         """Why NNAPI does not run the model, without the name of the operator."""
         message = self.refusal.removesuffix("; the LiteRT extension is turned off")
-        return message.partition(") ")[2] or message
+        return message.partition("): ")[2] or message
 
     @property
     def problems(self) -> list[str]:

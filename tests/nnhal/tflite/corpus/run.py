@@ -12,7 +12,7 @@ from tests.nnhal.tflite.corpus.result import Result
 
 _ROOT = Path(__file__).parents[4]
 _PROCESSES = 2
-_HANG_S = 500
+_HANG_S = 1800
 
 
 def run(names: Iterable[str]) -> list[Result]:

@@ -32,7 +32,7 @@ from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from tests.driver.one_operation import prepare
 from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
-from tests.nnhal.tflite.corpus.cases import Case, all_cases
+from tests.nnhal.tflite.corpus.cases import Case, cases
 from tests.nnhal.tflite.corpus.compare import difference
 from tests.nnhal.tflite.corpus.exceptions import litert_error, steps
 from tests.nnhal.tflite.corpus.result import Result
@@ -58,10 +58,12 @@ class LitertRun:
 
 def main() -> None:
     """Run the models that standard input names, and write their results."""
-    known = all_cases()
+    names = sys.stdin.read().splitlines()
+    operators = {name.partition(" ")[0] for name in names}
+    known = {case.name: case for operator in operators for case in cases(operator)}
     devices = {name: Device(name, registry.create(backends)) for name, backends in _DEVICES.items()}
     with open(sys.argv[1], "wb") as file:
-        for name in sys.stdin.read().splitlines():
+        for name in names:
             _record(file, (name, "LiteRT"))
             case, result = known[name], Result(name)
             try:
