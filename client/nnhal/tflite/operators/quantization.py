@@ -12,6 +12,7 @@ from nnhal.types import DTYPES, AnyArray, Operand, OperandType, OperationType
 
 _REAL = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 _BYTES = (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)
+_MAX_SELECTED = 2**16
 _MIN_TIE_DISTANCE = 1e-4
 """Distance from the middle between two steps at which every way of computing real numbers rounds alike."""
 
@@ -67,7 +68,24 @@ def dequantize(call: OperatorCall) -> None:
 
 @converter(BuiltinOperator.CAST)
 def cast(call: OperatorCall) -> None:
-    """Convert CAST. TFLite keeps the low bits of integers that do not fit, NNAPI limits them."""
-    if call.tensor(0).type in (tflite.TensorType.INT32, tflite.TensorType.INT64) and call.output().type in _BYTES:
+    """Convert CAST. NNAPI's CAST does not take truth values: logical operations replace it."""
+    source, target = call.description(0), call.output()
+    if source.type == target.type == OperandType.TENSOR_BOOL8:
+        call.emit(OperationType.LOGICAL_AND, [call.input(0), call.input(0)])
+    elif source.type == OperandType.TENSOR_BOOL8:
+        _cast_from_bool(call, target)
+    elif target.type == OperandType.TENSOR_BOOL8:
+        call.emit(OperationType.NOT_EQUAL, [call.input(0), call.constant(np.zeros(1), source)])
+    elif call.tensor(0).type in (tflite.TensorType.INT32, tflite.TensorType.INT64) and target.type in _BYTES:
         raise TfliteError("TFLite drops the high bits of integers, NNAPI limits them")
-    call.emit(OperationType.CAST, [call.input(0)])
+    else:
+        call.emit(OperationType.CAST, [call.input(0)])
+
+
+def _cast_from_bool(call: OperatorCall, target: Operand) -> None:
+    """Emit SELECT between ones and zeros, as constants of the whole shape: NNAPI's SELECT does not broadcast."""
+    shape = call.known_shape(0) or (1,)
+    if math.prod(shape) > _MAX_SELECTED:
+        raise TfliteError(f"{math.prod(shape)} truth values; with more than {_MAX_SELECTED}, SELECT needs much memory")
+    choices = [call.constant(np.full(shape, value), target) for value in (1, 0)]
+    call.emit(OperationType.SELECT, [call.input(0), *choices])
