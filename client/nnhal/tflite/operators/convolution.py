@@ -4,7 +4,7 @@ from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.operators.padding import padding_and_strides
+from nnhal.tflite.operators.pooling import padding_and_strides
 from nnhal.types import OperationType
 
 
