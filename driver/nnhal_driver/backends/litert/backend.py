@@ -1,5 +1,9 @@
 """Backend CpuAcc."""
 
+from collections.abc import Sequence
+
+from nnhal import litert_extension
+from nnhal.types import Extension
 from nnhal_driver.backends.api import (
     Backend,
     CompiledSubgraph,
@@ -46,6 +50,10 @@ class CpuAcc(Backend):
     def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
         """Load a saved TFLite model."""
         return LitertSubgraph(subgraph, options, sections)
+
+    def extensions(self) -> Sequence[Extension]:
+        """Return the LiteRT extension."""
+        return (litert_extension.EXTENSION,)
 
     def fingerprint(self) -> str:
         """Return the version of the engine."""

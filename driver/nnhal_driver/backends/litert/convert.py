@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from nnhal.errors import HalError
 from nnhal.types import AnyArray, OperandLifeTime, byte_size, operation_name
 from nnhal_driver.backends.api import SubgraphView
+from nnhal_driver.backends.litert.inlining import inline, is_submodel, submodel_of
 from nnhal_driver.backends.litert.limits import check_scales, check_shapes
 from nnhal_driver.backends.litert.lowering import CONVERTERS, LIMITS, Lowering, Network
 from nnhal_driver.backends.litert.shape_analysis import (
@@ -33,6 +34,7 @@ class ConvertedModel:
         outputs: for each output the tensor to read, or None if it is constant, and its shape.
         operators: names of its operators, in order.
         constants: constant outputs, by their position among the outputs.
+        has_variables: whether operators keep values between executions, which must be reset.
     """
 
     file: ModelFile
@@ -40,6 +42,7 @@ class ConvertedModel:
     outputs: tuple[tuple[int | None, Shape], ...]
     operators: tuple[str, ...]
     constants: Mapping[int, AnyArray]
+    has_variables: bool = False
 
 
 def check_operation(view: OperationView) -> None:
@@ -50,6 +53,9 @@ def check_operation(view: OperationView) -> None:
     """
     known = analyze_shapes(view.graph)
     if view.index in known.constants.folded:
+        return
+    if is_submodel(view):
+        submodel_of(view)
         return
     if view.type not in CONVERTERS or view.type not in SHAPE_RULES or view.arguments is None:
         raise Unsupported(f"{operation_name(view.type)} has no counterpart in the engine")
@@ -109,7 +115,7 @@ def convert(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) 
     analyze_shapes(subgraph.graph).constants.forget()
     writer = lowered.writer
     operators = tuple(writer.operators)
-    return ConvertedModel(file, lowered.inputs, lowered.outputs, operators, lowered.constants)
+    return ConvertedModel(file, lowered.inputs, lowered.outputs, operators, lowered.constants, bool(writer.variables))
 
 
 def lower(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) -> LoweredSubgraph:
@@ -127,6 +133,10 @@ def lower(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) ->
     network = Network(constants, operand_shapes)
     is_known = all(known.shapes.get(i) == shape for i, shape in zip(subgraph.inputs, shapes, strict=True))
     for view in subgraph.operations:
+        if is_submodel(view):
+            operand_shapes.update((o, graph.operands[o].dimensions) for o in view.operation.outputs)
+            inline(network, view)
+            continue
         cached = _cached_call(view, known, tensor_bytes) if is_known else None
         call, output_shapes = cached or _infer_call(view, known, operand_shapes, tensor_bytes)
         operand_shapes.update(zip(view.operation.outputs, output_shapes, strict=True))

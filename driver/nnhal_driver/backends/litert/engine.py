@@ -75,6 +75,10 @@ class Interpreter:
             view = self._views[tensor] = self._engine.tensor(tensor)
         return view()
 
+    def reset_variables(self) -> None:
+        """Set the variables of operators to zero, as before the first execution."""
+        self._engine.reset_all_variables()
+
     def invoke(self) -> None:
         """Run the model without the GIL.
 

@@ -16,8 +16,9 @@ import numpy as np
 from nnhal.types import AnyArray, Operand, OperandType, SymmPerChannelQuantParams, type_name
 from nnhal_driver.backends.litert.folding import Constants
 from nnhal_driver.backends.litert.limits import DEFAULT_LIMITS, KernelLimits
+from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
 from nnhal_driver.backends.litert.shape_analysis import CHECKED_BY_ENGINE, Shapes, StaticCall, Unsupported
-from nnhal_driver.backends.litert.writer import ModelWriter, Quantization, TensorSpec
+from nnhal_driver.backends.litert.writer import ModelWriter
 from nnhal_driver.operations.call import Shape
 from nnhal_driver.operations.elementwise.quantization import dequantize_array
 

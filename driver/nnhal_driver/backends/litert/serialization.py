@@ -19,11 +19,15 @@ _DTYPES = {
     "BOOL": np.bool_,
     "FLOAT16": np.float16,
     "FLOAT32": np.float32,
+    "FLOAT64": np.float64,
     "INT8": np.int8,
     "INT16": np.int16,
     "INT32": np.int32,
+    "INT64": np.int64,
     "UINT8": np.uint8,
     "UINT16": np.uint16,
+    "UINT32": np.uint32,
+    "UINT64": np.uint64,
 }
 
 _COUNT_BYTES = 4
@@ -41,6 +45,7 @@ def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
             "outputs": model.outputs,
             "operators": model.operators,
             "constants": list(model.constants),
+            "has_variables": model.has_variables,
             "places": [[location.offset, location.size, location.type] for location in file.locations],
         }
     ).encode()
@@ -72,6 +77,7 @@ def load(sections: Sections) -> tuple[ConvertedModel, tuple[Shape, ...]]:
         tuple((tensor, tuple(shape)) for tensor, shape in description["outputs"]),
         tuple(description["operators"]),
         {position: _private(array) for position, array in zip(description["constants"], outputs, strict=True)},
+        description["has_variables"],
     )
     return model, tuple(tuple(shape) for shape in description["shapes"])
 

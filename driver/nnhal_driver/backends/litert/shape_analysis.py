@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhal.errors import HalError
-from nnhal.types import DTYPES, AnyArray, OperandLifeTime, is_tensor
+from nnhal.types import DTYPES, AnyArray, OperandLifeTime, is_extension, is_tensor
 from nnhal_driver.backends.litert.folding import Constants
 from nnhal_driver.graph import Graph, OperationView
 from nnhal_driver.operations import SHAPE_RULES, infer
@@ -123,9 +123,11 @@ def _analyze(graph: Graph) -> StaticShapes:
     shapes: dict[int, Shape] = {}
     varying: set[int] = set()
     for index, operand in enumerate(graph.operands):
+        dimensions = operand.dimensions
+        if is_extension(operand.type) and dimensions and 0 not in dimensions:
+            shapes[index] = dimensions
         if operand.type not in DTYPES or operand.lifetime == OperandLifeTime.NO_VALUE:
             continue
-        dimensions = operand.dimensions
         if not is_tensor(operand.type) or (dimensions and 0 not in dimensions) or index in graph.constants:
             shapes[index] = dimensions
         elif operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT and dimensions and 0 not in dimensions[1:]:

@@ -17,6 +17,7 @@ from nnhal.types import AnyArray, ExecutionPreference
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Profile, Run, Sections, SubgraphView
 from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
 from nnhal_driver.backends.litert.engine import Interpreter
+from nnhal_driver.backends.litert.inlining import opaque_inputs
 from nnhal_driver.backends.litert.serialization import load, save
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.single_operations import SingleOperations
@@ -68,6 +69,8 @@ class InterpreterPool:
         self._slots.get()
         try:
             interpreter = self._take()
+            if self.model.has_variables:
+                interpreter.reset_variables()
             for tensor, array in zip(self.model.inputs, inputs, strict=True):
                 if tensor is not None:
                     interpreter.view(tensor)[...] = array
@@ -134,6 +137,7 @@ class LitertSubgraph(CompiledSubgraph):
         self._reference: CompiledSubgraph | None = None
         self._profiling = Lock()
         self._profiled: tuple[object, SingleOperations] | None = None
+        self._opaque_inputs = opaque_inputs(subgraph)
         try:
             self._static = self._create_static(sections)
         except (Unsupported, RuntimeError) as error:
@@ -166,6 +170,8 @@ class LitertSubgraph(CompiledSubgraph):
         """Run the model for the shapes of the inputs."""
         run.check()
         arrays = [array for array in inputs if array is not None]
+        for position, dtype in self._opaque_inputs.items():
+            arrays[position] = arrays[position].view(dtype)
         if len(arrays) == len(inputs):
             pool = self._static or self._pool_for(tuple(array.shape for array in arrays))
             if pool is not None and _matches_declared(pool.model, outputs):

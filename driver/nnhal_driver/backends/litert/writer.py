@@ -7,47 +7,46 @@ value is freed immediately afterwards. So a model that is never written costs no
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from nnhal.alignment import align
 from nnhal.types import AnyArray, Bytes
 from nnhal_driver.backends.litert.engine import schema
+from nnhal_driver.backends.litert.packing import (
+    UNPLACED,
+    Fields,
+    PackedOperator,
+    PackedSubgraph,
+    PackedTensor,
+    TensorSpec,
+    pack,
+)
 from nnhal_driver.backends.litert.page_sharing import PAGE, address, is_shareable, share
 from nnhal_driver.mapped_memory import MAPPED_BYTES
 
-_ITEM_BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FLOAT16": 2, "INT32": 4, "FLOAT32": 4}
-_SCHEMA_VERSION = 3
-_IDENTIFIER = b"TFL3"
+_ITEM_BYTES = {
+    "BOOL": 1,
+    "INT8": 1,
+    "UINT8": 1,
+    "INT16": 2,
+    "UINT16": 2,
+    "FLOAT16": 2,
+    "INT32": 4,
+    "UINT32": 4,
+    "FLOAT32": 4,
+    "INT64": 8,
+    "UINT64": 8,
+    "FLOAT64": 8,
+}
 _OFFSET_SLOT = 6
 """Entry of `Buffer.offset` in the vtable of its table, in bytes."""
-_UNPLACED = 1
-"""Offset of constants until they are placed. The flatbuffer would omit a 0."""
 
-Fields = Mapping[str, object]
 Value = AnyArray | Callable[[], AnyArray]
 """A constant: an array, or a function that computes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quantization:
-    """Quantization of a tensor: one scale, or one for each index of dimension `dimension`."""
-
-    scales: tuple[float, ...]
-    zero_points: tuple[int, ...]
-    dimension: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """Type of a tensor. `type`: a name in TFLite's TensorType."""
-
-    type: str
-    quantization: Quantization | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +101,6 @@ class ModelFile:
             os.close(self._descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    """An operator: its name, its tensors, and the options table with its fields."""
-
-    name: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    options: str
-    fields: Fields
-
-
 class ModelWriter:
     """A TFLite model of one subgraph under construction."""
 
@@ -120,11 +108,14 @@ class ModelWriter:
         self._constants: list[tuple[str, int, Value]] = []
         self.specs: list[TensorSpec] = []
         self.shapes: list[tuple[int, ...]] = []
+        self.variables: set[int] = set()
         self._buffers: list[int] = []
-        self._operators: list[_Operator] = []
+        self._operators: list[PackedOperator] = []
 
-    def tensor(self, spec: TensorSpec, shape: Sequence[int]) -> int:
-        """Add a tensor and return its number."""
+    def tensor(self, spec: TensorSpec, shape: Sequence[int], *, is_variable: bool = False) -> int:
+        """Add a tensor and return its number. A variable keeps its value between executions, unless it is reset."""
+        if is_variable:
+            self.variables.add(len(self.specs))
         self.specs.append(spec)
         self.shapes.append(tuple(shape))
         self._buffers.append(0)
@@ -141,7 +132,15 @@ class ModelWriter:
         """Return whether a tensor is constant."""
         return self._buffers[tensor] > 0
 
-    def operator(self, name: str, inputs: Sequence[int], outputs: Sequence[int], options: str, fields: Fields) -> None:
+    def operator(
+        self,
+        name: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        options: str,
+        fields: Fields,
+        intermediates: Sequence[int] = (),
+    ) -> None:
         """Add an operator.
 
         Args:
@@ -150,13 +149,27 @@ class ModelWriter:
             outputs: numbers of tensors.
             options: name of the options table, or "" for none.
             fields: the table's fields, named as in the schema's object API.
+            intermediates: numbers of tensors that only carry quantization.
         """
-        self._operators.append(_Operator(name, tuple(inputs), tuple(outputs), options, fields))
+        operator = PackedOperator(name, tuple(inputs), tuple(outputs), options, fields, tuple(intermediates))
+        self._operators.append(operator)
+
+    def custom_operator(self, code: str, inputs: Sequence[int], outputs: Sequence[int], options: bytes) -> None:
+        """Add a custom operator of the engine.
+
+        Args:
+            code: its name.
+            inputs: numbers of tensors; -1 for an omitted one.
+            outputs: numbers of tensors.
+            options: its options, in its own format.
+        """
+        operator = PackedOperator("CUSTOM", tuple(inputs), tuple(outputs), "", {}, (), code, options)
+        self._operators.append(operator)
 
     @property
     def operators(self) -> list[str]:
         """Names of the operators added so far."""
-        return [operator.name for operator in self._operators]
+        return [operator.custom_code or operator.name for operator in self._operators]
 
     def write(self, inputs: Sequence[int], outputs: Sequence[int]) -> ModelFile:
         """Return the model with these inputs and outputs."""
@@ -166,57 +179,33 @@ class ModelWriter:
         """Return type, size in bytes and value of each constant."""
         return self._constants
 
-    def pack_subgraph(
-        self, s: Any, codes: Mapping[str, int], before: int, io: tuple[Sequence[int], Sequence[int]]
-    ) -> Any:
-        """Return the subgraph in the schema's object API.
+    def subgraph(self, before: int, inputs: Sequence[int], outputs: Sequence[int]) -> PackedSubgraph:
+        """Return the subgraph.
 
         Args:
-            s: the schema.
-            codes: index of each operator code by name.
             before: number of constants of earlier subgraphs.
-            io: its inputs and outputs.
+            inputs: numbers of tensors.
+            outputs: numbers of tensors.
         """
-        graph = s.SubGraphT()
-        tensors = zip(self.specs, self.shapes, self._buffers, strict=True)
-        graph.tensors = [_tensor(s, spec, shape, buffer and buffer + before) for spec, shape, buffer in tensors]
-        graph.operators = [_operator(s, operator, codes[operator.name]) for operator in self._operators]
-        graph.inputs, graph.outputs = map(_int32, io)
-        return graph
+        parts = enumerate(zip(self.specs, self.shapes, self._buffers, strict=True))
+        tensors = [
+            PackedTensor(spec, shape, buffer and buffer + before, i in self.variables)
+            for i, (spec, shape, buffer) in parts
+        ]
+        return PackedSubgraph(tensors, self._operators, inputs, outputs)
 
 
 def write_subgraphs(parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[int]]]) -> ModelFile:
     """Return a model with one subgraph for each writer, with its inputs and outputs."""
-    constants = [constant for writer, _, _ in parts for constant in writer.constants()]
-    values = [value for _, _, value in constants]
-    unplaced = [ConstantLocation(_UNPLACED, size, type_) for type_, size, _ in constants]
-    return ModelFile(*place_constants(_pack(parts, unplaced), unplaced, values), values)
-
-
-def _pack(
-    parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[int]]], constants: Sequence[ConstantLocation]
-) -> bytes:
-    """Return the flatbuffer. Its constants are not placed yet."""
-    import flatbuffers  # noqa: PLC0415 - comes with the engine
-
-    s: Any = schema()
-    codes = {
-        name: i for i, name in enumerate(dict.fromkeys(name for writer, _, _ in parts for name in writer.operators))
-    }
-    graphs, before = [], 0
+    constants: list[tuple[str, int, Value]] = []
+    subgraphs = []
     for writer, inputs, outputs in parts:
-        graphs.append(writer.pack_subgraph(s, codes, before, (inputs, outputs)))
-        before += len(writer.constants())
-    buffers = [s.BufferT(), *(s.BufferT(offset=_UNPLACED, size=constant.size) for constant in constants)]
-    numbers = [getattr(s.BuiltinOperator, name) for name in codes]
-    model = s.ModelT(version=_SCHEMA_VERSION, subgraphs=graphs, buffers=buffers)
-    model.operatorCodes = [
-        s.OperatorCodeT(deprecatedBuiltinCode=min(number, 127), version=1, builtinCode=number) for number in numbers
-    ]
-    size = sum(len(writer.specs) + len(writer.operators) for writer, _, _ in parts)
-    builder = flatbuffers.Builder(256 * size)
-    builder.Finish(model.Pack(builder), _IDENTIFIER)
-    return bytes(builder.Output())
+        subgraphs.append(writer.subgraph(len(constants), inputs, outputs))
+        constants += writer.constants()
+    values = [value for _, _, value in constants]
+    unplaced = [ConstantLocation(UNPLACED, size, type_) for type_, size, _ in constants]
+    head = pack(subgraphs, [location.size for location in unplaced])
+    return ModelFile(*place_constants(head, unplaced, values), values)
 
 
 def place_constants(
@@ -255,29 +244,6 @@ def _offset_positions(head: bytes) -> Iterator[int]:
     for i in range(1, model.BuffersLength()):
         table = model.Buffers(i)._tab
         yield table.Pos + table.Offset(_OFFSET_SLOT)
-
-
-def _tensor(s: Any, spec: TensorSpec, shape: Sequence[int], buffer: int) -> Any:
-    tensor = s.TensorT(shape=_int32(shape), type=getattr(s.TensorType, spec.type), buffer=buffer, hasRank=True)
-    if spec.quantization is not None:
-        tensor.quantization = s.QuantizationParametersT(
-            scale=np.array(spec.quantization.scales, np.float32),
-            zeroPoint=np.array(spec.quantization.zero_points, np.int64),
-            quantizedDimension=spec.quantization.dimension,
-        )
-    return tensor
-
-
-def _operator(s: Any, operator: _Operator, code: int) -> Any:
-    packed = s.OperatorT(opcodeIndex=code, inputs=_int32(operator.inputs), outputs=_int32(operator.outputs))
-    if operator.options:
-        packed.builtinOptionsType = getattr(s.BuiltinOptions, operator.options)
-        packed.builtinOptions = getattr(s, f"{operator.options}T")(**operator.fields)
-    return packed
-
-
-def _int32(values: Sequence[int]) -> AnyArray:
-    return np.array(values, np.int32)
 
 
 def _is_shareable(value: Value) -> bool:

@@ -3,8 +3,8 @@
 from nnhal.types import OperandType, OperationType
 from nnhal_driver.backends.litert.limits import ELEMENTWISE_LIMITS
 from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter
+from nnhal_driver.backends.litert.packing import TensorSpec
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
-from nnhal_driver.backends.litert.writer import TensorSpec
 
 _BYTES = TensorSpec("UINT8")
 

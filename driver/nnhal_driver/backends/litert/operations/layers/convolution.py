@@ -6,7 +6,7 @@ from nnhal.types import OperationType
 from nnhal_driver.backends.litert.limits import KernelLimits
 from nnhal_driver.backends.litert.lowering import INT32, Lowering, as_signed, as_unsigned, converter, with_other_sign
 from nnhal_driver.backends.litert.operations.padding import PADDINGS, pad_image, padding_scheme
-from nnhal_driver.backends.litert.writer import Quantization, TensorSpec
+from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
 from nnhal_driver.operations.layers.convolution import filter_window
 
 FILTERED = KernelLimits(product_of=("input", "filter"))

@@ -1,0 +1,162 @@
+"""Lowering of SUBMODEL, the operation of the LiteRT extension: its operators are copied into the TFLite model.
+
+So an operation of NNAPI and its neighbors in a sub-model are optimized and executed together.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from nnhal import litert_extension
+from nnhal.types import type_name
+from nnhal_driver.backends.api import SubgraphView
+from nnhal_driver.backends.litert.lowering import Network, spec_of
+from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
+from nnhal_driver.backends.litert.shape_analysis import Unsupported
+from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModel, SubModelTensor, parse, verify
+from nnhal_driver.graph import OperationView
+from nnhal_driver.operations.call import Shape
+
+_TYPE_MASK = 0xFFFF
+
+
+def is_submodel(view: OperationView) -> bool:
+    """Return whether an operation is SUBMODEL."""
+    return view.extension == litert_extension.NAME and view.type & _TYPE_MASK == litert_extension.SUBMODEL
+
+
+def opaque_inputs(subgraph: SubgraphView) -> dict[int, np.dtype[Any]]:
+    """Return the types of the elements of inputs whose types belong to the extension, by position among the inputs."""
+    types = ((i, subgraph.graph.operands[operand].type) for i, operand in enumerate(subgraph.inputs))
+    return {
+        i: litert_extension.ELEMENT_TYPES[type_ & _TYPE_MASK]
+        for i, type_ in types
+        if subgraph.graph.extension(type_) == litert_extension.NAME
+    }
+
+
+def submodel_of(view: OperationView) -> SubModel:
+    """Return the verified sub-model of an operation. The result is cached in the graph.
+
+    Raises:
+        Unsupported: the sub-model is invalid, or does not match the operands.
+    """
+    key = (submodel_of, view.index)
+    cached = view.graph.annotations.get(key)
+    if cached is None:
+        try:
+            cached = _read(view)
+        except Unsupported as error:
+            cached = error
+        view.graph.annotations[key] = cached
+    if isinstance(cached, Unsupported):
+        raise cached
+    assert isinstance(cached, SubModel)
+    return cached
+
+
+def _read(view: OperationView) -> SubModel:
+    first, *inputs = view.operation.inputs or (-1,)
+    data = view.graph.constants.get(first)
+    if data is None:
+        raise Unsupported("the sub-model is not constant")
+    try:
+        model = parse(data)
+        verify(model)
+    except InvalidSubModel as error:
+        raise Unsupported(f"invalid sub-model: {error}") from None
+    if len(model.graphs) != 1:
+        raise Unsupported(f"the sub-model has {len(model.graphs)} subgraphs; expected 1")
+    for kind, operands, tensors in (
+        ("input", inputs, model.inputs),
+        ("output", view.operation.outputs, model.outputs),
+    ):
+        if len(operands) != len(tensors):
+            raise Unsupported(f"the sub-model has {len(tensors)} {kind}s, the operation has {len(operands)}")
+        for i, (operand, tensor) in enumerate(zip(operands, tensors, strict=True)):
+            _check_boundary(view, operand, tensor, f"{kind} {i}")
+    return model
+
+
+def _check_boundary(view: OperationView, operand: int, tensor: SubModelTensor, name: str) -> None:
+    """Raise Unsupported if an operand does not have the type and shape of its tensor."""
+    declared = view.graph.operands[operand]
+    if view.graph.extension(declared.type) == litert_extension.NAME:
+        dtype = litert_extension.ELEMENT_TYPES.get(declared.type & _TYPE_MASK)
+        type_ = dtype.name.upper() if dtype else type_name(declared.type)
+    else:
+        type_ = spec_of(declared).type
+    if type_ != tensor.type:
+        raise Unsupported(f"{name} is {type_}; the sub-model has {tensor.type}")
+    if declared.dimensions != (tensor.shape or (1,)):
+        raise Unsupported(f"{name} has shape {list(declared.dimensions)}; the sub-model has {list(tensor.shape)}")
+
+
+def inline(network: Network, view: OperationView) -> None:
+    """Add the operators of a SUBMODEL.
+
+    Raises:
+        Unsupported: the sub-model is invalid, or does not match the operands.
+    """
+    model = submodel_of(view)
+    graph, writer = model.main, network.writer
+    numbers: dict[int, int] = {}
+    for operand, tensor in zip(view.operation.inputs[1:], graph.inputs, strict=True):
+        numbers[tensor] = _scalar_input(network, view, operand, graph.tensors[tensor])
+    for i, described in enumerate(graph.tensors):
+        if i in numbers:
+            continue
+        if described.data is not None:
+            numbers[i] = writer.constant(_spec(described), described.shape, described.values())
+        else:
+            numbers[i] = writer.tensor(_spec(described), described.shape, is_variable=described.is_variable)
+    for operator in graph.operators:
+        inputs = [numbers[i] if i >= 0 else -1 for i in operator.inputs]
+        outputs = [numbers[i] for i in operator.outputs]
+        intermediates = [numbers[i] for i in operator.intermediates]
+        if operator.custom_code:
+            options = b"" if operator.custom_options is None else operator.custom_options.tobytes()
+            writer.custom_operator(operator.custom_code, inputs, outputs, options)
+        else:
+            writer.operator(operator.name, inputs, outputs, operator.options_type, operator.fields, intermediates)
+    for operand, tensor in zip(view.operation.outputs, graph.outputs, strict=True):
+        _add_output(network, operand, numbers[tensor], (graph.tensors[tensor].shape, operand in network.tensors))
+
+
+def _spec(tensor: SubModelTensor) -> TensorSpec:
+    quantization = tensor.quantization
+    if quantization is None:
+        return TensorSpec(tensor.type)
+    scales, zero_points = tuple(quantization.scales.tolist()), tuple(quantization.zero_points.tolist())
+    return TensorSpec(tensor.type, Quantization(scales, zero_points, quantization.dimension))
+
+
+def _scalar_input(network: Network, view: OperationView, operand: int, tensor: SubModelTensor) -> int:
+    """Return the tensor of an input: the operand's, without its dimension if the sub-model has a scalar."""
+    if operand not in network.tensors:
+        declared = view.graph.operands[operand]
+        if operand in network.constants and view.graph.extension(declared.type) != litert_extension.NAME:
+            network.tensor(operand, declared)
+        elif operand in network.constants:
+            raise Unsupported("a constant of a type of the extension is not part of the sub-model")
+        else:
+            network.tensors[operand] = network.writer.tensor(_spec(tensor), declared.dimensions)
+    number = network.tensors[operand]
+    if tensor.shape:
+        return number
+    scalar = network.writer.tensor(_spec(tensor), ())
+    network.writer.operator("SQUEEZE", [number], [scalar], "SqueezeOptions", {"squeezeDims": [0]})
+    return scalar
+
+
+def _add_output(network: Network, operand: int, number: int, place: tuple[Shape, bool]) -> None:
+    """Make a tensor the tensor of an output operand. A scalar gets the operand's dimension."""
+    shape, is_known = place
+    if is_known or not shape:
+        target = network.tensors.get(operand)
+        if target is None:
+            target = network.writer.tensor(network.writer.specs[number], (1,))
+        shape_of_target = list(network.writer.shapes[target])
+        network.writer.operator("RESHAPE", [number], [target], "ReshapeOptions", {"newShape": shape_of_target})
+        number = target
+    network.tensors[operand] = number
