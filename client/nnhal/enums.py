@@ -65,6 +65,7 @@ class SpanKind(IntEnum):
     PARTITION = 1
     OPERATION = 2
     WORK = 3
+    STAGE = 4
 
 
 class DeviceType(IntEnum):

@@ -357,9 +357,10 @@ class Span:
 
     Attributes:
         kind: a SpanKind.
-        name: the operation, or the backend's name for its work.
+        name: the operation, the backend's name for its work, or the stage.
+        backend: the backend that ran it; "" for a stage.
         operations: operations of `subgraph`: those of the partition, or a single one.
-        start_ns: start of the span, counted from the start of the execution on the device.
+        start_ns: start of the span, counted from the start of the execution on the device; negative before it.
     """
 
     kind: int

@@ -261,11 +261,12 @@ def fill_result(message: types_pb2.ExecutionResult, result: t.ExecutionResult, s
         if data is not None:
             send(data, output)
     if result.spans:
-        message.spans.extend(map(_span_message, result.spans))
+        message.spans.extend(map(span_message, result.spans))
         message.dropped_spans = result.dropped_spans
 
 
-def _span_message(span: t.Span) -> types_pb2.Span:
+def span_message(span: t.Span) -> types_pb2.Span:
+    """Convert a Span to a message."""
     return types_pb2.Span(
         kind=_enum(types_pb2.SpanKind.ValueType, span.kind),
         name=span.name,
@@ -277,7 +278,8 @@ def _span_message(span: t.Span) -> types_pb2.Span:
     )
 
 
-def _to_span(message: types_pb2.Span) -> t.Span:
+def to_span(message: types_pb2.Span) -> t.Span:
+    """Convert a message to a Span."""
     return t.Span(
         message.kind,
         message.name,
@@ -304,7 +306,7 @@ def to_result(
         tuple(t.OutputShape(tuple(shape.dimensions), shape.is_sufficient) for shape in message.output_shapes),
         to_timing(message.timing),
         tuple(map(read, message.returned)),
-        tuple(map(_to_span, message.spans)),
+        tuple(map(to_span, message.spans)),
         message.dropped_spans,
     )
 

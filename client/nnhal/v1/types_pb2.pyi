@@ -38,6 +38,8 @@ class _SpanKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SpanKind.Val
     """One operation."""
     SPAN_KIND_WORK: _SpanKind.ValueType  # 3
     """Work that the backend names."""
+    SPAN_KIND_STAGE: _SpanKind.ValueType  # 4
+    """A stage of the call on the service: decode, queue, execute or encode, in this order. The partitions lie in execute."""
 
 class SpanKind(_SpanKind, metaclass=_SpanKindEnumTypeWrapper):
     """Kind of a span."""
@@ -50,6 +52,8 @@ SPAN_KIND_OPERATION: SpanKind.ValueType  # 2
 """One operation."""
 SPAN_KIND_WORK: SpanKind.ValueType  # 3
 """Work that the backend names."""
+SPAN_KIND_STAGE: SpanKind.ValueType  # 4
+"""A stage of the call on the service: decode, queue, execute or encode, in this order. The partitions lie in execute."""
 Global___SpanKind: _TypeAlias = SpanKind  # noqa: Y015
 
 class _CacheForm:
@@ -736,15 +740,17 @@ class Span(_message.Message):
     START_NS_FIELD_NUMBER: _builtins.int
     DURATION_NS_FIELD_NUMBER: _builtins.int
     kind: Global___SpanKind.ValueType
-    """PARTITION: a partition, including its boundaries. OPERATION: one operation. WORK: work that the backend names."""
+    """PARTITION: a partition, including its boundaries. OPERATION: one operation. WORK: work that the backend names.
+    STAGE: a stage of the call.
+    """
     name: _builtins.str
-    """Name of the partition, operation or work, for people."""
+    """Name of the partition, operation, work or stage, for people."""
     backend: _builtins.str
-    """Id of the backend that ran it."""
+    """Id of the backend that ran it. Empty for a stage."""
     subgraph: _builtins.int
     """0: main; i + 1: referenced[i]."""
     start_ns: _builtins.int
-    """Counted from the start of the execution on the device."""
+    """Counted from the start of the execution on the device. Negative for the stages before it."""
     duration_ns: _builtins.int
     """From the start to the end of the part."""
     @_builtins.property

@@ -37,6 +37,7 @@ def execute_plan(
     timing = Timing(device_ns, time.perf_counter_ns() - started_ns) if measure else UNMEASURED
     if context.spans is None:
         return ExecutionResult(True, shapes, timing, bound.returned_data())
+    context.spans.end()
     return ExecutionResult(True, shapes, timing, bound.returned_data(), context.spans.all(), context.spans.dropped)
 
 

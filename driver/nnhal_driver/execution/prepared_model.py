@@ -150,8 +150,9 @@ class PreparedModel:
         try:
             if deadline is not NO_DEADLINE:
                 deadline.check_on_arrival("the execution")
+            spans = SpanRecorder() if config.profile else None
             with self.scheduler.admission.admit(self.admission_request(deadline, owner), cancellation):
-                return self.run(request, config, deadline, cancellation, started_ns)
+                return self.run(request, config, deadline, cancellation, started_ns, spans)
         except BaseException:
             clear_output_buffers(request)
             raise
@@ -193,15 +194,26 @@ class PreparedModel:
         deadline: Deadline,
         cancellation: Cancellation,
         started_ns: int,
+        spans: SpanRecorder | None = None,
     ) -> ExecutionResult:
         """Run a valid request on the calling thread, which has a slot.
+
+        Args:
+            request: the request.
+            config: as for `execute_synchronously`.
+            deadline: the deadline.
+            cancellation: as for `execute_synchronously`.
+            started_ns: as for `execute_valid`.
+            spans: the recorder of a profiled execution.
 
         Raises:
             HalError: the execution failed. The contents of the outputs are undefined.
         """
         timeout = config.loop_timeout_duration_ns
         loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
-        context = RunContext(deadline, cancellation, loop_timeout_ns, SpanRecorder() if config.profile else None)
+        context = RunContext(deadline, cancellation, loop_timeout_ns, spans)
+        if spans is not None:
+            spans.begin(started_ns)
         before = time.perf_counter_ns()
         try:
             bound = BoundRequest(request, self.outputs, private=not self.plan.copies_inputs)

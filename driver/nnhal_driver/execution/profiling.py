@@ -1,43 +1,90 @@
-"""Profiling of one execution: spans of partitions, of operations and of other work of backends."""
+"""Profiling of one execution: spans of its stages, of partitions, of operations and of other work of backends."""
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from nnhal.types import Span, SpanKind
+from nnhal.types import ExecutionResult, Span, SpanKind
 from nnhal_driver.graph import OperationView
 
 MAX_SPANS = 10_000
-"""Maximum number of spans of one execution; a WHILE may run its body any number of times."""
+"""Maximum number of spans of one execution, besides its stages; a WHILE may run its body any number of times."""
 
 
 class SpanRecorder:
     """Recorder of the spans of one execution. Thread safe: backends may report from any thread.
 
+    Args:
+        clock: monotonic clock in nanoseconds.
+
     Attributes:
-        start_ns: time.perf_counter_ns() of its creation; spans are relative to it.
+        start_ns: time.perf_counter_ns() of the start of the execution, or of the recorder; spans are relative to it.
         dropped: number of spans in excess of MAX_SPANS.
     """
 
-    def __init__(self) -> None:
-        self.start_ns = time.perf_counter_ns()
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self.start_ns = clock()
         self.dropped = 0
         self._spans: list[Span] = []
+        self._room = MAX_SPANS
         self._lock = threading.Lock()
 
     def add(self, span: Span) -> None:
         """Record a span, or count it as dropped."""
         with self._lock:
-            if len(self._spans) < MAX_SPANS:
+            if self._room > 0:
+                self._room -= 1
                 self._spans.append(span)
             else:
                 self.dropped += 1
+
+    def begin(self, received_ns: int) -> None:
+        """Note the start of the execution, which has its slot, and record the stages before it.
+
+        Args:
+            received_ns: time.perf_counter_ns() of the call. It was decoded until the creation of this object.
+        """
+        queued_ns, self.start_ns = self.start_ns, self._clock()
+        self._add_stage("decode", received_ns, queued_ns)
+        self._add_stage("queue", queued_ns, self.start_ns)
+
+    def end(self) -> None:
+        """Record the stage of the execution, which has ended."""
+        self._add_stage("execute", self.start_ns, self._clock())
+
+    def _add_stage(self, name: str, start_ns: int, end_ns: int) -> None:
+        self._spans.append(_stage(name, start_ns - self.start_ns, end_ns - start_ns))
 
     def all(self) -> tuple[Span, ...]:
         """Return the recorded spans in the order in which they ended."""
         with self._lock:
             return tuple(self._spans)
+
+
+def _stage(name: str, start_ns: int, duration_ns: int) -> Span:
+    return Span(SpanKind.STAGE, name, "", 0, (), start_ns, duration_ns)
+
+
+def later_stage(
+    name: str,
+    result: ExecutionResult,
+    received_ns: int,
+    started_ns: int,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Span:
+    """Return a stage that follows a profiled execution and ends now.
+
+    Args:
+        name: name of the stage.
+        result: the result, whose first span began with the receipt of the call.
+        received_ns: time.perf_counter_ns() of the receipt.
+        started_ns: that of the start of the stage.
+        clock: monotonic clock in nanoseconds.
+    """
+    start_ns = result.spans[0].start_ns + started_ns - received_ns
+    return _stage(name, start_ns, clock() - started_ns)
 
 
 class PartitionProfile:

@@ -11,6 +11,7 @@ from nnhal.v1 import device_pb2, prepared_model_pb2, prepared_model_pb2_grpc, ty
 from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.execution import ReusableExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.profiling import later_stage
 from nnhal_service.grpc_support.call_context import call_deadline, cancellation_of, earliest, field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache
@@ -84,7 +85,11 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
         owner, cancellation = session.identity, cancellation_of(context)
         result = prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns)
-        return self._result_message(result, session)
+        executed_ns = time.perf_counter_ns()
+        message = self._result_message(result, session)
+        if result.spans:
+            message.spans.append(wire.span_message(later_stage("encode", result, started_ns, executed_ns)))
+        return message
 
     @handler()
     def ExecuteFenced(
