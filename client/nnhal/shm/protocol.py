@@ -22,13 +22,20 @@ _HELLO = struct.Struct("<16s16s")
 _DEFINITION = struct.Struct("<16sIqq")
 _OUTPUT = struct.Struct("<BBHIq")
 _HANDLE = struct.Struct("<16s")
+_SPANS = struct.Struct("<I")
 
 MEASURE = 1
 """Flag of RUN: fill the timing."""
+PROFILE = 2
+"""Flag of RUN: measure spans. A service that does not know it ignores it."""
 FILE = 1
 """Flag of SHARE: the descriptor is a file; without the flag it is memory."""
 SUFFICIENT = 1
 """Flag of RESULT: every region was large enough."""
+SPANS = 2
+"""Flag of RESULT: the body begins with an ExecutionResult message that has the spans, after its size (4 bytes)."""
+SPANS_IN_MEMORY = 4
+"""Flag of RESULT: likewise, but the body begins with the handle of a Memory object that has this message."""
 
 
 class PacketKind(IntEnum):
@@ -187,3 +194,26 @@ def unpack_outputs(body: bytes, count: int) -> tuple[OutputRecord, ...]:
     except struct.error as error:
         raise ProtocolError(f"a RESULT of {len(body)} bytes: {error}") from None
     return tuple(outputs)
+
+
+def packet_size(outputs: int, spans: int) -> int:
+    """Return the size of a RESULT with spans, by the sizes of both parts."""
+    return _HEADER.size + _SPANS.size + spans + outputs
+
+
+def prepend_spans(spans: bytes, outputs: bytes) -> bytes:
+    """Return the body of a RESULT with spans."""
+    return _SPANS.pack(len(spans)) + spans + outputs
+
+
+def split_spans(body: bytes) -> tuple[bytes, bytes]:
+    """Return the spans and the outputs of a RESULT with spans.
+
+    Raises:
+        ProtocolError: it is too short.
+    """
+    size = _SPANS.unpack_from(body)[0] if len(body) >= _SPANS.size else 0
+    end = _SPANS.size + size
+    if len(body) < end:
+        raise ProtocolError(f"a RESULT of {len(body)} bytes; its spans would end at {end}")
+    return body[_SPANS.size : end], body[end:]

@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -148,15 +149,16 @@ class ClientConnection:
         request = self._requests.get(packet.number)
         if request is None:
             raise invalid_argument(f"request {packet.number} has not been defined on this connection")
-        result = request.execute(session, packet, self._executions.next())
-        return Packet(
-            PacketKind.RESULT,
-            packet.number,
-            protocol.SUFFICIENT if result.output_sufficient_size else 0,
-            result.timing.time_on_device_ns,
-            result.timing.time_in_driver_ns,
-            request.pack_result(result, session, self._context.quota),
-        )
+        started_ns = time.perf_counter_ns()
+        result = request.execute(session, packet, self._executions.next(), started_ns)
+        flags = protocol.SUFFICIENT if result.output_sufficient_size else 0
+        if not result.spans:
+            body = request.pack_result(result, session, self._context.quota)
+        else:
+            flags_of_spans, body = request.pack_profiled(result, session, self._context.quota, started_ns)
+            flags |= flags_of_spans
+        timing = result.timing
+        return Packet(PacketKind.RESULT, packet.number, flags, timing.time_on_device_ns, timing.time_in_driver_ns, body)
 
     def define(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
         """DEFINE: validate a request, and keep it."""

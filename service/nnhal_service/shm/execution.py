@@ -17,6 +17,7 @@ from nnhal.types import PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult, Out
 from nnhal.v1 import types_pb2
 from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.profiling import later_stage
 from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import to_absolute
@@ -67,11 +68,13 @@ class ReadyRequest:
         valid = prepared.validate(request, config)
         return ReadyRequest(definition.handle, valid, config, _area(session, definition))
 
-    def execute(self, session: Session, packet: Packet, cancellation: Cancellation) -> ExecutionResult:
-        """Execute the request with the flags and the deadline of a RUN packet."""
-        started_ns = time.perf_counter_ns()
+    def execute(self, session: Session, packet: Packet, cancellation: Cancellation, started_ns: int) -> ExecutionResult:
+        """Execute the request with the flags and the deadline of a RUN packet, received at time.perf_counter_ns()."""
         prepared, use = _find_model(session, self.handle)
-        config = replace(self.config, measure_timing=True) if packet.flags & protocol.MEASURE else self.config
+        config = self.config
+        if packet.flags:
+            measure, profile = bool(packet.flags & protocol.MEASURE), bool(packet.flags & protocol.PROFILE)
+            config = replace(config, measure_timing=measure, profile=profile)
         with use:
             return prepared.execute_valid(
                 self.request, config, to_absolute(packet.first), cancellation, session.identity, started_ns
@@ -85,6 +88,27 @@ class ReadyRequest:
             self.shapes = result.output_shapes
             self.body = protocol.pack_outputs([OutputRecord(shape) for shape in result.output_shapes])
         return self.body
+
+    def pack_profiled(
+        self, result: ExecutionResult, session: Session, quota: MemoryQuota, started_ns: int
+    ) -> tuple[int, bytes]:
+        """Return the flags and the body of the RESULT packet with the spans of an execution.
+
+        Args:
+            result: the result; it has spans.
+            session: the session.
+            quota: the quota for Memory objects.
+            started_ns: as for `execute`.
+        """
+        executed_ns = time.perf_counter_ns()
+        outputs = self.pack_result(result, session, quota)
+        spans = (*result.spans, later_stage("encode", result, started_ns, executed_ns))
+        message = types_pb2.ExecutionResult(spans=map(wire.span_message, spans), dropped_spans=result.dropped_spans)
+        encoded = message.SerializeToString()
+        if protocol.packet_size(len(outputs), len(encoded)) <= protocol.MAX_BYTES:
+            return protocol.SPANS, protocol.prepend_spans(encoded, outputs)
+        handle = OutputWriter(session, 0, quota).to_memory_object(np.frombuffer(encoded, np.uint8))
+        return protocol.SPANS_IN_MEMORY, protocol.prepend_spans(handle, outputs)
 
     def _place_outputs(self, result: ExecutionResult, session: Session, quota: MemoryQuota) -> Iterator[OutputRecord]:
         """Yield the location of each output. Returned outputs go to the area while they fit, then to Memory objects."""

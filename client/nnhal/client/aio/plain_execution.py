@@ -3,6 +3,7 @@
 from nnhal.client.aio.connection import Connection
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
 from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, empty_execute_request, memory_handles
+from nnhal.client.core.profile import GRPC, ExecutionProfile, StageTimer, profile_request
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
 
 
@@ -31,5 +32,40 @@ class PlainExecutor:
             response = await connection.call(connection.prepared_model.ExecuteSynchronously, message)
             memories = await connection.take_memories(memory_handles(response.returned))
             return decode_outputs(self._io, response, memories)
+        finally:
+            connection.discard(*handles)
+
+    async def profile(
+        self, remote: RemoteModel[Connection], inputs: Inputs, deadline: float | None
+    ) -> ExecutionProfile:
+        """Execute the model with profiling, see `PreparedModel.profile`."""
+        connection, handle = remote
+        if connection.shm is not None:
+            profile = await connection.shm.profile(handle, self._io, inputs, deadline)
+            if profile is not None:
+                return profile
+        timer = StageTimer()
+        arrays = self._io.arrays(inputs)
+        pools, handles = input_pools(arrays), list[bytes]()
+        timer.lap("encode")
+        try:
+            uploaded = await connection.upload_large(pools, handles)
+            if uploaded:
+                timer.lap("upload")
+            message = profile_request(connection.session, handle, deadline)
+            self._templates.fill(message.request, arrays, pools, uploaded)
+            timer.lap("encode")
+            await connection.flush_releases()
+            call = connection.prepared_model.ExecuteSynchronouslyWithConfig(message)
+            timer.lap("send")
+            response = await connection.call(lambda call: call, call)
+            timer.lap("wait")
+            returned = memory_handles(response.returned)
+            memories = await connection.take_memories(returned)
+            if returned:
+                timer.lap("download")
+            outputs = decode_outputs(self._io, response, memories)
+            timer.lap("decode")
+            return timer.profile(outputs, response, GRPC)
         finally:
             connection.discard(*handles)

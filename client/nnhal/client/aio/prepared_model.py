@@ -32,11 +32,10 @@ from nnhal.client.core.prepared_model import (
     ModelDescription,
     PreparedModelBase,
     RemoteModel,
-    decode_result,
     execute_request,
     memory_handles,
 )
-from nnhal.client.core.profile import ExecutionProfile, profile_request
+from nnhal.client.core.profile import ExecutionProfile
 from nnhal.client.core.streams import StreamIO
 from nnhal.errors import HalError
 from nnhal.v1 import device_pb2
@@ -156,6 +155,8 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
     async def profile(self, inputs: Inputs, *, deadline: float | None = None) -> ExecutionProfile:
         """Run the model once and measure the parts of the work, which makes it slower. Never retried.
 
+        The first profiled execution also prepares the backends for it. `nnhal.profiling.trace` writes traces.
+
         Args:
             inputs: as for `execute`, without buffers.
             deadline: seconds from now.
@@ -163,13 +164,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         Raises:
             HalError: see `execute`.
         """
-        request = self._io.request(inputs)
-        connection, handle = self._remote
-        async with connection.uploaded(request.pools) as encode_pool:
-            message = profile_request(connection.session, handle, wire.request_message(request, encode_pool), deadline)
-            response = await connection.call(connection.prepared_model.ExecuteSynchronouslyWithConfig, message)
-        result = decode_result(response, await connection.take_memories(memory_handles(response.returned)))
-        return ExecutionProfile(self._io.to_outputs(result), result.spans, result.dropped_spans)
+        return await self._executor.profile(self._remote, inputs, deadline)
 
     @overload
     async def execute_fenced(

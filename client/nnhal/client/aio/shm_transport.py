@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nnhal.client.aio.concurrency import create_blocking
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
+from nnhal.client.core.profile import SHARED_MEMORY, ExecutionProfile, StageTimer
 from nnhal.client.shm.pool import ChannelFactory, ChannelPool
 from nnhal.errors import HalError
 from nnhal.shm.protocol import MAX_BYTES
@@ -91,6 +92,49 @@ class ShmTransport:
             raise
         finally:
             self._pool.give_back(channel, usable=usable)
+
+    async def profile(
+        self, handle: bytes, io: ModelIO, inputs: Inputs, deadline: float | None
+    ) -> ExecutionProfile | None:
+        """Execute a model with profiling.
+
+        Returns:
+            the profile, or None if no channel can be used, the size of a type is not known, or the service cannot
+            profile executions over shared memory.
+
+        Raises:
+            HalError: see `execute`.
+        """
+        if not io.has_only_base_types:
+            return None
+        timer = StageTimer()
+        arrays = io.arrays(inputs)
+        await self._session.flush_releases()
+        channel = self._pool.take()
+        if channel is None and (channel := await self._open_channel()) is None:
+            return None
+        usable = False
+        try:
+            try:
+                channel.start_profiled(handle, io, arrays, deadline, timer)
+            except OSError:
+                return None
+            profile = await self._receive_profile(channel, io, timer)
+            usable = True
+            return profile
+        except HalError:
+            usable = not channel.broken
+            raise
+        finally:
+            self._pool.give_back(channel, usable=usable)
+
+    async def _receive_profile(self, channel: "ShmChannel", io: ModelIO, timer: StageTimer) -> ExecutionProfile | None:
+        result = await receive_result(channel)
+        timer.lap("wait")
+        memories = await take_large_outputs(channel, result, io, self._session)
+        outputs = result.plain_outputs(io, memories)
+        timer.lap("download")
+        return timer.profile(outputs, result.spans(memories), SHARED_MEMORY) if result.is_profiled else None
 
     async def _open_channel(self) -> "ShmChannel | None":
         if not self._pool.reserve():

@@ -1,14 +1,18 @@
-"""Results of profiled executions, and the request that asks for one."""
+"""Results of profiled executions, and what both clients need for them."""
 
+import time
 from dataclasses import dataclass
 
 from nnhal import wire
 from nnhal.client.core.arrays import Outputs
 from nnhal.client.core.prepared_model import to_nanoseconds
-from nnhal.types import ExecutionConfig, Span
+from nnhal.types import ExecutionConfig, Span, SpanKind
 from nnhal.v1 import prepared_model_pb2, types_pb2
 
 _CONFIG = wire.execution_config_message(ExecutionConfig(measure_timing=True, profile=True))
+
+SHARED_MEMORY = "shared memory"
+GRPC = "gRPC"
 
 
 @dataclass(frozen=True)
@@ -17,23 +21,72 @@ class ExecutionProfile:
 
     Attributes:
         outputs: the outputs, with `timing`.
-        spans: the measured parts, in the order in which they ended; empty if the device does not support profiling.
+        spans: the measured parts on the service, in the order in which they ended; empty if the device does not support
+            profiling. They are relative to the start of the execution on the device.
         dropped: the number of spans that exceeded the limit and were dropped.
+        client_spans: the stages of the client, relative to the start of the call: encode, upload (to shared memory, or
+            of Memory objects), send, wait, download, decode.
+        started_ns: time.perf_counter_ns() of the start of the call.
+        transport: "shared memory" or "gRPC".
     """
 
     outputs: Outputs
     spans: tuple[Span, ...]
     dropped: int
+    client_spans: tuple[Span, ...] = ()
+    started_ns: int = 0
+    transport: str = ""
+
+    @property
+    def offset_ns(self) -> int:
+        """Time from the start of the call to the start of the execution on the device.
+
+        It is an estimate, because client and service have clocks of their own: the request is assumed to take as long
+        to arrive as the response.
+        """
+        sent = next((span.start_ns for span in self.client_spans if span.name == "send"), 0)
+        received = next((span.start_ns + span.duration_ns for span in self.client_spans if span.name == "wait"), 0)
+        start = min((span.start_ns for span in self.spans), default=0)
+        end = max((span.start_ns + span.duration_ns for span in self.spans), default=0)
+        return sent + max(0, received - sent - (end - start)) // 2 - start
+
+
+class StageTimer:
+    """Stopwatch for the consecutive stages of one call of the client.
+
+    Attributes:
+        started_ns: time.perf_counter_ns() of its creation.
+    """
+
+    def __init__(self) -> None:
+        self.started_ns = self._lap_ns = time.perf_counter_ns()
+        self._spans: list[Span] = []
+
+    def lap(self, stage: str) -> None:
+        """End a stage, which began at the end of the last one. Successive laps of one stage are one span."""
+        now = time.perf_counter_ns()
+        start = self._lap_ns
+        if self._spans and self._spans[-1].name == stage:
+            start = self.started_ns + self._spans.pop().start_ns
+        self._spans.append(Span(SpanKind.STAGE, stage, "", 0, (), start - self.started_ns, now - start))
+        self._lap_ns = now
+
+    def profile(self, outputs: Outputs, spans: types_pb2.ExecutionResult, transport: str) -> ExecutionProfile:
+        """Return the profile of the call.
+
+        Args:
+            outputs: its outputs.
+            spans: a message with the spans of the service.
+            transport: see `ExecutionProfile`.
+        """
+        converted = tuple(map(wire.to_span, spans.spans))
+        return ExecutionProfile(outputs, converted, spans.dropped_spans, tuple(self._spans), self.started_ns, transport)
 
 
 def profile_request(
-    session: bytes, handle: bytes, request: types_pb2.Request, deadline: float | None
+    session: bytes, handle: bytes, deadline: float | None
 ) -> prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest:
-    """Return the request of a profiled execution."""
+    """Return the request of a profiled execution, with an empty `request`."""
     return prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest(
-        session=session,
-        prepared_model=handle,
-        request=request,
-        config=_CONFIG,
-        deadline_ns=to_nanoseconds(deadline),
+        session=session, prepared_model=handle, config=_CONFIG, deadline_ns=to_nanoseconds(deadline)
     )

@@ -19,6 +19,7 @@ from nnhal.client.core.arguments import nanoseconds
 from nnhal.client.core.arrays import ModelIO
 from nnhal.client.core.buffered_execution import BufferedExecution
 from nnhal.client.core.burst import CachedInputs, PendingExecution
+from nnhal.client.core.profile import StageTimer
 from nnhal.client.core.session import connection_lost_error
 from nnhal.client.shm.data_socket import SharedMemory, create_sealed_memory, raise_for_error, send_packet
 from nnhal.client.shm.result import DefinedRequest, PendingDefinition, ShmResult
@@ -30,7 +31,7 @@ from nnhal.client.shm.slot_layout import (
 )
 from nnhal.errors import HalError
 from nnhal.lru import LruDict
-from nnhal.shm.protocol import MAX_BYTES, MEASURE, NONE, Definition, Packet, PacketKind
+from nnhal.shm.protocol import MAX_BYTES, MEASURE, NONE, PROFILE, Definition, Packet, PacketKind
 from nnhal.shm.spin_wait import SpinThenBlock
 from nnhal.types import AnyArray, Bytes
 
@@ -105,6 +106,22 @@ class ShmChannel:
         request = self._find_or_define(handle, io, arrays, identifiers)
         self._run(request, arrays, deadline, measure_timing)
 
+    def start_profiled(
+        self, handle: bytes, io: ModelIO, arrays: Arrays, deadline: float | None, timer: StageTimer
+    ) -> None:
+        """Send an execution that is profiled, like `start`.
+
+        Raises:
+            OSError: the connection is broken; the execution was not sent.
+        """
+        self._grow_scratch()
+        request = self._find_or_define(handle, io, arrays, ())
+        timer.lap("encode")
+        _copy_inputs(request, arrays)
+        timer.lap("upload")
+        self._send_run(request, deadline, MEASURE | PROFILE)
+        timer.lap("send")
+
     def start_pending(
         self,
         burst: bytes,
@@ -149,11 +166,11 @@ class ShmChannel:
             self._forget_all()
 
     def _run(self, request: DefinedRequest, arrays: Arrays, deadline: float | None, measure_timing: bool) -> None:
-        for view, array in zip(request.inputs, arrays, strict=True):
-            if view is not None:
-                view[...] = array
+        _copy_inputs(request, arrays)
+        self._send_run(request, deadline, MEASURE if measure_timing else 0)
+
+    def _send_run(self, request: DefinedRequest, deadline: float | None, flags: int) -> None:
         deadline_ns = NONE if deadline is None else nanoseconds(deadline)
-        flags = MEASURE if measure_timing else 0
         self._expected.append(request)
         self.connection.send(Packet(PacketKind.RUN, request.number, flags, deadline_ns).pack())
 
@@ -316,3 +333,9 @@ class ShmChannel:
     def grow_scratch_to(self, size: int) -> None:
         """Provide at least `size` bytes for returned outputs, from the next execution on."""
         self._needed_scratch_bytes = max(self._needed_scratch_bytes, size)
+
+
+def _copy_inputs(request: DefinedRequest, arrays: Arrays) -> None:
+    for view, array in zip(request.inputs, arrays, strict=True):
+        if view is not None:
+            view[...] = array

@@ -8,8 +8,18 @@ from nnhal.alignment import align
 from nnhal.client.core.arrays import ModelIO, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
 from nnhal.errors import HalError
-from nnhal.shm.protocol import NONE, OutputLocation, OutputRecord, Packet, unpack_outputs
+from nnhal.shm.protocol import (
+    NONE,
+    SPANS_IN_MEMORY,
+    SUFFICIENT,
+    OutputLocation,
+    OutputRecord,
+    Packet,
+    split_spans,
+    unpack_outputs,
+)
 from nnhal.types import DTYPES, UNMEASURED, AnyArray, Bytes, Operand, Timing
+from nnhal.v1 import types_pb2
 
 
 @dataclass(eq=False)
@@ -46,13 +56,21 @@ class ShmResult:
     """Result of an execution.
 
     Attributes:
-        memories: handles of the outputs that are too large for the scratch area. The caller reads and releases them.
+        memories: handles of the outputs and spans that are too large for the channel. The caller reads and releases
+            them.
     """
 
     def __init__(self, packet: Packet, request: DefinedRequest) -> None:
         self._request = request
         self._timing = Timing(packet.first, packet.second) if packet.first != NONE else UNMEASURED
-        self._records, self.memories = _unpack_records(packet.body, len(request.outputs))
+        body = packet.body
+        self._spans, self._spans_in_memory = b"", False
+        if packet.flags > SUFFICIENT:
+            self._spans, body = split_spans(body)
+            self._spans_in_memory = bool(packet.flags & SPANS_IN_MEMORY)
+        self._records, self.memories = _unpack_records(body, len(request.outputs))
+        if self._spans_in_memory:
+            self.memories = (*self.memories, self._spans)
 
     def scratch_size(self, io: ModelIO) -> int:
         """Return the size of all returned outputs together, in bytes."""
@@ -83,6 +101,20 @@ class ShmResult:
         triples = zip(io.outputs, self._records, self._request.outputs, strict=True)
         arrays = [self._copy_output(*triple, memories) for triple in triples]
         return Outputs.of(arrays, io.output_names, self._timing)
+
+    @property
+    def is_profiled(self) -> bool:
+        """True if the service measured spans. One of an older release ignores the flag."""
+        return bool(self._spans)
+
+    def spans(self, memories: dict[bytes, Bytes]) -> types_pb2.ExecutionResult:
+        """Return a message with the spans.
+
+        Args:
+            memories: the bytes of `memories`.
+        """
+        encoded = memories[self._spans].tobytes() if self._spans_in_memory else self._spans
+        return types_pb2.ExecutionResult.FromString(encoded)
 
     def _copy_output(
         self, operand: Operand, record: OutputRecord, view: AnyArray | None, memories: dict[bytes, Bytes]

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import grpc
+
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
 from nnhal.client.core.encoding_cache import RequestEncodingCache, ResponseDecodingCache
 from nnhal.client.core.prepared_model import (
@@ -11,6 +13,7 @@ from nnhal.client.core.prepared_model import (
     encode_deadline,
     memory_handles,
 )
+from nnhal.client.core.profile import GRPC, ExecutionProfile, StageTimer, profile_request
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
 from nnhal.client.sync.connection import Connection
 from nnhal.message_template import inline_memories
@@ -45,6 +48,38 @@ class PlainExecutor:
             if handles:
                 connection.discard(*handles)
 
+    def profile(self, remote: RemoteModel[Connection], inputs: Inputs, deadline: float | None) -> ExecutionProfile:
+        """Execute the model with profiling, see `PreparedModel.profile`."""
+        connection, handle = remote
+        if connection.shm is not None:
+            profile = connection.shm.profile(handle, self._io, inputs, deadline)
+            if profile is not None:
+                return profile
+        timer = StageTimer()
+        arrays = self._io.arrays(inputs)
+        pools, handles = input_pools(arrays), list[bytes]()
+        timer.lap("encode")
+        try:
+            uploaded = connection.upload_large(pools, handles)
+            if uploaded:
+                timer.lap("upload")
+            message = profile_request(connection.session, handle, deadline)
+            self._templates.fill(message.request, arrays, pools, uploaded)
+            timer.lap("encode")
+            call = connection.call(connection.prepared_model.ExecuteSynchronouslyWithConfig.future, message)
+            timer.lap("send")
+            response = connection.call(_wait, call)
+            timer.lap("wait")
+            returned = memory_handles(response.returned)
+            memories = connection.take_memories(returned)
+            if returned:
+                timer.lap("download")
+            outputs = decode_outputs(self._io, response, memories)
+            timer.lap("decode")
+            return timer.profile(outputs, response, GRPC)
+        finally:
+            connection.discard(*handles)
+
     def _encode(
         self,
         remote: RemoteModel[Connection],
@@ -72,3 +107,11 @@ class PlainExecutor:
         outputs = decode_outputs(self._io, response, connection.take_memories(memory_handles(response.returned)))
         self._responses.add(encoded, response, lambda message: message.returned, outputs)
         return outputs
+
+
+def _wait(call: "grpc.Future[types_pb2.ExecutionResult]") -> types_pb2.ExecutionResult:
+    """Wait for the end of a call, and cancel it if that is interrupted."""
+    try:
+        return call.result()
+    finally:
+        call.cancel()  # does nothing to a call that has ended

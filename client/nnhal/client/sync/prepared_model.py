@@ -22,11 +22,10 @@ from nnhal.client.core.prepared_model import (
     ModelDescription,
     PreparedModelBase,
     RemoteModel,
-    decode_result,
     execute_request,
     memory_handles,
 )
-from nnhal.client.core.profile import ExecutionProfile, profile_request
+from nnhal.client.core.profile import ExecutionProfile
 from nnhal.client.core.streams import StreamIO
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.burst import Burst, new_burst
@@ -155,6 +154,8 @@ class PreparedModel(PreparedModelBase, Closeable):
     def profile(self, inputs: Inputs, *, deadline: float | None = None) -> ExecutionProfile:
         """Run the model once and measure the parts of the work, which makes it slower. Never retried.
 
+        The first profiled execution also prepares the backends for it. `nnhal.profiling.trace` writes traces.
+
         Args:
             inputs: as for `execute`, without buffers.
             deadline: seconds from now.
@@ -162,13 +163,7 @@ class PreparedModel(PreparedModelBase, Closeable):
         Raises:
             HalError: see `execute`.
         """
-        request = self._io.request(inputs)
-        connection, handle = self._remote
-        with connection.uploaded(request.pools) as encode_pool:
-            message = profile_request(connection.session, handle, wire.request_message(request, encode_pool), deadline)
-            response = connection.call(connection.prepared_model.ExecuteSynchronouslyWithConfig, message)
-        result = decode_result(response, connection.take_memories(memory_handles(response.returned)))
-        return ExecutionProfile(self._io.to_outputs(result), result.spans, result.dropped_spans)
+        return self._executor.profile(self._remote, inputs, deadline)
 
     @overload
     def execute_fenced(

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
+from nnhal.client.core.profile import SHARED_MEMORY, ExecutionProfile, StageTimer
 from nnhal.client.shm.pool import ChannelFactory, ChannelPool
 from nnhal.errors import HalError
 from nnhal.types import Bytes
@@ -73,6 +74,38 @@ class ShmTransport:
                 raise _NotSent from None
             result = receive_result(channel)
             return result.plain_outputs(io, take_large_outputs(channel, result, io, self._session))
+
+    def profile(self, handle: bytes, io: ModelIO, inputs: Inputs, deadline: float | None) -> ExecutionProfile | None:
+        """Execute a model with profiling.
+
+        Returns:
+            the profile, or None if no channel can be used, the size of a type is not known, or the service cannot
+            profile executions over shared memory.
+
+        Raises:
+            HalError: see `execute`.
+        """
+        if not io.has_only_base_types:
+            return None
+        timer = StageTimer()
+        arrays = io.arrays(inputs)
+        self._session.flush_releases()
+        with self._channel() as channel:
+            if channel is None:
+                return None
+            try:
+                channel.start_profiled(handle, io, arrays, deadline, timer)
+            except OSError:
+                raise _NotSent from None
+            return self._receive_profile(channel, io, timer)
+
+    def _receive_profile(self, channel: "ShmChannel", io: ModelIO, timer: StageTimer) -> ExecutionProfile | None:
+        result = receive_result(channel)
+        timer.lap("wait")
+        memories = take_large_outputs(channel, result, io, self._session)
+        outputs = result.plain_outputs(io, memories)
+        timer.lap("download")
+        return timer.profile(outputs, result.spans(memories), SHARED_MEMORY) if result.is_profiled else None
 
     @contextmanager
     def _channel(self) -> "Iterator[ShmChannel | None]":
