@@ -32,6 +32,106 @@ def weights(*shape: int, type_: str = "FLOAT32", **more: Any) -> Tensor:
 
 IMAGE = (1, 2, 2, 3)
 
+
+def large(*shape: int, type_: str = "FLOAT32") -> Tensor:
+    return Tensor((*shape, 2**14), type_)
+
+
+def cut(shape: tuple[int, ...], begin: int, end: int, stride: int, result: tuple[int, ...], **masks: int) -> Op:
+    return Op(
+        "STRIDED_SLICE", [F(shape), ints(begin), ints(end), ints(stride)], [F(result)], options("StridedSlice", **masks)
+    )
+
+
+POSITIONS: list[tuple[Op, str]] = [
+    (
+        Op("GATHER", [F((2, 3)), F((2, 1), "INT32")], [F((2, 1))], options("Gather", batchDims=1, axis=1)),
+        "has batch dimensions and indices that are not constant",
+    ),
+    (
+        Op(
+            "GATHER",
+            [F((2, 3)), Tensor((2, 1), "INT32", [0, 3])],
+            [F((2, 1))],
+            options("Gather", batchDims=1, axis=1),
+        ),
+        "has indices from 0 to 3 for length 3",
+    ),
+    (
+        Op("GATHER_ND", [F((2, 3)), F((1, 2), "INT32")], [F((1,))]),
+        "has 2 coordinates that are not constant; NNAPI's GATHER has one",
+    ),
+    (
+        Op("SELECT_V2", [F((2, 1), "BOOL"), F((2, 3)), F((4,))], [F((2, 3))]),
+        "shape [4] cannot be broadcast to [2, 3]",
+    ),
+    (Op("SELECT_V2", [F((1,), "BOOL"), large(2), large(2)], [large(2)]), "NNAPI copies an input to broadcast it"),
+    (Op("SELECT", [F((2,), "BOOL"), large(2), large(2)], [large(2)]), "four operations replace it"),
+    (
+        Op("SELECT", [F((2,), "BOOL"), quant((2,)), quant((2,), 0.25)], [quant((2,))]),
+        "scales or zero points differ: TFLite selects stored values",
+    ),
+    (cut((4,), 1, 3, 0, (1,)), "has a stride of 0"),
+    (cut((4,), 4, 5, 1, (1,), shrinkAxisMask=1), "drops dimension 0 of length 4 at 4"),
+    (cut((4,), 3, 3, 1, (1,)), "has an empty result; NNAPI has no empty tensors"),
+    (cut((4,), 0, 3, 1, (2,)), "the output has shape [2]; the masks give [3]"),
+    (
+        Op(
+            "STRIDED_SLICE",
+            [F((4,)), F((1,), "INT32"), ints(3), ints(1)],
+            [F((2,))],
+            options("StridedSlice"),
+        ),
+        "is not a constant",
+    ),
+    (Op("REVERSE_V2", [F((2, 3)), F((1,), "INT32")], [F((2, 3))]), "is not a constant"),
+    (Op("REVERSE_V2", [F((2, 3)), ints(2)], [F((2, 3))]), "axis 2 is out of range for rank 2"),
+    (
+        Op("UNPACK", [F((2, 7))], [F((2,)) for _ in range(7)], options("Unpack", axis=1, num=7)),
+        "7 parts, each of which needs a RESHAPE",
+    ),
+    (
+        Op("SPLIT_V", [F((4,)), ints(1, 2), ints(0)], [F((1,)), F((2,))], options("SplitV", numSplits=2)),
+        "parts of lengths [1, 2] do not make up 4",
+    ),
+    (
+        Op("CONCATENATION", [F((2,), "INT32"), F((3,), "INT32")], [F((5,), "INT32")], options("Concatenation")),
+        "integers of different shapes",
+    ),
+    (
+        Op("CONCATENATION", [quant((2,)), quant((3,), 0.25)], [quant((5,))], options("Concatenation")),
+        "scales or zero points differ",
+    ),
+    (
+        Op("BATCH_TO_SPACE_ND", [F((4, 2, 2, 1)), ints(2, 2), Tensor((2, 2), "INT64", [0] * 4)], [F((1, 4, 4, 1))]),
+        "is not int32: LiteRT reads it as if it were",
+    ),
+    (
+        Op(
+            "SPACE_TO_BATCH_ND",
+            [F((1, 4, 4, 1)), ints(2, 2), Tensor((2, 2), "INT32", [-1, 1, 0, 0])],
+            [F((4, 2, 2, 1))],
+        ),
+        "expected two numbers >= 0 for each side",
+    ),
+    (
+        Op("PAD", [F((4,)), Tensor((1, 2), "INT32", [-1, 1])], [F((4,))]),
+        "paddings are [[-1, 1]]; expected two numbers >= 0 for each dimension",
+    ),
+    (Op("PAD", [F((4,)), F((1, 2), "INT32")], [F((4,))]), "is not a constant"),
+    (Op("TRANSPOSE", [F((2, 3)), ints(0, 0)], [F((2, 3))]), "[0, 0] is not a permutation of 2 dimensions"),
+    (Op("RESHAPE", [F((4,)), ints(2, 2, type_="INT64")], [F((4,))]), "is not int32: LiteRT ignores it"),
+    (Op("FLOOR_MOD", [F((4,)), F((4,))], [F((4,))]), "loses precision on real numbers"),
+    (Op("ADD_N", [F((4,)) for _ in range(7)], [F((4,))]), "has 7 inputs"),
+    (Op("MAXIMUM", [quant((2,)), quant((2,), 0.25)], [quant((2,))]), "TFLite compares stored values"),
+    (Op("ROUND", [F((2,), "FLOAT16")], [F((2,), "FLOAT16")]), "is not float32"),
+    (Op("ROUND", [large(2)], [large(2)]), "has 32768 elements: five operations replace it"),
+    (Op("SIGN", [F((2,))], [F((2,))]), "is real; NNAPI has no sign"),
+    (Op("EQUAL", [quant((2,)), quant((2,), 0.25)], [F((2,), "BOOL")]), "TFLite rounds before it compares"),
+    (Op("EQUAL", [quant((2,), 0.001), quant((2,), 0.001)], [F((2,), "BOOL")]), "scale 0.001: TFLite's comparison"),
+    (Op("LEAKY_RELU", [quant((2,))], [quant((2,))], options("LeakyRelu", alpha=0.1)), "PRELU rounds in another way"),
+]
+
 OPERATORS: list[tuple[Op, str]] = [
     (
         Op(
@@ -42,7 +142,8 @@ OPERATORS: list[tuple[Op, str]] = [
         ),
         "fused activation TANH has no NNAPI counterpart",
     ),
-    (Op("COS", [F((2,))], [F((2,))]), "has no converter to NNAPI"),
+    (Op("HASHTABLE", [], [F((1,), "RESOURCE")], options("Hashtable")), "uses a hash table, which NNAPI lacks"),
+    (Op("COS", [F((2,))], [F((2,))]), "loses precision near the zeros"),
     (Op("IF", [F((1,), "BOOL"), F((2,))], [F((2,))]), "refers to another subgraph; only the main one is imported"),
     (
         Op("FULLY_CONNECTED", [F((2, 3)), weights(4, 3)], [F((2, 4))], options("FullyConnected", weightsFormat=1)),
@@ -56,8 +157,13 @@ OPERATORS: list[tuple[Op, str]] = [
     (Op("ADD", [F((2,))], [F((2,))]), "lacks input 1"),
     (Op("ADD", [F((2,)), None], [F((2,))]), "lacks input 1"),
     (
-        Op("ADD", [F((2,), "INT32"), F((2,), "INT32")], [F((2,), "INT32")], options("Add", fusedActivationFunction=1)),
-        "fused activation on integers has no NNAPI counterpart",
+        Op(
+            "ADD",
+            [F((2,), "INT32"), F((2,), "INT32")],
+            [F((2,), "INT32")],
+            options("Add", fusedActivationFunction=TANH),
+        ),
+        "fused activation TANH has no NNAPI counterpart",
     ),
     (Op("DIV", [F((2,), "INT32"), F((2,), "INT32")], [F((2,), "INT32")]), "division of integers rounds down in NNAPI"),
     (Op("ADD", [F((1, 1, 1, 1, 2)), F((2,))], [F((1, 1, 1, 1, 2))]), "NNAPI's ADD does not fit: input0 has rank 5"),
@@ -149,25 +255,10 @@ OPERATORS: list[tuple[Op, str]] = [
     (Op("CONCATENATION", [F((2,))], [F((2,))], options("Concatenation", axis=-2)), "axis -2 is out of range"),
     (Op("ARG_MAX", [F((2, 3)), F((1,), "INT32")], [F((2,), "INT32")]), "is not a constant"),
     (Op("ARG_MAX", [F((2, 3)), ints(0, 1)], [F((2,), "INT32")]), "has 2 elements; expected 1"),
-    (Op("TOPK_V2", [F((2,)), ints(2**40, type_="INT64")], [F((2,))]), "1099511627776 does not fit NNAPI's INT32"),
+    (Op("TOPK_V2", [F((2,)), ints(1)], [F((1,)), F((1,), "INT32")]), "among equal values"),
+    (Op("FILL", [F((1,), "INT32"), ints(2**40, type_="INT64")], [F((2,), "INT64")]), "does not fit NNAPI's INT32"),
     (Op("RESIZE_BILINEAR", [F((1, 2, 2, 1)), ints(4)], [F((1, 4, 4, 1))]), "the size has shape [1]; expected [2]"),
-    (Op("GATHER", [F((2, 3)), F((1,), "INT32")], [F((1, 3))], options("Gather", batchDims=1)), "batch dimensions have"),
-    (Op("GATHER", [F((2, 3)), F((), "INT32")], [F((3,))], options("Gather")), "has rank 0; NNAPI has no such tensors"),
-    (Op("PACK", [F(()), F(())], [F((2,))], options("Pack")), "has rank 0"),
-    (Op("EXPAND_DIMS", [F(()), ints(0)], [F((1,))]), "has rank 0"),
-    (Op("SELECT_V2", [F((1,), "BOOL"), F((2,)), F((2,))], [F((2,))]), "shapes [1], [2], [2] differ"),
-    *(
-        (
-            Op("STRIDED_SLICE", [F((4,)), ints(1), ints(3), ints(2)], [F((1,))], options("StridedSlice", **{name: 1})),
-            f"option {name[0].upper()}{name[1:]} has no NNAPI counterpart",
-        )
-        for name in ("ellipsisMask", "newAxisMask", "offset")
-    ),
-    (Op("REVERSE_V2", [F((2, 3)), ints(0, 1)], [F((2, 3))]), "2 axes; NNAPI reverses along one"),
-    (
-        Op("BATCH_TO_SPACE_ND", [F((4, 1, 1, 1)), ints(2, 2), F((2, 2), "INT32", [0, 1, 0, 0])], [F((1, 2, 1, 1))]),
-        "crops have no NNAPI counterpart",
-    ),
+    *POSITIONS,
 ]
 
 

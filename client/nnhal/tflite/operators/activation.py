@@ -1,5 +1,6 @@
-"""Activations with parameters: SOFTMAX, LOG_SOFTMAX, ELU."""
+"""Activations with parameters, and compositions: SOFTMAX, LOG_SOFTMAX, ELU, LEAKY_RELU, RELU_0_TO_1."""
 
+import numpy as np
 from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
@@ -25,3 +26,19 @@ def elu(call: OperatorCall) -> None:
     """Convert ELU. In TFLite, alpha is 1."""
     input_ = call.input(0)
     call.emit(OperationType.ELU, [input_, call.float_scalar(1.0, call.operand(input_))])
+
+
+@converter(BuiltinOperator.LEAKY_RELU)
+def leaky_relu(call: OperatorCall) -> None:
+    """Convert LEAKY_RELU to PRELU with one slope."""
+    call.require_unquantized("NNAPI's PRELU rounds in another way")
+    input_ = call.input(0)
+    slope = call.constant(np.array([call.option("Alpha")]), call.operand(input_))
+    call.emit(OperationType.PRELU, [input_, slope])
+
+
+@converter(BuiltinOperator.RELU_0_TO_1)
+def relu_0_to_1(call: OperatorCall) -> None:
+    """Convert RELU_0_TO_1: limit to -1 and 1, then to 0."""
+    shape = call.known_shape(0) or (1,)
+    call.chain(call.input(0), (OperationType.RELU1, [], shape), (OperationType.RELU, [], shape))

@@ -1,10 +1,11 @@
-"""Arithmetic of two tensors: ADD, SUB, MUL, DIV, BATCH_MATMUL."""
+"""Arithmetic of tensors, and rounding: ADD, FLOOR_DIV, MAXIMUM, SQUARED_DIFFERENCE, CEIL, ROUND, SIGN and others."""
 
-from tflite import BuiltinOperator
+import numpy as np
+from tflite import ActivationFunctionType, BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
-from nnhal.types import FusedActivationFunc, OperandType, OperationType
+from nnhal.types import FusedActivationFunc, Operand, OperandType, OperationType
 
 _FUSED = {
     BuiltinOperator.ADD: OperationType.ADD,
@@ -12,21 +13,56 @@ _FUSED = {
     BuiltinOperator.MUL: OperationType.MUL,
     BuiltinOperator.DIV: OperationType.DIV,
 }
+_EXTREMES = {
+    BuiltinOperator.MAXIMUM: OperationType.MAXIMUM,
+    BuiltinOperator.MINIMUM: OperationType.MINIMUM,
+}
+_INTEGER_ACTIVATIONS = {
+    ActivationFunctionType.RELU: [(OperationType.MAXIMUM, 0)],
+    ActivationFunctionType.RELU_N1_TO_1: [(OperationType.MAXIMUM, -1), (OperationType.MINIMUM, 1)],
+    ActivationFunctionType.RELU6: [(OperationType.MAXIMUM, 0), (OperationType.MINIMUM, 6)],
+}
+_SHIFT = 1.5 * 2.0**23
+"""Neighbors of this number are 1 apart: adding it rounds to an integer, half to even."""
+_LIMIT = 2.0**22
+"""From this magnitude on, adding `_SHIFT` would round to a multiple of 2. From twice of it on, all values are integers.
+
+Values between them may keep a half, which is 1e-7 of them.
+"""
+_MOST_ADDENDS = 6
+"""Largest number of inputs of an ADD_N. Each one needs an ADD."""
 
 
 @converter(*_FUSED)
 def arithmetic(call: OperatorCall) -> None:
-    """Convert ADD, SUB, MUL and DIV.
+    """Convert ADD, SUB, MUL and DIV. NNAPI's int32 division rounds down, but TFLite's rounds toward zero."""
+    type_ = _FUSED[call.operator.code]
+    inputs = [call.input(0), call.input(1)]
+    if call.operand(inputs[0]).type != OperandType.TENSOR_INT32:
+        call.emit(type_, [*inputs, call.activation()])
+    elif type_ == OperationType.DIV:
+        raise TfliteError("division of integers rounds down in NNAPI, but toward zero in TFLite")
+    else:
+        _integer_arithmetic(call, type_, inputs)
 
-    NNAPI has no fused activation for int32. Its int32 division rounds down, but TFLite's rounds towards zero.
-    """
-    inputs, activation = [call.input(0), call.input(1)], call.activation()
-    if call.operand(inputs[0]).type == OperandType.TENSOR_INT32:
-        if activation != call.int32_scalar(FusedActivationFunc.NONE):
-            raise TfliteError("fused activation on integers has no NNAPI counterpart")
-        if call.operator.code == BuiltinOperator.DIV:
-            raise TfliteError("division of integers rounds down in NNAPI, but towards zero in TFLite")
-    call.emit(_FUSED[call.operator.code], [*inputs, activation])
+
+def _integer_arithmetic(call: OperatorCall, type_: OperationType, inputs: list[int]) -> None:
+    """Emit an operation on integers. NNAPI has no fused activation for them: MAXIMUM and MINIMUM replace it."""
+    limits = _INTEGER_ACTIVATIONS.get(call.option("FusedActivationFunction", ActivationFunctionType.NONE))
+    if limits is None:
+        call.emit(type_, [*inputs, call.activation()])
+        return
+    shape = call.known_output().dimensions
+    first, second = inputs
+    call.chain(
+        first,
+        (type_, [second, _no_activation(call)], shape),
+        *((limit_type, [call.int32_tensor([limit])], shape) for limit_type, limit in limits),
+    )
+
+
+def _no_activation(call: OperatorCall) -> int:
+    return call.int32_scalar(FusedActivationFunc.NONE)
 
 
 @converter(BuiltinOperator.BATCH_MATMUL)
@@ -36,3 +72,97 @@ def batch_matmul(call: OperatorCall) -> None:
         raise TfliteError(f"shapes {list(call.shape(0))} and {list(call.shape(1))} differ in the batch dimensions")
     flags = [call.bool_scalar(call.option("AdjX", False)), call.bool_scalar(call.option("AdjY", False))]
     call.emit(OperationType.BATCH_MATMUL, [call.input(0), call.input(1), *flags])
+
+
+@converter(BuiltinOperator.ADD_N)
+def add_n(call: OperatorCall) -> None:
+    """Convert ADD_N to ADDs, from the first input to the last."""
+    if not 2 <= len(call.operator.inputs) <= _MOST_ADDENDS:
+        raise TfliteError(f"has {len(call.operator.inputs)} inputs; 2 to {_MOST_ADDENDS} become a few ADDs")
+    total, *rest = call.inputs()
+    shape, none = call.known_output().dimensions, _no_activation(call)
+    call.chain(total, *((OperationType.ADD, [addend, none], shape) for addend in rest))
+
+
+@converter(BuiltinOperator.FLOOR_DIV)
+def floor_div(call: OperatorCall) -> None:
+    """Convert FLOOR_DIV. NNAPI's DIV rounds integers down; real quotients need FLOOR."""
+    inputs, output = [*call.inputs(), _no_activation(call)], call.output()
+    if output.type == OperandType.TENSOR_INT32:
+        call.emit(OperationType.DIV, inputs)
+    else:
+        quotient = call.apply(OperationType.DIV, inputs, output, output.dimensions)
+        call.emit(OperationType.FLOOR, [quotient])
+
+
+@converter(BuiltinOperator.FLOOR_MOD)
+def floor_mod(call: OperatorCall) -> None:
+    """Convert FLOOR_MOD of integers to a - floor(a / b) * b."""
+    output, none = call.output(), _no_activation(call)
+    if output.type != OperandType.TENSOR_INT32:
+        raise TfliteError("a - floor(a / b) * b loses precision on real numbers; NNAPI has no other way")
+    dividend, divisor = call.inputs()
+    quotient = call.apply(OperationType.DIV, [dividend, divisor, none], output, output.dimensions)
+    product = call.apply(OperationType.MUL, [quotient, divisor, none], output, output.dimensions)
+    call.emit(OperationType.SUB, [dividend, product, none])
+
+
+@converter(*_EXTREMES)
+def extremes(call: OperatorCall) -> None:
+    """Convert MAXIMUM and MINIMUM. TFLite compares stored values, NNAPI the real ones."""
+    call.require_same_quantization("TFLite compares stored values")
+    call.emit(_EXTREMES[call.operator.code], call.inputs())
+
+
+@converter(BuiltinOperator.SQUARED_DIFFERENCE)
+def squared_difference(call: OperatorCall) -> None:
+    """Convert SQUARED_DIFFERENCE to SUB and MUL."""
+    call.require_unquantized("SUB and MUL round twice, SQUARED_DIFFERENCE once")
+    output, none = call.output(), _no_activation(call)
+    difference = call.apply(OperationType.SUB, [*call.inputs(), none], output, output.dimensions)
+    call.emit(OperationType.MUL, [difference, difference, none])
+
+
+@converter(BuiltinOperator.SQUARE)
+def square(call: OperatorCall) -> None:
+    """Convert SQUARE to MUL."""
+    input_ = call.input(0)
+    call.emit(OperationType.MUL, [input_, input_, _no_activation(call)])
+
+
+# ---- Rounding ---------------------------------------------------------------------------------------------
+
+
+@converter(BuiltinOperator.CEIL)
+def ceil(call: OperatorCall) -> None:
+    """Convert CEIL to -floor(-x)."""
+    shape = call.known_shape(0) or (1,)
+    call.chain(
+        call.input(0), *((type_, [], shape) for type_ in (OperationType.NEG, OperationType.FLOOR, OperationType.NEG))
+    )
+
+
+@converter(BuiltinOperator.ROUND)
+def round_(call: OperatorCall) -> None:
+    """Convert ROUND, half to even: add a number whose neighbors are 1 apart, and subtract it. Keep large values."""
+    input_, output, none = call.input(0), call.known_output(), call.int32_scalar(FusedActivationFunc.NONE)
+    if output.type != OperandType.TENSOR_FLOAT32:
+        raise TfliteError("is not float32: its rounding needs the precision of float32")
+    call.require_small("five operations replace it")
+    shape = output.dimensions
+    shift, limit = (call.constant(np.array([value]), output) for value in (_SHIFT, _LIMIT))
+    shifted = call.apply(OperationType.ADD, [input_, shift, none], output, shape)
+    rounded = call.apply(OperationType.SUB, [shifted, shift, none], output, shape)
+    magnitude = call.apply(OperationType.ABS, [input_], output, shape)
+    is_small = call.apply(OperationType.LESS, [magnitude, limit], Operand(OperandType.TENSOR_BOOL8), shape)
+    call.emit(OperationType.SELECT, [is_small, rounded, input_])
+
+
+@converter(BuiltinOperator.SIGN)
+def sign(call: OperatorCall) -> None:
+    """Convert SIGN of integers to limits of -1 and 1."""
+    shape = call.known_output().dimensions
+    if call.output().type != OperandType.TENSOR_INT32:
+        raise TfliteError("is real; NNAPI has no sign, and limits would change NaN")
+    limits = ((OperationType.MAXIMUM, -1), (OperationType.MINIMUM, 1))
+    call.chain(call.input(0), *((type_, [call.int32_tensor([limit])], shape) for type_, limit in limits))

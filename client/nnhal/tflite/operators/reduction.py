@@ -19,15 +19,35 @@ _ARG_MIN_MAX = {BuiltinOperator.ARG_MAX: OperationType.ARGMAX, BuiltinOperator.A
 @converter(*_REDUCTIONS)
 def reduce(call: OperatorCall) -> None:
     """Convert a reduction. The axes are a tensor in both formats."""
-    keep_dims = call.bool_scalar(call.option("KeepDims", False))
-    call.emit(_REDUCTIONS[call.operator.code], [call.input(0), call.input(1), keep_dims])
+    axes = _axes(call)
+    if axes:
+        keep_dims = call.bool_scalar(call.option("KeepDims", False))
+        call.emit(_REDUCTIONS[call.operator.code], [call.input(0), call.int32_tensor(axes), keep_dims])
+    else:
+        _copy(call)
 
 
 @converter(BuiltinOperator.MEAN)
 def mean(call: OperatorCall) -> None:
     """Convert MEAN. Unlike that of other reductions, its flag is an INT32."""
-    keep_dims = call.int32_scalar(call.option("KeepDims", False))
-    call.emit(OperationType.MEAN, [call.input(0), call.input(1), keep_dims])
+    axes = _axes(call)
+    if axes:
+        keep_dims = call.int32_scalar(call.option("KeepDims", False))
+        call.emit(OperationType.MEAN, [call.input(0), call.int32_tensor(axes), keep_dims])
+    else:
+        _copy(call)
+
+
+def _axes(call: OperatorCall) -> list[int]:
+    """Return the axes in ascending order, each one once. A tensor of rank 0 has none, whatever the file says."""
+    rank = len(call.shape(0))
+    axes = call.values(1).reshape(-1).tolist() if rank else []
+    return sorted({call.axis(axis, rank) for axis in axes})
+
+
+def _copy(call: OperatorCall) -> None:
+    """Emit the reduction along no axis, which is a copy."""
+    call.emit(OperationType.RESHAPE, [call.input(0), call.int32_tensor(call.known_output().dimensions)])
 
 
 @converter(*_ARG_MIN_MAX)

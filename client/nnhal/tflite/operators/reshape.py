@@ -1,30 +1,59 @@
-"""Operators that keep the elements and change the shape: RESHAPE, SQUEEZE, EXPAND_DIMS."""
+"""Operators that keep the elements and change the shape: RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE."""
 
-from tflite import BuiltinOperator
+from tflite import BuiltinOperator, TensorType
 
 from nnhal.tflite.call import OperatorCall, converter
+from nnhal.tflite.errors import TfliteError
 from nnhal.types import Operand, OperandLifeTime, OperandType, OperationType
 
 
 @converter(BuiltinOperator.RESHAPE)
 def reshape(call: OperatorCall) -> None:
-    """Convert RESHAPE. The shape is the second input or, in old files, an option."""
-    shape = call.input(1) if call.has_input(1) else call.int32_tensor(call.option("NewShape") or (1,))
-    call.emit(OperationType.RESHAPE, [call.input(0), shape])
+    """Convert RESHAPE. The shape is the second input or, in old files, an option. Rank 0 is [1] in NNAPI."""
+    input_ = call.input(0)
+    if call.has_input(1) and call.tensor(1).type != TensorType.INT32:
+        raise TfliteError(f"{call.tensor(1)} is not int32: LiteRT ignores it")
+    if not call.has_input(1):
+        shape = call.int32_tensor(call.option("NewShape") or (1,))
+    elif call.is_constant(1):
+        shape = call.int32_tensor(call.values(1).reshape(-1).tolist() or (1,))
+    else:
+        shape = call.input(1)
+    call.emit(OperationType.RESHAPE, [input_, shape])
 
 
 @converter(BuiltinOperator.SQUEEZE)
 def squeeze(call: OperatorCall) -> None:
     """Convert SQUEEZE. Without axes, both operations remove every dimension of length 1."""
-    rank = len(call.shape(0))
+    input_, rank = call.input(0), len(call.shape(0))
+    if call.operand(input_).type == OperandType.TENSOR_INT32 or not rank:
+        call.emit(OperationType.RESHAPE, [input_, call.int32_tensor(call.known_output().dimensions)])
+        return
     axes = [call.axis(axis, rank) for axis in call.option("SqueezeDims", ())]
     omitted = Operand(OperandType.TENSOR_INT32, (0,), lifetime=OperandLifeTime.NO_VALUE)
-    call.emit(OperationType.SQUEEZE, [call.input(0), call.int32_tensor(axes) if axes else call.add(omitted)])
+    call.emit(OperationType.SQUEEZE, [input_, call.int32_tensor(axes) if axes else call.add(omitted)])
 
 
 @converter(BuiltinOperator.EXPAND_DIMS)
 def expand_dims(call: OperatorCall) -> None:
     """Convert EXPAND_DIMS. The axis, a tensor in TFLite, is a scalar in NNAPI."""
-    call.require_dimensions(0)
-    axis = call.axis(call.value(1), len(call.shape(0)) + 1)
-    call.emit(OperationType.EXPAND_DIMS, [call.input(0), call.int32_scalar(axis)])
+    shape = call.shape(0)
+    axis = call.axis(call.value(1), len(shape) + 1)
+    if shape:
+        call.emit(OperationType.EXPAND_DIMS, [call.input(0), call.int32_scalar(axis)])
+    else:
+        call.emit(OperationType.RESHAPE, [call.input(0), call.int32_tensor([1])])
+
+
+@converter(BuiltinOperator.TRANSPOSE)
+def transpose(call: OperatorCall) -> None:
+    """Convert TRANSPOSE. If only dimensions of length 1 move, RESHAPE does it for more types."""
+    shape, input_ = call.known_shape(0), call.input(0)
+    order = [call.axis(axis, len(shape)) for axis in call.values(1).reshape(-1).tolist()]
+    if sorted(order) != list(range(len(shape))):
+        raise TfliteError(f"{order} is not a permutation of {len(shape)} dimensions")
+    moved = [axis for axis in order if shape[axis] > 1]
+    if moved == sorted(moved):
+        call.emit(OperationType.RESHAPE, [input_, call.int32_tensor(call.known_output().dimensions)])
+    else:
+        call.emit(OperationType.TRANSPOSE, [input_, call.int32_tensor(order)])

@@ -1,78 +1,85 @@
-"""Selection and joining of elements: CONCATENATION, PACK, SPLIT, GATHER, SELECT, STRIDED_SLICE, TOPK_V2, REVERSE_V2."""
+"""Comparisons, and selection by a condition: EQUAL and others, SELECT, SELECT_V2, ONE_HOT."""
 
+from math import prod
+
+import numpy as np
 from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
-from nnhal.types import OperationType
+from nnhal.tflite.operators.concatenation import broadcast
+from nnhal.types import Operand, OperandType, OperationType
+
+_COMPARISONS = {
+    BuiltinOperator.EQUAL: OperationType.EQUAL,
+    BuiltinOperator.NOT_EQUAL: OperationType.NOT_EQUAL,
+    BuiltinOperator.LESS: OperationType.LESS,
+    BuiltinOperator.LESS_EQUAL: OperationType.LESS_EQUAL,
+    BuiltinOperator.GREATER: OperationType.GREATER,
+    BuiltinOperator.GREATER_EQUAL: OperationType.GREATER_EQUAL,
+}
+_SMALLEST_SCALE = 2.0**-8
+"""From this scale on, TFLite's comparison of quantized values distinguishes all of them. It compares 256 * scale."""
 
 
-@converter(BuiltinOperator.CONCATENATION)
-def concatenation(call: OperatorCall) -> None:
-    """Convert CONCATENATION. The axis is the last input in NNAPI."""
-    call.require_no_activation()
-    axis = call.axis(call.option("Axis", 0), len(call.shape(0)))
-    call.emit(OperationType.CONCATENATION, [*call.inputs(), call.int32_scalar(axis)])
-
-
-@converter(BuiltinOperator.PACK)
-def pack(call: OperatorCall) -> None:
-    """Convert PACK. The axis is the first input in NNAPI."""
-    call.require_dimensions(0)
-    axis = call.axis(call.option("Axis", 0), len(call.shape(0)) + 1)
-    call.emit(OperationType.PACK, [call.int32_scalar(axis), *call.inputs()])
-
-
-@converter(BuiltinOperator.SPLIT)
-def split(call: OperatorCall) -> None:
-    """Convert SPLIT. TFLite's order of inputs is axis, input."""
-    axis = call.axis(call.value(0), len(call.shape(1)))
-    call.emit(
-        OperationType.SPLIT, [call.input(1), call.int32_scalar(axis), call.int32_scalar(call.option("NumSplits"))]
-    )
-
-
-@converter(BuiltinOperator.GATHER)
-def gather(call: OperatorCall) -> None:
-    """Convert GATHER. NNAPI's order of inputs is input, axis, indices; it has no batch dimensions."""
-    if call.option("BatchDims", 0):
-        raise TfliteError("batch dimensions have no NNAPI counterpart")
-    call.require_dimensions(1)
-    axis = call.axis(call.option("Axis", 0), len(call.shape(0)))
-    call.emit(OperationType.GATHER, [call.input(0), call.int32_scalar(axis), call.input(1)])
+@converter(*_COMPARISONS)
+def comparison(call: OperatorCall) -> None:
+    """Convert a comparison. NNAPI compares real values, TFLite rounds quantized ones first."""
+    first, second = call.description(0), call.description(1)
+    if call.tensor(0).scales:
+        if (first.scale, first.zero_point) != (second.scale, second.zero_point):
+            raise TfliteError("scales or zero points differ: TFLite rounds before it compares")
+        if not _SMALLEST_SCALE <= first.scale < 1:
+            raise TfliteError(f"scale {first.scale:g}: TFLite's comparison rounds in another way than NNAPI's")
+    call.emit(_COMPARISONS[call.operator.code], call.inputs())
 
 
 @converter(BuiltinOperator.SELECT, BuiltinOperator.SELECT_V2)
 def select(call: OperatorCall) -> None:
-    """Convert SELECT. NNAPI does not broadcast."""
-    shapes = [call.shape(position) for position in range(3)]
-    if len(set(shapes)) != 1:
-        raise TfliteError(f"shapes {', '.join(str(list(shape)) for shape in shapes)} differ; NNAPI needs equal ones")
-    call.emit(OperationType.SELECT, call.inputs())
+    """Convert SELECT and SELECT_V2. NNAPI does not broadcast, and TFLite does not convert between scales."""
+    call.require_same_quantization("TFLite selects stored values")
+    shape = call.known_output().dimensions
+    is_per_row = call.operator.code == BuiltinOperator.SELECT and len(call.shape(0)) < len(shape)
+    if is_per_row and prod(call.known_shape(0)) > 1:
+        condition = _row_condition(call, shape)
+    else:
+        condition = broadcast(call, 0, shape)
+    call.emit(OperationType.SELECT, [condition, broadcast(call, 1, shape), broadcast(call, 2, shape)])
 
 
-@converter(BuiltinOperator.STRIDED_SLICE)
-def strided_slice(call: OperatorCall) -> None:
-    """Convert STRIDED_SLICE. NNAPI lacks two of the masks, and ends that are relative to the begin."""
-    for name in ("EllipsisMask", "NewAxisMask", "Offset"):
-        if call.option(name, 0):
-            raise TfliteError(f"option {name} has no NNAPI counterpart")
-    masks = [call.int32_scalar(call.option(name, 0)) for name in ("BeginMask", "EndMask", "ShrinkAxisMask")]
-    call.emit(OperationType.STRIDED_SLICE, [*call.inputs(), *masks])
+def _row_condition(call: OperatorCall, shape: tuple[int, ...]) -> int:
+    """Return a condition of rank 1, with one element for each row, for all elements of a shape.
 
-
-@converter(BuiltinOperator.TOPK_V2)
-def topk(call: OperatorCall) -> None:
-    """Convert TOPK_V2. The count, a tensor in TFLite, is a scalar in NNAPI.
-
-    Among equal values, NNAPI takes the last one first, TFLite the first one.
+    NNAPI cannot reshape booleans. So numbers are selected, reshaped, and compared.
     """
-    call.emit(OperationType.TOPK_V2, [call.input(0), call.int32_scalar(call.value(1))])
+    call.require_small("NNAPI has no such condition, and four operations replace it")
+    rows = call.known_shape(0)
+    if rows != shape[:1]:
+        raise TfliteError(f"condition of shape {list(rows)} for {list(shape)}")
+    column = (*rows, *(1 for _ in shape[1:]))
+    real = Operand(OperandType.TENSOR_FLOAT32)
+    ones, zeros = (call.constant(np.full(rows, value, np.float32), real) for value in (1, 0))
+    numbers = call.apply(OperationType.SELECT, [call.input(0), ones, zeros], real, rows)
+    numbers = call.apply(OperationType.RESHAPE, [numbers, call.int32_tensor(column)], real, column)
+    zeros = call.constant(np.zeros(shape, np.float32), real)
+    return call.apply(OperationType.GREATER, [numbers, zeros], Operand(OperandType.TENSOR_BOOL8), shape)
 
 
-@converter(BuiltinOperator.REVERSE_V2)
-def reverse(call: OperatorCall) -> None:
-    """Convert REVERSE_V2. NNAPI reverses along one axis only."""
-    if call.values(1).size != 1:
-        raise TfliteError(f"{call.values(1).size} axes; NNAPI reverses along one")
-    call.emit(OperationType.REVERSE, [call.input(0), call.input(1)])
+@converter(BuiltinOperator.ONE_HOT)
+def one_hot(call: OperatorCall) -> None:
+    """Convert ONE_HOT to a comparison of the indices with 0, 1, ..., and SELECT between the two values."""
+    depth, output, shape = call.value(1), call.known_output(), call.known_shape(0)
+    on, off = call.values(2), call.values(3)
+    axis = call.axis(call.option("Axis", -1), len(shape) + 1)
+    indices, integer = call.input(0), Operand(OperandType.TENSOR_INT32)
+    if shape:
+        inserted = (*shape[:axis], 1, *shape[axis:])
+        indices = call.apply(OperationType.EXPAND_DIMS, [indices, call.int32_scalar(axis)], integer, inserted)
+    column = np.arange(depth, dtype=np.int64).reshape(-1, *(1 for _ in shape[axis:]))
+    arguments = [indices, call.constant(column, integer)]
+    if output.type == OperandType.TENSOR_BOOL8 and bool(on) != bool(off):
+        call.emit(OperationType.EQUAL if on else OperationType.NOT_EQUAL, arguments)
+        return
+    condition = call.apply(OperationType.EQUAL, arguments, Operand(OperandType.TENSOR_BOOL8), output.dimensions)
+    choices = [call.constant(np.full(output.dimensions, value), output) for value in (on, off)]
+    call.emit(OperationType.SELECT, [condition, *choices])

@@ -5,7 +5,11 @@ from fnmatch import fnmatchcase
 LITERT_CRASHES: dict[str, str] = {
     "DEPTHWISE_CONV_2D FLOAT32:2x6x7x3 FLOAT32:1x3x2x?c -> *": "reads the bias that is absent",
     "DEPTHWISE_CONV_2D *8q:2x6x7x3 *8q0.02*:1x3x2x?c -> *": "reads the bias that is absent",
+    "*EQUAL 2*INT8:9 -> BOOL": "reads the scale that is absent",
+    "GREATER 2*INT8:9 -> BOOL": "reads the scale that is absent",
+    "LESS 2*INT8:9 -> BOOL": "reads the scale that is absent",
     "LOG INT16:2x3 -> *": "reads the scale that is absent",
+    "SQUARED_DIFFERENCE 2*INT8:9 -> INT8": "reads the scale that is absent",
     "SQRT INT16:2x3 -> *": "reads the scale that is absent",
     "BIDIRECTIONAL_SEQUENCE_RNN * INT8* timeMajor=True * mergeOutputs=True": "writes outside of a buffer",
 }
