@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_language import violations
+from tests.language import violations
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "tour.ipynb"
 PNG = "image/png"

@@ -18,6 +18,7 @@ from nnhal.types import OperationType as Op
 from nnhal.v1 import session_pb2, session_pb2_grpc
 from tests.concurrency import wait_until
 from tests.driver.one_operation import int32, model_of, tensor
+from tests.end_to_end.support.models import chain
 from tests.end_to_end.support.raw_client import error_detail
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 
@@ -26,16 +27,6 @@ ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
 ONES = np.ones((2, 3), np.float32)
 BUSY_LENGTH = 500
 """Operations of a model that keeps a preparation thread busy."""
-
-
-def chain(length: int, operation: int = Op.ADD) -> Model:
-    """Return a model that doubles its input `length` times."""
-    b = ModelBuilder()
-    x = b.input(T.TENSOR_FLOAT32, [2], name="x")
-    for _ in range(length):
-        x = b.add(operation, x, x, 0, output=Operand(T.TENSOR_FLOAT32, (2,)))
-    b.output(x, name="y")
-    return b.build()
 
 
 @pytest.fixture

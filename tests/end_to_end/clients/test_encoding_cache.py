@@ -88,7 +88,10 @@ def test_cached_request_is_rejected_in_another_session(service: Service) -> None
         for _ in range(4):
             with pytest.raises(grpc.RpcError) as caught:
                 thief.prepared_model.ExecuteSynchronously(request)
-            assert error_detail(caught.value).reason == "no such object in this session; it was closed, or it belongs to another session"
+            assert (
+                error_detail(caught.value).reason
+                == "no such object in this session; it was closed, or it belongs to another session"
+            )
 
 
 def test_bytes_that_do_not_parse(service: Service) -> None:

@@ -1,6 +1,5 @@
 """Fenced and reusable executions of a real service, through plain stubs and through the clients."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 
 import nnhal
 import nnhal.aio
-from nnhal.types import AnyArray, ErrorKind, ErrorStatus, FenceState, Priority
+from nnhal.types import AnyArray, ErrorKind, ErrorStatus, FenceState
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal.v1 import (
@@ -32,8 +31,8 @@ from nnhal.v1 import (
 )
 from tests.concurrency import run_concurrently, wait_until
 from tests.driver.blocking_backend import TWICE
-from tests.driver.control_flow_models import counts, less_than, loop
 from tests.driver.one_operation import int32, model_of, tensor
+from tests.end_to_end.support.endless_executions import start_endless_executions
 from tests.end_to_end.support.process_usage import ProcessUsage, settled_usage, thread_names
 from tests.end_to_end.support.raw_client import RawSession, add_chain, error_detail, open_raw_session, prepare_request
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
@@ -42,9 +41,6 @@ INVALID, FAILED = enums_pb2.ERROR_STATUS_INVALID_ARGUMENT, enums_pb2.ERROR_STATU
 NONE = enums_pb2.ERROR_STATUS_NONE
 ACTIVE, SIGNALED, ERROR = FenceState.ACTIVE, FenceState.SIGNALED, FenceState.ERROR
 
-FOREVER = loop(less_than(), counts())
-"""Model that counts up to its second input. For infinity it only ends by its loop timeout."""
-ENDLESS = [np.zeros(1, np.float32), np.full(1, np.inf, np.float32)]
 ONES = np.ones(2, np.float32)
 
 MATRIX = tensor(T.TENSOR_FLOAT32, (2, 2))
@@ -226,7 +222,10 @@ def test_fences_of_other_sessions_look_unknown(client: FenceClient, own_service:
             lambda: other.wait(b"?" * 16),
         ):
             error = error_of(call)
-            assert (error.kind, error.reason) == (ErrorKind.UNKNOWN_HANDLE, "no such object in this session; it was closed, or it belongs to another session")
+            assert (error.kind, error.reason) == (
+                ErrorKind.UNKNOWN_HANDLE,
+                "no such object in this session; it was closed, or it belongs to another session",
+            )
     assert client.wait(client.launch(good)) == SIGNALED
 
 
@@ -490,12 +489,6 @@ async def test_asyncio_client(service: Service) -> None:
 # ---- End of a session -----------------------------------------------------------------------------------
 
 
-def start_endless_executions(device: "nnhal.Device") -> list[Any]:
-    """Occupy all slots for 20 s: start executions that only end by the loop timeout of 2 s, and return their owners."""
-    endless = device.prepare(FOREVER, priority=Priority.HIGH).result()
-    return [endless, *(endless.execute_fenced(ENDLESS) for _ in range(10 * (os.cpu_count() or 1)))]
-
-
 def execute_from_another_session(target: str) -> AnyArray:
     """Execute long before the loop timeouts of the endless executions free all slots."""
     with nnhal.connect(target) as device, device.prepare(TWICE).result() as twice:
@@ -514,7 +507,9 @@ def test_end_of_a_session_cancels_its_executions(own_service: Service) -> None:
 
 CLIENT = """
 import sys, numpy as np, nnhal
-from tests.end_to_end.clients.test_fences import ONES, TWICE, start_endless_executions
+from tests.driver.blocking_backend import TWICE
+from tests.end_to_end.support.endless_executions import start_endless_executions
+ONES = np.ones(2, np.float32)
 device = nnhal.connect(sys.argv[1], transport="grpc")
 kept = start_endless_executions(device)
 never, twice = device.fence(), device.prepare(TWICE).result()

@@ -15,7 +15,7 @@ from nnhal.client.shm.result import ShmResult
 from nnhal.profiling import trace
 from nnhal.types import AnyArray, Model, Operand, OperandType, OperationType, SpanKind
 from tests.driver.control_flow_models import counts, f, less_than, loop
-from tests.end_to_end.clients.test_aio import chain
+from tests.end_to_end.support.models import chain
 from tests.end_to_end.support.service_process import Service
 from tests.trace_format import check_trace
 

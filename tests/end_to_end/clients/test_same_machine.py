@@ -28,11 +28,10 @@ from nnhal.types import OperationType as Op
 from nnhal.v1 import error_pb2, prepared_model_pb2, session_pb2, types_pb2
 from tests.concurrency import run_concurrently, wait_until
 from tests.driver.one_operation import int32, model_of, tensor
+from tests.end_to_end.support.models import ADD
 from tests.end_to_end.support.raw_client import RawSession, add_chain, open_raw_session, prepare_request
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 
-X = tensor(T.TENSOR_FLOAT32, (0,))
-ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
 ONES = np.ones(4, np.float32)
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -138,9 +137,10 @@ def test_other_users_execute_without_shared_memory(own_service: Service) -> None
         pytest.skip("becoming another user needs root")
     code = (
         "import os, sys, numpy as np, nnhal\n"
-        "from tests.end_to_end.clients.test_same_machine import ADD\n"
+        "from tests.end_to_end.support.models import ADD\n"
+        "connect = nnhal.connect  # imports the client while its files can be read\n"
         "os.setuid(65534)\n"
-        "device = nnhal.connect(sys.argv[1]); x = np.ones(3, np.float32)\n"
+        "device = connect(sys.argv[1]); x = np.ones(3, np.float32)\n"
         "print(device.prepare(ADD).result().execute([x, x])[0].tolist()); device.close()"
     )
     child = subprocess.run(

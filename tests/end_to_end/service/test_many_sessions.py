@@ -12,20 +12,15 @@ import numpy as np
 import pytest
 
 import nnhal
-from nnhal.types import OperandType as T
-from nnhal.types import OperationType as Op
 from tests.concurrency import run_concurrently
-from tests.driver.one_operation import int32, model_of, tensor
+from tests.end_to_end.support.models import ADD
 from tests.end_to_end.support.process_usage import settled_usage
 from tests.end_to_end.support.service_objects import session_counts, wait_for_session_ends
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 
-UNKNOWN = tensor(T.TENSOR_FLOAT32, (0,))
-ADD = model_of(Op.ADD, [(UNKNOWN, 0), (UNKNOWN, 0), int32(0)], [UNKNOWN], constants=False)
-
 CLIENT = """
 import random, sys, numpy as np, nnhal
-from tests.end_to_end.service.test_many_sessions import ADD
+from tests.end_to_end.support.models import ADD
 print("started", flush=True)
 rng = random.Random(int(sys.argv[2]))
 device = nnhal.connect(sys.argv[1])

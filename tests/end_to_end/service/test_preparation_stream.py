@@ -9,6 +9,7 @@ import pytest
 from nnhal.types import AnyArray
 from nnhal.v1 import device_pb2, enums_pb2, error_pb2, types_pb2
 from tests.concurrency import wait_until
+from tests.end_to_end.support.preparation_events import kinds, read_events
 from tests.end_to_end.support.raw_client import (
     F32,
     ModelWriter,
@@ -21,28 +22,11 @@ from tests.end_to_end.support.raw_client import (
 )
 from tests.end_to_end.support.service_process import Service
 
-Events = list[device_pb2.PrepareModelEvent]
-
 
 @pytest.fixture
 def raw(service: Service) -> Iterator[RawSession]:
     with open_raw_session(service.target) as session:
         yield session
-
-
-def read(stream: Iterator[device_pb2.PrepareModelEvent]) -> tuple[Events, grpc.RpcError | None]:
-    """Return all events of a stream, and the error that ended it."""
-    events = []
-    try:
-        for event in stream:
-            events.append(event)
-    except grpc.RpcError as error:
-        return events, error
-    return events, None
-
-
-def kinds(events: Events) -> list[str | None]:
-    return [event.WhichOneof("event") for event in events]
 
 
 def each_operation() -> tuple[types_pb2.Model, dict[str, AnyArray]]:
@@ -85,7 +69,7 @@ def expected(image: AnyArray, weights: dict[str, AnyArray]) -> AnyArray:
 
 def test_success(raw: RawSession) -> None:
     model, weights = each_operation()
-    events, error = read(raw.device.PrepareModel(prepare_request(raw, model)))
+    events, error = read_events(raw.device.PrepareModel(prepare_request(raw, model)))
 
     assert error is None
     assert kinds(events) == ["launched", "notify"]
@@ -105,7 +89,7 @@ def test_success(raw: RawSession) -> None:
 def test_with_config(raw: RawSession) -> None:
     config = types_pb2.PrepareModelConfig(preference=1, priority=2)  # type: ignore[arg-type]
     request = device_pb2.PrepareModelWithConfigRequest(session=raw.session, model=add_chain(2), config=config)
-    events, error = read(raw.device.PrepareModelWithConfig(request))
+    events, error = read_events(raw.device.PrepareModelWithConfig(request))
     assert (kinds(events), error) == (["launched", "notify"], None)
     assert events[1].notify.prepared_model
 
@@ -113,7 +97,7 @@ def test_with_config(raw: RawSession) -> None:
 def test_launch_error_notifies_first_and_then_fails(raw: RawSession) -> None:
     model = add_chain(2)
     model.main.operands[1].scale = 0.5
-    events, error = read(raw.device.PrepareModel(prepare_request(raw, model)))
+    events, error = read_events(raw.device.PrepareModel(prepare_request(raw, model)))
 
     assert kinds(events) == ["notify"]
     assert events[0].notify.status == enums_pb2.ERROR_STATUS_INVALID_ARGUMENT
@@ -130,7 +114,7 @@ def test_callback_error_follows_a_good_launch(raw: RawSession) -> None:
     model = add_chain(2)
     model.extension_name_to_prefix.add(name="org.example.test", prefix=1)
     model.main.operations[1].type = 0x00010007  # type: ignore[assignment]
-    events, error = read(raw.device.PrepareModel(prepare_request(raw, model)))
+    events, error = read_events(raw.device.PrepareModel(prepare_request(raw, model)))
 
     assert error is None
     assert kinds(events) == ["launched", "notify"]
@@ -141,7 +125,7 @@ def test_callback_error_follows_a_good_launch(raw: RawSession) -> None:
 
 @pytest.mark.parametrize("deadline_ns", [0, 1])
 def test_missed_deadline_follows_a_good_launch(raw: RawSession, deadline_ns: int) -> None:
-    events, error = read(raw.device.PrepareModel(prepare_request(raw, add_chain(2), deadline_ns)))
+    events, error = read_events(raw.device.PrepareModel(prepare_request(raw, add_chain(2), deadline_ns)))
 
     assert error is None
     assert kinds(events) == ["launched", "notify"]
@@ -167,13 +151,13 @@ def test_cancellation_abandons_the_work(raw: RawSession, service: Service) -> No
     assert caught.value.code() == grpc.StatusCode.CANCELLED
     assert launched == ["launched"] * len(busy)
     for other in busy:
-        assert kinds(read(other)[0]) == ["notify"]
+        assert kinds(read_events(other)[0]) == ["notify"]
     assert wait_until(lambda: service.logged("cancelled by the client")), "the service has not abandoned the work"
 
 
 def test_unknown_session_is_lost(raw: RawSession) -> None:
     request = device_pb2.PrepareModelRequest(session=b"x" * 16, model=add_chain(1))
-    events, error = read(raw.device.PrepareModel(request))
+    events, error = read_events(raw.device.PrepareModel(request))
     assert events == []
     assert error is not None
     assert error_detail(error).kind == error_pb2.ERROR_KIND_SESSION_LOST

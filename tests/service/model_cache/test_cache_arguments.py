@@ -16,7 +16,7 @@ from nnhal_cache.store import Store
 from nnhal_service.server import Server
 from nnhal_service.settings import Settings
 from tests.concurrency import wait_until
-from tests.end_to_end.service.test_preparation_stream import Events, kinds, read
+from tests.end_to_end.support.preparation_events import Events, kinds, read_events
 from tests.end_to_end.support.raw_client import (
     RawSession,
     add_chain,
@@ -55,7 +55,7 @@ def save(raw: RawSession, cache: types_pb2.CompilationCache = STORED) -> device_
     """Prepare MODEL and try to save it; the preparation succeeds in any case."""
     request = prepare_request(raw, MODEL)
     request.cache.CopyFrom(cache)
-    events, error = read(raw.device.PrepareModel(request, timeout=60))
+    events, error = read_events(raw.device.PrepareModel(request, timeout=60))
     assert error is None and kinds(events) == ["launched", "notify"]
     notify = events[1].notify
     assert notify.status == enums_pb2.ERROR_STATUS_NONE, notify.reason
@@ -68,7 +68,7 @@ def load(
 ) -> tuple[Events, grpc.RpcError | None]:
     """Load MODEL from the cache."""
     request = device_pb2.PrepareModelFromCacheRequest(session=raw.session, cache=cache, deadline_ns=deadline_ns)
-    return read(raw.device.PrepareModelFromCache(request, timeout=60))
+    return read_events(raw.device.PrepareModelFromCache(request, timeout=60))
 
 
 def load_hit(raw: RawSession, cache: types_pb2.CompilationCache = STORED) -> device_pb2.Notify:
@@ -170,14 +170,14 @@ def test_prepare_model_with_config_saves(serving: Serving) -> None:
             preference=enums_pb2.EXECUTION_PREFERENCE_LOW_POWER, priority=enums_pb2.PRIORITY_LOW, cache=STORED
         )
         request = device_pb2.PrepareModelWithConfigRequest(session=raw.session, model=MODEL, config=config)
-        events, _ = read(raw.device.PrepareModelWithConfig(request, timeout=60))
+        events, _ = read_events(raw.device.PrepareModelWithConfig(request, timeout=60))
         assert events[1].notify.cache.state == device_pb2.CACHE_STATE_SAVED
         load_hit(raw)
 
 
 def test_preparation_without_cache_reports_none(serving: Serving) -> None:
     with serving() as raw:
-        events, _ = read(raw.device.PrepareModel(prepare_request(raw, MODEL), timeout=60))
+        events, _ = read_events(raw.device.PrepareModel(prepare_request(raw, MODEL), timeout=60))
         assert not events[1].notify.HasField("cache") and not events[1].notify.warnings
         assert not save(raw, types_pb2.CompilationCache(token=TOKEN)).HasField("cache")  # form FILES without files
 
@@ -244,7 +244,7 @@ def test_failed_preparation_leaves_no_files(serving: Serving, tmp_path: Path) ->
             prepare_request(raw, types_pb2.Model()),  # fails in the launch
         ):
             request.cache.CopyFrom(STORED)
-            events, _ = read(raw.device.PrepareModel(request, timeout=60))
+            events, _ = read_events(raw.device.PrepareModel(request, timeout=60))
             assert events[-1].notify.status != enums_pb2.ERROR_STATUS_NONE
         assert "no entry" in load_miss(raw)
         assert generations(tmp_path) == []
@@ -265,7 +265,7 @@ def test_failed_launch_leaves_no_files(
     with serving() as raw:
         request = prepare_request(raw, MODEL)
         request.cache.CopyFrom(STORED)
-        events, error = read(raw.device.PrepareModel(request, timeout=60))
+        events, error = read_events(raw.device.PrepareModel(request, timeout=60))
         assert error is not None and "backend failure" in events[0].notify.reason
         assert generations(tmp_path) == []
 
