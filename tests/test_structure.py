@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -153,6 +154,19 @@ def test_a_class_name_occurs_in_one_module() -> None:
         if len(paths) > 1 and name not in HAL_NAMES and not _twins(sorted(paths))
     }
     assert repeated == {}
+
+
+_IMPORT_OF_TESTS = re.compile(
+    r"^\W*(from|import) tests(\.\w+)*\.test_\w+\b|^\W*from tests(\.\w+)* import test_", re.MULTILINE
+)
+
+
+def test_test_modules_are_not_libraries() -> None:
+    """Programs in strings count, too."""
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    assert [path for path, source in sources.items() if _IMPORT_OF_TESTS.search(source)] == []
+    for line in ("from tests.a.test_b import c", '    "from tests.a import test_b"', "import tests.test_b as b"):
+        assert _IMPORT_OF_TESTS.search(f"x = 1\n{line}\n")
 
 
 def test_a_circle_is_found() -> None:
