@@ -67,6 +67,7 @@ class Op:
     options: Any = None
     custom: str | None = None
     branches: Sequence["Branch"] = ()
+    version: int = 1
 
 
 @dataclass
@@ -172,6 +173,7 @@ def _code(op: Op) -> Any:
     table.builtinCode = getattr(schema.BuiltinOperator, op.name)
     table.deprecatedBuiltinCode = min(table.builtinCode, 127)
     table.customCode = op.custom
+    table.version = op.version
     return table
 
 

@@ -187,6 +187,11 @@ def test_broadcast_to(type_: str, shape: tuple[int, ...], expected: list[str]) -
     assert convert("BROADCAST_TO", [of(type_, *shape), ints(2, 3)], [of(type_, 2, 3)]) == expected
 
 
+def test_fill_repeats_a_value_that_is_not_constant() -> None:
+    expected = ["RESHAPE in0 [1,1] -> tmp0", "TILE tmp0 [2,3] -> out0"]
+    assert convert("FILL", [ints(2, 3), f()], [f(2, 3)]) == expected
+
+
 # ---- Positions ------------------------------------------------------------------------------------------
 
 

@@ -142,7 +142,6 @@ OPERATORS: list[tuple[Op, str]] = [
         ),
         "fused activation TANH has no NNAPI counterpart",
     ),
-    (Op("HASHTABLE", [], [F((1,), "RESOURCE")], options("Hashtable")), "uses a hash table, which NNAPI lacks"),
     (Op("COS", [F((2,))], [F((2,))]), "loses precision near the zeros"),
     (Op("IF", [F((1,), "BOOL"), F((2,))], [F((2,))]), "refers to another subgraph; only the main one is imported"),
     (
@@ -268,6 +267,13 @@ def test_unsupported_operator_is_rejected(op: Op, reason: str) -> None:
         tflite.parse(build(op), "kws.tflite", extension=False)
     assert str(caught.value).startswith(f"kws.tflite: operator 0 ({op.name}): ")
     assert reason in str(caught.value)
+
+
+def test_hash_table_is_refused() -> None:
+    number = F((2,))
+    table = Op("HASHTABLE", [], [F((1,), "RESOURCE")], options("Hashtable"))
+    with pytest.raises(TfliteError, match=r"operator 0 \(HASHTABLE\): uses a hash table, which NNAPI lacks"):
+        tflite.parse(build(table, Op("EXP", [number], [F((2,))]), inputs=[number], outputs=[*table.outputs]))
 
 
 def test_message_names_file_operator_and_custom_code(tmp_path: Path) -> None:

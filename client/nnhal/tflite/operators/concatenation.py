@@ -119,8 +119,12 @@ def tile(call: OperatorCall) -> None:
 @converter(BuiltinOperator.BROADCAST_TO)
 def broadcast_to(call: OperatorCall) -> None:
     """Convert BROADCAST_TO to TILE. Booleans need LOGICAL_OR."""
-    shape = call.known_output().dimensions
-    type_, arguments = _broadcasting(call, 0, shape)
+    emit_broadcast(call, 0)
+
+
+def emit_broadcast(call: OperatorCall, position: int) -> None:
+    """Emit operations that write an input, broadcast to the output's shape."""
+    type_, arguments = _broadcasting(call, position, call.known_output().dimensions)
     call.emit(type_, arguments)
 
 

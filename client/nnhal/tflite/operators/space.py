@@ -7,6 +7,7 @@ from tflite import BuiltinOperator, TensorType
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite.operators.concatenation import emit_broadcast
 from nnhal.types import AnyArray, Operand, OperandType, OperationType
 
 _BLOCKS = {
@@ -124,7 +125,13 @@ def _paddings(call: OperatorCall) -> int:
 
 @converter(BuiltinOperator.FILL)
 def fill(call: OperatorCall) -> None:
-    """Convert FILL. The value, a tensor in TFLite, is a scalar in NNAPI. Rank 0 is [1] there."""
+    """Convert FILL. The value, a tensor in TFLite, is a scalar in NNAPI: one that is not constant is repeated.
+
+    Rank 0 is [1] in NNAPI.
+    """
+    if not call.is_constant(1):
+        emit_broadcast(call, 1)
+        return
     if call.is_constant(0):
         shape = call.int32_tensor(call.values(0).reshape(-1).tolist() or (1,))
     else:

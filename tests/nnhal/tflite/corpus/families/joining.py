@@ -142,6 +142,7 @@ def tile(name: str) -> Iterator[Op]:
 @models("BROADCAST_TO")
 def broadcast_to(name: str) -> Iterator[Op]:
     """Yield all types, ranks and shapes."""
+    table = options("BroadcastTo")
     for type_, shape_type in product(TYPES, ("INT32", "INT64")):
         for shape, target in (
             ((3,), (2, 3)),
@@ -152,10 +153,9 @@ def broadcast_to(name: str) -> Iterator[Op]:
             ((2, 3), (2, 3)),
             ((2, 1), (2, 1, 3, 2, 4)),
         ):
-            yield Op(name, [tensor(type_, *shape), const(shape_type, target)], [tensor(type_)], options("BroadcastTo"))
-    yield Op(
-        name, [tensor("FLOAT32", 2), tensor("INT32", 2, values=[3, 2])], [tensor("FLOAT32")], options("BroadcastTo")
-    )
+            yield Op(name, [tensor(type_, *shape), const(shape_type, target)], [tensor(type_)], table, version=3)
+    inputs = [tensor("FLOAT32", 2), tensor("INT32", 2, values=[3, 2])]
+    yield Op(name, inputs, [tensor("FLOAT32")], table, version=3)
 
 
 @models("BROADCAST_ARGS")
