@@ -119,19 +119,19 @@ def flatbuffer(
 
 
 def _tensor(s: ModuleType, operand: Operand, buffer: int) -> Any:
-    made = s.TensorT()
-    made.shape, made.buffer, made.type = (
+    tensor = s.TensorT()
+    tensor.shape, tensor.buffer, tensor.type = (
         list(operand.dimensions),
         buffer,
         getattr(s.TensorType, _TYPES[T(operand.type)]),
     )
     params = operand.extra_params
     if isinstance(params, SymmPerChannelQuantParams):
-        made.quantization = s.QuantizationParametersT()
-        made.quantization.scale = list(params.scales)
-        made.quantization.zeroPoint = [0] * len(params.scales)
-        made.quantization.quantizedDimension = params.channel_dim
+        tensor.quantization = s.QuantizationParametersT()
+        tensor.quantization.scale = list(params.scales)
+        tensor.quantization.zeroPoint = [0] * len(params.scales)
+        tensor.quantization.quantizedDimension = params.channel_dim
     elif operand.scale:
-        made.quantization = s.QuantizationParametersT()
-        made.quantization.scale, made.quantization.zeroPoint = [operand.scale], [operand.zero_point]
-    return made
+        tensor.quantization = s.QuantizationParametersT()
+        tensor.quantization.scale, tensor.quantization.zeroPoint = [operand.scale], [operand.zero_point]
+    return tensor

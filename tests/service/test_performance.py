@@ -23,10 +23,10 @@ def capabilities(folder: Path, *devices: str) -> list[Capabilities]:
 
 def test_figures_are_kept_after_a_restart(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
-    one, other = capabilities(tmp_path, "one", "other")
-    assert one == other
-    assert capabilities(tmp_path, "third") == [one]
-    assert len({entry.info.exec_time for entry in one.operand_performance}) > 2, "the figures are measured"
+    first, second = capabilities(tmp_path, "first", "second")
+    assert first == second
+    assert capabilities(tmp_path, "third") == [first]
+    assert len({entry.info.exec_time for entry in first.operand_performance}) > 2, "the figures are measured"
 
 
 def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,12 +56,12 @@ def burst_rounds(target: str, transport: Transport, stack: ExitStack) -> RunRoun
     device = stack.enter_context(nnhal.connect(target, timeout=60, transport=transport))
     prepared = stack.enter_context(device.prepare(ADD_FIXED).result(60))
     opened = stack.enter_context(prepared.burst())
-    one = np.ones(1000, np.float32)
-    kept = opened.keep(one)
+    ones = np.ones(1000, np.float32)
+    cached = opened.keep(ones)
 
     def run(number: int) -> int:
-        inputs = [one * (number % 1000 + i) for i in range(8)]
-        for x, future in [(x, opened.submit([x, kept])) for x in inputs]:
+        inputs = [ones * (number % 1000 + i) for i in range(8)]
+        for x, future in [(x, opened.submit([x, cached])) for x in inputs]:
             assert_same(future.result(60)[0], x + 1)
         return len(inputs)
 

@@ -156,10 +156,10 @@ def test_each_device_preloads_its_own_model(serving: Serving, loads: list[bytes]
         wait_until_healthy(server.addresses[0])
         store, (first, *_) = server._store, server._store.list()
         assert loads == [first.token] * 2
-        one, other = (
+        first_model, second_model = (
             server._preloader.get(device, ANONYMOUS, first.token, first.generation) for device in server._devices
         )
-        assert one is not None and other is not None and one.plan is not other.plan
+        assert first_model is not None and second_model is not None and first_model.plan is not second_model.plan
         assert len(store.list()) == 2
 
 

@@ -39,7 +39,7 @@ def mutants(check: str, model: types_pb2.Model) -> list[types_pb2.Model]:
     return [base.with_edit(edit) for edit in MUTATORS[check](base)]
 
 
-def places(check: str, model: types_pb2.Model) -> list[str]:
+def descriptions(check: str, model: types_pb2.Model) -> list[str]:
     return [edit.description for edit in MUTATORS[check](ValidModel(model))]
 
 
@@ -130,7 +130,7 @@ def test_10_unknown_sizes_make_no_constants() -> None:
 def test_10_leaves_out_what_no_message_holds() -> None:
     model = chain()
     model.main.operands[2].dimensions[:] = [600_000]
-    assert [p for p in places("VALMODEL-10", model) if "2" in p and "CONSTANT_COPY" in p] == []
+    assert [p for p in descriptions("VALMODEL-10", model) if "2" in p and "CONSTANT_COPY" in p] == []
     assert len(mutants("VALMODEL-10", model)) == 5
 
 
@@ -157,23 +157,23 @@ def test_12_writes_again() -> None:
 
 def test_13_types_are_adapted() -> None:
     base = ValidModel(builtin_case("add_quant8").model())
-    by_place = {edit.description: base.with_edit(edit).main.operands for edit in MUTATORS["VALMODEL-13"](base)}
-    assert len(by_place) == 4 * 15
+    by_description = {edit.description: base.with_edit(edit).main.operands for edit in MUTATORS["VALMODEL-13"](base)}
+    assert len(by_description) == 4 * 15
 
-    def told(place: str, i: int) -> tuple[list[int], float, int]:
-        operand = by_place[place][i]
+    def facts_of(description: str, i: int) -> tuple[list[int], float, int]:
+        operand = by_description[description][i]
         return list(operand.dimensions), operand.scale, operand.zero_point
 
     tensor, scalar = "operand 0 (TENSOR_QUANT8_ASYMM) changed to ", "operand 2 (INT32) changed to "
-    assert told(f"{tensor}FLOAT16", 0) == ([], 0.0, 0)
-    assert told(f"{tensor}TENSOR_FLOAT32", 0) == ([4], 0.0, 0)
-    assert told(f"{tensor}TENSOR_INT32", 0) == ([4], 0.5, 0)
-    assert told(f"{tensor}TENSOR_QUANT16_SYMM", 0) == ([4], 0.5, 10)
-    assert told(f"{tensor}TENSOR_QUANT8_ASYMM_SIGNED", 0) == ([4], 0.5, 10)
-    assert told(f"{scalar}TENSOR_FLOAT32", 2) == ([1], 0.0, 0)
-    assert told(f"{scalar}TENSOR_QUANT8_ASYMM", 2) == ([1], 1.0, 0)
-    assert told(f"{scalar}TENSOR_QUANT8_ASYMM_SIGNED", 2) == ([], 0.0, 0)
-    channels = by_place[f"{tensor}TENSOR_QUANT8_SYMM_PER_CHANNEL"][0]
+    assert facts_of(f"{tensor}FLOAT16", 0) == ([], 0.0, 0)
+    assert facts_of(f"{tensor}TENSOR_FLOAT32", 0) == ([4], 0.0, 0)
+    assert facts_of(f"{tensor}TENSOR_INT32", 0) == ([4], 0.5, 0)
+    assert facts_of(f"{tensor}TENSOR_QUANT16_SYMM", 0) == ([4], 0.5, 10)
+    assert facts_of(f"{tensor}TENSOR_QUANT8_ASYMM_SIGNED", 0) == ([4], 0.5, 10)
+    assert facts_of(f"{scalar}TENSOR_FLOAT32", 2) == ([1], 0.0, 0)
+    assert facts_of(f"{scalar}TENSOR_QUANT8_ASYMM", 2) == ([1], 1.0, 0)
+    assert facts_of(f"{scalar}TENSOR_QUANT8_ASYMM_SIGNED", 2) == ([], 0.0, 0)
+    channels = by_description[f"{tensor}TENSOR_QUANT8_SYMM_PER_CHANNEL"][0]
     assert not channels.HasField("extra_params")
 
 
@@ -201,9 +201,9 @@ ANY = {T.TENSOR_FLOAT16, F32, T.TENSOR_INT32, Q8, I8}
 )
 def test_13_exceptions(operation: Op, types: list[T], outputs: list[T], operand: int, left_out: set[T]) -> None:
     tried = {
-        place.rsplit(" ", 1)[1]
-        for place in places("VALMODEL-13", model_of(operation, types, outputs))
-        if place.startswith(f"operand {operand} ")
+        description.rsplit(" ", 1)[1]
+        for description in descriptions("VALMODEL-13", model_of(operation, types, outputs))
+        if description.startswith(f"operand {operand} ")
     }
     assert tried == {t.name for t in T if t not in left_out}
 
@@ -211,7 +211,11 @@ def test_13_exceptions(operation: Op, types: list[T], outputs: list[T], operand:
 def test_13_an_exception_counts_for_the_whole_model() -> None:
     model = model_of(Op.CAST, [F32], [F32])
     model.main.operands.add(type=int(T.INT32), lifetime=int(L.NO_VALUE))
-    tried = {place.rsplit(" ", 1)[1] for place in places("VALMODEL-13", model) if place.startswith("operand 2 ")}
+    tried = {
+        description.rsplit(" ", 1)[1]
+        for description in descriptions("VALMODEL-13", model)
+        if description.startswith("operand 2 ")
+    }
     assert tried == {t.name for t in T if t not in ANY | {T.INT32}}
 
 
@@ -238,12 +242,18 @@ def test_18_indexes_above_a_removed_operand_stay() -> None:
 
 
 def test_18_exceptions() -> None:
-    assert [place.split()[1] for place in places("VALMODEL-18", builtin_case("split_int32").model())] == ["0", "1", "2"]
+    assert [
+        description.split()[1] for description in descriptions("VALMODEL-18", builtin_case("split_int32").model())
+    ] == ["0", "1", "2"]
     model = builtin_case("split_int32").model()
     model.main.operations.add(type=int(Op.FLOOR), inputs=[3], outputs=[4])
-    assert [place.split()[1] for place in places("VALMODEL-18", model)] == ["0", "1", "2"]  # 3 is read, but SPLIT's
+    assert [description.split()[1] for description in descriptions("VALMODEL-18", model)] == [
+        "0",
+        "1",
+        "2",
+    ]  # 3 is read, but SPLIT's
     model.main.operations[0].type = int(Op.TOPK_V2)  # type: ignore[assignment]
-    assert [place.split()[1] for place in places("VALMODEL-18", model)] == ["0", "1", "2", "3"]
+    assert [description.split()[1] for description in descriptions("VALMODEL-18", model)] == ["0", "1", "2", "3"]
 
 
 def test_19_to_21_removals() -> None:

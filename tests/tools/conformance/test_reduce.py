@@ -129,11 +129,11 @@ def test_failing_add_of_zero_stays() -> None:
     assert small.operations == ("RELU", "ADD", "MUL")  # RELU's output is not known, and so cannot be an input
 
 
-@pytest.mark.parametrize("place", [2, 3])
-def test_add_of_nonzero_or_with_activation_stays(place: int) -> None:
+@pytest.mark.parametrize("index", [2, 3])
+def test_add_of_nonzero_or_with_activation_stays(index: int) -> None:
     case = several()
     operands = case.data["model"]["main"]["operands"]
-    operands[place] = constant(np.ones_like(NONE if place == 3 else ZERO))
+    operands[index] = constant(np.ones_like(NONE if index == 3 else ZERO))
     small = reduce_case(case, lambda case: "MUL" in case.operations)
     assert small.operations == ("RELU", "ADD", "MUL")
 

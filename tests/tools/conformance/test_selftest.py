@@ -384,7 +384,7 @@ def test_a_clean_proxy_that_trips_something_is_a_failure(
 
 
 def test_an_unknown_fault_is_told() -> None:
-    with pytest.raises(ValueError, match="no fault matches 'nothing'; similar names of [0-9]+: "):
+    with pytest.raises(ValueError, match=r"no fault matches 'nothing'; similar names of [0-9]+: "):
         main(patterns=["nothing"])
 
 

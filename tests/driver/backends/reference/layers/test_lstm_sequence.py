@@ -43,8 +43,8 @@ def test_sequence_is_the_cell_step_by_step() -> None:
     arguments = [sequence, *weights, *start, *scalars(TANH, 0.8, 0.7), boolean(False), *norm]
     out, hidden, state = run(Op.UNIDIRECTIONAL_SEQUENCE_LSTM, arguments, floats((2, 3, 5), (2, 5), (2, 4)))
     for step in range(3):
-        one = float_value(np.asarray(sequence[1])[:, step])
-        arguments = [one, *weights, *start, *scalars(TANH, 0.8, 0.7), *norm]
+        step_input = float_value(np.asarray(sequence[1])[:, step])
+        arguments = [step_input, *weights, *start, *scalars(TANH, 0.8, 0.7), *norm]
         actual = run(Op.LSTM, arguments, floats((), (2, 5), (2, 4), (2, 5)))
         np.testing.assert_allclose(out[:, step], actual[3], rtol=1e-5, atol=1e-6)
         start = [float_value(actual[1]), float_value(actual[2])]
