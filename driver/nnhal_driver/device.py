@@ -3,7 +3,7 @@
 import logging
 import secrets
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -118,6 +118,7 @@ class Device:
             results.
         performance: store of performance figures, which the devices of a process share.
         merge_partitions: whether a partition that does not pay for its boundary moves to the backend of a neighbor.
+        disabled_extensions: names of extensions of the backends that the device does not support.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Device:
         check_cached_data: bool = True,
         performance: PerformanceStore | None = None,
         merge_partitions: bool = True,
+        disabled_extensions: Collection[str] = (),
     ) -> None:
         self.name = name
         self._tensor_bytes = tensor_bytes
@@ -138,8 +140,10 @@ class Device:
         self.backends = tuple(backends)
         key = secrets.token_bytes(32) if cache_key is None else cache_key
         self._merge = merge_partitions
-        # a plan with merged partitions must not be found by a device that forbids them
+        self._disabled_extensions = frozenset(disabled_extensions)
+        # a plan with merged partitions, or with an extension, must not be found by a device that forbids them
         driver = __version__ if merge_partitions else f"{__version__}, no merged partitions"
+        driver += "".join(f", no {name}" for name in sorted(self._disabled_extensions))
         self._cache = ModelCache(driver, self.backends, key, tensor_bytes, check_data=check_cached_data)
         self._scheduler = Scheduler(available_cpus(), _PREPARATION_THREADS, queues)
 
@@ -163,7 +167,8 @@ class Device:
     def get_supported_extensions(self) -> tuple[Extension, ...]:
         """Return the extensions of the backends. Of several with the same name, the first counts."""
         extensions = (extension for backend in reversed(self.backends) for extension in backend.extensions())
-        return tuple({extension.name: extension for extension in extensions}.values())
+        by_name = {extension.name: extension for extension in extensions}
+        return tuple(extension for name, extension in by_name.items() if name not in self._disabled_extensions)
 
     def get_type(self) -> DeviceType:
         """Return the type of the device."""
@@ -181,7 +186,7 @@ class Device:
             HalError: INVALID_ARGUMENT, with the rule that the model breaks.
         """
         validate_model(model)
-        graphs = build_graphs(model)
+        graphs = build_graphs(model, self._disabled_extensions)
         placement = place(graphs, self.backends, merge=self._merge)
         drop_caches(graphs)
         return [bool(operation.backend) for operation in placement.operations if operation.subgraph == 0], placement
@@ -331,7 +336,7 @@ class Device:
         save_target: SaveTarget,
     ) -> Outcome:
         check = _begin(deadline, cancellation)
-        graphs = build_graphs(model)
+        graphs = build_graphs(model, self._disabled_extensions)
         relaxed = model.relax_computation_float32_to_float16
         options = CompileOptions(config.preference, self._tensor_bytes)
         try:

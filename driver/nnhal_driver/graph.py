@@ -5,7 +5,7 @@ client may still write to.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -168,9 +168,11 @@ class SubgraphView:
         return subgraph_view(self.graph, indexes, self.relaxed)
 
 
-def build_graphs(model: Model) -> tuple[Graph, ...]:
-    """Return the subgraphs of a valid model, main first."""
-    extensions = {entry.prefix: entry.name for entry in model.extension_name_to_prefix}
+def build_graphs(model: Model, disabled_extensions: Collection[str] = ()) -> tuple[Graph, ...]:
+    """Return the subgraphs of a valid model, main first. Operations of disabled extensions belong to none."""
+    extensions = {
+        entry.prefix: entry.name for entry in model.extension_name_to_prefix if entry.name not in disabled_extensions
+    }
     return tuple(
         Graph(number, subgraph, _constants(model, number, subgraph), extensions=extensions)
         for number, subgraph in enumerate(model.subgraphs)

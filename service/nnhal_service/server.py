@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from nnhal.address import Address
 from nnhal.services import SERVICES
 from nnhal_cache.store import Store
+from nnhal_driver.backends.api import Backend
 from nnhal_driver.device import Device
 from nnhal_driver.performance.store import PerformanceStore
 from nnhal_driver.scheduling.deadline import now_ns
@@ -91,6 +92,7 @@ class Server:
                 key,
                 performance=performance,
                 merge_partitions=settings.merge_partitions,
+                disabled_extensions=_extension_names(settings.disabled_extensions, assembly.backends),
             )
             for name, assembly in assemblies.items()
         ]
@@ -233,3 +235,17 @@ def _options(settings: Settings, limits: Limits) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ]
+
+
+def _extension_names(disabled: Sequence[str], backends: Sequence[Backend]) -> list[str]:
+    """Return the full names of extensions, which may be given by their last part.
+
+    Raises:
+        ValueError: no backend has such an extension.
+    """
+    offered = [extension.name for backend in backends for extension in backend.extensions()]
+    for name in disabled:
+        if not any(name in (full, full.rpartition(".")[2]) for full in offered):
+            known = ", ".join(dict.fromkeys(offered)) or "none"
+            raise ValueError(f"--no-extension {name!r}: no backend has this extension; they have {known}")
+    return [full for full in offered if full in disabled or full.rpartition(".")[2] in disabled]

@@ -56,6 +56,11 @@ class Settings(BaseModel):
         description="Merge small partitions into neighbors on other backends (docs/placement.md). Without it, each "
         "backend runs all operations that it supports: for tests of a backend.",
     )
+    disabled_extensions: Annotated[tuple[str, ...], Option("NAMES", name="no-extension")] = Field(
+        default=(),
+        description="Vendor extensions of the backends that the devices do not support, for example org.nnhal.litert "
+        "or litert. Its operations run LiteRT on TensorFlow Lite operators that clients send (docs/extensions.md).",
+    )
     dynamic_backends_path: Annotated[str, Option("FOLDERS")] = Field(
         default="",
         description="Folders with backends to load: absolute paths, separated by colons (docs/backends.md). Their "
@@ -120,7 +125,7 @@ class Settings(BaseModel):
         default="INFO", description="Lowest severity to log to stderr: DEBUG, INFO, WARNING or ERROR."
     )
 
-    @field_validator("listen", "backends", "devices", "data_users", mode="before")
+    @field_validator("listen", "backends", "devices", "data_users", "disabled_extensions", mode="before")
     @classmethod
     def _split_list(cls, value: object) -> object:
         """Parse the text of a list: JSON if it starts with a bracket, or else elements with commas between them."""
