@@ -142,6 +142,9 @@ def _convert(graph: TfliteGraph, operands: Operands, operator: Operator, model: 
     """
     if operator.unsupported:
         raise TfliteError(operator.unsupported)
+    for index in (*operator.inputs, *operator.outputs):
+        if index in operands.wide:
+            raise TfliteError(f"{graph.tensors[index]} is int64 with values that may exceed 32 bits")
     custom = CUSTOM_CONVERTERS.get(operator.custom_name)
     converter = custom or CONVERTERS.get(operator.code)
     if converter is None:

@@ -12,6 +12,7 @@ from nnhal.builder.constants import ALIGNMENT, MAX_COPIED_BYTES
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, Tensor, TfliteGraph
 from nnhal.tflite.shapes import UNKNOWN
+from nnhal.tflite.wide_integers import wide_tensors
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -190,6 +191,9 @@ class Operands:
         graph: the subgraph.
         store: the constants of the whole model.
         nnapi_tensors: tensors that NNAPI operations read or write, and that so cannot have a type of the extension.
+
+    Attributes:
+        wide: tensors of int64 that TENSOR_INT32 may not hold.
     """
 
     def __init__(self, graph: TfliteGraph, store: ConstantStore, nnapi_tensors: Collection[int] = ()) -> None:
@@ -200,6 +204,7 @@ class Operands:
         self._numbers: dict[Hashable, int] = {}
         self._written = dict.fromkeys(graph.inputs)
         self._inputs, self._outputs = set(graph.inputs), set(graph.outputs)
+        self.wide = wide_tensors(graph)
 
     def __getitem__(self, number: int) -> Operand:
         return self._operands[number]
