@@ -42,11 +42,11 @@ def test_run_against_a_service(checkout: Path) -> None:
     finally:
         service.close()
     commit = git(checkout, "rev-parse", "HEAD")
-    assert (info.target, info.device, info.commit) == ("a label", "(default)", commit)
+    assert (info.target, info.device, info.commit) == ("a label", "nnhal", commit)
     assert info.device_version == f"nnhal/{__version__} CpuRef/1"
     assert [backend.id for backend in info.backends] == ["CpuRef"]
     assert (changed.target, changed.commit) == (service.target, f"{commit}-dirty")
-    assert info.describe().startswith(f"default device of a label, nnhal/{__version__} CpuRef/1, checked by nnhal ")
+    assert info.describe().startswith(f"device nnhal of a label, nnhal/{__version__} CpuRef/1, checked by nnhal ")
 
 
 def test_folder_that_is_no_checkout_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,3 +60,7 @@ def test_folder_that_is_no_checkout_has_no_commit(tmp_path: Path, monkeypatch: p
             assert describe_run(target).nnhal_commit == ""
     finally:
         service.close()
+
+
+def test_default_device_has_no_name_if_the_service_does_not_list_its_devices() -> None:
+    assert RunInfo("localhost:1").describe() == f"default device of localhost:1, checked by nnhal {__version__}"

@@ -293,7 +293,7 @@ def test_default_target_is_the_embedded_device(tmp_path: Path) -> None:
     assert invoked.stdout.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
     report = json.loads(path.read_text())
     assert report["target"] == "a service started by this command"
-    assert report["device"] == "(default)" and report["device_version"].startswith("nnhal/")
+    assert report["device"] == "nnhal" and report["device_version"].startswith("nnhal/")
     assert [backend["id"] for backend in report["backends"]] == list(BACKENDS)
 
 

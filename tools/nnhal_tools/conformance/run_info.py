@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import Message
+
 from nnhal import wire
 from nnhal.types import BackendInfo, BackendState
 from nnhal.v1 import device_pb2
@@ -16,7 +18,7 @@ from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.target import Target
 
 DEFAULT_DEVICE = "(default)"
-"""Text for the service's first device, whose name the contract does not tell."""
+"""Text for the default device of a service that does not list its devices."""
 
 _GIT_TIMEOUT_S = 10.0
 
@@ -68,11 +70,12 @@ def describe_run(target: Target, label: str = "") -> RunInfo:
         label: words for the target; by default its address.
     """
     request = device_pb2.DeviceRequest(device=target.device_name)
+    devices = _call_optional(target.device.ListDevices, device_pb2.ListDevicesRequest())
     version = _call_optional(target.device.GetVersionString, request)
     backends = _call_optional(target.device.ListBackends, request)
     return RunInfo(
         target=label or target.address,
-        device=target.device_name or DEFAULT_DEVICE,
+        device=target.device_name or next(iter(devices.devices if devices else ()), DEFAULT_DEVICE),
         device_version=version.version if version else "",
         service_version=target.opened.service_version,
         backends=tuple(map(wire.to_backend_info, backends.backends)) if backends else (),
@@ -81,7 +84,7 @@ def describe_run(target: Target, label: str = "") -> RunInfo:
     )
 
 
-def _call_optional(method: Callable[..., Any], request: device_pb2.DeviceRequest) -> Any:
+def _call_optional(method: Callable[..., Any], request: Message) -> Any:
     """Return the response of a call, or None if the device does not answer it. The checks test whether it must."""
     with contextlib.suppress(UnsupportedCase, NotServiceSpecific):
         return invoke(method, request)[1]
