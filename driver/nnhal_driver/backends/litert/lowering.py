@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnhal.types import AnyArray, Operand, OperandType, SymmPerChannelQuantParams, type_name
+from nnhal.types import AnyArray, Operand, OperandLifeTime, OperandType, SymmPerChannelQuantParams, type_name
 from nnhal_driver.backends.litert.folding import Constants
 from nnhal_driver.backends.litert.limits import DEFAULT_LIMITS, KernelLimits
 from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
@@ -171,6 +171,13 @@ class Lowering:
     def is_constant(self, name: str) -> bool:
         """Return whether an argument is constant."""
         return self.positions[name] in self.network.constants
+
+    def has_one_reader(self, name: str) -> bool:
+        """Return whether no other operation reads an argument, and it is not an output of the graph."""
+        graph, position = self.call.view.graph, self.positions[name]
+        return (
+            graph.operands[position].lifetime == OperandLifeTime.TEMPORARY_VARIABLE and graph.use_counts[position] == 1
+        )
 
     def spec(self, name: str) -> TensorSpec:
         """Return the type in which an argument is computed: float32 for float16, otherwise its own."""

@@ -8,7 +8,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -42,6 +42,8 @@ _ITEM_BYTES = {
     "UINT64": 8,
     "FLOAT64": 8,
 }
+_ACTIVATION = "fusedActivationFunction"
+"""Option of operators that can apply an activation to their output."""
 _OFFSET_SLOT = 6
 """Entry of `Buffer.offset` in the vtable of its table, in bytes."""
 
@@ -111,6 +113,8 @@ class ModelWriter:
         self.variables: set[int] = set()
         self._buffers: list[int] = []
         self._operators: list[PackedOperator] = []
+        self._read: set[int] = set()
+        self._writers: dict[int, int] = {}
 
     def tensor(self, spec: TensorSpec, shape: Sequence[int], *, is_variable: bool = False) -> int:
         """Add a tensor and return its number. A variable keeps its value between executions, unless it is reset."""
@@ -151,8 +155,7 @@ class ModelWriter:
             fields: the table's fields, named as in the schema's object API.
             intermediates: numbers of tensors that only carry quantization.
         """
-        operator = PackedOperator(name, tuple(inputs), tuple(outputs), options, fields, tuple(intermediates))
-        self._operators.append(operator)
+        self._add(PackedOperator(name, tuple(inputs), tuple(outputs), options, fields, tuple(intermediates)))
 
     def custom_operator(self, code: str, inputs: Sequence[int], outputs: Sequence[int], options: bytes) -> None:
         """Add a custom operator of the engine.
@@ -163,8 +166,34 @@ class ModelWriter:
             outputs: numbers of tensors.
             options: its options, in its own format.
         """
-        operator = PackedOperator("CUSTOM", tuple(inputs), tuple(outputs), "", {}, (), code, options)
+        self._add(PackedOperator("CUSTOM", tuple(inputs), tuple(outputs), "", {}, (), code, options))
+
+    def _add(self, operator: PackedOperator) -> None:
+        self._read.update(operator.inputs)
+        self._writers.update(dict.fromkeys(operator.outputs, len(self._operators)))
         self._operators.append(operator)
+
+    def fuse_activation(self, source: int, target: int, activation: int) -> bool:
+        """Make the operator that writes `source` apply an activation and write `target` instead.
+
+        Args:
+            source: the tensor, which no later operator reads.
+            target: a tensor of the same shape and type.
+            activation: a number in ActivationFunctionType.
+
+        Returns:
+            Whether there is such an operator, it can have an activation and has none, and none before reads `source`.
+        """
+        index = self._writers.get(source)
+        if index is None or source in self._read or self.specs[source] != self.specs[target]:
+            return False
+        operator = self._operators[index]
+        if operator.fields.get(_ACTIVATION) != 0:
+            return False
+        fields = {**operator.fields, _ACTIVATION: activation}
+        self._operators[index] = replace(operator, outputs=(target,), fields=fields)
+        self._writers[target] = self._writers.pop(source)
+        return True
 
     @property
     def operators(self) -> list[str]:

@@ -20,12 +20,11 @@ from nnhal_driver.backends.litert.engine import Interpreter
 from nnhal_driver.backends.litert.serialization import load
 from nnhal_driver.backends.litert.shape_analysis import analyze_shapes
 from nnhal_driver.backends.litert.subgraph import LitertSubgraph
-from nnhal_driver.device import Outcome
-from nnhal_driver.execution.plan import PartitionNode
 from nnhal_driver.graph import build_graphs, subgraph_view
-from tests.driver.backends.litert.comparison import device, run
+from tests.driver.backends.litert.comparison import run
+from tests.driver.backends.litert.compiled import compiled_parts, operators, prepare_on_engine
 from tests.driver.litert_kernels import schema
-from tests.driver.one_operation import execute, prepare, tensor
+from tests.driver.one_operation import execute, tensor
 
 F32, F16 = T.TENSOR_FLOAT32, T.TENSOR_FLOAT16
 RANDOM = np.random.default_rng(3)
@@ -33,24 +32,6 @@ RANDOM = np.random.default_rng(3)
 
 def half(*shape: int) -> AnyArray:
     return RANDOM.standard_normal(shape).astype(np.float16)
-
-
-def prepare_on_engine(model: Model, *backends: str) -> Outcome:
-    outcome = prepare(model, device(*(backends or ("CpuAcc", "CpuRef"))))
-    assert outcome.prepared_model is not None, outcome.reason
-    return outcome
-
-
-def compiled_parts(outcome: Outcome) -> list[LitertSubgraph]:
-    assert outcome.prepared_model is not None
-    nodes = outcome.prepared_model.plan.nodes
-    return [
-        node.compiled for node in nodes if isinstance(node, PartitionNode) and isinstance(node.compiled, LitertSubgraph)
-    ]
-
-
-def operators(outcome: Outcome) -> list[str]:
-    return [name for part in compiled_parts(outcome) for pool in part.pools for name in pool.model.operators]
 
 
 class Detector:
