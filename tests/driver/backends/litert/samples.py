@@ -412,6 +412,92 @@ def rnn(draw: Draw, type_: Op) -> Case:
     return Case(type_, [*inputs, int32(draw(st.integers(0, 3)))], [tensor(kind), tensor(kind)])
 
 
+def _zeros(*shape: int) -> Value:
+    return tensor(F32, shape), np.zeros(shape, np.float32)
+
+
+def _floats(draw: Draw, *shape: int) -> Value:
+    return value(draw, tensor(F32, shape))
+
+
+def _sequence(draw: Draw) -> tuple[bool, list[int], tuple[int, int, int]]:
+    """Return whether a sequence is time-major, its steps and batches in order, and batches, input size and units."""
+    steps, batches, size, units = (draw(st.integers(1, 4)) for _ in range(4))
+    time_major = draw(st.booleans())
+    return time_major, [steps, batches] if time_major else [batches, steps], (batches, size, units)
+
+
+def _rnn_cell(draw: Draw, sizes: tuple[int, int, int]) -> list[Value]:
+    batches, size, units = sizes
+    return [_floats(draw, units, size), _floats(draw, units, units), _floats(draw, units), _zeros(batches, units)]
+
+
+def _lstm_cell(draw: Draw, sizes: tuple[int, int, int]) -> list[Value]:
+    """Return the weights of an LSTM cell without projection, with or without an input gate and peepholes."""
+    _, size, units = sizes
+    gate, peephole = draw(st.booleans()), draw(st.booleans())
+    omitted: Value = (tensor(F32, (0,)), None)
+    gates = [gate, True, True, True]
+    return [
+        *(_floats(draw, units, size) if each else omitted for each in gates),
+        *(_floats(draw, units, units) if each else omitted for each in gates),
+        *(_floats(draw, units) if peephole and each else omitted for each in gates[:3]),
+        *(_floats(draw, units) if each else omitted for each in gates),
+        omitted,
+        omitted,
+    ]
+
+
+@samples(Op.UNIDIRECTIONAL_SEQUENCE_RNN)
+def sequence_rnn(draw: Draw, type_: Op) -> Case:
+    time_major, sequence, sizes = _sequence(draw)
+    inputs = [_floats(draw, *sequence, sizes[1]), *_rnn_cell(draw, sizes)]
+    activation = draw(st.sampled_from([0, 1, 2, 3, 4]))
+    return Case(type_, [*inputs, int32(activation), int32(time_major)], [tensor(F32)], frozenset(range(1, 5)))
+
+
+@samples(Op.BIDIRECTIONAL_SEQUENCE_RNN)
+def bidirectional_rnn(draw: Draw, type_: Op) -> Case:
+    time_major, sequence, sizes = _sequence(draw)
+    merge, cross = draw(st.booleans()), draw(st.booleans())
+    inputs = [_floats(draw, *sequence, sizes[1]), *_rnn_cell(draw, sizes), *_rnn_cell(draw, sizes)]
+    omitted: Value = (tensor(F32, (0,)), None)
+    inputs += [
+        _floats(draw, *sequence, sizes[1]) if cross else omitted,
+        *(_floats(draw, sizes[2], sizes[1]) if cross else omitted for _ in range(2)),
+    ]
+    scalars = [int32(draw(st.sampled_from([0, 1, 2, 3, 4]))), boolean(time_major), boolean(merge)]
+    outputs = [tensor(F32) for _ in range(1 if merge else 2)]
+    return Case(type_, [*inputs, *scalars], outputs, frozenset(range(1, 12)))
+
+
+@samples(Op.UNIDIRECTIONAL_SEQUENCE_LSTM)
+def sequence_lstm(draw: Draw, type_: Op) -> Case:
+    time_major, sequence, sizes = _sequence(draw)
+    batches, _, units = sizes
+    cell = _lstm_cell(draw, sizes)
+    omitted: Value = (tensor(F32, (0,)), None)
+    norm, has_gate = draw(st.booleans()), cell[0][1] is not None
+    norms = [_floats(draw, units) if norm and (has_gate or i > 0) else omitted for i in range(4)]
+    scalars = [int32(draw(st.sampled_from([1, 2, 3, 4]))), scalar(draw, F32, 0, 2), scalar(draw, F32, 0, 2)]
+    inputs = [_floats(draw, *sequence, sizes[1]), *cell, _zeros(batches, units), _zeros(batches, units)]
+    constants = frozenset([*range(1, 20), *range(24, 28)])
+    return Case(type_, [*inputs, *scalars, boolean(time_major), *norms], [tensor(F32)], constants)
+
+
+@samples(Op.BIDIRECTIONAL_SEQUENCE_LSTM)
+def bidirectional_lstm(draw: Draw, type_: Op) -> Case:
+    time_major, sequence, sizes = _sequence(draw)
+    batches, size, units = sizes
+    merge = time_major and draw(st.booleans())
+    omitted: Value = (tensor(F32, (0,)), None)
+    inputs = [_floats(draw, *sequence, size), *_lstm_cell(draw, sizes), *_lstm_cell(draw, sizes)]
+    inputs += [*(_zeros(batches, units) for _ in range(4)), *([omitted] * 9)]
+    inputs += [int32(draw(st.sampled_from([1, 2, 3, 4]))), float32(0), float32(0), boolean(merge), boolean(time_major)]
+    outputs = [tensor(F32) for _ in range(1 if merge else 2)]
+    return Case(type_, [*inputs, *([omitted] * 8)], outputs, frozenset(range(1, 39)))
+
+
 @samples(Op.SOFTMAX, Op.LOG_SOFTMAX)
 def softmax(draw: Draw, type_: Op) -> Case:
     x = quantized(

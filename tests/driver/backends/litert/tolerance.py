@@ -27,8 +27,13 @@ _CONTRACTIONS = {
 }  # fmt: skip
 """Sums of products, with the arguments that are multiplied."""
 _SUMS = {Op.MEAN, Op.REDUCE_SUM, Op.AVERAGE_POOL_2D, Op.L2_POOL_2D, Op.RESIZE_BILINEAR, Op.INSTANCE_NORMALIZATION}
+_SEQUENCES = {
+    Op.UNIDIRECTIONAL_SEQUENCE_RNN, Op.BIDIRECTIONAL_SEQUENCE_RNN, Op.UNIDIRECTIONAL_SEQUENCE_LSTM,
+    Op.BIDIRECTIONAL_SEQUENCE_LSTM,
+}  # fmt: skip
+"""Layers that compute with their own results again."""
 _MIXED = {
-    *_CONTRACTIONS, Op.SOFTMAX, Op.LOG_SOFTMAX, Op.L2_NORMALIZATION, Op.LOCAL_RESPONSE_NORMALIZATION,
+    *_CONTRACTIONS, *_SEQUENCES, Op.SOFTMAX, Op.LOG_SOFTMAX, Op.L2_NORMALIZATION, Op.LOCAL_RESPONSE_NORMALIZATION,
     Op.INSTANCE_NORMALIZATION, Op.REDUCE_PROD,
 }  # fmt: skip
 _DISCONTINUOUS = {Op.ARGMAX, Op.ARGMIN}
@@ -47,7 +52,19 @@ _MOVES = {
 """Operations that copy stored values unchanged."""
 _UNIT = {T.TENSOR_FLOAT32: 2.0**-22, T.TENSOR_FLOAT16: 2.0**-10}
 """Two units in the last place. The engine approximates, and CpuRef sums half-precision floats in half precision."""
-_CURVES = {Op.EXP, Op.LOG, Op.SIN, Op.TANH, Op.LOGISTIC, Op.POW, Op.ELU, Op.RSQRT, Op.SOFTMAX, Op.LOG_SOFTMAX}
+_CURVES = {
+    Op.EXP,
+    Op.LOG,
+    Op.SIN,
+    Op.TANH,
+    Op.LOGISTIC,
+    Op.POW,
+    Op.ELU,
+    Op.RSQRT,
+    Op.SOFTMAX,
+    Op.LOG_SOFTMAX,
+    *_SEQUENCES,
+}
 _CURVE_UNITS = 16
 _MAX_PROBES = 8
 
