@@ -9,7 +9,7 @@ import nnhal
 import nnhal.tflite
 from nnhal import litert_extension
 from nnhal.client.core.session import Transport
-from nnhal.types import AnyArray, ErrorStatus
+from nnhal.types import AnyArray, CacheState, ErrorStatus
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 from tests.nnhal.tflite.build import Op, Tensor, build, options
 
@@ -46,7 +46,7 @@ def run_litert(data: bytes, inputs: list[AnyArray]) -> list[AnyArray]:
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_types_outside_of_nnapi(service: Service, transport: Transport) -> None:
     data = mixed_model()
-    inputs = [RNG.random((2, 3), np.float32), RNG.integers(-(2**31), 2**31, (2, 3))]
+    inputs: list[AnyArray] = [RNG.random((2, 3), np.float32), RNG.integers(-(2**31), 2**31, (2, 3))]
     with nnhal.connect(service.target, transport=transport) as device:
         prepared = device.prepare(nnhal.tflite.parse(data)).result(60)
         assert [info.dtype for info in prepared.inputs] == [np.float32, np.int64]
@@ -69,15 +69,15 @@ def test_device_lists_the_extension(service: Service) -> None:
 def test_cached_model(tmp_path: Path) -> None:
     """The second preparation loads compiled sub-models from the cache."""
     model = nnhal.tflite.parse(mixed_model())
-    inputs = [RNG.random((2, 3), np.float32), RNG.integers(-9, 9, (2, 3))]
+    inputs: list[AnyArray] = [RNG.random((2, 3), np.float32), RNG.integers(-9, 9, (2, 3))]
     results = []
     for _ in range(2):
         service = start_service(tmp_path)
         with nnhal.connect(service.target) as device:
             prepared = device.prepare(model, cache=True).result(60)
-            results.append((prepared.cache.state.name, prepared.execute(inputs)))
+            results.append((prepared.cache.state, prepared.execute(inputs)))
         assert stop_service(service) == 0
-    assert [state for state, _ in results] == ["SAVED", "HIT"]
+    assert [state for state, _ in results] == [CacheState.SAVED, CacheState.HIT]
     for first, second in zip(results[0][1], results[1][1], strict=True):
         np.testing.assert_array_equal(first, second)
 

@@ -118,7 +118,8 @@ def inline(network: Network, view: OperationView) -> None:
             options = b"" if operator.custom_options is None else operator.custom_options.tobytes()
             writer.custom_operator(operator.custom_code, inputs, outputs, options)
         else:
-            writer.operator(operator.name, inputs, outputs, operator.options_type, operator.fields, intermediates)
+            table = operator.options_type, operator.fields
+            writer.operator(operator.name, inputs, outputs, *table, intermediates, operator.version)
     for operand, tensor in zip(view.operation.outputs, graph.outputs, strict=True):
         _add_output(network, operand, numbers[tensor], (graph.tensors[tensor].shape, operand in network.tensors))
 

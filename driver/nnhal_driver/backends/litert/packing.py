@@ -54,6 +54,7 @@ class PackedOperator:
     Attributes:
         custom_code: name of a custom operator, otherwise "".
         custom_options: options of a custom operator.
+        version: version of the operator. The engine has no kernels for the first versions of some.
     """
 
     name: str
@@ -64,11 +65,12 @@ class PackedOperator:
     intermediates: tuple[int, ...] = ()
     custom_code: str = ""
     custom_options: bytes = b""
+    version: int = 1
 
     @property
-    def code(self) -> tuple[str, str]:
-        """Name, and custom name: operators with the same ones share an operator code."""
-        return self.name, self.custom_code
+    def code(self) -> tuple[str, str, int]:
+        """Name, custom name and version: operators with the same ones share an operator code."""
+        return self.name, self.custom_code, self.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class _Packer:
         self._schema: Any = schema()
         self._writer = FlatbufferWriter()
         self._known: dict[Hashable, int] = {}
-        self._codes: dict[tuple[str, str], int] = {}
+        self._codes: dict[tuple[str, str, int], int] = {}
 
     def pack(self, subgraphs: Sequence[PackedSubgraph], sizes: Sequence[int]) -> bytes:
         graphs = [self._subgraph(subgraph) for subgraph in subgraphs]
@@ -202,11 +204,11 @@ class _Packer:
             self._known[key] = self._writer.embed(_pack_options(*key))
         return self._known[key]
 
-    def _operator_code(self, name: str, custom_name: str) -> int:
+    def _operator_code(self, name: str, custom_name: str, version: int) -> int:
         number = getattr(self._schema.BuiltinOperator, name)
         fields: Values = {
             "deprecated_builtin_code": min(number, _MAX_OLD_CODE),
-            "version": 1,
+            "version": version,
             "builtin_code": number,
         }
         if custom_name:

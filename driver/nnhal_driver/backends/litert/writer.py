@@ -144,6 +144,7 @@ class ModelWriter:
         options: str,
         fields: Fields,
         intermediates: Sequence[int] = (),
+        version: int = 1,
     ) -> None:
         """Add an operator.
 
@@ -154,8 +155,11 @@ class ModelWriter:
             options: name of the options table, or "" for none.
             fields: the table's fields, named as in the schema's object API.
             intermediates: numbers of tensors that only carry quantization.
+            version: version of the operator.
         """
-        self._add(PackedOperator(name, tuple(inputs), tuple(outputs), options, fields, tuple(intermediates)))
+        self._add(
+            PackedOperator(name, tuple(inputs), tuple(outputs), options, fields, tuple(intermediates), version=version)
+        )
 
     def custom_operator(self, code: str, inputs: Sequence[int], outputs: Sequence[int], options: bytes) -> None:
         """Add a custom operator of the engine.
