@@ -30,6 +30,7 @@ CONTROL_FLOW = {
 """IF and WHILE have neither a signature nor a kernel."""
 USERS = {
     "client/nnhal/tflite/operators/": "converters of TFLite's operators, a list of its own",
+    "client/nnhal/tflite/call.py": "the interface of these converters",
     "driver/nnhal_driver/performance/benchmark_models.py": "models for benchmarks",
     "driver/nnhal_driver/backends/example/": "an example for backend authors",
     "tools/nnhal_tools/conformance/selftest/": "devices with a fault in one operation",

@@ -252,7 +252,7 @@ class OperatorCall:
         limits = np.iinfo(DTYPES[like.type].str) if DTYPES[like.type].kind in "iu" else None
         if limits and values.size and (values.min() < limits.min or values.max() > limits.max):
             raise TfliteError(
-                f"a constant has values from {values.min()} to {values.max()}, beyond {type_name(like.type)}"
+                f"a constant has values from {values.min()} to {values.max()}: too large for {type_name(like.type)}"
             )
         return self._operands.constant(like.type, values, like.scale, like.zero_point)
 

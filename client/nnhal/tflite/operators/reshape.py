@@ -1,4 +1,9 @@
-"""Operators that keep the elements and change the shape: RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE."""
+"""Shapes: RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, SHAPE, RANK.
+
+A shape that the model computes with is folded. SHAPE and RANK remain as results of the model.
+"""
+
+from collections.abc import Sequence
 
 from tflite import BuiltinOperator, TensorType
 
@@ -57,3 +62,20 @@ def transpose(call: OperatorCall) -> None:
         call.emit(OperationType.RESHAPE, [input_, call.int32_tensor(call.known_output().dimensions)])
     else:
         call.emit(OperationType.TRANSPOSE, [input_, call.int32_tensor(order)])
+
+
+@converter(BuiltinOperator.SHAPE)
+def shape(call: OperatorCall) -> None:
+    """Convert SHAPE of a known shape."""
+    _write_constant(call, call.known_shape(0))
+
+
+@converter(BuiltinOperator.RANK)
+def rank(call: OperatorCall) -> None:
+    """Convert RANK."""
+    _write_constant(call, [len(call.shape(0))])
+
+
+def _write_constant(call: OperatorCall, values: Sequence[int]) -> None:
+    """Emit a RESHAPE to write a constant: an operand is not both a constant and a result of the model."""
+    call.emit(OperationType.RESHAPE, [call.int32_tensor(values), call.int32_tensor([len(values)])])
