@@ -68,6 +68,10 @@ POSITIONS: list[tuple[Op, str]] = [
     (Op("SELECT_V2", [F((1,), "BOOL"), large(2), large(2)], [large(2)]), "NNAPI copies an input to broadcast it"),
     (Op("SELECT", [F((2,), "BOOL"), large(2), large(2)], [large(2)]), "four operations replace it"),
     (
+        Op("SELECT_V2", [large(17, type_="BOOL"), large(17), F((), data=[1])], [large(17)]),
+        "needs a constant of 278528 elements; at most 262144 repeat its values",
+    ),
+    (
         Op("SELECT", [F((2,), "BOOL"), quant((2,)), quant((2,), 0.25)], [quant((2,))]),
         "scales or zero points differ: TFLite selects stored values",
     ),

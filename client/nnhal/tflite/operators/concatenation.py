@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from math import prod
 
 import numpy as np
 from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
-from nnhal.types import OperandType, OperationType
+from nnhal.types import AnyArray, Operand, OperandType, OperationType
 
 _MOST_PARTS = 5
 """Largest number of outputs that need an operation each."""
+_MOST_REPEATED = 2**18
+"""Largest number of elements of a constant that repeats its values."""
 
 
 @converter(BuiltinOperator.CONCATENATION)
@@ -132,13 +135,20 @@ def broadcast(call: OperatorCall, position: int, shape: Sequence[int]) -> int:
     """Return an input, broadcast to the shape of the output. Constants are broadcast at import."""
     operand = call.description(position)
     if call.is_constant(position):
-        _require_broadcastable(call.values(position).shape, shape)
-        return call.constant(np.broadcast_to(call.values(position), shape), operand)
+        return repeated_constant(call, call.values(position), shape, operand)
     if operand.dimensions == tuple(shape):
         return call.input(position)
     call.require_small("NNAPI copies an input to broadcast it")
     type_, arguments = _broadcasting(call, position, shape)
     return call.apply(type_, arguments, operand, shape)
+
+
+def repeated_constant(call: OperatorCall, values: AnyArray, shape: Sequence[int], like: Operand) -> int:
+    """Add a constant, broadcast to a shape, with the type and quantization of an operand."""
+    _require_broadcastable(values.shape, shape)
+    if values.size < prod(shape) > _MOST_REPEATED:
+        raise TfliteError(f"needs a constant of {prod(shape)} elements; at most {_MOST_REPEATED} repeat its values")
+    return call.constant(np.broadcast_to(values, shape), like)
 
 
 def _broadcasting(call: OperatorCall, position: int, shape: Sequence[int]) -> tuple[OperationType, list[int]]:

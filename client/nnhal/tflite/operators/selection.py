@@ -7,7 +7,7 @@ from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.operators.concatenation import broadcast
+from nnhal.tflite.operators.concatenation import broadcast, repeated_constant
 from nnhal.types import Operand, OperandType, OperationType
 
 _COMPARISONS = {
@@ -81,5 +81,5 @@ def one_hot(call: OperatorCall) -> None:
         call.emit(OperationType.EQUAL if on else OperationType.NOT_EQUAL, arguments)
         return
     condition = call.apply(OperationType.EQUAL, arguments, Operand(OperandType.TENSOR_BOOL8), output.dimensions)
-    choices = [call.constant(np.full(output.dimensions, value), output) for value in (on, off)]
+    choices = [repeated_constant(call, value.reshape(()), output.dimensions, output) for value in (on, off)]
     call.emit(OperationType.SELECT, [condition, *choices])
