@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.tools.cli.command import DIGITS, assert_fails, invoke
 
 
@@ -24,10 +26,17 @@ def test_times_are_shown(target: str, tmp_path: Path) -> None:
     page = tmp_path / "graph.html"
     result = invoke("explain", DIGITS, "--target", target, "--run", "--json", "--html", page)
     assert result.exit_code == 0, result.output
-    (partition,) = json.loads(result.stdout)["partitions"]
+    explained = json.loads(result.stdout)
+    (partition,) = explained["partitions"]
     assert partition["time_us"] > 0 and partition["share"] == 1
-    assert "(100.0%) with its whole partition" in page.read_text()
-    assert "(100.0%)" in invoke("explain", DIGITS, "--target", target, "--run").stdout
+    times = [row["time_us"] for row in explained["operations"]]
+    assert sum(times) + partition["between_us"] == pytest.approx(partition["time_us"])
+    run = explained["run"]
+    assert run["operations_us"] == pytest.approx(sum(times)) and run["ordinary_us"] > 0
+    assert run["operations_us"] + run["between_us"] == pytest.approx(run["profiled_us"])
+    assert "The profiled execution took" in page.read_text() and "whole partition" not in page.read_text()
+    shown = invoke("explain", DIGITS, "--target", target, "--run").stdout
+    assert "(100.0%)" in shown and "between operations" in shown and "ordinary one" in shown
 
 
 def test_service_is_started_and_invalid_file_is_reported(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ from PIL import Image
 
 from nnhal.client import Outputs, PreparedModel
 from nnhal.types import AnyArray
+from nnhal_tools.cli.model import load_model
 from nnhal_tools.demo import digits
 from tests.shared import shared
 from tests.tools.cli.command import DIGITS, UNREACHABLE, assert_fails, invoke
+from tests.trace_format import check_trace
 
 
 @pytest.mark.parametrize(
@@ -123,11 +126,17 @@ def test_image_of_a_cat_is_classified(target: str) -> None:
 def test_trace_is_written(target: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     result = invoke("run", DIGITS, "--target", target, "--repeat", 2, "--trace", path)
-    assert result.exit_code == 0 and "trace of 2 spans" in result.stdout
-    events = json.loads(path.read_text())["traceEvents"]
-    assert [(event["pid"], event["cat"]) for event in events if event["ph"] == "X"] == [
-        (0, "partition"),
-        (1, "partition"),
-    ]
+    assert result.exit_code == 0, result.output
+    assert "The profiled execution took" in result.stdout and "ordinary one" in result.stdout
+    events = check_trace(path.read_text())
+    categories = Counter(event["cat"] for event in events)
+    operations = len(load_model(DIGITS).main.operations)
+    assert (categories["operation"], categories["partition"]) == (2 * operations, 2)
+    assert {"client", "transfer", "service"} <= set(categories) and "work" not in categories
+    (origin,) = {event["args"]["origin"] for event in events if event["name"] == "SOFTMAX"}
+    assert origin == "operator 4 (SOFTMAX)"
+    assert f"trace with {len(events)} spans" in result.stdout
+    profile = json.loads(invoke("run", DIGITS, "--target", target, "--json", "--trace", path).stdout)["profile"]
+    assert profile["operations_us"] + profile["between_us"] == pytest.approx(profile["profiled_us"])
     fails_to_write = invoke("run", DIGITS, "--target", target, "--trace", tmp_path / "no" / "trace.json")
     assert fails_to_write.exit_code == 2 and "cannot write" in fails_to_write.stderr

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _RUNS = 5
 """The fastest run is shown, because the first one warms up."""
+_ORDINARY_RUNS = 8
+"""Ordinary executions come first. Meanwhile backends choose their numbers of threads."""
 
 
 @reporting_errors()
@@ -32,8 +34,10 @@ def explain(
     """Show which operation each operator of a model becomes, and on which backend it would run.
 
     For each operation that does not run on the device's first backend, this shows the reason and the nearest signature
-    that the backend supports. Only --run prepares the model, and shows the fastest of some runs with random inputs. The
-    exit code is 1 if an operation is not supported.
+    that the backend supports. The exit code is 1 if an operation is not supported.
+
+    Only --run prepares the model. It shows the fastest of some profiled executions with random inputs, in which the
+    operations run one by one, and the time of an ordinary execution.
     """
     import json
 
@@ -68,21 +72,26 @@ def explain(
 
 def _explain_run(model: "Model", device: "Device") -> "Explanation":
     """Return the explanation of the prepared model, with times."""
+    from dataclasses import replace
+
     from nnhal_tools.cli.inputs import random_inputs
     from nnhal_tools.explain.explanation import add_times, build_explanation
+    from nnhal_tools.explain.times import repeat, run_times
 
     with device.prepare(model).result() as prepared:
         inputs = random_inputs(prepared.inputs)
-        profiles = [prepared.profile(inputs) for _ in range(_RUNS)]
+        ordinary = repeat(lambda: prepared.execute(inputs, measure_timing=True).timing, _ORDINARY_RUNS)
+        profiles = repeat(lambda: prepared.profile(inputs), _RUNS)
         explanation = build_explanation(model, prepared.placement)
-    add_times(explanation, min(profiles, key=lambda profile: profile.outputs.timing.time_on_device_ns).spans)
-    return explanation
+    fastest = min(profiles, key=lambda profile: profile.outputs.timing.time_on_device_ns)
+    add_times(explanation, fastest.spans)
+    return replace(explanation, times=run_times(fastest, min(timing.time_on_device_ns for timing in ordinary)))
 
 
 def _show(explanation: "Explanation") -> None:
     from rich.table import Table
 
-    from nnhal_tools.explain.explanation import time_text
+    from nnhal_tools.explain.explanation import between_text, time_text
 
     console = make_console()
     timed = any("time_us" in row for row in explanation.partitions)
@@ -96,9 +105,12 @@ def _show(explanation: "Explanation") -> None:
         cells = (str(row["operation"]), row["origin"], row["type"], inputs[0], outputs[0])
         table.add_row(*cells, "\n".join(text), *([time_text(row)] * timed))
     console.print(table)
-    partitions = Table("partition", "subgraph", "backend", "operations", *(["time"] * timed))
+    partitions = Table("partition", "subgraph", "backend", "operations", *(["time", "between operations"] * timed))
     for row in explanation.partitions:
         types = ", ".join(f"{count} {type_}" for type_, count in row["types"].items())
         subgraph = "main" if row["subgraph"] == 0 else f"referenced {row['subgraph'] - 1}"
-        partitions.add_row(str(row["partition"]), subgraph, row["backend"], types, *([time_text(row)] * timed))
+        times = [time_text(row), between_text(row)] if timed else []
+        partitions.add_row(str(row["partition"]), subgraph, row["backend"], types, *times)
     console.print(partitions)
+    if explanation.times is not None:
+        console.print(explanation.times.text(), soft_wrap=True)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from nnhal.client import Outputs
-    from nnhal.types import AnyArray, Model, Operand, Span
+    from nnhal.client import Outputs, PreparedModel
+    from nnhal.client.core.profile import ExecutionProfile
+    from nnhal.types import AnyArray, Model, Operand
+    from nnhal_tools.explain.times import RunTimes
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,16 @@ class RunResult:
         operands: the operands of the outputs.
         prepare_s: seconds of the preparation.
         execute_s: seconds of each execution.
-        spans: the spans of each execution, if it was profiled.
+        profiles: profiled executions, if they were requested.
+        device_ns: time of the fastest ordinary execution on the device, if there are profiled ones.
     """
 
     outputs: "Outputs"
     operands: "Sequence[Operand]"
     prepare_s: float
     execute_s: Sequence[float]
-    spans: "Sequence[Sequence[Span]]"
+    profiles: "Sequence[ExecutionProfile]" = ()
+    device_ns: int = 0
 
 
 @reporting_errors()
@@ -75,7 +79,7 @@ def run(
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Profile each execution, and write a trace for Perfetto."),
+        typer.Option(metavar="FILE", help="Run the model N more times with a profile, and write a trace for Perfetto."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -110,7 +114,7 @@ def run(
         )
     saved = results.save_outputs(output, result.outputs, _output_names(result)) if output else []
     if trace:
-        _write_trace(trace, result)
+        span_count = _write_trace(trace, loaded, result)
     if as_json:
         typer.echo(json.dumps(_to_json(result, bool(classes), names, saved), indent=2))
         return
@@ -121,8 +125,8 @@ def run(
     for path in saved:
         console.print(f"saved {path}", soft_wrap=True)
     if trace:
-        span_count = sum(map(len, result.spans))
-        console.print(f"trace of {span_count} spans in {trace}; open it at ui.perfetto.dev", soft_wrap=True)
+        console.print(_times(result).text(), soft_wrap=True)
+        console.print(f"trace with {span_count} spans: {trace}; open it at ui.perfetto.dev", soft_wrap=True)
 
 
 def _run(
@@ -145,18 +149,42 @@ def _run(
         prepared = device.prepare(model, deadline=deadline).result()
         prepare_s = time.perf_counter() - start
         execute_s = []
-        spans: list[Sequence[Span]] = []
         for i in range(repeat):
             status.update(f"running {i + 1} of {repeat}")
             start = time.perf_counter()
-            if profile:
-                profiled = prepared.profile(arrays, deadline=deadline)
-                outputs = profiled.outputs
-                spans.append(profiled.spans)
-            else:
-                outputs = prepared.execute(arrays, deadline=deadline)
+            outputs = prepared.execute(arrays, deadline=deadline)
             execute_s.append(time.perf_counter() - start)
-        return RunResult(outputs, prepared.outputs, prepare_s, execute_s, spans)
+        result = RunResult(outputs, prepared.outputs, prepare_s, execute_s)
+        return _profiled(status, result, prepared, arrays, deadline) if profile else result
+
+
+def _profiled(
+    status: "Status",
+    result: RunResult,
+    prepared: "PreparedModel",
+    arrays: "Sequence[AnyArray]",
+    deadline: float | None,
+) -> RunResult:
+    """Return the result with profiled executions, and a measured ordinary one to compare them with."""
+    count = len(result.execute_s)
+    status.update("measuring an ordinary execution")
+    ordinary = [prepared.execute(arrays, deadline=deadline, measure_timing=True) for _ in range(count)]
+    status.update("setting profiling up")
+    prepared.profile(arrays, deadline=deadline)
+    profiles = []
+    for i in range(count):
+        status.update(f"profiling {i + 1} of {count}")
+        profiles.append(prepared.profile(arrays, deadline=deadline))
+    device_ns = min(outputs.timing.time_on_device_ns for outputs in ordinary)
+    return replace(result, profiles=profiles, device_ns=device_ns)
+
+
+def _times(result: RunResult) -> "RunTimes":
+    """Return the times of the fastest profiled execution."""
+    from nnhal_tools.explain.times import run_times
+
+    fastest = min(result.profiles, key=lambda profile: profile.outputs.timing.time_on_device_ns)
+    return run_times(fastest, result.device_ns)
 
 
 def _output_names(result: RunResult) -> list[str]:
@@ -175,18 +203,26 @@ def _to_json(result: RunResult, is_classifier: bool, labels: Sequence[str], save
         "saved": [str(path) for path in saved],
         "prepare_ms": result.prepare_s * 1e3,
         "execute_ms": [seconds * 1e3 for seconds in result.execute_s],
+        **({"profile": _times(result).as_json()} if result.profiles else {}),
     }
 
 
-def _write_trace(path: Path, result: RunResult) -> None:
+def _write_trace(path: Path, model: "Model", result: RunResult) -> int:
+    """Write the trace, and return the number of its spans.
+
+    Raises:
+        CommandError: the file is not writable.
+    """
     import json
 
     from nnhal.profiling import trace
 
+    document = trace(result.profiles, model)
     try:
-        path.write_text(json.dumps(trace(result.spans)), encoding="utf-8")
+        path.write_text(json.dumps(document), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error_text(error)}") from error
+    return sum(event["ph"] == "X" for event in document["traceEvents"])
 
 
 def _show(console: "Console", result: RunResult, is_classifier: bool, labels: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from nnhal.types import (
     operation_name,
     type_name,
 )
+from nnhal_tools.explain.times import RunTimes, partition_times
 
 
 @dataclass(frozen=True)
@@ -22,20 +23,24 @@ class Explanation:
     """Rows in the form of the JSON output.
 
     If the model was run, rows also have `time_us` and `share`, the share in the time of all partitions of main. Rows of
-    operations have them only if the backend measures single operations.
+    operations have them only if the backend measures single operations. The row of their partition then has
+    `between_us`, the time between them.
 
     Attributes:
         partitions: the partitions in order of execution: subgraph, backend, operations, and the count of each type.
         operations: the operations of main in the model's order: origin in the file, inputs, outputs, backend,
             partition, and for each backend that does not support it the reason and the nearest supported signature.
+        times: times of the whole run, if the model was run.
     """
 
     partitions: list[dict[str, Any]]
     operations: list[dict[str, Any]]
+    times: RunTimes | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return both tables."""
-        return {"partitions": self.partitions, "operations": self.operations}
+        """Return both tables, and the times of the run."""
+        tables: dict[str, Any] = {"partitions": self.partitions, "operations": self.operations}
+        return tables if self.times is None else tables | {"run": self.times.as_json()}
 
     @property
     def is_complete(self) -> bool:
@@ -66,6 +71,9 @@ def build_explanation(model: Model, placement: Placement) -> Explanation:
 
 def add_times(explanation: Explanation, spans: Sequence[Span]) -> None:
     """Add the times of one execution to the rows. Repeated runs of a partition are summed up."""
+    between_ns: dict[tuple[int, ...], int] = defaultdict(int)
+    for times in partition_times(spans):
+        between_ns[times.operations] += times.between_ns
     durations_ns: dict[tuple[int, int, tuple[int, ...]], int] = defaultdict(int)
     for span in spans:
         durations_ns[span.kind, span.subgraph, span.operations] += span.duration_ns
@@ -74,11 +82,12 @@ def add_times(explanation: Explanation, spans: Sequence[Span]) -> None:
     )
     for row in explanation.partitions:
         _add_time(row, durations_ns.get((SpanKind.PARTITION, row["subgraph"], tuple(row["operations"]))), total_ns)
+        if row["subgraph"] == 0 and (between := between_ns[tuple(row["operations"])]):
+            row["between_us"] = between / 1e3
     for row in explanation.operations:
-        index = row["partition"]
-        is_alone = index is not None and len(explanation.partitions[index]["operations"]) == 1
-        kind = SpanKind.PARTITION if is_alone else SpanKind.OPERATION
-        _add_time(row, durations_ns.get((kind, 0, (row["operation"],))), total_ns)
+        single = (row["operation"],)
+        alone_ns = durations_ns.get((SpanKind.PARTITION, 0, single))
+        _add_time(row, durations_ns.get((SpanKind.OPERATION, 0, single), alone_ns), total_ns)
 
 
 def _add_time(row: dict[str, Any], duration_ns: int | None, total_ns: int) -> None:
@@ -90,6 +99,11 @@ def _add_time(row: dict[str, Any], duration_ns: int | None, total_ns: int) -> No
 def time_text(row: Mapping[str, Any]) -> str:
     """Return the time of a row as text, or "" if it was not measured."""
     return f"{row['time_us']:,.1f} µs ({row['share']:.1%})" if "time_us" in row else ""
+
+
+def between_text(row: Mapping[str, Any]) -> str:
+    """Return the time of a partition that belongs to none of its operations as text, or "" if none was measured."""
+    return f"{row['between_us']:,.1f} µs" if "between_us" in row else ""
 
 
 def _operation_rows(

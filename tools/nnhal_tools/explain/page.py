@@ -44,6 +44,7 @@ def render_page(name: str, model: Model, explanation: Explanation) -> str:
         "explain.html.j2",
         title=name,
         about=f"{_count(len(rows), 'operation')} in {_count(len(explanation.partitions), 'partition')}",
+        times=explanation.times.text() if explanation.times else "",
         hues=[_HUES[i % len(_HUES)] for i in range(len(backends))],
         legend=[
             {"name": backend or "not supported", "style": styles[backend], "count": count}
