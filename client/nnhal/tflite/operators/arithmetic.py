@@ -65,15 +65,6 @@ def _no_activation(call: OperatorCall) -> int:
     return call.int32_scalar(FusedActivationFunc.NONE)
 
 
-@converter(BuiltinOperator.BATCH_MATMUL)
-def batch_matmul(call: OperatorCall) -> None:
-    """Convert BATCH_MATMUL. NNAPI does not broadcast the batch dimensions."""
-    if call.shape(0)[:-2] != call.shape(1)[:-2]:
-        raise TfliteError(f"shapes {list(call.shape(0))} and {list(call.shape(1))} differ in the batch dimensions")
-    flags = [call.bool_scalar(call.option("AdjX", False)), call.bool_scalar(call.option("AdjY", False))]
-    call.emit(OperationType.BATCH_MATMUL, [call.input(0), call.input(1), *flags])
-
-
 @converter(BuiltinOperator.ADD_N)
 def add_n(call: OperatorCall) -> None:
     """Convert ADD_N to ADDs, from the first input to the last."""
