@@ -170,7 +170,7 @@ OPERATORS: list[tuple[Op, str]] = [
     ),
     (Op("DIV", [F((2,), "INT32"), F((2,), "INT32")], [F((2,), "INT32")]), "division of integers rounds down in NNAPI"),
     (Op("ADD", [F((1, 1, 1, 1, 2)), F((2,))], [F((1, 1, 1, 1, 2))]), "NNAPI's ADD does not fit: input0 has rank 5"),
-    (Op("BATCH_MATMUL", [F((2, 3, 4)), F((1, 4, 5))], [F((2, 3, 5))]), "differ in the batch dimensions"),
+    (Op("BATCH_MATMUL", [F((2, 3, 4)), F((3, 4, 5))], [F((2, 3, 5))]), "do not go together"),
     # Quantization
     (
         Op("SOFTMAX", [quant((2, 3))], [quant((2, 3), 0.5, 0)], options("Softmax", beta=1.0)),
