@@ -16,12 +16,14 @@ LITERT_CRASHES: dict[str, str] = {
 """Why LiteRT ends its process, by patterns of names."""
 
 LITERT_ERRORS: dict[str, str] = {
+    "CONCATENATION * fusedActivationFunction=*": "only the default interpreter runs it, and ignores the activation",
     "BIDIRECTIONAL_SEQUENCE_LSTM * mergeOutputs=True timeMajor=False": "half of the result is not initialized",
 }
 """Why LiteRT's results are wrong or random, by patterns of names. They are not compared."""
 
 STEPS: dict[tuple[str, str], tuple[int, str]] = {
     ("MEAN *8q*", "CpuRef"): (1, "NNAPI rounds the quotient of integers toward zero, TFLite to the nearest"),
+    ("QUANTIZE *8q* -> *8q*", "CpuRef"): (1, "DEQUANTIZE and QUANTIZE replace it, and round some values otherwise"),
     ("MEAN *8q* INT32:1 -> *", "CpuAcc"): (1, "CpuRef runs it: the engine needs constant axes"),
 }
 """Allowed difference and its reason, by patterns of names and backends."""
