@@ -99,7 +99,10 @@ def _code(code: Table) -> Code:
 def _tensor(tensor: Table, index: int, buffers: list[tuple[int, int] | None]) -> Tensor:
     quantization, shape = tensor.Quantization(), _numbers(tensor.ShapeAsNumpy())
     signature = _numbers(tensor.ShapeSignatureAsNumpy())
-    custom = quantization and quantization.DetailsType()
+    data = buffers[tensor.Buffer()] if tensor.Buffer() else None
+    unsupported = "has quantization of a custom kind" if quantization and quantization.DetailsType() else ""
+    if tensor.IsVariable() and data is not None:
+        unsupported = "is a variable with a value in the file"
     return Tensor(
         index,
         _text(tensor.Name()),
@@ -108,8 +111,8 @@ def _tensor(tensor: Table, index: int, buffers: list[tuple[int, int] | None]) ->
         _numbers(quantization.ScaleAsNumpy()) if quantization else (),
         _numbers(quantization.ZeroPointAsNumpy()) if quantization else (),
         quantization.QuantizedDimension() if quantization else 0,
-        data=buffers[tensor.Buffer()] if tensor.Buffer() else None,
-        unsupported="has quantization of a custom kind" if custom else "",
+        data=data,
+        unsupported=unsupported,
         is_variable=tensor.IsVariable(),
         sparsity=_sparsity(tensor.Sparsity()),
         signature=signature if len(signature) == len(shape) else shape,

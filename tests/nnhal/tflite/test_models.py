@@ -30,7 +30,8 @@ OPERATIONS: dict[str, dict[str, int]] = {
         "ADD": 10,
         "AVERAGE_POOL_2D": 1,
         "RESIZE_BILINEAR": 3,
-        "operation type 65536": 1,  # a QUANTIZE from uint8 to uint8, in a region of the LiteRT extension
+        "DEQUANTIZE": 1,  # with QUANTIZE, a requantization
+        "QUANTIZE": 1,
         "CONCATENATION": 1,
         "ARGMAX": 1,
     },

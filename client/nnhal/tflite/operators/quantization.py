@@ -8,54 +8,28 @@ from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
-from nnhal.types import DTYPES, AnyArray, Operand, OperandType, OperationType
+from nnhal.types import Operand, OperandType, OperationType
 
 _REAL = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 _BYTES = (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)
 _MAX_SELECTED = 2**16
-_MIN_TIE_DISTANCE = 1e-4
-"""Distance from the middle between two steps at which every way of computing real numbers rounds alike."""
 
 
 @converter(BuiltinOperator.QUANTIZE)
 def quantize(call: OperatorCall) -> None:
-    """Convert QUANTIZE. NNAPI cannot requantize directly, so quantized inputs are converted to TENSOR_FLOAT32 first."""
+    """Convert QUANTIZE. NNAPI cannot requantize directly, so 8-bit inputs are converted to TENSOR_FLOAT32 first.
+
+    The two operations round some values to the neighbor of TFLite's result. CpuAcc fuses them back into one QUANTIZE.
+    """
     operand = call.description(0)
     if operand.type in _REAL:
         call.emit(OperationType.QUANTIZE, [call.input(0)])
         return
-    _require_same_rounding(operand, call.output())
+    if operand.type not in _BYTES or call.output().type not in _BYTES:
+        raise TfliteError("NNAPI has no way from this type to the other")
     real = call.add(Operand(OperandType.TENSOR_FLOAT32, operand.dimensions))
     call.emit(OperationType.DEQUANTIZE, [call.input(0)], [real])
     call.emit(OperationType.QUANTIZE, [real])
-
-
-def _require_same_rounding(source: Operand, target: Operand) -> None:
-    """Raise TfliteError if DEQUANTIZE and QUANTIZE differ from TFLite's integer arithmetic for some stored value."""
-    if source.type not in _BYTES or target.type not in _BYTES:
-        raise TfliteError("NNAPI has no way from this type to the other")
-    limits = [np.iinfo(DTYPES[operand.type].str) for operand in (source, target)]
-    steps = np.arange(limits[0].min, limits[0].max + 1) - source.zero_point
-    exact = steps * (source.scale / target.scale)
-    expected = _requantized(steps, source.scale / target.scale)
-    inside = (exact + target.zero_point > limits[1].min - 1) & (exact + target.zero_point < limits[1].max + 1)
-    near_tie = np.abs(exact - np.floor(exact) - 0.5) < _MIN_TIE_DISTANCE
-    differs = int((inside & (near_tie | (np.floor(exact + 0.5) != expected))).sum())
-    if differs:
-        raise TfliteError(f"NNAPI has only DEQUANTIZE and QUANTIZE, which round {differs} stored values otherwise")
-
-
-def _requantized(steps: AnyArray, factor: float) -> AnyArray:
-    """Return the product of TFLite's reference kernel: rounded to a multiple of a power of two, then to an integer."""
-    fraction, exponent = math.frexp(factor)
-    multiplier = round(fraction * 2**31)
-    product = (steps << max(exponent, 0)) * multiplier
-    high = np.where(product >= 0, product + 2**30, product + 1 - 2**30)
-    high = np.sign(high) * (np.abs(high) >> 31)
-    shift = max(-exponent, 0)
-    mask = (1 << shift) - 1
-    threshold = (mask >> 1) + (high < 0)
-    return np.asarray((high >> shift) + ((high & mask) > threshold))
 
 
 @converter(BuiltinOperator.DEQUANTIZE)
