@@ -1,32 +1,75 @@
-"""Structured logs: one line for each event, with fields that programs can parse.
+"""Structured logs: one line for each event, with fields that programs can parse, as text or as JSON.
 
-12:00:01.234 INFO prepared session=s3 model=m7 status=NONE ms=4.1
+2026-01-31T12:00:01.234Z INFO prepared session=s3 model=m7 cache=saved ms=4.100
+{"time": "2026-01-31T12:00:01.234Z", "level": "INFO", "event": "prepared", "session": "s3", "ms": 4.1}
 """
 
+import json
 import logging
 import sys
+import time
+from collections.abc import Mapping
 from typing import TextIO
 
 _log = logging.getLogger("nnhal.service")
+_FIELDS = "nnhal_fields"
+"""Attribute of the log records of events."""
 
 
 def event(name: str, level: int = logging.INFO, **fields: object) -> None:
-    """Log an event. Values with spaces or unprintable characters are quoted."""
+    """Log an event."""
     if _log.isEnabledFor(level):
-        _log.log(level, " ".join([name, *(f"{key}={_value(value)}" for key, value in fields.items())]))
+        _log.log(level, name, extra={_FIELDS: fields})
 
 
-def _value(value: object) -> str:
+class TextFormatter(logging.Formatter):
+    """Formatter of lines for people. Values with spaces or unprintable characters are quoted."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record, and the traceback of an error."""
+        fields = "".join(f" {key}={_text(value)}" for key, value in _fields(record).items())
+        return f"{_time(record)} {record.levelname} {super().format(record)}{fields}"
+
+
+class JsonFormatter(logging.Formatter):
+    """Formatter of one JSON object a line. Messages that are not events have `message` instead of `event`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object of a record."""
+        entry: dict[str, object] = {"time": _time(record), "level": record.levelname}
+        entry["event" if hasattr(record, _FIELDS) else "message"] = record.getMessage()
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry | {key: _json(value) for key, value in _fields(record).items()})
+
+
+FORMATTERS: Mapping[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+
+
+def configure(level: str = "INFO", format_: str = "text", stream: TextIO | None = None) -> None:
+    """Send the logs of service and driver to a stream, stderr by default."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(FORMATTERS[format_]())
+    for name in ("nnhal", "nnhal_driver"):
+        logger = logging.getLogger(name)
+        logger.setLevel(level)
+        logger.handlers = [handler]
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, object]:
+    fields: Mapping[str, object] = getattr(record, _FIELDS, {})
+    return fields
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
+
+
+def _text(value: object) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
     plain = text and text.isprintable() and not any(c in " ='\"" for c in text)
     return text if plain else repr(text)
 
 
-def configure(level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send the logs of service and driver to a stream, stderr by default."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%H:%M:%S"))
-    for name in ("nnhal", "nnhal_driver"):
-        logger = logging.getLogger(name)
-        logger.setLevel(level)
-        logger.handlers = [handler]
+def _json(value: object) -> object:
+    return round(value, 3) if isinstance(value, float) else value if isinstance(value, bool | int) else str(value)

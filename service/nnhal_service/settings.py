@@ -20,6 +20,7 @@ def default_state() -> Path:
 
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+LogFormat: TypeAlias = Literal["text", "json"]
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,9 @@ class Settings(BaseModel):
     )
     log_level: Annotated[LogLevel, Option("LEVEL")] = Field(
         default="INFO", description="Lowest severity to log to stderr: DEBUG, INFO, WARNING or ERROR."
+    )
+    log_format: Annotated[LogFormat, Option("FORMAT")] = Field(
+        default="text", description="Format of the log: text for people, or json for programs; one line for each event."
     )
 
     @field_validator("listen", "backends", "devices", "data_users", "disabled_extensions", mode="before")

@@ -105,12 +105,16 @@ class PreparationStream:
         )
 
     def _log(self, outcome: Outcome, handle: bytes = b"") -> None:
+        session, ms = self._session.name, (time.perf_counter() - self._started) * 1e3
+        if outcome.cache.state == CacheState.MISS and outcome.prepared_model is None:
+            event("cache-miss", session=session, ms=ms, reason=outcome.cache.reason)  # the client prepares the model
+            return
         event(
             "prepared",
-            session=self._session.name,
+            session=session,
             model=self._session.label(handle) or "-",
             status=ErrorStatus(outcome.status).name,
             cache=CacheState(outcome.cache.state).name.lower() if outcome.cache.state else "-",
-            ms=(time.perf_counter() - self._started) * 1e3,
+            ms=ms,
             reason=outcome.reason or outcome.cache.reason or "-",
         )

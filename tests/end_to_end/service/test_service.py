@@ -1,6 +1,7 @@
 """The service as its clients and operators see it."""
 
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -192,6 +193,20 @@ def test_stop_is_graceful(tmp_path: Path) -> None:
     assert "stopping" in log
     assert log.rstrip().endswith("stopped")
     assert "Traceback" not in log
+
+
+def test_log_names_clients_and_cache_misses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = start_service(tmp_path, "--log-format", "json")
+    monkeypatch.setattr("sys.argv", ["/home/user/classify.py"])
+    with nnhal.connect(service.target), nnhal.connect(service.target, client_name="my app") as device:
+        for _ in range(2):
+            device.prepare(ADD, cache=True).result(60).close()
+    assert stop_service(service) == 0
+    entries = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
+    assert [entry["client"] for entry in entries if entry.get("event") == "session-opened"] == ["classify.py", "my app"]
+    outcomes = [(e["event"], e.get("cache")) for e in entries if e.get("event") in ("cache-miss", "prepared")]
+    assert outcomes == [("cache-miss", None), ("prepared", "saved"), ("prepared", "hit")]
+    assert entries[-1]["event"] == "stopped"
 
 
 def test_session_of_a_disconnected_client_ends(tmp_path: Path) -> None:

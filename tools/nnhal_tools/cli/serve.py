@@ -67,7 +67,7 @@ def serve(
             if print_config:
                 typer.echo(settings_sources.to_toml(loaded), nl=False)
                 return
-            log.configure(loaded.settings.log_level)
+            log.configure(loaded.settings.log_level, loaded.settings.log_format)
             serve_until_shutdown(Server(loaded.settings), _announce, embedded)
         except ValueError as error:
             raise CommandError(str(error)) from error

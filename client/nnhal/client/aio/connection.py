@@ -22,6 +22,7 @@ from nnhal.client.core.session import (
     PendingReleases,
     Transport,
     closed_error,
+    program_name,
 )
 from nnhal.client.shm.pool import is_same_host
 from nnhal.errors import DeadObjectError, SessionLostError
@@ -51,7 +52,7 @@ class Connection(MemoryObjects):
         version: version of the device, once it has been read.
     """
 
-    def __init__(self, target: str, transport: Transport = "auto") -> None:
+    def __init__(self, target: str, transport: Transport = "auto", client_name: str = "") -> None:
         self._target = target
         self._transport = transport
         self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
@@ -65,7 +66,7 @@ class Connection(MemoryObjects):
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
         # the session lives as long as this stream; only its first event is read
-        self._stream = self._sessions.Open(session_pb2.OpenRequest())
+        self._stream = self._sessions.Open(session_pb2.OpenRequest(client_name=client_name or program_name()))
         self._releases = PendingReleases()
         self._resuming: asyncio.Future[None] | None = None
         self._closed = False

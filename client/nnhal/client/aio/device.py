@@ -23,7 +23,12 @@ __all__ = ["Buffer", "Device", "Inputs", "Outputs", "PreparedModel", "connect"]
 
 
 def connect(
-    target: str | None = None, *, device: str = "", timeout: float = 10.0, transport: Transport = "auto"
+    target: str | None = None,
+    *,
+    device: str = "",
+    timeout: float = 10.0,
+    transport: Transport = "auto",
+    client_name: str = "",
 ) -> "Connecting":
     """Return a device to connect: await it, or use it in `async with`.
 
@@ -32,21 +37,23 @@ def connect(
         device: name of the device; by default the server's first.
         timeout: seconds to wait for the service to respond. If nothing listens at the address, `connect` fails at once.
         transport: "auto" uses shared memory if the service is on this machine; "grpc" never does.
+        client_name: name of this client in the log of the service; by default the name of the program.
 
     Raises:
         DeadObjectError: on connecting: the service cannot be reached, does not respond in time, or does not start.
         HalError: INVALID_ARGUMENT: the target is not an address; on connecting: there is no such device.
         TypeError: an argument has a wrong type.
     """
-    check_connect(target, device, timeout, transport)
-    return Connecting(target, device, timeout, transport)
+    check_connect(target, device, timeout, transport, client_name)
+    return Connecting(target, device, timeout, transport, client_name)
 
 
 class Connecting:
     """Device to connect. Await it, or use it as an asynchronous context manager."""
 
-    def __init__(self, target: str | None, name: str, timeout: float, transport: Transport) -> None:
+    def __init__(self, target: str | None, name: str, timeout: float, transport: Transport, client_name: str) -> None:
         self._transport = transport
+        self._client_name = client_name
         self._target = target
         self._name = name
         self._timeout = timeout
@@ -64,7 +71,7 @@ class Connecting:
         await self._device.close()
 
     async def _connect(self) -> "Device":
-        session = ReconnectingSession(self._target, self._timeout, self._transport)
+        session = ReconnectingSession(self._target, self._timeout, self._transport, self._client_name)
         await session.open(self._name)
         return Device(session, self._name)
 

@@ -17,8 +17,8 @@ from nnhal.errors import DeadObjectError
 class ReconnectingSession(ReconnectingSessionBase[Connection]):
     """Connection of a device, replaced by another when its session is lost. `open` it first; close it when done."""
 
-    def __init__(self, target: str | None, timeout: float, transport: Transport) -> None:
-        super().__init__(target, timeout, transport)
+    def __init__(self, target: str | None, timeout: float, transport: Transport, client_name: str) -> None:
+        super().__init__(target, timeout, transport, client_name)
         self._reconnecting = Lock()
 
     async def open(self, device: str = "") -> None:
@@ -88,7 +88,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                 self._service = await create_blocking(EmbeddedService, lambda service: service.close())
                 timeout = self._timeout
             target = self._service.target
-        connection = Connection(target, self._transport)
+        connection = Connection(target, self._transport, self._client_name)
         await connection.open(timeout)
         return connection
 

@@ -22,7 +22,7 @@ def type_error(name: str, value: object, expected: str) -> TypeError:
     return TypeError(f"{name} is {shown}; expected {expected}")
 
 
-def check_connect(target: object, device: object, timeout: object, transport: object) -> None:
+def check_connect(target: object, device: object, timeout: object, transport: object, client_name: object) -> None:
     """Check the arguments of `connect`.
 
     Raises:
@@ -39,6 +39,8 @@ def check_connect(target: object, device: object, timeout: object, transport: ob
             raise invalid_argument(str(error)) from None
     if not isinstance(device, str):
         raise type_error("device", device, "the name of a device")
+    if not isinstance(client_name, str):
+        raise type_error("client_name", client_name, "a text for the log of the service")
     if not isinstance(timeout, int | float):
         raise type_error("timeout", timeout, "a number of seconds")
     if not 0 < timeout < float("inf"):

@@ -23,6 +23,7 @@ class ReconnectingSessionBase(Generic[C]):
         target: address of the service, or None to start one, and to start it again after it has died.
         timeout: seconds to wait for the service.
         transport: transport of executions.
+        client_name: name of the client in the log of the service; "" for the name of the program.
 
     Attributes:
         connection: the current connection.
@@ -30,10 +31,11 @@ class ReconnectingSessionBase(Generic[C]):
 
     connection: C
 
-    def __init__(self, target: str | None, timeout: float, transport: Transport) -> None:
+    def __init__(self, target: str | None, timeout: float, transport: Transport, client_name: str) -> None:
         self._target = target
         self._timeout = timeout
         self._transport = transport
+        self._client_name = client_name
         self._service: EmbeddedService | None = None
         self._closed = False
 

@@ -1,8 +1,10 @@
 """Common parts of the connections of both clients: channel options, errors, and handles to release."""
 
+import sys
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 from nnhal.errors import DeadObjectError, SessionLostError
@@ -24,6 +26,12 @@ CHANNEL_OPTIONS = [
 
 CLOSE_TIMEOUT_S = 5.0
 """Seconds to wait for the service when a session is closed."""
+
+
+def program_name() -> str:
+    """Return the name of the running program: its file, or the package of `python -m`; "" in an interpreter."""
+    path = Path(sys.argv[0] if sys.argv else "")
+    return path.parent.name if path.name == "__main__.py" else path.name
 
 
 def timeout_error(target: str, timeout: float) -> DeadObjectError:

@@ -23,6 +23,7 @@ from nnhal.client.core.session import (
     PendingReleases,
     Transport,
     closed_error,
+    program_name,
 )
 from nnhal.client.shm.pool import is_same_host
 from nnhal.client.sync.memory_objects import MemoryObjects
@@ -66,7 +67,7 @@ class Connection(MemoryObjects):
         execute, burst_stream: methods that take and return encoded messages, see `nnhal.client.core.encoding_cache`.
     """
 
-    def __init__(self, target: str, transport: Transport = "auto") -> None:
+    def __init__(self, target: str, transport: Transport = "auto", client_name: str = "") -> None:
         self._target = target
         self._transport = transport
         self._channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
@@ -84,7 +85,7 @@ class Connection(MemoryObjects):
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
         # the session lives as long as this stream; only its first event is read
-        self._stream = self._sessions.Open(session_pb2.OpenRequest())
+        self._stream = self._sessions.Open(session_pb2.OpenRequest(client_name=client_name or program_name()))
         self._releases = PendingReleases()
         self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
         self._closed = False

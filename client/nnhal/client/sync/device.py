@@ -26,7 +26,12 @@ __all__ = ["Buffer", "Device", "Inputs", "Outputs", "Preparation", "PreparedMode
 
 
 def connect(
-    target: str | None = None, *, device: str = "", timeout: float = 10.0, transport: Transport = "auto"
+    target: str | None = None,
+    *,
+    device: str = "",
+    timeout: float = 10.0,
+    transport: Transport = "auto",
+    client_name: str = "",
 ) -> "Device":
     """Open a session on a service.
 
@@ -35,14 +40,15 @@ def connect(
         device: name of the device; by default the server's first.
         timeout: seconds to wait for the service to respond. If nothing listens at the address, `connect` fails at once.
         transport: "auto" uses shared memory if the service is on this machine; "grpc" never does.
+        client_name: name of this client in the log of the service; by default the name of the program.
 
     Raises:
         DeadObjectError: the service cannot be reached, does not respond in time, or does not start.
         HalError: INVALID_ARGUMENT: the target is not an address, or there is no such device.
         TypeError: an argument has a wrong type.
     """
-    check_connect(target, device, timeout, transport)
-    session = ReconnectingSession(target, timeout, transport)
+    check_connect(target, device, timeout, transport, client_name)
+    session = ReconnectingSession(target, timeout, transport, client_name)
     session.open(device)
     return Device(session, device)
 

@@ -40,11 +40,12 @@ def test_enum_of_a_wrong_type() -> None:
         ({"target": "http://localhost:1"}, HalError, "invalid address 'http://localhost:1'; expected HOST:PORT"),
         ({"device": 5}, TypeError, r"device is 5 \(int\); expected the name of a device"),
         ({"timeout": "1 s"}, TypeError, r"timeout is '1 s' \(str\); expected a number of seconds"),
+        ({"client_name": None}, TypeError, r"client_name is None \(NoneType\); expected a text for the log"),
         ({"transport": "tcp"}, HalError, "transport is 'tcp'; expected one of 'auto', 'grpc'"),
     ],
 )
 def test_invalid_arguments_of_connect(arguments: dict[str, object], kind: type[Exception], reason: str) -> None:
-    defaults: dict[str, object] = {"target": None, "device": "", "timeout": 1, "transport": "auto"}
+    defaults: dict[str, object] = {"target": None, "device": "", "timeout": 1, "transport": "auto", "client_name": ""}
     check_connect(**defaults)
     with pytest.raises(kind, match=reason):
         check_connect(**defaults | arguments)

@@ -1,0 +1,68 @@
+"""Logs as text and as JSON."""
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from nnhal_service import log
+
+REASON = "a 'b'\nc"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+@pytest.fixture(autouse=True)
+def _unchanged_loggers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("nnhal", "nnhal_driver")]
+    before = [(logger.level, logger.handlers) for logger in loggers]
+    yield
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers = handlers
+
+
+def logged(format_: str, level: str = "INFO") -> io.StringIO:
+    """Log two events, a message of the driver and an exception, and return the stream."""
+    stream = io.StringIO()
+    log.configure(level, format_, stream)
+    log.event("prepared", session="s1", ms=1.23456, objects=3, ok=True, reason=REASON)
+    log.event("not-warm", logging.WARNING)
+    driver = logging.getLogger("nnhal_driver.test")
+    driver.warning("%s fails", "Npu")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        driver.exception("an internal error")
+    return stream
+
+
+def test_text_has_a_line_for_each_event() -> None:
+    lines = logged("text").getvalue().splitlines()
+    times = [re.match(TIME, line) for line in lines]
+    assert [bool(time) for time in times[:4]] == [True] * 4
+    assert [line[25:] for line in lines[:4]] == [
+        f"INFO prepared session=s1 ms=1.235 objects=3 ok=True reason={REASON!r}",
+        "WARNING not-warm",
+        "WARNING Npu fails",
+        "ERROR an internal error",
+    ]
+    assert lines[-1] == "ValueError: broken"
+
+
+def test_json_has_an_object_for_each_event() -> None:
+    prepared, warning, message, error = map(json.loads, logged("json").getvalue().splitlines())
+    assert re.fullmatch(TIME, prepared.pop("time")) and re.fullmatch(TIME, error["time"])
+    assert prepared == {
+        "level": "INFO", "event": "prepared", "session": "s1", "ms": 1.235, "objects": 3, "ok": True,
+        "reason": REASON,
+    }  # fmt: skip
+    assert (warning["level"], warning["event"]) == ("WARNING", "not-warm")
+    assert message["message"] == "Npu fails" and "event" not in message
+    assert error["message"] == "an internal error" and error["traceback"].endswith("ValueError: broken")
+
+
+def test_events_below_the_level_are_not_logged() -> None:
+    assert "prepared" not in logged("text", "WARNING").getvalue()
