@@ -118,6 +118,10 @@ class SubgraphInterpreter:
         except (ValueError, AttributeError, TypeError) as error:
             raise RuntimeError(str(error)) from error
 
+    def reset_variables(self) -> None:
+        """Set the variables of operators in all subgraphs to zero, as before the first execution."""
+        self._engine.reset_all_variables()
+
     def view(self, subgraph: int, tensor: int) -> AnyArray:
         """Return the engine's memory of a tensor. It is valid until the subgraph runs again."""
         view: AnyArray = self._subgraphs.tensor(self._subgraphs, tensor, subgraph)

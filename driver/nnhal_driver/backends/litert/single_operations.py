@@ -47,6 +47,7 @@ class SingleOperations:
             [(lowered.writer, lowered.written_inputs, lowered.written_outputs) for _, lowered in self._parts]
         )
         self._engine = SubgraphInterpreter(self._file.source, threads) if self._parts else None
+        self._has_variables = any(lowered.writer.variables for _, lowered in self._parts)
 
     def run(self, inputs: Sequence[AnyArray], outputs: Sequence[Output], run: Run, profile: Profile) -> None:
         """Run the operations in order, and report the time of each.
@@ -56,6 +57,8 @@ class SingleOperations:
             HalError: the execution must end, or an output could not be delivered.
         """
         engine = self._engine
+        if engine is not None and self._has_variables:
+            engine.reset_variables()
         values = {**self._constants, **dict(zip(self._subgraph.inputs, inputs, strict=True))}
         for number, (part, lowered) in enumerate(self._parts):
             run.check()

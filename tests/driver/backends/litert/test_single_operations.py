@@ -62,7 +62,7 @@ def test_ordinary_execution_sets_nothing_up(monkeypatch: pytest.MonkeyPatch) -> 
     assert execute(prepare_chain(), [X])[1][0].tolist() == (4 * X).tolist()
 
 
-@pytest.mark.parametrize("name", ["kws_ref_model", "mobilenet_v2_1.0_224_quant", "vww_96_float"])
+@pytest.mark.parametrize("name", ["kws_ref_model", "mobilenet_v2_1.0_224_quant", "trained_lstm", "vww_96_float"])
 def test_real_models_give_the_same_bits(name: str) -> None:
     outcome = prepare_chain(load(str(shared(f"models/{name}.tflite"))))
     assert outcome.prepared_model is not None, outcome.reason
@@ -74,10 +74,11 @@ def test_real_models_give_the_same_bits(name: str) -> None:
         dtype = np.int8 if operand.type == T.TENSOR_QUANT8_ASYMM_SIGNED else np.uint8
         x = random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, operand.dimensions, dtype, endpoint=True)
     ordinary, _ = execute(outcome, [x])
-    profiled = execute_profiled(outcome, [x])
-    assert len(spans_of(profiled, SpanKind.OPERATION)) == len(outcome.prepared_model.placement.operations)
-    for actual, expected in zip(profiled.returned, ordinary.returned, strict=True):
-        np.testing.assert_array_equal(actual, expected)
+    for _ in range(2):  # variables of operators start from zero each time
+        profiled = execute_profiled(outcome, [x])
+        assert len(spans_of(profiled, SpanKind.OPERATION)) == len(outcome.prepared_model.placement.operations)
+        for actual, expected in zip(profiled.returned, ordinary.returned, strict=True):
+            np.testing.assert_array_equal(actual, expected)
 
 
 @settings(max_examples=25, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
