@@ -1,14 +1,15 @@
 """Choice of the number of threads for a model, measured during its first calls.
 
 All CPUs speed up a large model and slow down a small one. The first calls run with one thread. If they are slow, the
-next ones run with all threads, and later calls use the faster choice. Preparation takes no extra time.
+next ones run with all threads, and later calls use the faster choice. Preparation takes no extra time. Other work on
+the machine affects the choice: threads that do not get a CPU are slow.
 """
 
-_CALLS = 3
+_CALLS = 5
 """Measured calls for each number of threads. The first one also warms up memory."""
-_MIN_SECONDS = 2e-3
+_MIN_SECONDS = 0.4e-3
 """Duration of a call with one thread above which more threads are tried."""
-_MAX_RATIO = 0.85
+_MAX_RATIO = 0.9
 """Ratio of durations below which more threads are used."""
 
 

@@ -278,12 +278,12 @@ def test_rejections_have_reasons(case: Case, reason: str) -> None:
 
 def test_threads_are_used_only_if_faster() -> None:
     faster, slower, short = ThreadChoice(4), ThreadChoice(4), ThreadChoice(4)
-    for choice, seconds in ((faster, {1: 0.1, 4: 0.03}), (slower, {1: 0.1, 4: 0.2}), (short, {1: 0.001, 4: 0})):
-        for _ in range(9):
+    for choice, seconds in ((faster, {1: 0.1, 4: 0.03}), (slower, {1: 0.1, 4: 0.2}), (short, {1: 0.0001, 4: 0})):
+        for _ in range(12):
             choice.record(choice.threads, seconds[choice.threads])
     assert (faster.threads, slower.threads, short.threads) == (4, 1, 1)
     single = ThreadChoice(1)
-    for _ in range(9):
+    for _ in range(12):
         single.record(1, 9.0)
     assert single.threads == 1
 

@@ -32,6 +32,6 @@ def test_outputs_equal_those_of_the_engine(name: str) -> None:
     outcome = prepare(load(path), Device("test", registry.create(["CpuAcc", "CpuRef"])))
     assert outcome.prepared_model is not None, outcome.reason
     assert {operation.backend for operation in outcome.prepared_model.placement.operations} == {"CpuAcc"}
-    for _ in range(8):  # until the number of threads is chosen
+    for _ in range(12):  # until the number of threads is chosen
         (actual,) = execute(outcome, [array])[1]
         np.testing.assert_array_equal(actual, engine.get_tensor(engine.get_output_details()[0]["index"]))
