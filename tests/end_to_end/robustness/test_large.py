@@ -74,6 +74,40 @@ def products(count: int, size: int) -> Model:
     return Model(main, operand_values=bytes(4 + size * 4), pools=(Memory.of(data),))
 
 
+def half_products(count: int, size: int) -> Model:
+    """Return the model x @ w0 @ w1 ... with float16 constants, each of which a CAST converts to float32."""
+    build = nnhal.ModelBuilder()
+    rng = np.random.default_rng(0)
+    value = build.input(T.TENSOR_FLOAT32, (1, size))
+    bias = build.constant(np.zeros(size, np.float32))
+    for _ in range(count):
+        stored = build.constant((rng.standard_normal((size, size), np.float32) / size).astype(np.float16))
+        weights = build.add(Op.CAST, stored, output=tensor(T.TENSOR_FLOAT32, (size, size)))
+        value = build.add(Op.FULLY_CONNECTED, value, weights, bias, 0, output=tensor(T.TENSOR_FLOAT32, (1, size)))
+    build.output(value)
+    return build.build()
+
+
+@pytest.mark.slow
+def test_float16_weights_need_as_much_memory_as_float32_weights(tmp_path: Path) -> None:
+    """The engine computes with float32, which takes twice the memory. Nothing of it is held while it is converted."""
+    service = start_service(tmp_path)
+    model = half_products(30, 1580)
+    (pool,) = model.pools
+    assert isinstance(pool, Memory)
+    before = memory_bytes(service.process.pid)
+    with nnhal.connect(service.target) as device:
+        with track_peak(service.process.pid) as highest:
+            prepared = device.prepare(model).result(120)
+        prepared.execute([np.ones((1, 1580), np.float32)])
+        prepared.close()
+    after = wait_for_memory(service.process.pid, before + 0.2 * pool.size)
+    stop_service(service)
+    print(f"\npeak {(highest[0]) / pool.size:.2f} x the float16 constants")
+    assert highest[0] - before < 2.6 * 2 * pool.size
+    assert after < before + 0.2 * pool.size, "memory of closed models was not freed"
+
+
 def expected_sum(values: AnyArray) -> AnyArray:
     total: AnyArray = values.reshape(30, -1).cumsum(axis=0, dtype=np.float32)[-1]
     return total
