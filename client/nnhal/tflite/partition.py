@@ -1,12 +1,13 @@
 """Partition of a graph's operators into NNAPI operations and regions of the LiteRT extension.
 
-The operators are reordered into phases: all NNAPI operators that are ready, then all others that are ready, and so on.
-Each phase of others is one region. So the regions are few and large, and do not depend on each other in a cycle.
+The operators are reordered into phases. Each phase of operators that NNAPI lacks is one region. So the regions are few
+and large, and do not depend on each other in a cycle.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from nnhal.phases import divide_into_phases
 from nnhal.tflite.graph import Operator
 
 
@@ -19,38 +20,11 @@ class Phase:
 
 
 def partition(operators: Sequence[Operator], others: Collection[int]) -> list[Phase]:
-    """Return the phases, with the smaller number of regions of the two possible starts.
+    """Return the phases, with as few regions as possible.
 
     Args:
         operators: the operators in an order of execution.
         others: positions in `operators` of those that become regions.
     """
-    attempts = (_phases(operators, others, start_with_region=start) for start in (False, True))
-    return min(attempts, key=lambda phases: sum(phase.is_region for phase in phases))
-
-
-def _phases(operators: Sequence[Operator], others: Collection[int], *, start_with_region: bool) -> list[Phase]:
-    producers = {tensor: i for i, operator in enumerate(operators) for tensor in operator.outputs}
-    missing = [{producers[t] for t in operator.inputs if t in producers} - {i} for i, operator in enumerate(operators)]
-    readers: dict[int, list[int]] = {}
-    for i, needed in enumerate(missing):
-        for producer in needed:
-            readers.setdefault(producer, []).append(i)
-    ready = {
-        kind: [i for i, needed in enumerate(missing) if not needed and (i in others) is kind] for kind in (False, True)
-    }
-    phases: list[Phase] = []
-    kind = start_with_region
-    while ready[False] or ready[True]:
-        done: list[int] = []
-        while ready[kind]:
-            current = ready[kind].pop(0)
-            done.append(current)
-            for reader in readers.get(current, ()):
-                missing[reader].discard(current)
-                if not missing[reader]:
-                    ready[reader in others].append(reader)
-        if done:
-            phases.append(Phase(tuple(operators[i] for i in sorted(done)), kind))
-        kind = not kind
-    return phases
+    phases = divide_into_phases(operators, others)
+    return [Phase(tuple(operators[i] for i in phase.operations), phase.is_marked) for phase in phases]
