@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nnhal.builder import ModelBuilder
     from nnhal.client.core.arrays import TensorInfo
     from nnhal.client.sync.buffer import Buffer
-    from nnhal.client.sync.device import Device, Preparation, PreparedModel, connect
+    from nnhal.client.sync.device import Device, PartitionedModel, Preparation, PreparedModel, connect
     from nnhal.enums import (
         BackendState,
         CacheState,
@@ -48,6 +48,7 @@ __all__ = [
     "Operand",
     "OperandType",
     "OperationType",
+    "PartitionedModel",
     "Preparation",
     "PreparedModel",
     "Priority",
@@ -70,6 +71,7 @@ _MODULES = {
     "Model": "nnhal.types",
     "ModelBuilder": "nnhal.builder",
     "Operand": "nnhal.types",
+    "PartitionedModel": "nnhal.client.sync.device",
     "Preparation": "nnhal.client.sync.device",
     "PreparedModel": "nnhal.client.sync.device",
     "SessionLostError": "nnhal.errors",

@@ -11,9 +11,9 @@ for a call cancels the call: the service abandons the preparation or the executi
 are methods here.
 """
 
-from nnhal.client.aio.device import Buffer, Device, Inputs, Outputs, PreparedModel, connect
+from nnhal.client.aio.device import Buffer, Device, Inputs, Outputs, PartitionedModel, PreparedModel, connect
 
-__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PreparedModel", "connect"]
+__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "PreparedModel", "connect"]
 
 
 def __dir__() -> list[str]:

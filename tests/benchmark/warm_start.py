@@ -101,7 +101,7 @@ def prepare_from_cache(device: nnhal.Device, model: Model, **options: Any) -> nn
     Raises:
         RuntimeError: it was not in the cache.
     """
-    prepared = device.prepare(model, **options).result(60)
+    prepared: nnhal.PreparedModel = device.prepare(model, **options).result(60)
     if prepared.cache.state != CacheState.HIT:
         raise RuntimeError(f"the model did not come from the cache: {prepared.cache}")
     return prepared

@@ -19,8 +19,10 @@ TARGETS = ROOT / "client/nnhal/client/sync"
 MODULES = (
     "buffer",
     "device_queries",
+    "fallback",
     "fence",
     "memory_objects",
+    "partitioned_model",
     "preparation",
     "prepared_model",
     "reconnect",

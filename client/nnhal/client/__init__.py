@@ -2,6 +2,7 @@
 
 Attributes:
     core: code that both clients share and that never waits.
+    fallback: models that run partly on the client's machine; shared by both clients, and never waits.
     shm: connections to a service on the same machine, shared by both clients.
     sync, aio: the clients themselves, with the same modules.
 """
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nnhal.client.core.arrays import Inputs, Outputs
     from nnhal.client.sync.buffer import Buffer
-    from nnhal.client.sync.device import Device, Preparation, PreparedModel, connect
+    from nnhal.client.sync.device import Device, PartitionedModel, Preparation, PreparedModel, connect
 
-__all__ = ["Buffer", "Device", "Inputs", "Outputs", "Preparation", "PreparedModel", "connect"]
+__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "Preparation", "PreparedModel", "connect"]
 
 
 def __getattr__(name: str) -> object:

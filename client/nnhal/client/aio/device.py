@@ -3,23 +3,24 @@
 Hand-written: `prepare` is a coroutine, where the synchronous client returns a future.
 """
 
-import asyncio
 from collections.abc import Generator
+from typing import Literal, Unpack, overload
 
 from nnhal.client.aio.buffer import Buffer
-from nnhal.client.aio.device_queries import DeviceQueries
-from nnhal.client.aio.preparation import load_model, model_message
+from nnhal.client.aio.fallback import FallbackDevice
+from nnhal.client.aio.partitioned_model import PartitionedModel
+from nnhal.client.aio.preparation import load_model
 from nnhal.client.aio.preparation_call import PreparationCall
 from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.reconnect import ReconnectingSession
-from nnhal.client.core.arguments import ModelSource, check_connect, enum_value
+from nnhal.client.core.arguments import ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
-from nnhal.client.core.cache import PreparationSpec, SharedDeadline
-from nnhal.client.core.prepared_model import ModelDescription, prepare_request
+from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.session import Transport
+from nnhal.client.fallback.preparation import PreparationOptions, PrepareOptions
 from nnhal.types import ExecutionPreference, Priority
 
-__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PreparedModel", "connect"]
+__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "PreparedModel", "connect"]
 
 
 def connect(
@@ -76,35 +77,38 @@ class Connecting:
         return Device(session, self._name)
 
 
-class Device(DeviceQueries):
+class Device(FallbackDevice):
     """Device of a service, in a session of its own. Close it, or use it as an asynchronous context manager."""
+
+    @overload
+    async def prepare(
+        self, model: ModelSource, *, fallback: Literal[False] = False, **options: Unpack[PrepareOptions]
+    ) -> PreparedModel: ...
+
+    @overload
+    async def prepare(
+        self, model: ModelSource, *, fallback: bool, **options: Unpack[PrepareOptions]
+    ) -> PreparedModel | PartitionedModel: ...
 
     async def prepare(
         self,
         model: ModelSource,
         *,
+        fallback: bool = False,
         cache: bool = False,
         token: bytes | None = None,
         preference: int | str = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: int | str = Priority.MEDIUM,
         deadline: float | None = None,
-    ) -> PreparedModel:
+    ) -> PreparedModel | PartitionedModel:
         """Prepare a model. Arguments and errors are those of `nnhal.Device.prepare` and of its result.
 
         If the task is cancelled, the service abandons the work.
         """
         model = await load_model(model)
-        preference, priority = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
-        if cache or token is not None:
-            end = SharedDeadline(deadline)
-            # hashing hundreds of megabytes takes too long for an event loop
-            spec = await asyncio.to_thread(PreparationSpec.of, model, self.name, preference, priority, token)
-            return await self._prepare_cached(spec, PreparationCall(), end)
-        connection = self._connection
-        async with model_message(connection, model) as message:
-            request = prepare_request(connection.session, self.name, message, preference, priority, deadline)
-            notify = await PreparationCall().run(connection, connection.device.PrepareModel, request)
-        return PreparedModel(connection, notify, ModelDescription.of(model, self.name))
+        options = PreparationOptions.of(preference, priority, cache, token)
+        prepare = self._prepare_with_fallback if fallback else self._prepare_model
+        return await prepare(model, options, PreparationCall(), SharedDeadline(deadline))
 
     async def __aenter__(self) -> "Device":
         return self

@@ -16,7 +16,8 @@ from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request, is_session_lost
 from nnhal.client.core.handles import description
-from nnhal.client.core.prepared_model import support_request
+from nnhal.client.core.prepared_model import ModelDescription, prepare_request, support_request
+from nnhal.client.fallback.preparation import PreparationOptions
 from nnhal.errors import HalError
 from nnhal.types import (
     BackendInfo,
@@ -26,6 +27,7 @@ from nnhal.types import (
     DeviceType,
     ExecutionPreference,
     Extension,
+    Model,
     Placement,
     Priority,
 )
@@ -115,6 +117,22 @@ class DeviceQueries:
         async with model_message(connection, await load_model(source)) as message:
             request = support_request(connection.session, self.name, message, explain=explain)
             return await connection.call(connection.device.GetSupportedOperations, request)
+
+    async def _prepare_model(
+        self, model: Model, options: PreparationOptions, call: PreparationCall, deadline: SharedDeadline
+    ) -> PreparedModel:
+        if options.uses_cache:
+            preference, priority = options.preference, options.priority
+            # hashing hundreds of megabytes takes too long for an event loop
+            spec = await run_blocking(PreparationSpec.of, model, self.name, preference, priority, options.token)
+            return await self._prepare_cached(spec, call, deadline)
+        connection = self._connection
+        async with model_message(connection, model) as message:
+            request = prepare_request(
+                connection.session, self.name, message, options.preference, options.priority, deadline.remaining
+            )
+            notify = await call.run(connection, connection.device.PrepareModel, request)
+        return PreparedModel(connection, notify, ModelDescription.of(model, self.name))
 
     async def _prepare_cached(
         self, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline

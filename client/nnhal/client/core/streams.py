@@ -44,12 +44,12 @@ class StreamIO:
         """Initial values of the states, with the shapes of their inputs."""
         return [state.initial.reshape(self.io.inputs[state.input_index].dimensions) for state in self.states]
 
-    def with_states(self, inputs: Inputs, states: Sequence[AnyArray | BufferBase]) -> BufferInputs:
+    def with_states(self, inputs: Inputs, states: Sequence[Any]) -> BufferInputs:
         """Return all inputs of the model.
 
         Args:
             inputs: the inputs that are not states, by position or by name.
-            states: the value of each state.
+            states: the value of each state: an array, or the place that holds it.
 
         Raises:
             HalError: INVALID_ARGUMENT: wrong number of inputs, or an unknown name.
@@ -65,8 +65,8 @@ class StreamIO:
             values.insert(state.input_index, value)
         return values
 
-    def state_outputs(self, buffers: Sequence[BufferBase]) -> dict[int, Any]:
-        """Return the buffers by position of their output."""
+    def state_outputs(self, buffers: Sequence[object]) -> dict[int, Any]:
+        """Return the buffers, or other places, by position of their output."""
         return {state.output_index: buffer for state, buffer in zip(self.states, buffers, strict=True)}
 
     def without_states(self, outputs: AnyOutputs) -> Outputs:

@@ -7,22 +7,26 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import NoReturn
+from typing import Any, Literal, NoReturn, TypeVar, Unpack, overload
 
-from nnhal.client.core.arguments import ModelSource, check_connect, enum_value
+from nnhal.client.core.arguments import ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline
 from nnhal.client.core.prepared_model import ModelDescription, prepare_request
 from nnhal.client.core.session import Transport
+from nnhal.client.fallback.preparation import PreparationOptions, PrepareOptions
 from nnhal.client.sync.buffer import Buffer
-from nnhal.client.sync.device_queries import DeviceQueries
+from nnhal.client.sync.fallback import FallbackDevice
+from nnhal.client.sync.partitioned_model import PartitionedModel
 from nnhal.client.sync.preparation import load_model, model_message
 from nnhal.client.sync.preparation_call import PreparationCall, read_notify
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.types import ExecutionPreference, Priority
 
-__all__ = ["Buffer", "Device", "Inputs", "Outputs", "Preparation", "PreparedModel", "connect"]
+__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "Preparation", "PreparedModel", "connect"]
+
+R = TypeVar("R")
 
 
 def connect(
@@ -53,27 +57,43 @@ def connect(
     return Device(session, device)
 
 
-class Device(DeviceQueries):
+class Device(FallbackDevice):
     """Device of a service, in a session of its own. Close it, or use it as a context manager."""
+
+    @overload
+    def prepare(
+        self, model: ModelSource, *, fallback: Literal[False] = False, **options: Unpack[PrepareOptions]
+    ) -> "Preparation[PreparedModel]": ...
+
+    @overload
+    def prepare(
+        self, model: ModelSource, *, fallback: bool, **options: Unpack[PrepareOptions]
+    ) -> "Preparation[PreparedModel | PartitionedModel]": ...
 
     def prepare(
         self,
         model: ModelSource,
         *,
+        fallback: bool = False,
         cache: bool = False,
         token: bytes | None = None,
         preference: int | str = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: int | str = Priority.MEDIUM,
         deadline: float | None = None,
-    ) -> "Preparation":
+    ) -> "Preparation[Any]":
         """Start to prepare a model.
 
         With `cache` or `token`, the service first looks for the model in its cache, without receiving it. On a miss the
         model is sent, prepared and saved, and `PreparedModel.cache` says so. Such a model survives a restart of the
         service: `execute` then reconnects and prepares it again. For that, the prepared model keeps the model.
 
+        With `fallback`, operations that the device does not support run on this machine, in a service that starts with
+        the first such model. The result is then a `PartitionedModel`, whose `placement` has the cost. For all other
+        models, nothing changes.
+
         Args:
             model: a model, or the path of a .tflite file.
+            fallback: whether this machine runs operations that the device does not support.
             cache: whether to use the cache, with a token derived from the model and the device.
             token: use the cache with these 32 bytes, which identify this model, preference and priority.
             preference: an ExecutionPreference or its name, for example "sustained_speed".
@@ -90,15 +110,20 @@ class Device(DeviceQueries):
             TfliteError, OSError, ImportError: see `nnhal.tflite.load`.
         """
         model = load_model(model)
-        preference, priority = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
-        if cache or token is not None:
-            spec = PreparationSpec.of(model, self.name, preference, priority, token)
+        options = PreparationOptions.of(preference, priority, cache, token)
+        if fallback:
+            end = SharedDeadline(deadline)
+            return Preparation(lambda call: self._prepare_with_fallback(model, options, call, end))
+        if options.uses_cache:
+            spec = PreparationSpec.of(model, self.name, options.preference, options.priority, token)
             end = SharedDeadline(deadline)
             return Preparation(lambda call: self._prepare_cached(spec, call, end))
         connection, call = self._connection, PreparationCall()
         with ExitStack() as stack:
             message = stack.enter_context(model_message(connection, model))
-            request = prepare_request(connection.session, self.name, message, preference, priority, deadline)
+            request = prepare_request(
+                connection.session, self.name, message, options.preference, options.priority, deadline
+            )
             stream = call.start(connection, connection.device.PrepareModel, request)
             uploaded = stack.pop_all()
 
@@ -115,13 +140,13 @@ class Device(DeviceQueries):
         self.close()
 
 
-class Preparation(Future[PreparedModel]):
+class Preparation(Future[R]):
     """Preparation in progress: a `concurrent.futures.Future` of the prepared model.
 
     `result()` raises the HalError of the preparation. `cancel()` abandons the work on the service.
     """
 
-    def __init__(self, work: Callable[[PreparationCall], PreparedModel], call: PreparationCall | None = None) -> None:
+    def __init__(self, work: Callable[[PreparationCall], R], call: PreparationCall | None = None) -> None:
         super().__init__()
         self._work = work
         self._call = call or PreparationCall()
@@ -139,7 +164,7 @@ class Preparation(Future[PreparedModel]):
         return cancelled
 
     def _run(self) -> None:
-        prepared: PreparedModel | None = None
+        prepared: R | None = None
         failure: BaseException | None = None
         try:
             prepared = self._work(self._call)

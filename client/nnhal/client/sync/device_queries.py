@@ -9,7 +9,8 @@ from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request, is_session_lost
 from nnhal.client.core.handles import description
-from nnhal.client.core.prepared_model import support_request
+from nnhal.client.core.prepared_model import ModelDescription, prepare_request, support_request
+from nnhal.client.fallback.preparation import PreparationOptions
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
@@ -27,6 +28,7 @@ from nnhal.types import (
     DeviceType,
     ExecutionPreference,
     Extension,
+    Model,
     Placement,
     Priority,
 )
@@ -116,6 +118,22 @@ class DeviceQueries:
         with model_message(connection, load_model(source)) as message:
             request = support_request(connection.session, self.name, message, explain=explain)
             return connection.call(connection.device.GetSupportedOperations, request)
+
+    def _prepare_model(
+        self, model: Model, options: PreparationOptions, call: PreparationCall, deadline: SharedDeadline
+    ) -> PreparedModel:
+        if options.uses_cache:
+            preference, priority = options.preference, options.priority
+            # hashing hundreds of megabytes takes too long for an event loop
+            spec = run_blocking(PreparationSpec.of, model, self.name, preference, priority, options.token)
+            return self._prepare_cached(spec, call, deadline)
+        connection = self._connection
+        with model_message(connection, model) as message:
+            request = prepare_request(
+                connection.session, self.name, message, options.preference, options.priority, deadline.remaining
+            )
+            notify = call.run(connection, connection.device.PrepareModel, request)
+        return PreparedModel(connection, notify, ModelDescription.of(model, self.name))
 
     def _prepare_cached(self, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline) -> PreparedModel:
         """Prepare a model that uses the cache, on another connection if the current one is lost."""

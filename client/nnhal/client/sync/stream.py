@@ -10,9 +10,15 @@ from typing import Any, Protocol
 
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.streams import StreamIO, lost_stream
-from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.concurrency import Lock
 from nnhal.errors import DeadObjectError, SessionLostError
+
+
+class StateHolder(Protocol):
+    """Place for the value of a state."""
+
+    def close(self) -> None:
+        """Free the value."""
 
 
 class StatefulModel(Protocol):
@@ -21,8 +27,8 @@ class StatefulModel(Protocol):
     def execute(self, inputs: Any, *, outputs: Any, deadline: float | None, measure_timing: bool) -> Any:
         """Run the model with buffers: see `PreparedModel.execute`."""
 
-    def allocate_state(self, input_: int, output: int) -> Buffer:
-        """Return a buffer for a state, given the positions of its input and its output."""
+    def allocate_state(self, input_: int, output: int) -> StateHolder:
+        """Return a place, such as a buffer, for a state, given the positions of its input and its output."""
 
     def renew(self) -> None:
         """Connect and prepare the model again if the service has restarted."""
@@ -31,7 +37,8 @@ class StatefulModel(Protocol):
 class Stream:
     """Stream of executions of one prepared model. Each step starts with the states that the previous one left.
 
-    Driver-managed buffers hold the states, two for each: one is read while the other is written. Steps run one after
+    Driver-managed buffers hold the states, two for each: one is read while the other is written. If the client's
+    machine runs a part of the model, the client holds them. Steps run one after
     the other. The states are lost when the service restarts; `reset` begins anew.
 
     Args:
@@ -43,7 +50,7 @@ class Stream:
         self._model = model
         self._io = io
         self._lock = Lock()
-        self._buffers: list[tuple[Buffer, Buffer]] = []
+        self._buffers: list[tuple[StateHolder, StateHolder]] = []
         self._is_lost = self._has_state = False
 
     def step(self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False) -> Outputs:

@@ -1,0 +1,216 @@
+"""Prepared models of which the client's machine runs the operations that the device does not support."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+from nnhal.client.aio.concurrency import Lock
+from nnhal.client.aio.prepared_model import PreparedModel
+from nnhal.client.aio.stream import Stream
+from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.buffered_execution import plain_inputs
+from nnhal.client.core.cache import SharedDeadline
+from nnhal.client.core.profile import ExecutionProfile
+from nnhal.client.core.streams import StreamIO
+from nnhal.client.fallback.division import DividedModel
+from nnhal.client.fallback.execution import PartValues, combine_profiles, naming_part
+from nnhal.client.fallback.model import PartitionedModelBase
+from nnhal.client.fallback.placement import Refusals
+from nnhal.types import AnyArray
+
+
+class WholeModel(Protocol):
+    """A model that can be prepared as a whole on the client's machine."""
+
+    async def prepare(self) -> PreparedModel:
+        """Prepare it."""
+
+
+class PartitionedModel(PartitionedModelBase):
+    """Model that is ready to run, partly on the device and partly on the client's machine.
+
+    It has the properties and methods of `PreparedModel`. Only `execute`, `profile` and `stream` are possible: values
+    pass through the client between the parts.
+
+    Args:
+        divided: the model.
+        parts: its prepared parts.
+        refusals: for each operation of main that the device does not support, the reasons.
+        whole: prepares the whole model on the client's machine.
+    """
+
+    def __init__(
+        self, divided: DividedModel, parts: Sequence[PreparedModel], refusals: Refusals, whole: WholeModel
+    ) -> None:
+        super().__init__(divided, parts, refusals)
+        self._parts = tuple(parts)
+        self._whole = whole
+        self._prepared_whole: PreparedModel | None = None
+        self._preparing_whole = Lock()
+
+    async def execute(
+        self,
+        inputs: Inputs,
+        *,
+        outputs: None = None,
+        deadline: float | None = None,
+        measure_timing: bool = False,
+    ) -> Outputs:
+        """Run the model.
+
+        Args:
+            inputs: one array per input, as for `PreparedModel.execute`; no buffers.
+            outputs: None: buffers are not possible.
+            deadline: seconds from now, for all parts together.
+            measure_timing: whether to fill `timing` of the result with the sums of the parts' times.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: an input does not match its operand; MISSED_DEADLINE_*; or the execution failed.
+                The error of a part names it.
+        """
+        self._check_plain(inputs, outputs)
+        end = SharedDeadline(deadline)
+        values = PartValues(self._divided, self._io, inputs)
+        for number, part in enumerate(self._parts):
+            arrays = values.inputs_of(number)
+            if arrays is None:
+                whole = await self._prepare_whole()
+                return await whole.execute(inputs, deadline=end.remaining, measure_timing=measure_timing)
+            with naming_part(self._divided, number):
+                result = await part.execute(arrays, deadline=end.remaining, measure_timing=measure_timing)
+            values.add(number, result)
+        return values.outputs()
+
+    async def profile(self, inputs: Inputs, *, deadline: float | None = None) -> ExecutionProfile:
+        """Run the model once and measure the parts of the work, which makes it slower. Never retried.
+
+        Args:
+            inputs: as for `execute`.
+            deadline: seconds from now, for all parts together.
+
+        Raises:
+            HalError: see `execute`.
+        """
+        self._check_plain(inputs, None)
+        end = SharedDeadline(deadline)
+        values = PartValues(self._divided, self._io, inputs)
+        profiles: list[ExecutionProfile] = []
+        for number, part in enumerate(self._parts):
+            arrays = values.inputs_of(number)
+            if arrays is None:
+                whole = await self._prepare_whole()
+                return await whole.profile(inputs, deadline=end.remaining)
+            with naming_part(self._divided, number):
+                profiles.append(await part.profile(arrays, deadline=end.remaining))
+            values.add(number, profiles[-1].outputs)
+        return combine_profiles(self._divided, profiles, values.outputs())
+
+    async def _prepare_whole(self) -> PreparedModel:
+        """Return the whole model on the client's machine.
+
+        Requests cannot contain the empty tensors that pass between the parts, as of a detector that finds nothing.
+        """
+        async with self._preparing_whole:
+            if self._prepared_whole is None:
+                self._prepared_whole = await self._whole.prepare()
+            return self._prepared_whole
+
+    def _check_plain(self, inputs: Inputs, outputs: object) -> None:
+        """Check that an execution uses no buffers.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: it does.
+        """
+        if outputs is not None or plain_inputs(inputs, None) is None:
+            raise self._unavailable("an execution with buffers")
+
+    def stream(self) -> Stream:
+        """Return a stream: step-by-step executions of a model with states. The client holds the states.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model has no states.
+        """
+        return Stream(_ClientStates(self), StreamIO(self._io, self.states))
+
+    async def renew(self) -> None:
+        """Connect and prepare the parts again whose sessions are lost and that are in the cache.
+
+        Raises:
+            DeadObjectError: a service does not come back in time.
+        """
+        for part in self._parts:
+            await part.renew()
+
+    def burst(self) -> NoReturn:
+        """Refuse: values pass through the client.
+
+        Raises:
+            HalError: INVALID_ARGUMENT.
+        """
+        raise self._unavailable("burst()")
+
+    async def execute_fenced(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: values pass through the client.
+
+        Raises:
+            HalError: INVALID_ARGUMENT.
+        """
+        raise self._unavailable("execute_fenced()")
+
+    async def reusable(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: values pass through the client.
+
+        Raises:
+            HalError: INVALID_ARGUMENT.
+        """
+        raise self._unavailable("reusable()")
+
+    async def close(self) -> None:
+        """Release the parts on their services. Executions in progress finish."""
+        self._closed = True
+        for part in (*self._parts, self._prepared_whole):
+            if part is not None:
+                await part.close()
+
+    async def __aenter__(self) -> "PartitionedModel":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _ClientState:
+    """Value of a state, in the client."""
+
+    def __init__(self) -> None:
+        self.value: AnyArray | None = None
+
+    async def close(self) -> None:
+        """Free the value."""
+        self.value = None
+
+
+class _ClientStates:
+    """Model whose states are arrays of the client, for a stream."""
+
+    def __init__(self, model: PartitionedModel) -> None:
+        self._model = model
+
+    async def execute(
+        self, inputs: Any, *, outputs: Mapping[int, _ClientState], deadline: float | None, measure_timing: bool
+    ) -> Outputs:
+        """Run the model. `outputs`: what takes the new values of states."""
+        values = inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs)
+        arrays = {key: value.value if isinstance(value, _ClientState) else value for key, value in values}
+        given = arrays if isinstance(inputs, Mapping) else list(arrays.values())
+        results = await self._model.execute(given, deadline=deadline, measure_timing=measure_timing)
+        for index, state in outputs.items():
+            state.value = results[index]
+        return results
+
+    async def allocate_state(self, input_: int, output: int) -> _ClientState:
+        """Return a place for a state."""
+        return _ClientState()
+
+    async def renew(self) -> None:
+        """Connect and prepare the parts again if a service has restarted."""
+        await self._model.renew()

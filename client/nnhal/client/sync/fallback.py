@@ -1,0 +1,169 @@
+# Generated from aio/fallback.py by `python -m tools.dev.unasync_client`. Do not edit.
+"""Fallback to the client's machine: preparation of models with operations that the device does not support."""
+
+from dataclasses import dataclass
+
+from nnhal.client.core.arguments import ModelSource
+from nnhal.client.core.cache import SharedDeadline
+from nnhal.client.core.session import closed_error
+from nnhal.client.fallback.division import DividedModel, divide
+from nnhal.client.fallback.placement import Refusals, combine_placements
+from nnhal.client.fallback.preparation import (
+    PartRefusedError,
+    PreparationOptions,
+    find_refusals,
+    may_be_unsupported,
+    no_local_service,
+    not_supported_anywhere,
+    not_supported_as_a_whole,
+)
+from nnhal.client.sync.concurrency import Lock, run_blocking
+from nnhal.client.sync.device_queries import DeviceQueries
+from nnhal.client.sync.partitioned_model import PartitionedModel
+from nnhal.client.sync.preparation import load_model
+from nnhal.client.sync.preparation_call import PreparationCall
+from nnhal.client.sync.prepared_model import PreparedModel
+from nnhal.client.sync.reconnect import ReconnectingSession
+from nnhal.errors import HalError
+from nnhal.types import Model, Placement
+
+_LOCAL_TIMEOUT_S = 10.0
+
+
+class FallbackDevice(DeviceQueries):
+    """Base of `Device` that prepares models of which the client's machine runs a part.
+
+    A service on the client's machine starts with the first such model, and stops with the device. It is a process of
+    its own, so that a fault of an engine does not end the client.
+    """
+
+    def __init__(self, session: ReconnectingSession, name: str) -> None:
+        super().__init__(session, name)
+        self._local: DeviceQueries | None = None
+        self._opening_local = Lock()
+
+    def explain(self, model: ModelSource, *, fallback: bool = False) -> Placement:
+        """Return where each operation of a model would run, with reasons. Nothing is prepared.
+
+        Args:
+            model: a model, or the path of a .tflite file.
+            fallback: whether the client's machine would run operations that the device does not support. If there are
+                any, the result is a `FallbackPlacement` with the parts and their cost.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model is invalid.
+        """
+        if not fallback:
+            return super().explain(model)
+        model = load_model(model)
+        refusals = find_refusals(self._query_support(model, explain=True))
+        if not refusals:
+            return super().explain(model)
+        divided = run_blocking(divide, model, refusals)
+        local = self._open_local(refusals)
+        placements = [(local if part.is_fallback else self).explain(part.model) for part in divided.parts]
+        return combine_placements(divided, placements, refusals)
+
+    def _prepare_with_fallback(
+        self, model: Model, options: PreparationOptions, call: PreparationCall, deadline: SharedDeadline
+    ) -> PreparedModel | PartitionedModel:
+        """Prepare a model, in parts if the device does not support all of it.
+
+        The device is asked about single operations only if it fails, so that others models take no more time.
+        """
+        try:
+            return self._prepare_model(model, options, call, deadline)
+        except HalError as error:
+            failure = error
+        refusals = dict(self._find_refusals(model)) if may_be_unsupported(failure) else {}
+        if not refusals:
+            raise failure
+        while True:
+            divided = run_blocking(divide, model, refusals)
+            try:
+                return self._prepare_parts(divided, refusals, options, call, deadline)
+            except PartRefusedError as refused:  # a smaller part remains for the device
+                refusals |= refused.refusals
+
+    def _find_refusals(self, model: Model) -> Refusals:
+        try:
+            return find_refusals(self._query_support(model, explain=True))
+        except HalError:
+            return {}  # the preparation's own error is shown
+
+    def _prepare_parts(
+        self,
+        divided: DividedModel,
+        refusals: Refusals,
+        options: PreparationOptions,
+        call: PreparationCall,
+        deadline: SharedDeadline,
+    ) -> PartitionedModel:
+        local = self._open_local(refusals)
+        prepared: list[PreparedModel] = []
+        try:
+            for part in divided.parts:
+                part_options = options.for_operations(part.operations, is_fallback=part.is_fallback)
+                device = local if part.is_fallback else self
+                try:
+                    prepared.append(device._prepare_model(part.model, part_options, call, deadline))
+                except HalError as error:
+                    if not may_be_unsupported(error):
+                        raise
+                    if part.is_fallback:
+                        raise not_supported_anywhere(refusals, error) from error
+                    raise PartRefusedError(part, error) from error
+        except BaseException:
+            for each in prepared:
+                each.close()
+            raise
+        return PartitionedModel(divided, prepared, refusals, _LocalModel(local, divided.whole, options))
+
+    def _open_local(self, refusals: Refusals) -> DeviceQueries:
+        """Return the device of the service on the client's machine.
+
+        Raises:
+            HalError: it does not start, or the device has been closed.
+        """
+        with self._opening_local:
+            if self._session.closed:
+                raise closed_error()
+            if self._local is None:
+                session = ReconnectingSession(None, _LOCAL_TIMEOUT_S, "auto", "")
+                try:
+                    session.open()
+                except HalError as error:
+                    raise no_local_service(refusals, error) from error
+                self._local = DeviceQueries(session, "")
+            return self._local
+
+    def close(self) -> None:
+        """End the session. The service frees what it owned; embedded services stop."""
+        try:
+            super().close()
+        finally:
+            with self._opening_local:
+                if self._local is not None:
+                    self._local.close()
+
+
+@dataclass(frozen=True)
+class _LocalModel:
+    """A whole model that the client's machine can prepare."""
+
+    device: DeviceQueries
+    model: Model
+    options: PreparationOptions
+
+    def prepare(self) -> PreparedModel:
+        """Prepare it.
+
+        Raises:
+            HalError: the client's machine does not support an operation.
+        """
+        operations = tuple(range(len(self.model.main.operations)))
+        options = self.options.for_operations(operations, is_fallback=True)
+        try:
+            return self.device._prepare_model(self.model, options, PreparationCall(), SharedDeadline(None))
+        except HalError as error:
+            raise not_supported_as_a_whole(error) from error
