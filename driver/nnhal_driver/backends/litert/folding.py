@@ -29,8 +29,8 @@ _REMEMBERED = 16 * 2**20
 """Bytes of results that are remembered until the model is written."""
 
 
-class Constants:
-    """Constants of a graph, and results of its operations on constants. Several threads may use it.
+class GraphConstants:
+    """Constants of a graph, and results of its operations on constants. Thread safe.
 
     Attributes:
         folded: indexes of the operations whose results are constants.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnhal.types import AnyArray, Operand, OperandLifeTime, OperandType, SymmPerChannelQuantParams, type_name
-from nnhal_driver.backends.litert.folding import Constants
+from nnhal_driver.backends.litert.folding import GraphConstants
 from nnhal_driver.backends.litert.limits import DEFAULT_LIMITS, KernelLimits
 from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
 from nnhal_driver.backends.litert.shape_analysis import CHECKED_BY_ENGINE, Shapes, StaticCall, Unsupported
@@ -95,7 +95,7 @@ class Network:
         shapes: shapes of all operands of the operations.
     """
 
-    def __init__(self, constants: Constants, shapes: Shapes) -> None:
+    def __init__(self, constants: GraphConstants, shapes: Shapes) -> None:
         self.writer = ModelWriter()
         self.constants = constants
         self.shapes = shapes

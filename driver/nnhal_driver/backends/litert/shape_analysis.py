@@ -12,7 +12,7 @@ import numpy as np
 
 from nnhal.errors import HalError
 from nnhal.types import DTYPES, AnyArray, OperandLifeTime, is_extension, is_tensor
-from nnhal_driver.backends.litert.folding import Constants
+from nnhal_driver.backends.litert.folding import GraphConstants
 from nnhal_driver.graph import Graph, OperationView
 from nnhal_driver.operations import SHAPE_RULES, infer
 from nnhal_driver.operations.call import OperationCall, Shape
@@ -47,7 +47,7 @@ class StaticCall(OperationCall):
 
     __slots__ = ("_constants",)
 
-    def __init__(self, view: OperationView, shapes: Shapes, constants: Constants) -> None:
+    def __init__(self, view: OperationView, shapes: Shapes, constants: GraphConstants) -> None:
         self._constants = constants
         values: dict[int, AnyArray | None] = {}
         for operand in (*view.operation.inputs, *view.operation.outputs):
@@ -80,7 +80,7 @@ def _placeholder(graph: Graph, index: int, shapes: Shapes) -> AnyArray | None:
 def infer_call(
     view: OperationView,
     shapes: Shapes,
-    constants: Constants,
+    constants: GraphConstants,
     declared: Sequence[Shape],
     tensor_bytes: int = MAX_TENSOR_BYTES,
 ) -> tuple[StaticCall, list[Shape]]:
@@ -108,7 +108,7 @@ class StaticShapes:
     shapes: Shapes
     varying: frozenset[int]
     calls: Mapping[int, StaticCall]
-    constants: Constants
+    constants: GraphConstants
 
 
 def analyze_shapes(graph: Graph) -> StaticShapes:
@@ -133,7 +133,7 @@ def _analyze(graph: Graph) -> StaticShapes:
         elif operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT and dimensions and 0 not in dimensions[1:]:
             shapes[index] = (1, *dimensions[1:])
             varying.add(index)
-    constants, calls = Constants(graph), {}
+    constants, calls = GraphConstants(graph), {}
     for view in graph.operations:
         if call := _analyze_operation(view, shapes, varying, constants):
             calls[view.index] = call
@@ -141,7 +141,7 @@ def _analyze(graph: Graph) -> StaticShapes:
 
 
 def _analyze_operation(
-    view: OperationView, shapes: dict[int, Shape], varying: set[int], constants: Constants
+    view: OperationView, shapes: dict[int, Shape], varying: set[int], constants: GraphConstants
 ) -> StaticCall | None:
     """Add the shapes of an operation's outputs and return its call, or None if they are unknown."""
     depends_on_batch = not varying.isdisjoint(view.operation.inputs)
