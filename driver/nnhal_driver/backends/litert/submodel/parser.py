@@ -25,6 +25,8 @@ from nnhal_driver.backends.litert.submodel.schema import OPTIONS
 
 _IDENTIFIER = b"TFL3"
 _VERSION = 3
+_REAL_TYPES = frozenset(["FLOAT16", "FLOAT32", "FLOAT64", "BOOL"])
+"""Types whose quantization, which some converters write, means nothing."""
 _NO_OPTIONS: Mapping[str, object] = {}
 
 
@@ -99,7 +101,7 @@ class _Conversion:
             type_,
             _integers(fields, "shape"),
             cast("Bytes", data) if data is not None and len(cast("Bytes", data)) else None,
-            _quantization(fields["quantization"]),
+            None if type_ in _REAL_TYPES else _quantization(fields["quantization"]),
             bool(fields["is_variable"]),
         )
 

@@ -52,7 +52,7 @@ UnidirectionalSequenceLSTMOptions fused_activation_function:int8 cell_clip:float
 time_major:bool asymmetric_quantize_inputs:bool diagonal_recurrent_tensors:bool
 BidirectionalSequenceLSTMOptions fused_activation_function:int8 cell_clip:float32 proj_clip:float32 \
 merge_outputs:bool time_major:bool=1 asymmetric_quantize_inputs:bool
-ResizeBilinearOptions new_height:int32 new_width:int32 align_corners:bool half_pixel_centers:bool
+ResizeBilinearOptions new_height:ignored new_width:ignored align_corners:bool half_pixel_centers:bool
 ResizeNearestNeighborOptions align_corners:bool half_pixel_centers:bool
 PadOptions
 PadV2Options

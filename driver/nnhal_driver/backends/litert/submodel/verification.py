@@ -74,14 +74,21 @@ def _check_signature(check: OperatorCheck, rule: OperatorRule) -> None:
     outputs = [tensor.type for tensor in check.outputs]
     if any(signature.matches(inputs, outputs) for signature in rule.signatures):
         return
-    signature = rule.signatures[0]
-    if len(inputs) < signature.min_inputs or (signature.max_inputs is not None and len(inputs) > signature.max_inputs):
-        check.fail(
-            f"inputs has {len(inputs)} tensors; expected {signature.min_inputs} to {signature.max_inputs or 'n'}"
-        )
-    if signature.outputs is not None and len(outputs) != signature.outputs:
-        check.fail(f"outputs has {len(outputs)} tensors; expected {signature.outputs}")
+    _check_counts(check, rule)
     check.fail(f"types ({', '.join(map(str, inputs))}) -> ({', '.join(outputs)}) are not supported")
+
+
+def _check_counts(check: OperatorCheck, rule: OperatorRule) -> None:
+    """Check the number of inputs and of outputs."""
+    inputs, outputs = len(check.inputs), len(check.outputs)
+    low = min(signature.min_inputs for signature in rule.signatures)
+    highest = [signature.max_inputs for signature in rule.signatures]
+    high = None if None in highest else max(count for count in highest if count is not None)
+    if inputs < low or (high is not None and inputs > high):
+        check.fail(f"inputs has {inputs} tensors; expected {low} to {'any number' if high is None else high}")
+    counts = [signature.outputs for signature in rule.signatures]
+    if None not in counts and outputs not in counts:
+        check.fail(f"outputs has {outputs} tensors; expected {' or '.join(map(str, sorted(set(counts), key=str)))}")
 
 
 def _check_scales(

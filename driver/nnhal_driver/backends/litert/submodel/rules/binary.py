@@ -1,5 +1,6 @@
 """Elementwise operators of two inputs, and of many."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,26 +8,21 @@ import numpy as np
 from nnhal_driver.backends.litert.submodel.operator_check import (
     OperatorCheck,
     broadcast,
-    quantization_key,
     rule,
     scale,
+    zero_point,
 )
 
-_MAX_BROADCAST_RANK = 4
-"""Rank up to which all kernels broadcast."""
-_MAX_ARITHMETIC_RANK = 6
-"""Rank up to which ADD, SUB and MUL broadcast."""
+_POWER_TOLERANCE = 0.01
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT32")
 
 
-def _broadcast(op: OperatorCheck, max_rank: int = _MAX_BROADCAST_RANK) -> None:
-    """Check that the output has the shape to which the inputs broadcast."""
+def _broadcast(op: OperatorCheck) -> None:
+    """Check that the output has the shape to which the inputs broadcast. Kernels do so up to the largest rank."""
     first, second = op.input(0).shape, op.input(1).shape
     shape = broadcast(first, second)
     if shape is None:
         op.fail(f"shapes {list(first)} and {list(second)} do not broadcast")
-    if first != second and len(shape) > max_rank:
-        op.fail(f"shapes {list(first)} and {list(second)} have rank {len(shape)}; broadcasting supports {max_rank}")
     op.output_shape(shape)
 
 
@@ -34,29 +30,41 @@ def _scales(op: OperatorCheck) -> Sequence[float]:
     return [scale(op.input(0)), scale(op.input(1)), scale(op.outputs[0])]
 
 
-@rule("ADD", types=["T:f32|i8|u8|i16|i32|i64 T -> T"], options="AddOptions")
-@rule("SUB", types=["T:f32|i8|u8|i16|i32|i64 T -> T"], options="SubOptions")
+def _is_power_of_two(value: float) -> bool:
+    """Return whether kernels take a scale for a power of two."""
+    logarithm = math.log2(value)
+    return abs(logarithm - round(logarithm)) < _POWER_TOLERANCE
+
+
+@rule("ADD", types=["T:f32|f16|i8|u8|i16|i32|i64 T -> T"], options="AddOptions")
+@rule("SUB", types=["T:f32|f16|i8|u8|i16|i32|i64 T -> T"], options="SubOptions")
 def add(op: OperatorCheck) -> None:
-    """Check an addition. The kernel aborts if the largest input scale is too large for the output's."""
-    _broadcast(op, _MAX_ARITHMETIC_RANK)
+    """Check an addition.
+
+    The kernel aborts if the largest input scale is too large for the output's, and if scales that are powers of two
+    broadcast.
+    """
+    _broadcast(op)
     op.activation()
+    if op.input(0).type == "INT16" and op.option("pot_scale_int16") and all(map(_is_power_of_two, _scales(op))):
+        op.input_shape(1, op.input(0).shape)
     if op.is_quantized:
         first, second, output = _scales(op)
         op.multiplier("largest input scale / output scale", max(first, second) / output, 2.0**-10, 2.0**13)
         op.multiplier("ratio of the input scales", first / second, 2.0**-20, 2.0**20)
 
 
-@rule("MUL", types=["T:f32|i8|u8|i16|i32|i64 T -> T"], options="MulOptions")
+@rule("MUL", types=["T:f32|f16|i8|u8|i16|i32|i64 T -> T"], options="MulOptions")
 def multiply(op: OperatorCheck) -> None:
     """Check a multiplication."""
-    _broadcast(op, _MAX_ARITHMETIC_RANK)
+    _broadcast(op)
     op.activation()
     if op.is_quantized:
         first, second, output = _scales(op)
         op.multiplier("product of the input scales / output scale", first * second / output, high=2.0**8)
 
 
-@rule("DIV", types=["T:f32|i32 T -> T"], options="DivOptions")
+@rule("DIV", types=["T:f32|f16|i8|u8|i32 T -> T"], options="DivOptions")
 @rule("FLOOR_DIV", types=["T:f32|i8|i16|i32 T -> T"], options="FloorDivOptions", optional_options=True, quantized=False)
 @rule(
     "FLOOR_MOD",
@@ -70,7 +78,12 @@ def divide(op: OperatorCheck) -> None:
     _broadcast(op)
     if op.operator.name == "DIV":
         op.activation()
-    if op.input(0).type in _INTEGERS:
+    if op.operator.name == "DIV" and op.is_quantized:
+        first, second, output = _scales(op)
+        op.multiplier("ratio of the input scales / output scale", first / second / output, 2.0**-20, 2.0**8)
+        divisor = op.constant(1)
+        op.require((divisor != zero_point(op.input(1))).all(), "input 1 contains a value that means 0")
+    elif op.input(0).type in _INTEGERS:
         divisor = op.constant(1)
         if ((divisor == 0) | (divisor == -1)).any():
             op.fail("input 1 contains 0 or -1; integers cannot be divided by them")
@@ -79,14 +92,14 @@ def divide(op: OperatorCheck) -> None:
 @rule(
     "MAXIMUM",
     "MINIMUM",
-    types=["T:f32|i8|u8|i16|i32|i64 T -> T"],
+    quantized=False,
+    types=["T:f32|f16|i8|u8|i16|i32|i64 T -> T"],
     options="MaximumMinimumOptions",
     optional_options=True,
 )
 def extremum(op: OperatorCheck) -> None:
     """Check the larger or smaller of two values, which are compared as they are stored."""
     _broadcast(op)
-    op.same_quantization(op.input(0), op.input(1), op.outputs[0])
 
 
 @rule("POW", types=["T:f32|i32 T -> T"], options="PowOptions", optional_options=True)
@@ -97,9 +110,15 @@ def extremum(op: OperatorCheck) -> None:
 def binary(op: OperatorCheck) -> None:
     """Check an operator that computes any two values."""
     _broadcast(op)
+    if op.operator.name == "ATAN2":
+        op.require(
+            op.input(0).shape == op.input(1).shape or len(op.outputs[0].shape) <= 4, "broadcasting supports rank 4"
+        )
 
 
-@rule("SQUARED_DIFFERENCE", types=["T:f32|i8|i32 T -> T"], options="SquaredDifferenceOptions", optional_options=True)
+@rule(
+    "SQUARED_DIFFERENCE", types=["T:f32|f16|i8|i32 T -> T"], options="SquaredDifferenceOptions", optional_options=True
+)
 def squared_difference(op: OperatorCheck) -> None:
     """Check a squared difference. The kernel aborts if the scales are too far apart."""
     _broadcast(op)
@@ -110,21 +129,28 @@ def squared_difference(op: OperatorCheck) -> None:
         op.multiplier("square of the largest input scale / output scale", larger * larger / output, 2.0**-20, 2.0**8)
 
 
-@rule("EQUAL", types=["T:f32|i8|u8|i16|i32|i64|bool T -> bool"], options="EqualOptions", optional_options=True)
-@rule("NOT_EQUAL", types=["T:f32|i8|u8|i16|i32|i64|bool T -> bool"], options="NotEqualOptions", optional_options=True)
-@rule("LESS", types=["T:f32|i8|u8|i16|i32|i64 T -> bool"], options="LessOptions", optional_options=True)
-@rule("LESS_EQUAL", types=["T:f32|i8|u8|i32|i64 T -> bool"], options="LessEqualOptions", optional_options=True)
-@rule("GREATER", types=["T:f32|i8|u8|i32|i64 T -> bool"], options="GreaterOptions", optional_options=True)
-@rule("GREATER_EQUAL", types=["T:f32|i8|u8|i32|i64 T -> bool"], options="GreaterEqualOptions", optional_options=True)
+@rule("EQUAL", types=["T:f32|f16|i8|u8|i16|i32|i64|bool T -> bool"], options="EqualOptions", optional_options=True)
+@rule(
+    "NOT_EQUAL", types=["T:f32|f16|i8|u8|i16|i32|i64|bool T -> bool"], options="NotEqualOptions", optional_options=True
+)
+@rule("LESS", types=["T:f32|f16|i8|u8|i16|i32|i64 T -> bool"], options="LessOptions", optional_options=True)
+@rule("LESS_EQUAL", types=["T:f32|f16|i8|u8|i16|i32|i64 T -> bool"], options="LessEqualOptions", optional_options=True)
+@rule("GREATER", types=["T:f32|f16|i8|u8|i16|i32|i64 T -> bool"], options="GreaterOptions", optional_options=True)
+@rule(
+    "GREATER_EQUAL",
+    types=["T:f32|f16|i8|u8|i16|i32|i64 T -> bool"],
+    options="GreaterEqualOptions",
+    optional_options=True,
+)
 def compare(op: OperatorCheck) -> None:
-    """Check a comparison. The kernel aborts if a scale is not less than 1."""
+    """Check a comparison. The kernel aborts if there is no scale."""
     _broadcast(op)
     if op.is_quantized:
         for index in (0, 1):
-            op.multiplier(f"scale of input {index}", scale(op.input(index)), high=1 - 2.0**-24)
+            op.multiplier(f"scale of input {index}", scale(op.input(index)), high=2.0**8)
 
 
-@rule("PRELU", types=["T:f32|i8|u8 T -> T"])
+@rule("PRELU", types=["T:f32|f16|i8|u8|i16 T -> T"])
 def prelu(op: OperatorCheck) -> None:
     """Check an activation with a slope for each element or channel."""
     _broadcast(op)
@@ -155,7 +181,7 @@ def add_n(op: OperatorCheck) -> None:
 
 @rule(
     "SELECT",
-    types=["bool T:f32|i8|u8|i16|u32|i32|i64|bool T -> T"],
+    types=["bool T:f32|f16|i8|u8|i16|u32|i32|i64|bool T -> T"],
     options="SelectOptions",
     quantized=False,
     optional_options=True,
@@ -168,13 +194,12 @@ def select(op: OperatorCheck) -> None:
         condition == shape or (len(condition) == 1 and shape and condition[0] == shape[0]) or not condition,
         f"input 0 has shape {list(condition)}; expected {list(shape)} or {list(shape[:1])}",
     )
-    op.same_quantization(op.input(1), op.input(2), op.outputs[0])
     op.output_shape(shape)
 
 
 @rule(
     "SELECT_V2",
-    types=["bool T:f32|i8|u8|i16|u32|i32|i64|bool T -> T"],
+    types=["bool T:f32|f16|i8|u8|i16|u32|i32|i64|bool T -> T"],
     options="SelectV2Options",
     quantized=False,
     optional_options=True,
@@ -187,9 +212,4 @@ def select_v2(op: OperatorCheck) -> None:
         shape = None if shape is None else broadcast(shape, other)
     if shape is None:
         op.fail(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
-    if len(set(shapes)) > 1 and len(shape) > _MAX_BROADCAST_RANK:
-        op.fail(f"rank {len(shape)} is not supported; broadcasting supports {_MAX_BROADCAST_RANK}")
-    quantized = [op.input(1), op.input(2), op.outputs[0]]
-    if any(quantization_key(tensor) for tensor in quantized):
-        op.same_quantization(*quantized)
     op.output_shape(shape)

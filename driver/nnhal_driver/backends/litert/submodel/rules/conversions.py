@@ -13,7 +13,7 @@ def cast_(op: OperatorCheck) -> None:
 
 @rule(
     "QUANTIZE",
-    types=["f32 -> i8|u8|i16", "i8|u8|i16|i32 -> i8|u8|i16"],
+    types=["f32 -> i8|u8|i16|i32", "f16 -> i8|u8", "i8|u8|i16|i32 -> i8|u8|i16|i32"],
     options="QuantizeOptions",
     optional_options=True,
 )
@@ -21,7 +21,8 @@ def quantize(op: OperatorCheck) -> None:
     """Check a conversion to quantized values."""
     tensor, result = op.input(0), op.outputs[0]
     op.output_shape(tensor.shape)
-    if tensor.type != "FLOAT32":
+    op.require(result.quantization is not None, "output 0 has no scale")
+    if not tensor.type.startswith("FLOAT"):
         op.require(tensor.quantization is not None, "input 0 has no scale")
         op.multiplier("input scale / output scale", scale(tensor) / scale(result))
 
@@ -38,6 +39,4 @@ def fake_quantize(op: OperatorCheck) -> None:
     op.output_shape(op.input(0).shape)
     op.require_range("num_bits", op.option("num_bits"), 2, 16)
     low, high = op.float_option("min"), op.float_option("max")
-    op.require(
-        low <= 0 <= high and low < high, f"min is {low} and max is {high}; expected min <= 0 <= max, and min < max"
-    )
+    op.require(low < high, f"min is {low} and max is {high}; expected min <= 0 <= max, and min < max")

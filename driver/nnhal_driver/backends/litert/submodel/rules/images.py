@@ -68,8 +68,6 @@ def check_weights(op: OperatorCheck, dimension: int, channels: int, bias: int = 
             f"quantized_dimension of input 1 is {quantization.dimension}; expected {dimension}",
         )
         op.require(len(quantization.scales) == channels, f"input 1 has {len(quantization.scales)} scales")
-    if weights.type == "INT8":
-        op.require(not quantization.zero_points.any(), "zero_point of input 1 is not 0")
     if tensor.type == "FLOAT32":
         return
     factors = scale(tensor) * scales(quantization) / scale(result)
@@ -96,7 +94,6 @@ def conv_2d(op: OperatorCheck) -> None:
     groups = image[3] // depth
     op.require(image[3] == depth * groups and groups, f"input 0 has {image[3]} channels; the filter has {depth}")
     op.require(channels % groups == 0, f"{channels} output channels are not a multiple of {groups} groups")
-    op.require(groups == 1 or op.input(1).type == op.input(0).type, "groups with hybrid types are not supported")
     op.require_range("quantized_bias_type", op.option("quantized_bias_type"), 0, 4)
     size = _dilated(op, image, (height, width))
     op.bounded("the matrix of image patches", image[0] * elements(size) * height * width * image[3])
@@ -105,9 +102,14 @@ def conv_2d(op: OperatorCheck) -> None:
     op.work += op.outputs[0].elements * height * width * depth
 
 
-@rule("DEPTHWISE_CONV_2D", types=_CONV_TYPES, options="DepthwiseConv2DOptions", per_channel=[1, 2])
+@rule(
+    "DEPTHWISE_CONV_2D",
+    types=[types.replace("?", "") for types in _CONV_TYPES],
+    options="DepthwiseConv2DOptions",
+    per_channel=[1, 2],
+)
 def depthwise_conv_2d(op: OperatorCheck) -> None:
-    """Check a convolution of each channel."""
+    """Check a convolution of each channel. The kernel reads the bias without checking that there is one."""
     image, (first, height, width, channels) = op.shape(0, rank=4), op.shape(1, rank=4)
     op.require(first == 1, f"the filter has shape {list(op.input(1).shape)}; expected 1 in dimension 0")
     multiplier = channels // image[3]
@@ -184,7 +186,7 @@ def conv_3d(op: OperatorCheck) -> None:
     op.work += op.outputs[0].elements * elements(filter_[:4])
 
 
-@rule("AVERAGE_POOL_2D", "MAX_POOL_2D", types=["T:f32|i8|u8|i16 -> T"], options="Pool2DOptions")
+@rule("AVERAGE_POOL_2D", "MAX_POOL_2D", types=["T:f32|f16|i8|u8|i16 -> T"], options="Pool2DOptions")
 @rule("L2_POOL_2D", types=["f32 -> f32"], options="Pool2DOptions")
 def pool(op: OperatorCheck) -> None:
     """Check pooling, which keeps the quantization."""
@@ -197,16 +199,15 @@ def pool(op: OperatorCheck) -> None:
         for name, extent, window in zip("hw", image[1:3], windows, strict=True)
     ]
     if op.is_quantized:
-        op.same_quantization(op.input(0), op.outputs[0])
         op.require(elements(windows) <= 2**15, f"the window has {elements(windows)} elements; at most {2**15}")
     op.output_shape([image[0], *size, image[3]])
     op.work += op.outputs[0].elements * elements(windows)
 
 
-@rule("RESIZE_BILINEAR", types=["T:f32|i8|u8|i16 i32 -> T"], options="ResizeBilinearOptions", quantized=False)
+@rule("RESIZE_BILINEAR", types=["T:f32|f16|i8|u8|i16 i32 -> T"], options="ResizeBilinearOptions", quantized=False)
 @rule(
     "RESIZE_NEAREST_NEIGHBOR",
-    types=["T:f32|i8|u8|i16 i32 -> T"],
+    types=["T:f32|f16|i8|u8|i16 i32 -> T"],
     options="ResizeNearestNeighborOptions",
     quantized=False,
 )
@@ -217,8 +218,8 @@ def resize(op: OperatorCheck) -> None:
     op.require(min(size) >= 1 and max(size) <= 2**15, f"input 1 is {size}; expected 1 to {2**15}")
     op.require(max(image[1:3]) <= 2**15, f"input 0 has shape {list(image)}; at most {2**15} are supported")
     op.require(
-        not (op.option("align_corners") and op.option("half_pixel_centers")),
+        op.operator.name == "RESIZE_NEAREST_NEIGHBOR"
+        or not (op.option("align_corners") and op.option("half_pixel_centers")),
         "align_corners and half_pixel_centers are both set",
     )
-    op.same_quantization(op.input(0), op.outputs[0])
     op.output_shape([image[0], *size, image[3]])

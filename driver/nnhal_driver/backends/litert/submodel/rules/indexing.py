@@ -85,7 +85,7 @@ def scatter_nd(op: OperatorCheck) -> None:
     op.output_shape(shape)
 
 
-@rule("EMBEDDING_LOOKUP", types=["i32 T:f32|i8|u8 -> T", "i32 i8|u8 -> f32"], quantized=False)
+@rule("EMBEDDING_LOOKUP", types=[f"i32 T:{ANY} -> T", "i32 i8|u8 -> f32"], quantized=False, per_channel=[1])
 def embedding_lookup(op: OperatorCheck) -> None:
     """Check the selection of rows. The kernel checks indices that are not constant."""
     indices, shape = op.shape(0, rank=1), op.shape(1, low=2)

@@ -1,6 +1,6 @@
 """Operators that join and split tensors."""
 
-from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, rule
+from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, rule, scale
 from nnhal_driver.backends.litert.submodel.rules.shapes import ANY
 
 
@@ -8,7 +8,6 @@ from nnhal_driver.backends.litert.submodel.rules.shapes import ANY
 def concatenate(op: OperatorCheck) -> None:
     """Check a concatenation."""
     op.activation()
-    op.require(op.option("fused_activation_function") == 0, "fused_activation_function is set; expected 0")
     shape = list(op.shape(0, low=1))
     axis = op.axis("axis", op.option("axis"), len(shape))
     for index in range(1, len(op.inputs)):
@@ -20,8 +19,10 @@ def concatenate(op: OperatorCheck) -> None:
     tensors = [*(op.input(index) for index in range(len(op.inputs))), op.outputs[0]]
     if op.is_quantized and any(tensor.quantization for tensor in tensors):
         op.require(all(tensor.quantization for tensor in tensors), "some tensors have a scale and others have none")
-        if op.outputs[0].type != "UINT8":
-            op.same_quantization(*tensors)
+        if op.outputs[0].type == "UINT8":
+            for index, tensor in enumerate(tensors[:-1]):
+                ratio = scale(tensor) / scale(op.outputs[0])
+                op.multiplier(f"scale of input {index} / output scale", ratio, high=2.0**20)
 
 
 @rule("PACK", types=[f"T:{ANY} T* -> T"], options="PackOptions", quantized=False)

@@ -8,8 +8,9 @@ from nnhal_driver.backends.litert.submodel.rules.images import check_weights
     "FULLY_CONNECTED",
     types=[
         "f32 f32 f32? -> f32",
+        "f16 f16 f16? -> f16",
         "f32 i8 f32? -> f32",
-        "i8 i8 i32? -> i8",
+        "i8 i8 i32? -> i8|i16",
         "u8 u8 i32? -> u8",
         "i16 i8 i32|i64? -> i16",
     ],
@@ -36,7 +37,7 @@ def fully_connected(op: OperatorCheck) -> None:
 
 @rule(
     "BATCH_MATMUL",
-    types=["f32 f32 -> f32", "i8 i8 -> i8", "i8 i8 -> i32", "i16 i16 -> i16", "f32 i8 -> f32"],
+    types=["f32 f32 -> f32", "f16 f16 -> f16", "i8 i8 -> i8", "i8 i8 -> i32", "i16 i16 -> i16", "f32 i8 -> f32"],
     options="BatchMatMulOptions",
 )
 def batch_matmul(op: OperatorCheck) -> None:
@@ -55,7 +56,7 @@ def batch_matmul(op: OperatorCheck) -> None:
     op.work += elements(batches) * rows * columns * inner
 
 
-@rule("SOFTMAX", types=["T:f32|i8|u8|i16 -> T", "i8 -> i16"], options="SoftmaxOptions")
+@rule("SOFTMAX", types=["T:f32|f16|i8|u8|i16 -> T", "i8 -> i16"], options="SoftmaxOptions")
 def softmax(op: OperatorCheck) -> None:
     """Check a softmax. The kernel aborts if the scale times beta is too small."""
     shape = op.shape(0, low=1)
@@ -77,7 +78,7 @@ def log_softmax(op: OperatorCheck) -> None:
 def l2_normalization(op: OperatorCheck) -> None:
     """Check a division by the Euclidean norm."""
     op.require(op.option("fused_activation_function") == 0, "fused_activation_function is set; expected 0")
-    op.output_shape(op.shape(0, low=1, high=4))
+    op.output_shape(op.shape(0, low=1))
 
 
 @rule("LOCAL_RESPONSE_NORMALIZATION", types=["f32 -> f32"], options="LocalResponseNormalizationOptions")

@@ -23,7 +23,7 @@ def _reduced(shape: Sequence[int], axes: set[int], keep: bool) -> list[int]:
     return [size for axis, size in enumerate(shape) if axis not in axes]
 
 
-@rule("MEAN", "SUM", types=["T:f32|i8|u8|i16|i32|i64 i32 -> T"], options="ReducerOptions")
+@rule("MEAN", "SUM", types=["T:f32|f16|i8|u8|i16|i32|i64 i32 -> T"], options="ReducerOptions")
 def average(op: OperatorCheck) -> None:
     """Check a mean or a sum. Quantized sums are int32."""
     count = _reduce(op)
@@ -33,18 +33,17 @@ def average(op: OperatorCheck) -> None:
         op.multiplier("input scale / output scale", ratio, 2.0**-20, 2.0**8)
 
 
-@rule("REDUCE_PROD", types=["T:f32|i32|i64 i32 -> T"], options="ReducerOptions")
+@rule("REDUCE_PROD", types=["T:f32|i8|i16|i32|i64 i32 -> T"], options="ReducerOptions")
 @rule("REDUCE_ANY", "REDUCE_ALL", types=["bool i32 -> bool"], options="ReducerOptions")
 def reduce(op: OperatorCheck) -> None:
     """Check a product or a logical operation."""
     _reduce(op)
 
 
-@rule("REDUCE_MAX", "REDUCE_MIN", types=["T:f32|i8|u8|i16|i32|i64 i32 -> T"], options="ReducerOptions")
+@rule("REDUCE_MAX", "REDUCE_MIN", types=["T:f32|f16|i8|u8|i16|i32|i64 i32 -> T"], options="ReducerOptions")
 def extreme(op: OperatorCheck) -> None:
     """Check a maximum or minimum."""
     _reduce(op)
-    op.same_quantization(op.input(0), op.outputs[0])
 
 
 @rule("ARG_MAX", types=["f32|i8|u8|i32|bool i32|i64 -> i32|i64"], options="ArgMaxOptions", quantized=False)
@@ -60,7 +59,7 @@ def arg_extreme(op: OperatorCheck) -> None:
 
 @rule(
     "TOPK_V2",
-    types=["T:f32|i8|u8|i16|i32|i64 i32 -> T i32"],
+    types=["T:f32|i8|u8|i16|i32|i64 i16|i32 -> T i16|i32"],
     options="TopKV2Options",
     optional_options=True,
     quantized=False,

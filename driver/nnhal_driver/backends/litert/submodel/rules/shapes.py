@@ -1,6 +1,6 @@
 """Operators that change the shape of a tensor and keep the order of its elements, and that read shapes."""
 
-from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, elements, rule
+from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, broadcast, elements, rule
 
 ANY = "f32|f16|f64|i8|u8|i16|u16|i32|u32|i64|bool"
 """Types of operators that only move elements."""
@@ -67,6 +67,7 @@ def transpose(op: OperatorCheck) -> None:
     """Check a permutation of dimensions."""
     shape = op.shape(0, low=1, high=6)
     order = op.integers(1, len(shape)) if len(shape) > 1 else [op.integer(1)]
+    order = [op.axis("an axis of input 1", axis, len(shape)) for axis in order]
     op.require(sorted(order) == list(range(len(shape))), f"input 1 is {order}; expected a permutation")
     op.output_shape([shape[axis] for axis in order])
 
@@ -91,9 +92,13 @@ def broadcast_to(op: OperatorCheck) -> None:
 
 @rule("BROADCAST_ARGS", types=["T:i32|i64 T -> T"], quantized=False)
 def broadcast_args(op: OperatorCheck) -> None:
-    """Check the computation of a broadcast shape."""
-    first, second = op.shape(0, rank=1), op.shape(1, rank=1)
-    op.output_shape([max(first[0], second[0])])
+    """Check the computation of a broadcast shape. The kernel aborts if there is none."""
+    shapes = [op.integers(0), op.integers(1)]
+    op.require(min(min(shape) for shape in shapes) >= 1, f"inputs are {shapes}; expected at least 1")
+    shape = broadcast(*shapes)
+    if shape is None:
+        op.fail(f"shapes {shapes[0]} and {shapes[1]} do not broadcast")
+    op.output_shape([len(shape)])
 
 
 @rule("FILL", types=[f"i32|i64 T:{ANY} -> T"], options="FillOptions", optional_options=True, quantized=False)

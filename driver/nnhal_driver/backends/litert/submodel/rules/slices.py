@@ -26,29 +26,64 @@ def slice_(op: OperatorCheck) -> None:
 def strided_slice(op: OperatorCheck) -> None:
     """Check a part of a tensor in the notation of Python, with constant limits."""
     shape = op.shape(0, low=1, high=_MAX_SLICE_RANK)
-    masks = {name: op.option(name) for name in ("begin_mask", "end_mask", "shrink_axis_mask")}
-    for name in ("ellipsis_mask", "new_axis_mask"):
-        op.require(op.option(name) == 0, f"{name} is {op.option(name)}; only 0 is supported")
     op.require(not op.option("offset"), "offset is set; it is not supported")
     begins = op.integers(1)
     count = len(begins)
-    op.require_range("number of limits", count, 1, len(shape))
     ends, strides = (op.integers(index, count) if count > 1 else [op.integer(index)] for index in (2, 3))
+    limits = list(zip(begins, ends, strides, strict=True))
+    dimensions = _dimensions(op, count, len(shape))
     result = []
-    for axis in range(count):
-        size, bit = shape[axis], 1 << axis
-        step = strides[axis]
-        op.require(step != 0 and abs(step) < 2**30, f"stride of dimension {axis} is {step}; expected another than 0")
-        begin = None if masks["begin_mask"] & bit else begins[axis]
-        if masks["shrink_axis_mask"] & bit:
-            op.require(step == 1 and begin is not None, f"dimension {axis} is removed; expected stride 1 and a begin")
-            op.axis(f"begin of dimension {axis}", begins[axis], size)
-            continue
-        end = None if masks["end_mask"] & bit else ends[axis]
-        length = len(range(*slice(begin, end, step).indices(size)))
-        op.require(length, f"dimension {axis} has no elements")
-        result.append(length)
-    op.output_shape([*result, *shape[count:]])
+    for position, axis in dimensions:
+        if axis is None:
+            result.append(1)
+        elif position is None:
+            result.append(shape[axis])
+        else:
+            length = _sliced(op, position, shape[axis], limits[position])
+            result += [] if length is None else [length]
+    op.output_shape(result)
+
+
+def _dimensions(op: OperatorCheck, count: int, rank: int) -> list[tuple[int | None, int | None]]:
+    """Return pairs of a position in the limits and a dimension of the input.
+
+    A new dimension has no dimension of the input; one that is taken as a whole has no limits.
+    """
+    ellipsis, new = op.option("ellipsis_mask"), op.option("new_axis_mask")
+    covered = [i for i in range(count) if not (ellipsis | new) >> i & 1]
+    ellipses = [i for i in range(count) if ellipsis >> i & 1]
+    op.require(len(ellipses) <= 1, f"ellipsis_mask is {ellipsis}; expected at most one bit")
+    rest = rank - len(covered)
+    op.require(rest >= 0, f"{len(covered)} dimensions have limits; input 0 has {rank}")
+    added = sum(1 for i in range(count) if new >> i & 1 and not ellipsis >> i & 1)
+    op.require_range("number of dimensions with the new ones", rank + added, 1, _MAX_SLICE_RANK)
+    result: list[tuple[int | None, int | None]] = []
+    axis = 0
+    for i in range(count):
+        if ellipsis >> i & 1:
+            result += [(None, axis + extra) for extra in range(rest)]
+            axis += rest
+        elif new >> i & 1:
+            result.append((i, None))
+        else:
+            result.append((i, axis))
+            axis += 1
+    return [*result, *((None, other) for other in range(axis, rank))]
+
+
+def _sliced(op: OperatorCheck, position: int, size: int, limits: tuple[int, int, int]) -> int | None:
+    """Return the length of a sliced dimension, or None if the dimension is removed."""
+    bit, (begin, end, step) = 1 << position, limits
+    op.require(step != 0 and abs(step) < 2**30, f"stride {position} is {step}; expected another than 0")
+    no_begin, no_end = (op.option(name) & bit for name in ("begin_mask", "end_mask"))
+    if op.option("shrink_axis_mask") & bit:
+        op.require(step == 1, f"stride {position} is {step}; expected 1 as the dimension is removed")
+        if not no_begin:
+            op.axis(f"begin {position}", begin, size)
+        return None
+    length = len(range(*slice(None if no_begin else begin, None if no_end else end, step).indices(size)))
+    op.require(length, f"limits {position} leave no elements")
+    return length
 
 
 @rule("PAD", types=[f"T:{ANY} i32|i64 -> T"], options="PadOptions", optional_options=True, quantized=False)
@@ -106,7 +141,7 @@ def reverse_sequence(op: OperatorCheck) -> None:
     op.output_shape(shape)
 
 
-@rule("SPACE_TO_DEPTH", types=["T:f32|i8|u8|i32|i64 -> T"], options="SpaceToDepthOptions", quantized=False)
+@rule("SPACE_TO_DEPTH", types=[f"T:{ANY} -> T"], options="SpaceToDepthOptions", quantized=False)
 def space_to_depth(op: OperatorCheck) -> None:
     """Check the move of blocks into channels."""
     batches, height, width, depth = op.shape(0, rank=4)
@@ -116,7 +151,7 @@ def space_to_depth(op: OperatorCheck) -> None:
     op.output_shape([batches, height // block, width // block, depth * block * block])
 
 
-@rule("DEPTH_TO_SPACE", types=["T:f32|i8|u8|i32|i64 -> T"], options="DepthToSpaceOptions", quantized=False)
+@rule("DEPTH_TO_SPACE", types=[f"T:{ANY} -> T"], options="DepthToSpaceOptions", quantized=False)
 def depth_to_space(op: OperatorCheck) -> None:
     """Check the move of channels into blocks."""
     batches, height, width, depth = op.shape(0, rank=4)
@@ -141,7 +176,7 @@ def _blocks(op: OperatorCheck, shape: Sequence[int]) -> tuple[list[int], list[li
 
 @rule(
     "SPACE_TO_BATCH_ND",
-    types=["T:f32|i8|u8|i16|i32|i64 i32 i32 -> T"],
+    types=[f"T:{ANY} i32 i32 -> T"],
     options="SpaceToBatchNDOptions",
     quantized=False,
     optional_options=True,
@@ -161,7 +196,7 @@ def space_to_batch(op: OperatorCheck) -> None:
 
 @rule(
     "BATCH_TO_SPACE_ND",
-    types=["T:f32|i8|u8|i16|i32|i64 i32 i32 -> T"],
+    types=[f"T:{ANY} i32 i32 -> T"],
     options="BatchToSpaceNDOptions",
     quantized=False,
     optional_options=True,

@@ -1,0 +1,130 @@
+"""Search for sub-models that `verify` accepts and that crash or hang LiteRT.
+
+`python -m tests.driver.backends.litert.submodel.fuzzing SEED FIRST COUNT FOLDER` tests COUNT mutated models in this
+process. An example depends on SEED and its number only. FOLDER/last.tflite is the model that LiteRT is running, so that
+it is known after a crash; FOLDER/last.txt has its number. A hang ends the process by SIGALRM. The last line of the
+output has the counts.
+"""
+
+import json
+import random
+import re
+import signal
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from nnhal.types import AnyArray
+from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModelLimits, parse, verify
+from tests.driver.backends.litert.submodel.encoding import encode
+from tests.driver.backends.litert.submodel.seeds import operators, repaired, seed_models
+from tests.nnhal.tflite.corpus.cases import Case
+from tests.nnhal.tflite.mutation import mutate
+
+LIMITS = SubModelLimits(tensor_bytes=2**22, live_bytes=2**25, trips=100, executions=10_000, work=2**26)
+"""Limits that keep each example short."""
+_HANG_S = 60
+_RESOLVERS = (OpResolverType.AUTO, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+
+
+@cache
+def _seed(operator: str, index: int) -> bytes | None:
+    """Return a seed model, or None if it is not valid."""
+    model = seed_models(operator)[index]
+    return repaired(model.model() if isinstance(model, Case) else model, LIMITS)
+
+
+def example(seed: int, number: int) -> tuple[bytes, str]:
+    """Return a mutated model and the operator of its origin."""
+    generator = random.Random(f"{seed} {number}")
+    while True:
+        operator = generator.choice(operators())
+        data = _seed(operator, generator.randrange(len(seed_models(operator))))
+        if data is not None:
+            break
+    mutated = mutate(data, generator)
+    return repaired(mutated, LIMITS) or mutated, operator or "control flow"
+
+
+def run(data: bytes, generator: np.random.Generator) -> str:
+    """Run a model in LiteRT with random inputs, with and without XNNPACK. Return its error, if there is one.
+
+    Raises:
+        AssertionError: an output does not have the declared shape.
+    """
+    declared = [tensor.shape for tensor in parse(data).outputs]
+    message = ""
+    for resolver in _RESOLVERS:
+        try:
+            interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=resolver)
+            interpreter.allocate_tensors()
+            for _ in range(2):
+                for detail in interpreter.get_input_details():
+                    shape = tuple(detail["shape"].tolist())
+                    values = random_values(np.dtype(detail["dtype"]), shape, generator)
+                    interpreter.set_tensor(detail["index"], values)
+                interpreter.reset_all_variables()
+                interpreter.invoke()
+        except (RuntimeError, ValueError) as error:
+            message = str(error).partition("\n")[0]
+            continue
+        found = [interpreter.get_tensor(detail["index"]).shape for detail in interpreter.get_output_details()]
+        assert found == declared, f"LiteRT computes shapes {found}; declared are {declared}"
+    return message
+
+
+def random_values(dtype: np.dtype[Any], shape: tuple[int, ...], generator: np.random.Generator) -> AnyArray:
+    """Return values of the whole range of a type, with many special ones."""
+    count = int(np.prod(shape))
+    special: list[float] = [0, 1, -1, 2]
+    if dtype.kind == "f":
+        values = generator.standard_normal(count).astype(dtype)
+        special += [float("nan"), float("inf"), -float("inf"), float(np.finfo(dtype).max)]
+    elif dtype.kind == "b":
+        return generator.integers(0, 2, count).astype(dtype).reshape(shape)
+    else:
+        values = np.frombuffer(generator.bytes(count * dtype.itemsize), dtype).copy()
+        special = [0, 1, 2, 3, np.iinfo(dtype).max, np.iinfo(dtype).min]
+    if generator.random() < 0.5:
+        chosen = generator.random(count) < 0.5
+        values[chosen] = np.asarray(special).astype(dtype)[generator.integers(0, len(special), int(chosen.sum()))]
+    return values.reshape(shape)
+
+
+def search(seed: int, first: int, count: int, folder: Path) -> Counter[str]:
+    """Test examples, and return counts: refused, ran, failed in LiteRT, and accepted per operator."""
+    counts: Counter[str] = Counter()
+    last, number_file = folder / "last.tflite", folder / "last.txt"
+    for number in range(first, first + count):
+        number_file.write_text(f"{number}")
+        signal.alarm(_HANG_S)
+        data, operator = example(seed, number)
+        try:
+            model = parse(data)
+            verify(model, LIMITS)
+        except InvalidSubModel as refusal:
+            assert _names_a_place(str(refusal)), refusal
+            counts["refused"] += 1
+            continue
+        clean = encode(model)
+        last.write_bytes(clean)
+        error = run(clean, np.random.default_rng(number))
+        counts["failed" if error else "ran"] += 1
+        counts[f"accepted {operator}"] += 1
+    signal.alarm(0)
+    return counts
+
+
+def _names_a_place(message: str) -> bool:
+    """Return whether a message begins with an operator, a tensor, a subgraph or a field."""
+    return bool(re.match(r"(operator|subgraph|tensor|model|the |operator_codes|subgraphs)", message))
+
+
+if __name__ == "__main__":
+    found = search(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    print(json.dumps(found))
