@@ -11,6 +11,7 @@ import argparse
 import wave
 
 import numpy as np
+import numpy.typing as npt
 from pymicro_features import MicroFrontend
 
 import nnhal
@@ -20,7 +21,7 @@ CHUNK_BYTES = 2 * int(RATE * STEP_S)
 FEATURE_SCALE = 0.1015625  # of the models of microWakeWord: 26 / 256
 
 
-def read_features(path: str) -> np.ndarray:
+def read_features(path: str) -> npt.NDArray[np.float32]:
     """Return the features of a sound: float32 [steps, 40]."""
     with wave.open(path, "rb") as file:
         if (file.getframerate(), file.getsampwidth(), file.getnchannels()) != (RATE, 2, 1):
@@ -44,7 +45,7 @@ arguments = parser.parse_args()
 features = np.clip(np.round(read_features(arguments.sound) / FEATURE_SCALE) - 128, -128, 127).astype(np.int8)
 with nnhal.connect(arguments.target) as device, device.prepare(arguments.model).result() as prepared:
     output = prepared.outputs[0]
-    rows = prepared.inputs[0].shape[1]
+    _, rows, _ = prepared.inputs[0].dimensions
     with prepared.stream() as stream:
         for step in range(len(features) // rows):
             window = features[step * rows : (step + 1) * rows]
