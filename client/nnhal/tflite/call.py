@@ -131,6 +131,14 @@ class OperatorCall:
             raise TfliteError(f"{self.tensor(position)} has {values.size} elements; expected 1")
         return values.item()
 
+    def integers(self, position: int) -> list[int]:
+        """Return the elements of an input, which must be constant integers, in one list."""
+        values = self.values(position)
+        if values.dtype.kind not in "iu":
+            raise TfliteError(f"{self.tensor(position)} has type {values.dtype.name}; expected integers")
+        numbers: list[int] = values.reshape(-1).tolist()
+        return numbers
+
     def output(self, position: int = 0) -> Operand:
         """Return the NNAPI description of an output."""
         if position >= len(self.operator.outputs):
@@ -176,7 +184,7 @@ class OperatorCall:
     @staticmethod
     def axis(axis: int, rank: int) -> int:
         """Return an axis from 0 to rank - 1. TFLite may count it from the end."""
-        if not -rank <= axis < rank:
+        if not isinstance(axis, int) or not -rank <= axis < rank:
             raise TfliteError(f"axis {axis} is out of range for rank {rank}")
         return axis % rank
 
@@ -245,11 +253,13 @@ class OperatorCall:
 
     def int32_tensor(self, values: Sequence[int]) -> int:
         """Return a constant TENSOR_INT32 of rank 1."""
-        return self._operands.constant(OperandType.TENSOR_INT32, np.array(values, np.int32))
+        return self.constant(np.array(values, np.int64), Operand(OperandType.TENSOR_INT32))
 
     def constant(self, values: AnyArray, like: Operand) -> int:
         """Add a constant tensor with the type and quantization of an operand."""
         limits = np.iinfo(DTYPES[like.type].str) if DTYPES[like.type].kind in "iu" else None
+        if limits and values.dtype.kind == "f":
+            raise TfliteError(f"a constant of {type_name(like.type)} has the type {values.dtype.name}")
         if limits and values.size and (values.min() < limits.min or values.max() > limits.max):
             raise TfliteError(
                 f"a constant has values from {values.min()} to {values.max()}: too large for {type_name(like.type)}"

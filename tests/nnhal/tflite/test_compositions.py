@@ -63,6 +63,17 @@ def test_arithmetic(name: str, type_: str, expected: list[str]) -> None:
     assert convert(name, [of(type_, 2, 3), of(type_, 3)], [of(type_, 2, 3)]) == expected
 
 
+def test_division_of_integers_rounds_toward_zero() -> None:
+    assert convert("DIV", [of("INT32", 2, 3), of("INT32", 3)], [of("INT32", 2, 3)]) == [
+        "NEG in1 -> tmp0",
+        "DIV in0 tmp0 0 -> tmp1",
+        "NEG tmp1 -> tmp2",
+        "MINIMUM tmp2 [0] -> tmp3",
+        "DIV in0 in1 0 -> tmp4",
+        "MAXIMUM tmp4 tmp3 -> out0",
+    ]
+
+
 def test_add_n_adds_in_order() -> None:
     expected = ["ADD in0 in1 0 -> tmp0", "ADD tmp0 in2 0 -> out0"]
     assert convert("ADD_N", [f(2), f(2), f(2)], [f(2)]) == expected

@@ -1,5 +1,7 @@
 """Arithmetic of tensors, and rounding: ADD, FLOOR_DIV, MAXIMUM, SQUARED_DIFFERENCE, CEIL, ROUND, SIGN and others."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from tflite import ActivationFunctionType, BuiltinOperator
 
@@ -35,30 +37,39 @@ _MOST_ADDENDS = 6
 
 @converter(*_FUSED)
 def arithmetic(call: OperatorCall) -> None:
-    """Convert ADD, SUB, MUL and DIV. NNAPI's int32 division rounds down, but TFLite's rounds toward zero."""
-    type_ = _FUSED[call.operator.code]
+    """Convert ADD, SUB, MUL and DIV."""
     inputs = [call.input(0), call.input(1)]
-    if call.operand(inputs[0]).type != OperandType.TENSOR_INT32:
-        call.emit(type_, [*inputs, call.activation()])
-    elif type_ == OperationType.DIV:
-        raise TfliteError("division of integers rounds down in NNAPI, but toward zero in TFLite")
+    if call.operand(inputs[0]).type == OperandType.TENSOR_INT32:
+        _integer_arithmetic(call, inputs)
     else:
-        _integer_arithmetic(call, type_, inputs)
+        call.emit(_FUSED[call.operator.code], [*inputs, call.activation()])
 
 
-def _integer_arithmetic(call: OperatorCall, type_: OperationType, inputs: list[int]) -> None:
-    """Emit an operation on integers. NNAPI has no fused activation for them: MAXIMUM and MINIMUM replace it."""
-    limits = _INTEGER_ACTIVATIONS.get(call.option("FusedActivationFunction", ActivationFunctionType.NONE))
-    if limits is None:
-        call.emit(type_, [*inputs, call.activation()])
-        return
+def _integer_arithmetic(call: OperatorCall, inputs: Sequence[int]) -> None:
+    """Emit operations on integers. NNAPI has no fused activation for them: MAXIMUM and MINIMUM replace it."""
+    function = call.option("FusedActivationFunction", ActivationFunctionType.NONE)
+    limits = _INTEGER_ACTIVATIONS.get(function, [])
+    none = call.int32_scalar(FusedActivationFunc.NONE) if limits else call.activation()
     shape = call.known_output().dimensions
     first, second = inputs
-    call.chain(
-        first,
-        (type_, [second, _no_activation(call)], shape),
-        *((limit_type, [call.int32_tensor([limit])], shape) for limit_type, limit in limits),
-    )
+    steps: list[tuple[OperationType, list[int], Sequence[int]]] = [(_FUSED[call.operator.code], [second, none], shape)]
+    if call.operator.code == BuiltinOperator.DIV:
+        steps.append((OperationType.MAXIMUM, [_negative_quotient(call, first, second, none)], shape))
+    steps += [(limit_type, [call.int32_tensor([limit])], shape) for limit_type, limit in limits]
+    call.chain(first, *steps)
+
+
+def _negative_quotient(call: OperatorCall, dividend: int, divisor: int, none: int) -> int:
+    """Return the quotient, rounded up, where it is negative, and 0 elsewhere.
+
+    NNAPI rounds quotients down, TFLite toward zero: the maximum of both is TFLite's. The quotient rounded up is
+    -floor(a / -b).
+    """
+    output, shape = call.output(), call.output().dimensions
+    opposite = call.apply(OperationType.NEG, [divisor], output, call.operand(divisor).dimensions)
+    floor = call.apply(OperationType.DIV, [dividend, opposite, none], output, shape)
+    ceiling = call.apply(OperationType.NEG, [floor], output, shape)
+    return call.apply(OperationType.MINIMUM, [ceiling, call.int32_tensor([0])], output, shape)
 
 
 def _no_activation(call: OperatorCall) -> int:
@@ -92,7 +103,7 @@ def floor_mod(call: OperatorCall) -> None:
     output, none = call.output(), _no_activation(call)
     if output.type != OperandType.TENSOR_INT32:
         raise TfliteError("a - floor(a / b) * b loses precision on real numbers; NNAPI has no other way")
-    dividend, divisor = call.inputs()
+    dividend, divisor = call.input(0), call.input(1)
     quotient = call.apply(OperationType.DIV, [dividend, divisor, none], output, output.dimensions)
     product = call.apply(OperationType.MUL, [quotient, divisor, none], output, output.dimensions)
     call.emit(OperationType.SUB, [dividend, product, none])

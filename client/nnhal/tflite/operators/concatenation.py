@@ -82,11 +82,11 @@ def split_v(call: OperatorCall) -> None:
 
 def _part_lengths(call: OperatorCall, total: int) -> list[int]:
     """Return the lengths of the parts. One of them may be -1 in the file."""
-    lengths: list[int] = call.values(1).reshape(-1).tolist()
+    lengths = call.integers(1)
     if lengths.count(-1) == 1:
         lengths[lengths.index(-1)] = total - sum(lengths) - 1
     if sum(lengths) != total or min(lengths) <= 0 or len(lengths) != len(call.operator.outputs):
-        raise TfliteError(f"parts of lengths {call.values(1).tolist()} do not make up {total}")
+        raise TfliteError(f"parts of lengths {call.integers(1)} do not make up {total}")
     return lengths
 
 
@@ -160,7 +160,7 @@ def _broadcasting(call: OperatorCall, position: int, shape: Sequence[int]) -> tu
     _require_broadcastable(own, shape)
     operand = call.operand(value)
     if operand.type == OperandType.TENSOR_BOOL8:
-        return OperationType.LOGICAL_OR, [value, call.constant(np.zeros(shape, np.bool_), operand)]
+        return OperationType.LOGICAL_OR, [value, repeated_constant(call, np.zeros((), np.bool_), shape, operand)]
     aligned = (1,) * (len(shape) - len(own)) + own
     if aligned != operand.dimensions:
         value = call.apply(OperationType.RESHAPE, [value, call.int32_tensor(aligned)], operand, aligned)

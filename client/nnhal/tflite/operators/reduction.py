@@ -41,7 +41,7 @@ def mean(call: OperatorCall) -> None:
 def _axes(call: OperatorCall) -> list[int]:
     """Return the axes in ascending order, each one once. A tensor of rank 0 has none, whatever the file says."""
     rank = len(call.shape(0))
-    axes = call.values(1).reshape(-1).tolist() if rank else []
+    axes = call.integers(1) if rank else []
     return sorted({call.axis(axis, rank) for axis in axes})
 
 

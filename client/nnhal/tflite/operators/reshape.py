@@ -21,7 +21,7 @@ def reshape(call: OperatorCall) -> None:
     if not call.has_input(1):
         shape = call.int32_tensor(call.option("NewShape") or (1,))
     elif call.is_constant(1):
-        shape = call.int32_tensor(call.values(1).reshape(-1).tolist() or (1,))
+        shape = call.int32_tensor(call.integers(1) or (1,))
     else:
         shape = call.input(1)
     call.emit(OperationType.RESHAPE, [input_, shape])
@@ -54,7 +54,7 @@ def expand_dims(call: OperatorCall) -> None:
 def transpose(call: OperatorCall) -> None:
     """Convert TRANSPOSE. If only dimensions of length 1 move, RESHAPE does it for more types."""
     shape, input_ = call.known_shape(0), call.input(0)
-    order = [call.axis(axis, len(shape)) for axis in call.values(1).reshape(-1).tolist()]
+    order = [call.axis(axis, len(shape)) for axis in call.integers(1)]
     if sorted(order) != list(range(len(shape))):
         raise TfliteError(f"{order} is not a permutation of {len(shape)} dimensions")
     moved = [axis for axis in order if shape[axis] > 1]

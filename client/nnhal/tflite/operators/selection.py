@@ -69,8 +69,10 @@ def _row_condition(call: OperatorCall, shape: tuple[int, ...]) -> int:
 def one_hot(call: OperatorCall) -> None:
     """Convert ONE_HOT to a comparison of the indices with 0, 1, ..., and SELECT between the two values."""
     depth, output, shape = call.value(1), call.known_output(), call.known_shape(0)
-    on, off = call.values(2), call.values(3)
+    on, off = np.array(call.value(2)), np.array(call.value(3))
     axis = call.axis(call.option("Axis", -1), len(shape) + 1)
+    if len(output.dimensions) <= axis or output.dimensions[axis] != depth:
+        raise TfliteError(f"depth {depth} along axis {axis} of an output of shape {list(output.dimensions)}")
     indices, integer = call.input(0), Operand(OperandType.TENSOR_INT32)
     if shape:
         inserted = (*shape[:axis], 1, *shape[axis:])
@@ -81,5 +83,5 @@ def one_hot(call: OperatorCall) -> None:
         call.emit(OperationType.EQUAL if on else OperationType.NOT_EQUAL, arguments)
         return
     condition = call.apply(OperationType.EQUAL, arguments, Operand(OperandType.TENSOR_BOOL8), output.dimensions)
-    choices = [repeated_constant(call, value.reshape(()), output.dimensions, output) for value in (on, off)]
+    choices = [repeated_constant(call, value, output.dimensions, output) for value in (on, off)]
     call.emit(OperationType.SELECT, [condition, *choices])

@@ -62,7 +62,9 @@ def strided_slice(call: OperatorCall) -> None:
 
 def _resolve(call: OperatorCall, shape: Sequence[int]) -> tuple[list[Cut], list[int]]:
     """Return the slice of each dimension of the input, and the shape of the output."""
-    begins, ends, steps = (call.values(position).reshape(-1).tolist() for position in (1, 2, 3))
+    begins, ends, steps = (call.integers(position) for position in (1, 2, 3))
+    if not len(begins) == len(ends) == len(steps):
+        raise TfliteError(f"has {len(begins)} begins, {len(ends)} ends and {len(steps)} strides")
     ellipsis, new_axis = call.option("EllipsisMask", 0), call.option("NewAxisMask", 0)
     given = sum(not (ellipsis | new_axis) >> i & 1 for i in range(len(begins)))
     cuts: list[Cut] = []
@@ -157,15 +159,15 @@ def _gather_in_batches(call: OperatorCall, axis: int, batches: int) -> None:
     """
     if not call.is_constant(1):
         raise TfliteError("has batch dimensions and indices that are not constant")
-    shape, indices = call.known_shape(0), call.values(1)
+    shape, indices = call.known_shape(0), np.array(call.integers(1)).reshape(call.shape(1))
     batches = call.axis(batches, indices.ndim + 1)
     if axis != batches or indices.shape[:batches] != shape[:batches]:
         raise TfliteError(f"gathers along axis {axis} after {batches} batch dimensions of {list(shape)}")
     length, rest = shape[axis], shape[axis + 1 :]
     _require_in_range(indices, length)
     count = prod(shape[:batches])
-    offsets = np.arange(count).reshape(*shape[:batches], *(1 for _ in indices.shape[batches:])) * length
-    positions = call.constant(indices.astype(np.int64) + offsets, Operand(OperandType.TENSOR_INT32))
+    offsets = np.arange(count).reshape((*shape[:batches], *(1 for _ in indices.shape[batches:]))) * length
+    positions = call.constant(indices + offsets, Operand(OperandType.TENSOR_INT32))
     _gather_joined(call, (count * length, *rest), positions, (*indices.shape, *rest))
 
 
@@ -180,11 +182,13 @@ def _gather_joined(call: OperatorCall, joined: Sequence[int], positions: int, sh
 @converter(BuiltinOperator.GATHER_ND)
 def gather_nd(call: OperatorCall) -> None:
     """Convert GATHER_ND to GATHER along the first dimension. Constant indices may have several coordinates."""
-    shape, index_shape = call.known_shape(0), call.known_shape(1)
-    *leading, coordinates = index_shape
+    shape = call.known_shape(0)
+    *leading, coordinates = call.known_shape(1) or (0,)
+    if not 0 < coordinates <= len(shape):
+        raise TfliteError(f"has indices of shape {list(call.shape(1))} for {list(shape)}")
     rest = shape[coordinates:]
     if call.is_constant(1):
-        indices = call.values(1).reshape(-1, coordinates).astype(np.int64)
+        indices = np.array(call.integers(1)).reshape(-1, coordinates)
         for column, length in zip(indices.T, shape, strict=False):
             _require_in_range(column, length)
         flat = np.ravel_multi_index(tuple(indices.T), shape[:coordinates])
@@ -201,7 +205,7 @@ def gather_nd(call: OperatorCall) -> None:
 
 
 def _require_in_range(indices: AnyArray, length: int) -> None:
-    if indices.min() < 0 or indices.max() >= length:
+    if indices.size and (indices.min() < 0 or indices.max() >= length):
         raise TfliteError(f"has indices from {indices.min()} to {indices.max()} for length {length}")
 
 
@@ -212,7 +216,7 @@ def _require_in_range(indices: AnyArray, length: int) -> None:
 def reverse(call: OperatorCall) -> None:
     """Convert REVERSE_V2 to one REVERSE for each axis."""
     shape = call.known_shape(0)
-    axes = [call.axis(axis, len(shape)) for axis in call.values(1).reshape(-1).tolist()]
+    axes = [call.axis(axis, len(shape)) for axis in call.integers(1)]
     if not 1 <= len(axes) <= _MOST_AXES:
         raise TfliteError(f"{len(axes)} axes; 1 to {_MOST_AXES} become a few REVERSEs")
     call.chain(call.input(0), *((OperationType.REVERSE, [call.int32_tensor([axis])], shape) for axis in axes))

@@ -71,8 +71,8 @@ def _as_image(call: OperatorCall) -> tuple[int, tuple[int, int, int, int]]:
 
 def _block(call: OperatorCall) -> tuple[int, int]:
     """Return the height and width of a block."""
-    sides = call.values(1).reshape(-1).tolist()
-    if len(sides) != len(call.shape(0)) - 2 or min(sides) < 1:
+    sides = call.integers(1)
+    if len(sides) != len(call.shape(0)) - 2 or any(side < 1 for side in sides):
         raise TfliteError(f"a block of {sides} for rank {len(call.shape(0))}")
     return sides[0], (sides[1] if len(sides) > 1 else 1)
 
@@ -83,7 +83,7 @@ def _pairs(call: OperatorCall) -> list[list[int]]:
         raise TfliteError(f"{call.tensor(2)} is not int32: LiteRT reads it as if it were")
     values: AnyArray = call.values(2)
     pairs: list[list[int]] = values.tolist()
-    if values.shape != (len(call.shape(0)) - 2, 2) or values.min() < 0:
+    if values.shape != (len(call.shape(0)) - 2, 2) or values.min(initial=0) < 0:
         raise TfliteError(f"{call.tensor(2)} is {pairs}; expected two numbers >= 0 for each side")
     return pairs if len(pairs) == 2 else [*pairs, [0, 0]]
 
@@ -115,7 +115,7 @@ def mirror_pad(call: OperatorCall) -> None:
 def _paddings(call: OperatorCall) -> int:
     """Return the operand of the paddings, two for each dimension."""
     values: AnyArray = call.values(1)
-    if values.shape != (len(call.shape(0)), 2) or values.min() < 0:
+    if not values.size or values.shape != (len(call.shape(0)), 2) or values.min() < 0:
         raise TfliteError(f"paddings are {values.tolist()}; expected two numbers >= 0 for each dimension")
     return call.constant(values, Operand(OperandType.TENSOR_INT32))
 
@@ -133,7 +133,7 @@ def fill(call: OperatorCall) -> None:
         emit_broadcast(call, 1)
         return
     if call.is_constant(0):
-        shape = call.int32_tensor(call.values(0).reshape(-1).tolist() or (1,))
+        shape = call.int32_tensor(call.integers(0) or (1,))
     else:
         shape = call.input(0)
     call.emit(OperationType.FILL, [shape, _scalar_like(call, 1, call.output())])
