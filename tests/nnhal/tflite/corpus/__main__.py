@@ -1,4 +1,9 @@
-"""A table of the corpus: what becomes of the models of each operator, and why some are refused."""
+"""A table of the corpus: the outcomes of the models of each operator, and why some are not NNAPI operations.
+
+The columns: `direct` is one NNAPI operation, `composed` several; `extension` is a region of the LiteRT extension;
+`refused` has no import; `not run` are models that LiteRT itself refuses. `unprepared` counts models that a device
+refuses, `wrong` those with other results than LiteRT.
+"""
 
 import sys
 from collections import Counter
@@ -18,19 +23,18 @@ def table(results: Sequence[Result]) -> list[str]:
     """Return one line per operator with the counts of each kind, and the totals."""
     counts = {operator: Counter[str]() for operator in sorted({result.operator for result in results})}
     for result in results:
-        counts[result.operator].update([result.kind, *(["wrong"] if result.problems else [])])
-    columns = (*KINDS, "wrong")
-    lines = [f"{'operator':32}" + "".join(f"{column:>10}" for column in columns)]
+        failures = {"unprepared": result.unprepared, "wrong": result.problems}
+        counts[result.operator].update([result.kind, *(name for name, lines in failures.items() if lines)])
+    columns = (*KINDS, "unprepared", "wrong")
+    lines = [f"{'operator':32}" + "".join(f"{column:>11}" for column in columns)]
     for name, count in (*counts.items(), ("total", sum(counts.values(), Counter[str]()))):
-        lines.append(f"{name:32}" + "".join(f"{count[column] or '':>10}" for column in columns))
+        lines.append(f"{name:32}" + "".join(f"{count[column] or '':>11}" for column in columns))
     return lines
 
 
 def reasons(results: Sequence[Result]) -> list[str]:
-    """Return the reasons of refusals, with their counts."""
-    count = Counter(
-        (result.name.partition(" ")[0], result.reason[:_REASON_WIDTH]) for result in results if result.refusal
-    )
+    """Return why models are not NNAPI operations, with counts."""
+    count = Counter((result.operator, result.reason[:_REASON_WIDTH]) for result in results if result.refusal)
     return [f"{number:4} {operator}: {reason}" for (operator, reason), number in sorted(count.items())]
 
 
@@ -45,6 +49,8 @@ def main(operators: Sequence[str]) -> None:
             print(f"{result.kind:9} {result.name}  {result.litert or result.reason or ' '.join(result.operations)}")
         for problem in result.problems:
             print(f"WRONG {problem}")
+        for problem in result.unprepared:
+            print(f"UNPREPARED {problem}")
     print(*([] if operators else reasons(results)), *table(results), sep="\n")
 
 

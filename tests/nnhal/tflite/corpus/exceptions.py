@@ -2,6 +2,49 @@
 
 from fnmatch import fnmatchcase
 
+_NO_KERNEL = "LiteRT has no kernel"
+_RESOURCE = "has an effect together with other operators only"
+_STABLEHLO_WITHOUT_KERNEL = """
+    ABS BROADCAST_IN_DIM CBRT CLAMP COMPARE CONCATENATE CONVERT CONVOLUTION COSINE CUSTOM_CALL DIVIDE DOT_GENERAL
+    DYNAMIC_SLICE DYNAMIC_UPDATE_SLICE EXPONENTIAL FLOOR IOTA LOG LOGISTIC NEGATE OR POWER REDUCE REMAINDER RESHAPE
+    RSQRT SELECT SLICE SORT SUBTRACT TANH TRANSPOSE WHILE
+"""
+
+NOT_GENERATED: dict[str, str] = {
+    **{f"STABLEHLO_{name}": _NO_KERNEL for name in _STABLEHLO_WITHOUT_KERNEL.split()},
+    "CALL": _NO_KERNEL,
+    "CONCAT_EMBEDDINGS": _NO_KERNEL,
+    "CUSTOM": _NO_KERNEL,
+    "DELEGATE": _NO_KERNEL,
+    "PLACEHOLDER_FOR_GREATER_OP_CODES": _NO_KERNEL,
+    "ASSIGN_VARIABLE": _RESOURCE,
+    "CALL_ONCE": _RESOURCE,
+    "HASHTABLE": _RESOURCE,
+    "HASHTABLE_FIND": _RESOURCE,
+    "HASHTABLE_IMPORT": _RESOURCE,
+    "HASHTABLE_SIZE": _RESOURCE,
+    "READ_VARIABLE": _RESOURCE,
+    "VAR_HANDLE": _RESOURCE,
+    "DENSIFY": "its input is a constant, so that it would be a model without inputs",
+    "SKIP_GRAM": "works on strings",
+}
+"""Why the corpus has no models of an operator."""
+
+_WITHOUT_RULES = """
+    ABS ADD BATCH_TO_SPACE_ND BIDIRECTIONAL_SEQUENCE_LSTM BIDIRECTIONAL_SEQUENCE_RNN BITCAST CONV_3D_TRANSPOSE
+    DEPTHWISE_CONV_2D DILATE DIV EMBEDDING_LOOKUP_SPARSE EXP HASHTABLE_LOOKUP LSH_PROJECTION LSTM MULTINOMIAL
+    NEG NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 QUANTIZE RANDOM_STANDARD_NORMAL RANDOM_UNIFORM RESHAPE
+    RNN SPACE_TO_BATCH_ND SPARSE_TO_DENSE STABLEHLO_ADD STABLEHLO_AND STABLEHLO_MAXIMUM STABLEHLO_MINIMUM
+    STABLEHLO_MULTIPLY STRIDED_SLICE SUB SVDF UNIDIRECTIONAL_SEQUENCE_LSTM UNIDIRECTIONAL_SEQUENCE_RNN UNIQUE
+    WHERE
+"""
+
+UNSAFE = ("its value must be known", "has type INT8 but no scale", "has type INT16 but no scale")
+"""Reasons for which a region is refused although LiteRT runs the model: with other values, LiteRT crashes."""
+
+WITHOUT_RULES = frozenset(_WITHOUT_RULES.split())
+"""Operators of which some regions are refused because the verifier of regions has no rules for them."""
+
 LITERT_CRASHES: dict[str, str] = {
     "DEPTHWISE_CONV_2D FLOAT32:2x6x7x3 FLOAT32:1x3x2x?c -> *": "reads the bias that is absent",
     "DEPTHWISE_CONV_2D *8q:2x6x7x3 *8q0.02*:1x3x2x?c -> *": "reads the bias that is absent",
@@ -24,7 +67,6 @@ LITERT_ERRORS: dict[str, str] = {
 STEPS: dict[tuple[str, str], tuple[int, str]] = {
     ("MEAN *8q*", "CpuRef"): (1, "NNAPI rounds the quotient of integers toward zero, TFLite to the nearest"),
     ("QUANTIZE *8q* -> *8q*", "CpuRef"): (1, "DEQUANTIZE and QUANTIZE replace it, and round some values otherwise"),
-    ("MEAN *8q* INT32:1 -> *", "CpuAcc"): (1, "CpuRef runs it: the engine needs constant axes"),
 }
 """Allowed difference and its reason, by patterns of names and backends."""
 
@@ -32,6 +74,11 @@ STEPS: dict[tuple[str, str], tuple[int, str]] = {
 def crash(name: str) -> str:
     """Return why LiteRT crashes on a model, or ""."""
     return next((reason for pattern, reason in LITERT_CRASHES.items() if matching(pattern, name)), "")
+
+
+def may_be_unprepared(operator: str, line: str) -> bool:
+    """Return whether a device may refuse the region that a line of `Result.unprepared` is about."""
+    return operator in WITHOUT_RULES or any(reason in line for reason in UNSAFE)
 
 
 def litert_error(name: str) -> str:

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+UNPREPARED = "does not prepare it:"
+"""Beginning of a verdict if a device refuses the model."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -49,8 +52,17 @@ class Result:
         return message.partition("): ")[2] or message
 
     @property
+    def unprepared(self) -> list[str]:
+        """Reasons why a device does not prepare the imported model."""
+        return [line for line in self._failures if f" {UNPREPARED}" in line]
+
+    @property
     def problems(self) -> list[str]:
-        """Errors of nnhal."""
+        """Other errors of nnhal: wrong results, failed executions, exceptions, crashes."""
         if self.crash:
             return [f"{self.name}: {self.crash} ended the process"]
+        return [line for line in self._failures if f" {UNPREPARED}" not in line]
+
+    @property
+    def _failures(self) -> list[str]:
         return [f"{self.name}: {backend} {verdict}" for backend, verdict in self.verdicts.items() if verdict]

@@ -35,7 +35,7 @@ from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the gen
 from tests.nnhal.tflite.corpus.cases import Case, cases
 from tests.nnhal.tflite.corpus.compare import difference
 from tests.nnhal.tflite.corpus.exceptions import litert_error, steps
-from tests.nnhal.tflite.corpus.result import Result
+from tests.nnhal.tflite.corpus.result import UNPREPARED, Result
 
 _DEFAULT, _REFERENCE = OpResolverType.AUTO, OpResolverType.BUILTIN_REF
 _DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",)}
@@ -142,13 +142,13 @@ def _compare(case: Case, run: LitertRun, model: Model, name: str, device: Device
     """Return how nnhal's outputs differ from each of LiteRT's results, or "" if they equal one of them."""
     outcome = prepare(model, device)
     if outcome.prepared_model is None:
-        return f"is not prepared: {outcome.reason}"
+        return f"{UNPREPARED} {outcome.reason}"
     try:
         actual = _execute(outcome.prepared_model, run)
     except HalError as error:
-        return f"is not executed: {error}"
+        return f"does not execute it: {error}"
     if len(actual) != len(run.results[0]):
-        return f"has {len(actual)} outputs; expected {len(run.results[0])}"
+        return f"returns {len(actual)} outputs; expected {len(run.results[0])}"
     if litert_error(case.name):
         return ""
     allowed = steps(case.name, name)

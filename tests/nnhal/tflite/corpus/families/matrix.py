@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.nnhal.tflite.build import Op, options, schema
-from tests.nnhal.tflite.corpus.cases import constant, models, tensor, with_constants
+from tests.nnhal.tflite.corpus.cases import const, constant, models, tensor, with_constants
 from tests.nnhal.tflite.corpus.families.convolution import bias, weights
 
 _SHAPES: list[tuple[tuple[int, ...], bool]] = [
@@ -117,3 +117,16 @@ def lsh_projection(name: str) -> Iterator[Op]:
                 data = tensor(type_, *shape, scale=0 if type_ == "UINT8" else None)
                 yield Op(name, [hashes, data], [tensor("INT32")], table)
                 yield Op(name, [hashes, data, tensor("FLOAT32", shape[0], low=0.1, high=2)], [tensor("INT32")], table)
+
+
+@models("EMBEDDING_LOOKUP_SPARSE")
+def embedding_lookup_sparse(name: str) -> Iterator[Op]:
+    """Yield all combiners with one and two dimensions of lookups."""
+    combiners = schema.CombinerType
+    for combiner in (combiners.SUM, combiners.MEAN, combiners.SQRTN):
+        table = options("EmbeddingLookupSparse", combiner=combiner)
+        ids, importance = const("INT32", [1, 3, 0]), constant(tensor("FLOAT32", 3, low=0.1, high=2))
+        for indices, dense in (([[0, 0], [2, 0], [2, 1]], [3, 2]), ([[0, 0, 0], [1, 0, 0], [1, 1, 1]], [2, 2, 2])):
+            rows = tensor("FLOAT32", 5, 4)
+            inputs = [ids, const("INT32", indices), const("INT32", dense), importance, rows]
+            yield Op(name, inputs, [tensor("FLOAT32")], table)
