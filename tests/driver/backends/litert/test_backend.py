@@ -21,7 +21,6 @@ from nnhal_driver.backends.litert.backend import CpuAcc
 from nnhal_driver.backends.litert.convert import convert
 from nnhal_driver.backends.litert.engine import EngineMissingError, Interpreter
 from nnhal_driver.backends.litert.subgraph import LitertSubgraph
-from nnhal_driver.backends.litert.threads import ThreadChoice
 from nnhal_driver.backends.report import CandidateState
 from nnhal_driver.device import Device, Outcome
 from nnhal_driver.graph import build_graphs, subgraph_view
@@ -274,18 +273,6 @@ def test_rejections_have_reasons(case: Case, reason: str) -> None:
     support = CpuAcc().supports(view)
     assert not support
     assert reason in support.reason
-
-
-def test_threads_are_used_only_if_faster() -> None:
-    faster, slower, short = ThreadChoice(4), ThreadChoice(4), ThreadChoice(4)
-    for choice, seconds in ((faster, {1: 0.1, 4: 0.03}), (slower, {1: 0.1, 4: 0.2}), (short, {1: 0.0001, 4: 0})):
-        for _ in range(12):
-            choice.record(choice.threads, seconds[choice.threads])
-    assert (faster.threads, slower.threads, short.threads) == (4, 1, 1)
-    single = ThreadChoice(1)
-    for _ in range(12):
-        single.record(1, 9.0)
-    assert single.threads == 1
 
 
 def test_engine_is_imported_on_demand() -> None:
