@@ -241,6 +241,29 @@ def test_execution_is_never_retried(flaky: tuple[FlakyService, str]) -> None:
     assert servicer.calls["execute"] == 1
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_session_goes_on_after_an_interrupt(flaky: tuple[FlakyService, str], interrupt: type[BaseException]) -> None:
+    """An interrupt may leave gRPC's channel locked, so that no call on it ever ends. So it is not used again."""
+    servicer, target = flaky
+
+    def interrupted(_: object) -> Iterator[object]:
+        raise interrupt
+
+    with nnhal.connect(target) as device:
+        prepared = device.prepare(small_model()).result(10)
+        connection = device._connection
+        used, stub, session = connection._channel, connection.device, connection.session
+        with pytest.raises(interrupt):
+            connection.call(interrupted, None)
+        assert connection._channel is not used and connection.device is not stub and connection.session == session
+        assert prepared.execute([[1]])[0].shape == (2,)
+        assert device.prepare(small_model()).result(10).inputs[0].shape == (0,)
+        with pytest.raises(interrupt):
+            list(connection.stream(interrupted, None))
+        assert device.type == DeviceType.GPU
+    assert servicer.calls["execute"] == 1
+
+
 def test_failed_release_is_retried_later(flaky: tuple[FlakyService, str]) -> None:
     servicer, target = flaky
     with nnhal.connect(target) as device:

@@ -175,7 +175,7 @@ class Burst:
                 execution.clear_buffers()
             except BaseException:
                 # results can no longer be matched to executions
-                self._fail(general_failure("the burst was interrupted"))
+                self._fail(general_failure("an interrupt has closed the burst; open a new one"))
                 raise
             self._in_progress.popleft()
             _settle(execution.future, outputs, error)

@@ -19,7 +19,7 @@ from nnhal.client.core.prepared_model import decode_outputs, memory_handles
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import connection_lost_error
 from nnhal.client.shm.pool import BURST_DEPTH
-from nnhal.client.sync.connection import Connection
+from nnhal.client.sync.connection import INTERRUPTS, Connection
 from nnhal.client.sync.shm_transport import OpenSession, receive_result, take_large_outputs
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.message_template import inline_memories
@@ -168,6 +168,9 @@ class GrpcBurstTransport:
             raise TransportClosed(error) from None
         except grpc.RpcError as failed:
             raise TransportClosed(hal_error(failed)) from failed
+        except INTERRUPTS:
+            self._connection.replace_channel()
+            raise
         if (
             not execution.handles
             and execution.buffered is None

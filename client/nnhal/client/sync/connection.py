@@ -51,6 +51,13 @@ _EncodedExecute: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
 _EncodedStream: TypeAlias = "grpc.StreamStreamMultiCallable[bytes, bytes]"
 
 
+INTERRUPTS = (KeyboardInterrupt, SystemExit)
+"""Exceptions that handlers of signals raise anywhere in the main thread."""
+
+_INTERRUPTED: list[tuple[grpc.Channel, object]] = []
+"""Channels on which a call was interrupted, and their streams. They stay, because their finalizers may block."""
+
+
 def _method_path(module: ModuleType, method: str) -> str:
     """Return the path of a gRPC method of the one service in a file of the contract."""
     (service,) = module.DESCRIPTOR.services_by_name.values()
@@ -70,7 +77,18 @@ class Connection(MemoryObjects):
     def __init__(self, target: str, transport: Transport = "auto", client_name: str = "") -> None:
         self._target = target
         self._transport = transport
-        self._channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+        self._open_channel()
+        # the session lives as long as this stream; only its first event is read
+        self._stream = self._sessions.Open(session_pb2.OpenRequest(client_name=client_name or program_name()))
+        self._releases = PendingReleases()
+        self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
+        self._closed = False
+        self.session = b""
+        self.shm: ShmTransport | None = None
+        self.version: str | None = None
+
+    def _open_channel(self) -> None:
+        self._channel = grpc.insecure_channel(self._target, options=CHANNEL_OPTIONS)
         self.device = device_pb2_grpc.DeviceStub(self._channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
@@ -84,14 +102,6 @@ class Connection(MemoryObjects):
         self.burst_stream: _EncodedStream = self._channel.stream_stream(_method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
-        # the session lives as long as this stream; only its first event is read
-        self._stream = self._sessions.Open(session_pb2.OpenRequest(client_name=client_name or program_name()))
-        self._releases = PendingReleases()
-        self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
-        self._closed = False
-        self.session = b""
-        self.shm: ShmTransport | None = None
-        self.version: str | None = None
 
     def open(self, timeout: float) -> None:
         """Open the session.
@@ -109,6 +119,9 @@ class Connection(MemoryObjects):
             timed_out = isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.CANCELLED
             failure = None if timed_out else error
             raise open_error(self._target, timeout, failure, connection_problem(self._target)) from failure
+        except INTERRUPTS:
+            _INTERRUPTED.append((self._channel, self._stream))
+            raise
         finally:
             timer.cancel()
         self.session = opened.session
@@ -126,9 +139,23 @@ class Connection(MemoryObjects):
         If that time is over, or the service is another one, the next call fails because the session is lost.
         """
         with self._lock:
-            if not self._closed and ended.code() == grpc.StatusCode.UNAVAILABLE:
-                self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
-                self._watch_stream()
+            if not self._closed and ended is self._stream and ended.code() == grpc.StatusCode.UNAVAILABLE:
+                self._reopen_stream()
+
+    def _reopen_stream(self) -> None:
+        self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
+        self._watch_stream()
+
+    def replace_channel(self) -> None:
+        """Continue the session on another channel, after Ctrl-C has interrupted a call.
+
+        An interrupt in gRPC's own code may leave a lock of the channel locked, so that its next call never ends.
+        """
+        with self._lock:
+            if not self._closed:
+                _INTERRUPTED.append((self._channel, self._stream))
+                self._open_channel()
+                self._reopen_stream()
 
     # ---- Calls --------------------------------------------------------------------------------------
 
@@ -164,6 +191,9 @@ class Connection(MemoryObjects):
             yield from self.start(method, request)
         except grpc.RpcError as error:
             raise hal_error(error) from error
+        except INTERRUPTS:
+            self.replace_channel()
+            raise
 
     def start(self, method: Callable[..., T], request: Any) -> T:
         """Start a call of any kind.
@@ -173,7 +203,11 @@ class Connection(MemoryObjects):
             SessionLostError: the connection has been closed.
         """
         self.flush_releases()
-        return method(request)
+        try:
+            return method(request)
+        except INTERRUPTS:
+            self.replace_channel()
+            raise
 
     def flush_releases(self) -> None:
         """Release discarded objects. Called before anything is sent to the service.
