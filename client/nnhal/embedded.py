@@ -46,7 +46,11 @@ class EmbeddedService:
         serve = ["serve", "--embedded", str(os.getpid()), "--log-level", "warning"]
         command = [sys.executable, "-P", "-m", "nnhal_tools", *serve, *options]
         with tempfile.TemporaryFile() as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+            # in a process group of its own, so that Ctrl-C in a terminal or a notebook does not reach it: the program
+            # may catch the interrupt and go on
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, process_group=0
+            )
             self.pid = self._process.pid
             try:
                 self.target = self._wait_until_ready(log)
