@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 TIMEOUT_S = 120
 """Timeout of concurrent work. It is generous because the machine may be busy."""
@@ -26,6 +26,14 @@ def run_concurrently(count: int, work: Callable[[int], None]) -> None:
     if failures:
         raise failures[0]
     assert not any(thread.is_alive() for thread in threads), f"some threads still run after {TIMEOUT_S} s"
+
+
+def new_threads(before: Collection[threading.Thread]) -> list[str]:
+    """Return the names of the running threads that were not among those of `threading.enumerate()` before.
+
+    A number of threads would not do: threads of earlier tests end at any time.
+    """
+    return sorted(thread.name for thread in threading.enumerate() if thread not in before)
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> bool:

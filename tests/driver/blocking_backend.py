@@ -30,6 +30,7 @@ from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecu
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.scheduler import QueueLimits
+from tests.concurrency import new_threads
 from tests.driver.one_operation import int32, model_of, tensor
 
 X = tensor(T.TENSOR_FLOAT32, (2,))
@@ -123,7 +124,7 @@ class BlockingDevice:
 @contextmanager
 def blocking_device(cpus: int = 1, queue: int = 100) -> Iterator[BlockingDevice]:
     """Yield a device that runs one execution for each CPU. Check that its threads have ended in the end."""
-    before = threading.active_count()
+    before = threading.enumerate()
     barrier = Barrier()
     with patch("nnhal_driver.device.available_cpus", lambda: cpus):
         device = Device("blocking", [BlockingBackend(barrier)], QueueLimits(10, queue))
@@ -135,7 +136,7 @@ def blocking_device(cpus: int = 1, queue: int = 100) -> Iterator[BlockingDevice]
     finally:
         barrier.go.set()
         device.close()
-    assert threading.active_count() == before
+    assert not new_threads(before)
 
 
 @dataclass(frozen=True)

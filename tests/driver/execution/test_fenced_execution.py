@@ -24,6 +24,7 @@ from nnhal.types import (
 )
 from nnhal_driver.execution.fence import Fence
 from nnhal_driver.execution.fenced_execution import FencedExecution
+from tests.concurrency import new_threads
 from tests.driver.blocking_backend import BlockingDevice, Sum, blocking_device, request_over, until
 from tests.driver.clock import MS, FakeClock
 
@@ -74,15 +75,15 @@ def test_execution_starts_when_all_fences_have_signalled_and_no_thread_waits(blo
     blocking.barrier.go.set()
     first, second = Fence(), Fence()
     works = [Sum.of(i, 1) for i in range(50)]
-    before = threading.active_count()
+    before = threading.enumerate()
     executions = [blocking.fenced(w.request, [first, second, first]) for w in works]
     first.signal()
     assert blocking.device.execution_counts.started == blocking.admission.waiting == 0
-    assert threading.active_count() == before
+    assert not new_threads(before)
     second.signal()
     assert [status_of(execution) for execution in executions] == [NONE] * 50
     assert [work.out[0] for work in works] == [i + 1 for i in range(50)]
-    assert threading.active_count() == before + 1, "the one worker"
+    assert len(new_threads(before)) == 1, "the one worker"
 
 
 def test_chain_of_executions_passes_values_through_memory(blocking: BlockingDevice) -> None:

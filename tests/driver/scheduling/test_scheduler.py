@@ -8,6 +8,7 @@ from nnhal.errors import HalError
 from nnhal.types import ErrorStatus, Priority
 from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from nnhal_driver.scheduling.scheduler import QueueLimits, Scheduler, Workers
+from tests.concurrency import new_threads
 from tests.driver.blocking_backend import TIMEOUT_S, until
 
 QUEUES = QueueLimits(preparations=3, executions=10)
@@ -48,12 +49,12 @@ def test_job_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixture
 
 
 def test_close_ends_the_threads_and_rejects_more() -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     scheduler = Scheduler(executions=1, preparations=3, queues=QUEUES)
-    assert threading.active_count() == before + 4, "three preparation threads and one for the timers"
+    assert len(new_threads(before)) == 4, "three preparation threads and one for the timers"
     scheduler.close()
     scheduler.close()
-    assert threading.active_count() == before
+    assert not new_threads(before)
     with pytest.raises(HalError, match="shutting down"):
         scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, lambda: None)
 
@@ -68,7 +69,7 @@ def test_close_finishes_queued_jobs() -> None:
 
 
 def test_worker_threads_start_on_demand_and_end_when_closed() -> None:
-    before, workers = threading.active_count(), Workers(3)
+    before, workers = threading.enumerate(), Workers(3)
     go, running = threading.Event(), threading.Semaphore(0)
 
     def job() -> None:
@@ -77,10 +78,10 @@ def test_worker_threads_start_on_demand_and_end_when_closed() -> None:
 
     for number in range(5):
         workers.submit(job)
-        assert threading.active_count() == before + min(number + 1, 3)
+        assert len(new_threads(before)) == min(number + 1, 3)
     go.set()
     workers.close()
-    assert threading.active_count() == before
+    assert not new_threads(before)
     assert running._value == 5
     with pytest.raises(HalError, match="shutting down"):
         workers.submit(job)

@@ -1,6 +1,8 @@
 """The asyncio client against a real service. `tests/end_to_end/service/test_service.py` tests the synchronous one."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,8 @@ async def wait_for_log(service: Service, text: str) -> None:
 
 
 async def test_description_of_the_device(device: nnhal.aio.Device) -> None:
-    assert ((await device.type()).name, await device.interface_version(), await device.extensions()) == ("CPU", 4, ())
+    assert ((await device.type()).name, await device.interface_version()) == ("CPU", 4)
+    assert [extension.name for extension in await device.extensions()] == ["org.nnhal.litert"]
     assert "CpuRef" in await device.version()
     assert (await device.capabilities()).if_performance.exec_time > 0
     assert [backend.id for backend in await device.backends()] == ["CpuAcc", "CpuRef"]
@@ -190,13 +193,15 @@ async def test_lost_session_raises_session_lost_error(service: Service, device: 
 async def test_killed_service_raises_dead_object_error(tmp_path: Path) -> None:
     service = start_service(tmp_path)
     async with nnhal.aio.connect(service.target) as device:
-        prepared = await device.prepare(endless())
-        running = asyncio.create_task(prepared.execute([[1]]))
-        await asyncio.sleep(0.1)
+        prepared = await device.prepare(ADD)
+        os.kill(service.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, service.process.pid, os.WSTOPPED)  # a thread that still runs could answer
+        running = asyncio.create_task(prepared.execute([ONES, ONES]))
+        await asyncio.sleep(0.1)  # any time is right: the service is stopped
         service.process.kill()
         with pytest.raises(nnhal.DeadObjectError):
             await running
-        for call in (lambda: prepared.execute([[1]]), lambda: device.prepare(ADD), device.version):
+        for call in (lambda: prepared.execute([ONES, ONES]), lambda: device.prepare(ADD), device.version):
             with pytest.raises(nnhal.DeadObjectError):
                 await call()
     assert service.process.wait(10) != 0

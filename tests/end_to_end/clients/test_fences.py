@@ -266,10 +266,10 @@ def test_hal_deadline_ends_a_fenced_execution_and_grpc_deadline_does_not(client:
         request=client.request(client.memory(1, 2), target),
         wait_for=[fence],
     )
-    timeout_s = 2
+    timeout_s = 4
     launched = client.raw.prepared_model.ExecuteFenced(request, timeout=timeout_s).fence
     called_at = time.monotonic()
-    missed = client.launch(client.request(client.memory(1, 2), client.memory(0, 0)), [fence], deadline_ns=50_000_000)
+    missed = client.launch(client.request(client.memory(1, 2), client.memory(0, 0)), [fence], deadline_ns=10**9)
     assert client.wait(missed) == ERROR
     assert client.info(missed).status == ErrorStatus.MISSED_DEADLINE_TRANSIENT
     assert wait_until(lambda: time.monotonic() > called_at + timeout_s)
@@ -492,7 +492,7 @@ async def test_asyncio_client(service: Service) -> None:
 def execute_from_another_session(target: str) -> AnyArray:
     """Execute long before the loop timeouts of the endless executions free all slots."""
     with nnhal.connect(target) as device, device.prepare(TWICE).result() as twice:
-        return twice.execute([ONES, ONES], deadline=10)[0]
+        return twice.execute([ONES, ONES], deadline=20)[0]
 
 
 def test_end_of_a_session_cancels_its_executions(own_service: Service) -> None:

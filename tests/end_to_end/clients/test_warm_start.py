@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -272,13 +273,15 @@ def test_objects_that_cannot_be_restored_fail_after_a_restart(restarted: Restart
 
 
 def test_service_that_does_not_restart(restarted: RestartableService) -> None:
-    with nnhal.connect(restarted.target, timeout=1) as device:
+    with nnhal.connect(restarted.target, timeout=60) as device:
         prepared = device.prepare(MODEL, cache=True).result(60)
         restarted.kill()
+        device._session._timeout = 1  # only now: a busy service may need longer to respond
         with pytest.raises(nnhal.DeadObjectError, match=r"there is no such socket|connection refused"):
             prepared.execute([WEIGHTS], deadline=0.5)
         with pytest.raises(nnhal.DeadObjectError, match=r"there is no such socket|connection refused"):
             prepared.execute([WEIGHTS])
+        device._session._timeout = 60
         restarted.start()
         assert output_is_correct(prepared, 1)
     with pytest.raises(nnhal.SessionLostError, match="closed"):
@@ -286,7 +289,7 @@ def test_service_that_does_not_restart(restarted: RestartableService) -> None:
 
 
 def test_session_survives_a_broken_connection(tmp_path: Path) -> None:
-    service = start_service(tmp_path, "--backends", "CpuRef", NNHAL_SESSION_GRACE_S="10")
+    service = start_service(tmp_path, "--backends", "CpuRef", NNHAL_SESSION_GRACE_S="60")
     with relay(service.target) as cable, nnhal.connect(cable.target, transport="grpc") as device:
         prepared = device.prepare(MODEL, cache=True).result(60)
         with device.allocate(outputs=[(prepared, 0)]) as buffer:
@@ -304,7 +307,8 @@ def test_embedded_service_is_restarted(tmp_path: Path, monkeypatch: pytest.Monke
         prepared = device.prepare(MODEL, cache=True).result(60)
         service = device._session._service
         assert service is not None
-        os.kill(service.pid, 9)
+        os.kill(service.pid, signal.SIGKILL)
+        assert wait_until(lambda: not service.running), "until then, the service may respond"
         assert output_is_correct(prepared, 1)
         assert prepared.cache.state == CacheState.HIT
         restarted = device._session._service

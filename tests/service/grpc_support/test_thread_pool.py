@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
-from tests.concurrency import wait_until
+from tests.concurrency import new_threads, wait_until
 
 
 def test_results_and_errors() -> None:
@@ -51,12 +51,12 @@ def test_idle_thread_is_reused() -> None:
 
 
 def test_idle_threads_end_and_the_pool_still_works() -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     pool = ElasticThreadPool(10, 0.05, "test")
     for _ in range(3):
         for future in [pool.submit(time.sleep, 0.01) for _ in range(10)]:
             future.result(60)
-        assert wait_until(lambda: threading.active_count() == before)
+        assert wait_until(lambda: not new_threads(before))
         assert not pool._idle
     assert pool.submit(pow, 2, 3).result(60) == 8
     pool.shutdown()
@@ -83,13 +83,13 @@ def test_work_goes_to_the_thread_that_became_idle_last() -> None:
 
 
 def test_surplus_threads_end_while_one_works() -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     pool = ElasticThreadPool(5, 0.2, "test")
     start_threads(pool, 5)
 
     def only_one_is_left() -> bool:
         pool.submit(threading.get_ident).result(60)
-        return threading.active_count() == before + 1
+        return len(new_threads(before)) == 1
 
     assert wait_until(only_one_is_left)
     pool.shutdown()
@@ -111,12 +111,12 @@ def test_ending_thread_can_be_replaced() -> None:
 
 
 def test_shutdown_finishes_queued_work_and_rejects_more() -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     pool = ElasticThreadPool(2, 60, "test")
     futures = [pool.submit(time.sleep, 0.01) for _ in range(10)]
     pool.shutdown()
     assert all(future.done() for future in futures)
-    assert threading.active_count() == before
+    assert not new_threads(before)
     with pytest.raises(RuntimeError):
         pool.submit(print)
 

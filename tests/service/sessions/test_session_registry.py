@@ -10,7 +10,7 @@ from nnhal.types import ErrorKind
 from nnhal_service.sessions import session_registry
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
-from tests.concurrency import wait_until
+from tests.concurrency import new_threads, wait_until
 from tests.service.fake_timers import FakeTimers
 
 GRACE_S = 10
@@ -110,14 +110,14 @@ def test_each_disconnection_has_its_own_grace_time(sessions: SessionRegistry, ti
 
 
 def test_close_ends_all_sessions_and_the_thread() -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     sessions = SessionRegistry(grace_s=60)
     ended: list[str] = []
     for _ in range(3):
         sessions.open("me").on_close(ended.append)
     sessions.close()
     assert ended == ["the service stops"] * 3
-    assert threading.active_count() == before
+    assert not new_threads(before)
     with pytest.raises(HalError):
         sessions.open("me")
 
