@@ -119,10 +119,16 @@ class PreparedModel:
         Raises:
             HalError: INVALID_ARGUMENT (V-REQ*, V-TOKEN*, V-EXECARG*, V-EXT*).
         """
-        validate_execution_arguments(OMITTED, config.loop_timeout_duration_ns)
-        validate_hints(config.execution_hints, config.extension_name_to_prefix)
-        self._validator.validate(request, fenced=fenced)
-        return ValidRequest.bind(self.buffers.resolve(self, request), self.inputs, self.outputs)
+        if config is not _DEFAULT_CONFIG:
+            validate_execution_arguments(OMITTED, config.loop_timeout_duration_ns)
+            validate_hints(config.execution_hints, config.extension_name_to_prefix)
+        form = self._validator.validate(request, fenced=fenced)
+        resolved = self.buffers.resolve(self, request)
+        if isinstance(form.bound, ValidRequest):
+            return form.bound.with_pools(resolved.pools)
+        valid = ValidRequest.bind(resolved, self.inputs, self.outputs)
+        form.bound = valid.with_pools(())
+        return valid
 
     def execute_valid(
         self,

@@ -109,8 +109,19 @@ def validate_request(
             OPERAND_MATCH_RULES.check(subject, partial(_argument_name, is_output, index, operand))
 
 
+@dataclass(slots=True)
+class RequestForm:
+    """Form of valid requests: everything in them except tensor bytes.
+
+    Attributes:
+        bound: what the user of a validator computed from a request of this form, or None.
+    """
+
+    bound: object | None = None
+
+
 class RequestValidator:
-    """Validation of one model's requests, with a cache of the keys of valid ones. Thread safe.
+    """Validation of one model's requests, with a cache of the forms of valid ones. Thread safe.
 
     Args:
         inputs: as for `validate_request`.
@@ -127,24 +138,28 @@ class RequestValidator:
         self._inputs = inputs
         self._outputs = outputs
         self._extension_types = extension_types
-        self._valid_keys: dict[CacheKey, None] = {}
+        self._valid_forms: dict[CacheKey, RequestForm] = {}
 
-    def validate(self, request: Request, *, fenced: bool = False) -> None:
-        """Check a request as `validate_request` does, unless one with the same key was valid.
+    def validate(self, request: Request, *, fenced: bool = False) -> RequestForm:
+        """Check a request as `validate_request` does, unless one of the same form was valid.
+
+        Returns:
+            The form of the request: the same object for equal forms, unless it has left the cache.
 
         Raises:
             HalError: INVALID_ARGUMENT.
         """
         if len(request.inputs) + len(request.outputs) + len(request.pools) > _MAX_PARTS:
             self._validate(request, fenced)
-            return
+            return RequestForm()
         key = (fenced, _arguments_key(request.inputs), _arguments_key(request.outputs), _pools_key(request.pools))
-        if key in self._valid_keys:
-            return
-        self._validate(request, fenced)
-        if len(self._valid_keys) >= _MAX_KEYS:  # bounds the memory for a client that never repeats a key
-            self._valid_keys.clear()
-        self._valid_keys[key] = None
+        form = self._valid_forms.get(key)
+        if form is None:
+            self._validate(request, fenced)
+            if len(self._valid_forms) >= _MAX_KEYS:  # bounds the memory for a client that never repeats a form
+                self._valid_forms.clear()
+            form = self._valid_forms[key] = RequestForm()
+        return form
 
     def _validate(self, request: Request, fenced: bool) -> None:
         validate_request(request, self._inputs, self._outputs, fenced=fenced, extension_types=self._extension_types)

@@ -21,6 +21,7 @@ from nnhal.types import (
     ReturnedPool,
 )
 from nnhal.types import OperandType as T
+from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.validation import request as module
 from nnhal_driver.validation.request import RequestValidator, validate_request
 
@@ -57,7 +58,7 @@ REQUESTS = st.builds(
 )
 
 
-def error_text(validate: Callable[..., None], *arguments: object, fenced: bool) -> str:
+def error_text(validate: Callable[..., object], *arguments: object, fenced: bool) -> str:
     try:
         validate(*arguments, fenced=fenced)
     except HalError as error:
@@ -72,6 +73,21 @@ def test_cached_validation_equals_fresh_validation(requests: list[tuple[Request,
     for request, fenced in requests:
         fresh = error_text(validate_request, request, INPUTS, OUTPUTS, fenced=fenced)
         assert error_text(validator.validate, request, fenced=fenced) == fresh
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(REQUESTS, min_size=1, max_size=20))
+def test_requests_of_one_form_have_the_same_bindings(requests: list[Request]) -> None:
+    validator = RequestValidator(INPUTS, OUTPUTS)
+    for request in requests:
+        try:
+            form = validator.validate(request)
+        except HalError:
+            continue
+        fresh = ValidRequest.bind(request, INPUTS, OUTPUTS)
+        form.bound = form.bound or fresh.with_pools(())
+        assert isinstance(form.bound, ValidRequest)
+        assert form.bound.with_pools(request.pools) == fresh
 
 
 def request(pools: tuple[RequestMemoryPool, ...]) -> Request:
@@ -95,7 +111,7 @@ def test_key_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(validated) == 1
     for size in range(8, 500):  # keys that never recur must not fill the memory
         validator.validate(request((Memory(np.zeros(size, np.uint8)), Memory(np.zeros(8, np.uint8)))))
-    assert len(validator._valid_keys) <= 64
+    assert len(validator._valid_forms) <= 64
     large = Request((RequestArgument(),) * 300, (), ())
     before = len(validated)
     validator.validate(large)
