@@ -100,6 +100,8 @@ def _tensor(tensor: Table, index: int, buffers: list[tuple[int, int] | None]) ->
     quantization, shape = tensor.Quantization(), _numbers(tensor.ShapeAsNumpy())
     signature = _numbers(tensor.ShapeSignatureAsNumpy())
     data = buffers[tensor.Buffer()] if tensor.Buffer() else None
+    if data is None and tensor.Buffer() and 0 in shape:
+        data = (0, 0)  # a constant without elements, for example the shape of a scalar
     unsupported = "has quantization of a custom kind" if quantization and quantization.DetailsType() else ""
     if tensor.IsVariable() and data is not None:
         unsupported = "is a variable with a value in the file"
