@@ -137,6 +137,7 @@ def _analyze(graph: Graph) -> StaticShapes:
     for view in graph.operations:
         if call := _analyze_operation(view, shapes, varying, constants):
             calls[view.index] = call
+    constants.forget()
     return StaticShapes(shapes, frozenset(varying), calls, constants)
 
 
