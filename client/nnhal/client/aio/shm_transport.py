@@ -1,7 +1,8 @@
 """Executions over shared memory for asyncio. Hand-written: the event loop waits for the sockets."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from nnhal.client.aio.concurrency import create_blocking
@@ -74,24 +75,15 @@ class ShmTransport:
             return None
         arrays = io.arrays(inputs)
         await self._session.flush_releases()
-        channel = self._pool.take()
-        if channel is None and (channel := await self._open_channel()) is None:
-            return None
-        usable = False
-        try:
+        async with self._channel() as channel:
+            if channel is None:
+                return None
             try:
                 channel.start(handle, io, arrays, deadline, measure_timing)
             except OSError:
-                return None
+                raise _NotSent from None
             result = await receive_result(channel)
-            outputs = result.plain_outputs(io, await take_large_outputs(channel, result, io, self._session))
-            usable = True
-            return outputs
-        except HalError:
-            usable = not channel.broken
-            raise
-        finally:
-            self._pool.give_back(channel, usable=usable)
+            return result.plain_outputs(io, await take_large_outputs(channel, result, io, self._session))
 
     async def profile(
         self, handle: bytes, io: ModelIO, inputs: Inputs, deadline: float | None
@@ -110,23 +102,14 @@ class ShmTransport:
         timer = StageTimer()
         arrays = io.arrays(inputs)
         await self._session.flush_releases()
-        channel = self._pool.take()
-        if channel is None and (channel := await self._open_channel()) is None:
-            return None
-        usable = False
-        try:
+        async with self._channel() as channel:
+            if channel is None:
+                return None
             try:
                 channel.start_profiled(handle, io, arrays, deadline, timer)
             except OSError:
-                return None
-            profile = await self._receive_profile(channel, io, timer)
-            usable = True
-            return profile
-        except HalError:
-            usable = not channel.broken
-            raise
-        finally:
-            self._pool.give_back(channel, usable=usable)
+                raise _NotSent from None
+            return await self._receive_profile(channel, io, timer)
 
     async def _receive_profile(self, channel: "ShmChannel", io: ModelIO, timer: StageTimer) -> ExecutionProfile | None:
         result = await receive_result(channel)
@@ -135,6 +118,22 @@ class ShmTransport:
         outputs = result.plain_outputs(io, memories)
         timer.lap("download")
         return timer.profile(outputs, result.spans(memories), SHARED_MEMORY) if result.is_profiled else None
+
+    @asynccontextmanager
+    async def _channel(self) -> "AsyncIterator[ShmChannel | None]":
+        channel = self._pool.take() or await self._open_channel()
+        usable = False
+        try:
+            yield channel
+            usable = True
+        except _NotSent:
+            pass
+        except HalError:
+            usable = channel is not None and not channel.broken
+            raise
+        finally:
+            if channel is not None:
+                self._pool.give_back(channel, usable=usable)
 
     async def _open_channel(self) -> "ShmChannel | None":
         if not self._pool.reserve():
@@ -150,6 +149,10 @@ class ShmTransport:
     def close(self) -> None:
         """Close the channels."""
         self._pool.close()
+
+
+class _NotSent(Exception):
+    """The channel broke before the execution was sent."""
 
 
 async def receive_result(channel: "ShmChannel") -> "ShmResult":
