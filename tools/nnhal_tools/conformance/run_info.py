@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,12 @@ class RunInfo:
     nnhal_version: str = __version__
     nnhal_commit: str = ""
     commit: str = ""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The texts by name."""
+        names = (each.name for each in fields(self) if each.name != "backends")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def ready_backends(self) -> tuple[BackendInfo, ...]:

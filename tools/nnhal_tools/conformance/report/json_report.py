@@ -18,13 +18,7 @@ def write_json(path: Path, info: RunInfo, results: Sequence[Result]) -> None:
         OSError: the file cannot be written.
     """
     report = {
-        "target": info.target,
-        "device": info.device,
-        "device_version": info.device_version,
-        "service_version": info.service_version,
-        "nnhal_version": info.nnhal_version,
-        "nnhal_commit": info.nnhal_commit,
-        "commit": info.commit,
+        **info.facts,
         "backends": [_share_as_json(share) for share in by_backend(results, info)]
         or [_backend_as_json(backend) for backend in info.ready_backends],
         "summary": summary_line(results),

@@ -39,15 +39,7 @@ def write_junit(path: Path, info: RunInfo, results: Sequence[Result]) -> None:
 
 
 def _properties(info: RunInfo, results: Sequence[Result]) -> dict[str, str]:
-    facts = {
-        "target": info.target,
-        "device": info.device,
-        "device_version": info.device_version,
-        "service_version": info.service_version,
-        "nnhal_version": info.nnhal_version,
-        "nnhal_commit": info.nnhal_commit,
-        "commit": info.commit,
-    }
+    facts = dict(info.facts)
     total = len(by_operation(results))
     for share in by_backend(results, info):
         version = f"version {share.backend.version}, " if share.backend.version else ""
