@@ -116,31 +116,49 @@ def divide(model: Model, unsupported: Collection[int]) -> DividedModel:
 # ---- Operations on constants ----------------------------------------------------------------------------
 
 
-def _followers(main: Subgraph, fallback: set[int]) -> frozenset[int]:
+def _followers(main: Subgraph, fallback: Collection[int]) -> frozenset[int]:
     """Return the operations on constants that run wherever their results are read.
 
-    Not so if the device lacks one that it would have to run, or the client's machine may lack it.
+    Not so if the device lacks one that it would have to run, or the client's machine may lack it; nor if a result is an
+    output of the model.
     """
+    candidates: Collection[int] = range(len(main.operations))
+    while True:
+        followers = _constant_operations(main, candidates)
+        lacking = _lacking(main, followers, fallback)
+        if not lacking:
+            return followers
+        candidates = followers - lacking
+
+
+def _constant_operations(main: Subgraph, candidates: Collection[int]) -> frozenset[int]:
+    """Return the candidates that depend only on constants, and on other candidates."""
+    constant: set[int] = set()
     written: set[int] = set()
-    constant: list[int] = []
     for i, operation in enumerate(main.operations):
-        if not is_extension(operation.type) and all(
-            o in written or main.operands[o].lifetime not in VALUE_LIFETIMES for o in operation.inputs
-        ):
-            constant.append(i)
+        values = (o for o in operation.inputs if main.operands[o].lifetime in VALUE_LIFETIMES)
+        if i in candidates and not is_extension(operation.type) and all(o in written for o in values):
+            constant.add(i)
             written.update(operation.outputs)
+    return frozenset(constant)
+
+
+def _lacking(main: Subgraph, followers: Collection[int], fallback: Collection[int]) -> set[int]:
+    """Return those of the followers that cannot follow all their readers, or have none, or write an output."""
     readers: dict[int, list[int]] = {}
     for i, operation in enumerate(main.operations):
         for o in operation.inputs:
             readers.setdefault(o, []).append(i)
-    following: dict[int, bool] = {}
-    for i in reversed(constant):
-        outputs = main.operations[i].outputs
-        direct = [reader for o in outputs for reader in readers.get(o, ())]
-        on_device = any(following.get(r, r not in fallback) for r in direct)
-        if direct and not (on_device and i in fallback) and not set(outputs) & set(main.output_indexes):
-            following[i] = on_device
-    return frozenset(following)
+    outputs = set(main.output_indexes)
+    lacking: set[int] = set()
+    on_device: dict[int, bool] = {}
+    for i in sorted(followers, reverse=True):
+        written = main.operations[i].outputs
+        direct = [reader for o in written for reader in readers.get(o, ())]
+        on_device[i] = any(on_device.get(reader, reader not in fallback) for reader in direct)
+        if not direct or (on_device[i] and i in fallback) or not outputs.isdisjoint(written):
+            lacking.add(i)
+    return lacking
 
 
 def _with_followers(main: Subgraph, phase: OperationPhase, following: Collection[int]) -> tuple[int, ...]:
@@ -258,6 +276,7 @@ def _reached(model: Model, operations: Sequence[Operation]) -> list[int]:
 
 def _extensions(model: Model, part: Model) -> tuple[ExtensionNameAndPrefix, ...]:
     """Return the extensions that a part uses, of those of the whole model."""
-    types = (each.type for graph in part.subgraphs for each in (*graph.operands, *graph.operations))
+    types = {each.type for graph in part.subgraphs for each in graph.operands}
+    types |= {each.type for graph in part.subgraphs for each in graph.operations}
     prefixes = {type_ >> _PREFIX_SHIFT for type_ in types if is_extension(type_)}
     return tuple(entry for entry in model.extension_name_to_prefix if entry.prefix in prefixes)

@@ -200,10 +200,11 @@ class _ClientStates:
         self, inputs: Any, *, outputs: Mapping[int, _ClientState], deadline: float | None, measure_timing: bool
     ) -> Outputs:
         """Run the model. `outputs`: what takes the new values of states."""
-        values = inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs)
-        arrays = {key: value.value if isinstance(value, _ClientState) else value for key, value in values}
-        given = arrays if isinstance(inputs, Mapping) else list(arrays.values())
-        results = self._model.execute(given, deadline=deadline, measure_timing=measure_timing)
+        if isinstance(inputs, Mapping):
+            arrays: Any = {key: _array(value) for key, value in inputs.items()}
+        else:
+            arrays = list(map(_array, inputs))
+        results = self._model.execute(arrays, deadline=deadline, measure_timing=measure_timing)
         for index, state in outputs.items():
             state.value = results[index]
         return results
@@ -215,3 +216,8 @@ class _ClientStates:
     def renew(self) -> None:
         """Connect and prepare the parts again if a service has restarted."""
         self._model.renew()
+
+
+def _array(value: object) -> object:
+    """Return the value of an input, which may be a state."""
+    return value.value if isinstance(value, _ClientState) else value
