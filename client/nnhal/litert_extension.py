@@ -1,18 +1,18 @@
 """The vendor extension whose operation runs TFLite operators that NNAPI lacks.
 
-The operation SUBMODEL has a TFLite model as its first input, a constant of type SUBMODEL_BYTES. The other inputs and the
-outputs are those of the model's main subgraph, in order. A tensor without dimensions in the TFLite model has shape [1]
-as an operand. Tensors have the type of NNAPI that has the same elements, and otherwise a type of the extension.
+The operation SUBMODEL has a TFLite model as its first input, a constant of type SUBMODEL_BYTES. The other inputs and
+the outputs are those of the model's main subgraph, in order. A tensor without dimensions in the TFLite model has shape
+[1] as an operand. Tensors have the type of NNAPI that has the same elements, and otherwise a type of the extension.
 """
 
 from typing import Any
 
 import numpy as np
 
-from nnhal.types import Extension, ExtensionNameAndPrefix, ExtensionOperandTypeInformation
+from nnhal.types import EXTENSION_OPERATIONS, Extension, ExtensionNameAndPrefix, ExtensionOperandTypeInformation
 
 NAME = "org.nnhal.litert"
-SUBMODEL = 0
+SUBMODEL = EXTENSION_OPERATIONS[NAME].index("SUBMODEL")
 """The operation."""
 SUBMODEL_BYTES = 0
 """Type of the operand that holds a TFLite model: one element per byte."""

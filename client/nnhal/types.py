@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -284,6 +285,11 @@ class Model:
     def subgraphs(self) -> tuple[Subgraph, ...]:
         """All subgraphs by number: 0 is main, i + 1 is referenced[i]."""
         return (self.main, *self.referenced)
+
+    @property
+    def extension_names(self) -> dict[int, str]:
+        """Names of the extensions by prefix."""
+        return {entry.prefix: entry.name for entry in self.extension_name_to_prefix}
 
     def __repr__(self) -> str:
         main = self.main
@@ -712,11 +718,26 @@ def _describe(operand: Operand) -> str:
     return f"{dtype}[{', '.join(str(size or '?') for size in operand.dimensions) or '...'}]"
 
 
-def operation_name(type_: int) -> str:
-    """Return the HAL's name of an operation type, or its number."""
-    return _OPERATION_TYPES.get(type_, f"operation type {type_}")
+EXTENSION_OPERATIONS: dict[str, tuple[str, ...]] = {"org.nnhal.litert": ("SUBMODEL",)}
+"""Names of the operations of known extensions, by their numbers in the extension."""
+
+
+def operation_name(type_: int, extensions: Mapping[int, str] = MappingProxyType({})) -> str:
+    """Return the name of an operation type, or its number: "ADD", "SUBMODEL of org.nnhal.litert".
+
+    Args:
+        type_: the type.
+        extensions: names of the model's extensions by prefix, as in `Model.extension_names`.
+    """
+    extension = extensions.get(type_ >> _PREFIX_SHIFT)
+    if extension is None or not is_extension(type_):
+        return _OPERATION_TYPES.get(type_, f"operation type {type_}")
+    number, names = type_ & TYPE_BASE_MAX, EXTENSION_OPERATIONS.get(extension, ())
+    return f"{names[number] if number < len(names) else f'operation {number}'} of {extension}"
 
 
 _MAX_DESCRIBED = 4
+_PREFIX_SHIFT = 16
+"""An operand or operation type is the prefix of its extension, and a number of this many bits."""
 _OPERAND_TYPES = {int(member): member.name for member in OperandType}
 _OPERATION_TYPES = {int(member): member.name for member in OperationType}

@@ -60,7 +60,7 @@ class OperationView:
     @property
     def name(self) -> str:
         """Name in messages, for example "operation 3 of main (CONV_2D)"."""
-        return f"operation {self.index} of {self.graph.name} ({operation_name(self.type)})"
+        return f"operation {self.index} of {self.graph.name} ({self.graph.operation_name(self.type)})"
 
     @property
     def extension(self) -> str:
@@ -96,6 +96,7 @@ class Graph:
         constants: values by operand, read-only. Values of extension types are bytes.
         annotations: cached results of backends about the graph, each under a key object of its own.
         extensions: names of the extensions that the model uses, by prefix.
+        disabled_extensions: names of those that the device does not support, for messages.
     """
 
     number: int
@@ -103,6 +104,7 @@ class Graph:
     constants: Mapping[int, AnyArray]
     annotations: dict[object, Any] = field(default_factory=dict, repr=False)
     extensions: Mapping[int, str] = field(default_factory=dict, repr=False)
+    disabled_extensions: Mapping[int, str] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -112,6 +114,10 @@ class Graph:
     def extension(self, type_: int) -> str:
         """Return the name of the extension of an operand or operation type, or "" if it has none."""
         return self.extensions.get(type_ >> 16, "") if is_extension(type_) else ""
+
+    def operation_name(self, type_: int) -> str:
+        """Return the name of an operation type, for example "CONV_2D" or "SUBMODEL of org.nnhal.litert"."""
+        return operation_name(type_, {**self.extensions, **self.disabled_extensions})
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -170,11 +176,11 @@ class SubgraphView:
 
 def build_graphs(model: Model, disabled_extensions: Collection[str] = ()) -> tuple[Graph, ...]:
     """Return the subgraphs of a valid model, main first. Operations of disabled extensions belong to none."""
-    extensions = {
-        entry.prefix: entry.name for entry in model.extension_name_to_prefix if entry.name not in disabled_extensions
-    }
+    names = model.extension_names
+    enabled = {prefix: name for prefix, name in names.items() if name not in disabled_extensions}
+    disabled = {prefix: name for prefix, name in names.items() if name in disabled_extensions}
     return tuple(
-        Graph(number, subgraph, _constants(model, number, subgraph), extensions=extensions)
+        Graph(number, subgraph, _constants(model, number, subgraph), extensions=enabled, disabled_extensions=disabled)
         for number, subgraph in enumerate(model.subgraphs)
     )
 

@@ -47,6 +47,16 @@ def test_names_of_unknown_types_are_their_numbers() -> None:
     assert types.operation_name(-1) == "operation type -1"
 
 
+def test_operations_of_extensions_have_the_name_of_the_extension() -> None:
+    extensions = {1: "org.nnhal.litert", 0x7FFF: "com.vendor.x"}
+    assert types.operation_name(0x10000, extensions) == "SUBMODEL of org.nnhal.litert"
+    assert types.operation_name(0x10001, extensions) == "operation 1 of org.nnhal.litert"
+    assert types.operation_name(0x7FFF0003, extensions) == "operation 3 of com.vendor.x"
+    assert types.operation_name(0x20000, extensions) == "operation type 131072"
+    assert types.operation_name(3, {0: "com.vendor.y"}) == "CONV_2D"
+    assert types.operation_name(-1, {-1: "com.vendor.y"}) == "operation type -1"
+
+
 def test_results_are_shown_with_names() -> None:
     assert repr(types.CacheOutcome(types.CacheState.HIT)) == "CacheOutcome(HIT)"
     assert repr(types.CacheOutcome(9, "why")) == "CacheOutcome(9, reason='why')"

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from nnhal.types import DTYPES, AnyArray, operation_name
+from nnhal.types import DTYPES, AnyArray
 from nnhal_driver.backends.api import (
     Backend,
     CompiledSubgraph,
@@ -123,7 +123,7 @@ class _Sequence(CompiledSubgraph):
                 start_ns = time.perf_counter_ns()
                 step.run(values, destinations)
                 duration_ns = time.perf_counter_ns() - start_ns
-                profile.span(operation_name(step.view.type), start_ns, duration_ns, step.view)
+                profile.span(step.view.graph.operation_name(step.view.type), start_ns, duration_ns, step.view)
             for position in dead:
                 values[position] = None
         for position, output in destinations.items():

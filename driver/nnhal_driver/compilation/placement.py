@@ -19,7 +19,6 @@ from nnhal.types import (
     Placement,
     Refusal,
     is_extension,
-    operation_name,
 )
 from nnhal_driver.backends.api import Backend, Support
 from nnhal_driver.compilation.constant_operations import Unit, add_constant_operations, constant_operations
@@ -51,11 +50,11 @@ def unplaced_operations(placement: Placement) -> list[OperationPlacement]:
     return [operation for operation in placement.operations if operation.subgraph == 0 and not operation.backend]
 
 
-def explain_refusal(operation: OperationPlacement) -> str:
+def explain_refusal(graphs: Sequence[Graph], operation: OperationPlacement) -> str:
     """Return in one line why no backend supports an operation."""
-    where = "main" if operation.subgraph == 0 else f"referenced subgraph {operation.subgraph - 1}"
     reasons = "; ".join(f"{refusal.backend}: {refusal.reason}" for refusal in operation.refusals)
-    return f"operation {operation.operation} of {where} ({operation_name(operation.type)}) is not supported: {reasons}"
+    view = graphs[operation.subgraph].operations[operation.operation]
+    return f"{view.name} is not supported: {reasons}"
 
 
 class Placer:
@@ -71,6 +70,7 @@ class Placer:
 
     def __init__(self, graphs: Sequence[Graph], backends: Sequence[Backend], *, merge: bool = True) -> None:
         self._ids = [backend.id for backend in backends]
+        self._graphs = graphs
         self._subgraphs: dict[int, _SubgraphPlacer] = {}
         self._depths: dict[int, int] = {}
         for graph in callees_first(graphs):
@@ -98,7 +98,7 @@ class Placer:
         missing = next((operation for operation in operations if not operation.backend), None)
         if missing is None:
             return ""
-        return missing.refusals[0].reason if missing.type in CONTROL_FLOW else explain_refusal(missing)
+        return missing.refusals[0].reason if missing.type in CONTROL_FLOW else explain_refusal(self._graphs, missing)
 
     def exclude(self, partition: Partition, reason: str) -> None:
         """Record that the backend of a partition does not run its operations. The next `place` moves them."""

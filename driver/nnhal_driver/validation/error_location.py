@@ -1,6 +1,6 @@
 """Names of subgraphs, operands and operations in error messages, for example "operand 3 of main (TENSOR_FLOAT32)"."""
 
-from nnhal.types import Operand, Operation, operation_name, type_name
+from nnhal.types import Model, Operand, operation_name, type_name
 
 
 def subgraph_location(number: int) -> str:
@@ -13,6 +13,7 @@ def operand_location(number: int, index: int, operand: Operand) -> str:
     return f"operand {index} of {subgraph_location(number)} ({type_name(operand.type)})"
 
 
-def operation_location(number: int, index: int, operation: Operation) -> str:
+def operation_location(model: Model, number: int, index: int) -> str:
     """Return the name of operation `index` of subgraph `number`."""
-    return f"operation {index} of {subgraph_location(number)} ({operation_name(operation.type)})"
+    type_ = model.subgraphs[number].operations[index].type
+    return f"operation {index} of {subgraph_location(number)} ({operation_name(type_, model.extension_names)})"

@@ -34,7 +34,7 @@ def check_operation(model: Model, subgraph: Subgraph, number: int, index: int) -
         HalError: INVALID_ARGUMENT, V-OPERATION-01 to 13.
     """
     operation = subgraph.operations[index]
-    name = partial(operation_location, number, index, operation)
+    name = partial(operation_location, model, number, index)
     OPERATION_RULES.check(SubgraphOperation(subgraph, operation), name)
     if (rules := CONTROL_FLOW_RULES.get(operation.type)) is not None:
         rules.check(_control_flow(model, subgraph, operation), name)

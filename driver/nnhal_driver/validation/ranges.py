@@ -25,7 +25,7 @@ def check_ranges(model: Model) -> None:
         for index, operand in enumerate(subgraph.operands):
             RANGE_RULES.check(operand, partial(operand_location, number, index, operand))
         for index, operation in enumerate(subgraph.operations):
-            OPERATION_RANGE_RULES.check(operation, partial(operation_location, number, index, operation))
+            OPERATION_RANGE_RULES.check(operation, partial(operation_location, model, number, index))
         SUBGRAPH_RANGE_RULES.check(subgraph, partial(subgraph_location, number))
     for index, pool in enumerate(model.pools):
         POOL_KIND_RULES.check(pool, partial("model pool {}".format, index))

@@ -66,14 +66,14 @@ def check_subgraph(model: Model, number: int) -> None:
     outputs = IndexList(subgraph.operands, subgraph.output_indexes, OperandLifeTime.SUBGRAPH_OUTPUT)
     INDEX_LIST_RULES.check(inputs, lambda: f"input list of {name}")
     INDEX_LIST_RULES.check(outputs, lambda: f"output list of {name}")
-    _check_order(subgraph, number)
+    _check_order(model, subgraph, number)
 
 
-def _check_order(subgraph: Subgraph, number: int) -> None:
+def _check_order(model: Model, subgraph: Subgraph, number: int) -> None:
     written: set[int] = set()
     for index, operation in enumerate(subgraph.operations):
         subject = OrderedOperation(subgraph.operands, operation, written)
-        ORDER_RULES.check(subject, partial(operation_location, number, index, operation))
+        ORDER_RULES.check(subject, partial(operation_location, model, number, index))
         written.update(operation.outputs)
     WRITTEN_RULES.check(WrittenOperands(subgraph.operands, written), partial(subgraph_location, number))
 

@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -16,6 +16,7 @@ from nnhal.types import (
     AnyArray,
     DataLocation,
     ErrorStatus,
+    ExtensionNameAndPrefix,
     Model,
     Operand,
     OperandLifeTime,
@@ -29,7 +30,7 @@ from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions,
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.compilation.cost import PARTITION_COST, estimate_work
 from nnhal_driver.compilation.partitioning import DataFlow, Partitioner
-from nnhal_driver.compilation.placement import place
+from nnhal_driver.compilation.placement import explain_refusal, place
 from nnhal_driver.device import Device, Outcome
 from nnhal_driver.graph import Graph, build_graphs
 from tests.driver.control_flow_models import adds_one, choose, counts, less_than, loop
@@ -54,6 +55,24 @@ def test_operations_are_not_joined_where_that_would_make_a_cycle() -> None:
     """2 needs 1, which needs 0: A cannot run 0 and 2 as a unit."""
     model = graph_of([(-1, -1), (0, 0), (0, 1)], [Op.ADD, Op.MAXIMUM, Op.ADD], LARGE)
     assert parts(place_on(model, Fake("A", [Op.ADD]), CpuRef())) == [("A", (0,)), ("CpuRef", (1,)), ("A", (2,))]
+
+
+@pytest.mark.parametrize("disabled", [(), ("org.nnhal.litert",)])
+def test_refusals_name_operations_of_extensions(disabled: tuple[str, ...]) -> None:
+    model = graph_of([(-1, -1), (0, 0)], [Op.ADD, Op.ADD], LARGE)
+    numbers = 1 << 16, 2 << 16 | 3
+    operations = [replace(each, type=number) for each, number in zip(model.main.operations, numbers, strict=True)]
+    names = (ExtensionNameAndPrefix("org.nnhal.litert", 1), ExtensionNameAndPrefix("com.vendor.x", 2))
+    model = replace(model, main=replace(model.main, operations=tuple(operations)), extension_name_to_prefix=names)
+    graphs = build_graphs(model, disabled)
+    placed = place(graphs, [CpuRef()]).operations
+    assert [explain_refusal(graphs, each) for each in placed] == [
+        "operation 0 of main (SUBMODEL of org.nnhal.litert) is not supported: "
+        "CpuRef: SUBMODEL of org.nnhal.litert has no kernel",
+        "operation 1 of main (operation 3 of com.vendor.x) is not supported: "
+        "CpuRef: operation 3 of com.vendor.x has no kernel",
+    ]
+    assert [graphs[0].extension(each.type) for each in operations] == ["" if disabled else names[0].name, names[1].name]
 
 
 def test_operation_runs_when_its_output_is_needed() -> None:

@@ -123,7 +123,7 @@ def _inside_rows(model: "Model", examined: _BackendRuns, expected: _BackendRuns)
     return [
         {
             "operation": index,
-            "type": operation_name(operation.type),
+            "type": operation_name(operation.type, model.extension_names),
             "origin": origin,
             "backend": backends[index],
             "shape": list(examined.inside[position[o]].shape),

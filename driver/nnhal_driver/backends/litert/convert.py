@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nnhal.errors import HalError
-from nnhal.types import AnyArray, OperandLifeTime, byte_size, operation_name
+from nnhal.types import AnyArray, OperandLifeTime, byte_size
 from nnhal_driver.backends.api import SubgraphView
 from nnhal_driver.backends.litert.inlining import inline, is_submodel, submodel_of
 from nnhal_driver.backends.litert.limits import check_scales, check_shapes
@@ -58,7 +58,7 @@ def check_operation(view: OperationView) -> None:
         submodel_of(view)
         return
     if view.type not in CONVERTERS or view.type not in SHAPE_RULES or view.arguments is None:
-        raise Unsupported(f"{operation_name(view.type)} has no counterpart in the engine")
+        raise Unsupported(f"{view.graph.operation_name(view.type)} has no counterpart in the engine")
     for name in view.arguments.inputs:
         operand, position = view.operand(name), view.positions[name]
         if operand.lifetime == OperandLifeTime.NO_VALUE:

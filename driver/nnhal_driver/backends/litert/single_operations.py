@@ -8,7 +8,7 @@ The results are the same. Values are copied between the operations, and the engi
 import time
 from collections.abc import Sequence
 
-from nnhal.types import AnyArray, operation_name
+from nnhal.types import AnyArray
 from nnhal_driver.backends.api import Output, Profile, Run, SubgraphView
 from nnhal_driver.backends.litert.convert import LoweredSubgraph, lower
 from nnhal_driver.backends.litert.engine import SubgraphInterpreter
@@ -70,7 +70,7 @@ class SingleOperations:
             engine.invoke(number)
             duration_ns = time.perf_counter_ns() - start_ns
             (view,) = part.operations
-            profile.span(operation_name(view.type), start_ns, duration_ns, view)
+            profile.span(view.graph.operation_name(view.type), start_ns, duration_ns, view)
             for operand, (tensor, _) in zip(part.outputs, lowered.outputs, strict=True):
                 assert tensor is not None
                 values[operand] = engine.view(number, tensor)

@@ -1,6 +1,5 @@
 """The backend CpuRef, which supports every operation that has a kernel."""
 
-from nnhal.types import operation_name
 from nnhal_driver.backends.api import OperationView, Support
 from nnhal_driver.backends.per_operation import PerOperationBackend, Workload
 from nnhal_driver.backends.reference.kernel import KERNELS
@@ -19,7 +18,7 @@ class CpuRef(PerOperationBackend):
         """Return support for every operation that has a kernel, in all types that its signature allows."""
         if operation.type in KERNELS and operation.type in SHAPE_RULES:
             return Support()
-        return Support(f"{operation_name(operation.type)} has no kernel")
+        return Support(f"{operation.graph.operation_name(operation.type)} has no kernel")
 
     def workload(self, operation: OperationView) -> Workload:
         """Return the kernel of the operation."""
