@@ -11,6 +11,8 @@ from nnhal.types import AnyArray
 def cast(call: ConstantCall) -> Outputs:
     """Evaluate CAST. Reals outside of the integer's range have no defined result, so they are not folded."""
     values, dtype = call.array(0), call.dtype()
+    if values.dtype.kind == "c":
+        return None
     if values.dtype.kind == "f" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if not np.all((values > limits.min - 1) & (values < limits.max + 1)):
@@ -28,12 +30,15 @@ def dequantize(call: ConstantCall) -> Outputs:
         return None
     scales: AnyArray = np.array(tensor.scales, np.float64)
     zero_points: AnyArray = np.array(tensor.zero_points or (0,) * len(tensor.scales), np.int64)
-    if len(tensor.scales) > 1:
-        scales, zero_points = (_along(a, tensor.quantized_dimension, values.ndim) for a in (scales, zero_points))
+    dimension = tensor.quantized_dimension if len(tensor.scales) > 1 else None
+    scales, zero_points = (_along(a, dimension, values.ndim) for a in (scales, zero_points))
     return [((values.astype(np.int64) - zero_points) * scales).astype(np.float32)]
 
 
-def _along(values: AnyArray, dimension: int, rank: int) -> AnyArray:
+def _along(values: AnyArray, dimension: int | None, rank: int) -> AnyArray:
+    """Return values that broadcast along a dimension of an array, or a single one that broadcasts everywhere."""
+    if dimension is None:
+        return values.reshape(())
     return values.reshape([-1 if i == dimension else 1 for i in range(rank)])
 
 

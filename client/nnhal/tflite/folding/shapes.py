@@ -8,7 +8,9 @@ from nnhal.tflite.folding.evaluator import ConstantCall, Outputs, evaluator
 
 @evaluator(BuiltinOperator.RESHAPE)
 def reshape(call: ConstantCall) -> Outputs:
-    """Evaluate RESHAPE."""
+    """Evaluate RESHAPE. LiteRT ignores a shape that is not int32."""
+    if call.has(1) and call.array(1).dtype != np.int32:
+        return None
     shape = call.integers(1) if call.has(1) else list(call.option("NewShape", ()))
     return [call.array(0).reshape(shape)]
 
