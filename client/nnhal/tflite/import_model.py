@@ -7,7 +7,7 @@ from nnhal.tflite.lower import ModelLowering, lower
 from nnhal.tflite.operands import ConstantStore
 from nnhal.tflite.outputs import compute_outputs
 from nnhal.tflite.reader import read
-from nnhal.tflite.report import ImportReport, OperatorReport, Outcome
+from nnhal.tflite.report import ImportOutcome, ImportReport, OperatorReport
 from nnhal.tflite.shapes import Shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite.variables import Variable, expose_variables
@@ -51,9 +51,9 @@ def _convert(
     lowered = lower(graph, lowering)
     reports = [
         *lowered.reports,
-        *(OperatorReport(operator, Outcome.STATE) for operator in state_operators),
-        *(OperatorReport(operator, Outcome.FOLDED) for operator in folded.evaluated),
-        *(OperatorReport(operator, Outcome.UNREAD) for operator in folded.unread),
+        *(OperatorReport(operator, ImportOutcome.STATE) for operator in state_operators),
+        *(OperatorReport(operator, ImportOutcome.FOLDED) for operator in folded.evaluated),
+        *(OperatorReport(operator, ImportOutcome.UNREAD) for operator in folded.unread),
     ]
     report = ImportReport(sorted(reports, key=lambda r: (r.operator.index < 0, r.operator.index)), lowered.regions)
     if report.refusals():

@@ -17,7 +17,7 @@ from nnhal.tflite.operands import EXTENSION_PREFIX, ConstantStore, Operands
 from nnhal.tflite.operators import CONVERTERS
 from nnhal.tflite.outputs import compute_outputs
 from nnhal.tflite.partition import Phase, partition
-from nnhal.tflite.report import OperatorReport, Outcome
+from nnhal.tflite.report import ImportOutcome, OperatorReport
 from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite.submodel import Boundary, extension_obstacle, write_submodel
 from nnhal.types import Operation, Subgraph, operation_name
@@ -71,7 +71,7 @@ class ModelLowering:
             with prefix_errors(f"subgraph {index}"):
                 folded = fold(compute_outputs(densify_constants(self.model.subgraphs[index])))
                 lowered = lower(folded.graph, self)
-                if refused := [report for report in lowered.reports if report.outcome == Outcome.REFUSED]:
+                if refused := [report for report in lowered.reports if report.outcome == ImportOutcome.REFUSED]:
                     raise TfliteError(f"{refused[0].operator}: {refused[0].reason}")
         finally:
             self._depth -= 1
@@ -98,8 +98,8 @@ def lower(graph: TfliteGraph, model: ModelLowering) -> LoweredGraph:
     _add_inputs(graph, operands)
     result = _Operations()
     reports = [_lower_alone(graph, operands, operator, model, result) for operator in graph.operators]
-    others = {i for i, report in enumerate(reports) if report.outcome == Outcome.EXTENSION}
-    if any(report.outcome == Outcome.REFUSED for report in reports):
+    others = {i for i, report in enumerate(reports) if report.outcome == ImportOutcome.EXTENSION}
+    if any(report.outcome == ImportOutcome.REFUSED for report in reports):
         return LoweredGraph(_EMPTY, [], reports)
     if not others:
         return LoweredGraph(_subgraph(graph, operands, result), result.names, reports)
@@ -125,12 +125,12 @@ def _lower_alone(
             for index in operator.outputs:
                 operands.mark_written(index)
         if not model.extension:
-            return OperatorReport(operator, Outcome.REFUSED, (), str(error))
+            return OperatorReport(operator, ImportOutcome.REFUSED, (), str(error))
         if obstacle := extension_obstacle(graph, operator):
-            return OperatorReport(operator, Outcome.REFUSED, (), f"{error}; {obstacle}")
-        return OperatorReport(operator, Outcome.EXTENSION, (), str(error))
+            return OperatorReport(operator, ImportOutcome.REFUSED, (), f"{error}; {obstacle}")
+        return OperatorReport(operator, ImportOutcome.EXTENSION, (), str(error))
     result.add(operations, str(operator))
-    outcome = Outcome.DIRECT if len(operations) == 1 else Outcome.COMPOSED
+    outcome = ImportOutcome.DIRECT if len(operations) == 1 else ImportOutcome.COMPOSED
     return OperatorReport(operator, outcome, tuple(operation_name(operation.type) for operation in operations))
 
 

@@ -8,8 +8,8 @@ from enum import StrEnum
 from nnhal.tflite.graph import Operator
 
 
-class Outcome(StrEnum):
-    """Outcome of the import of an operator."""
+class ImportOutcome(StrEnum):
+    """ImportOutcome of the import of an operator."""
 
     DIRECT = "direct"
     COMPOSED = "composed"
@@ -21,13 +21,13 @@ class Outcome(StrEnum):
 
 
 EXPLANATIONS = {
-    Outcome.DIRECT: "one NNAPI operation",
-    Outcome.COMPOSED: "several NNAPI operations with the same result",
-    Outcome.FOLDED: "evaluated at import: its inputs are constants",
-    Outcome.UNREAD: "removed: nothing reads its result",
-    Outcome.STATE: "an input and an output of the model that hold a variable",
-    Outcome.EXTENSION: "runs in LiteRT, through the vendor extension org.nnhal.litert",
-    Outcome.REFUSED: "cannot be imported",
+    ImportOutcome.DIRECT: "one NNAPI operation",
+    ImportOutcome.COMPOSED: "several NNAPI operations with the same result",
+    ImportOutcome.FOLDED: "evaluated at import: its inputs are constants",
+    ImportOutcome.UNREAD: "removed: nothing reads its result",
+    ImportOutcome.STATE: "an input and an output of the model that hold a variable",
+    ImportOutcome.EXTENSION: "runs in LiteRT, through the vendor extension org.nnhal.litert",
+    ImportOutcome.REFUSED: "cannot be imported",
 }
 
 
@@ -43,7 +43,7 @@ class OperatorReport:
     """
 
     operator: Operator
-    outcome: Outcome
+    outcome: ImportOutcome
     operations: tuple[str, ...] = ()
     reason: str = ""
 
@@ -61,12 +61,12 @@ class ImportReport:
     regions: int = 0
 
     @property
-    def totals(self) -> dict[Outcome, int]:
+    def totals(self) -> dict[ImportOutcome, int]:
         """Number of operators by outcome, without outcomes that do not occur."""
         counts = Counter(report.outcome for report in self.operators)
-        return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
+        return {outcome: counts[outcome] for outcome in ImportOutcome if counts[outcome]}
 
     def refusals(self) -> list[str]:
         """Return one line for each refused operator."""
-        refused = (report for report in self.operators if report.outcome == Outcome.REFUSED)
+        refused = (report for report in self.operators if report.outcome == ImportOutcome.REFUSED)
         return [f"{report.operator}: {report.reason}" for report in refused]
