@@ -3,18 +3,11 @@
 In arguments, variables and messages, {digits} is a model, {service} the address of a service, {live} the path of a
 socket that a service listens on, {busy} the address of a port in use, {closed} an address where nothing listens, {ssh}
 the address of a server that does not speak gRPC, and {grpc} that of a gRPC server of another kind. Other files are
-those of `write_files`. "<*>" in a message stands for any text.
+those of `places`. "<*>" in a message stands for any text.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import numpy as np
-from PIL import Image
-
-from nnhal_tools.demo.digits import MODEL
 
 STARTS_A_SERVICE = "'serve', '--embedded'"
 
@@ -45,6 +38,12 @@ class Mistake:
     def arguments(self) -> Sequence[str]:
         """The arguments as a list."""
         return ["" if argument == "''" else argument for argument in self.command.split()]
+
+    @property
+    def label(self) -> str:
+        """The command, shortened, with what else makes the mistake."""
+        details = [*self.environment, self.config.partition("=")[0], self.missing]
+        return " ".join(filter(None, (self.command[:60], *details)))
 
 
 NO_ADDRESS = "--target: invalid address {!r}; expected HOST:PORT or unix:PATH; see `nnhal info --help`"
@@ -300,33 +299,3 @@ EXTRAS = [
 ]
 
 MISTAKES = [*ADDRESSES, *MODELS, *INPUTS, *OUTPUTS, *ARGUMENTS, *CACHE, *SERVE, *EXTRAS]
-
-
-def write_files(folder: Path) -> None:
-    """Write the files that mistakes refer to."""
-    generator = np.random.default_rng(0)
-    array = np.zeros((1, 8, 8, 1), np.float32)
-    (folder / "folder").mkdir()
-    (folder / "empty").touch(0o644)
-    (folder / "empty").chmod(0o644)
-    (folder / "text").write_text("one\ntwo\n")
-    (folder / "binary").write_bytes(b"\xff" + generator.bytes(99))
-    (folder / "truncated.tflite").write_bytes(MODEL.read_bytes()[:3000])
-    np.save(folder / "input.npy", array)
-    np.save(folder / "shape.npy", np.zeros((1, 9, 8, 1), np.float32))
-    np.save(folder / "float64.npy", array.astype(np.float64))
-    np.save(folder / "words.npy", np.array(["one", "two"]))
-    np.save(folder / "objects.npy", np.array([{}], object), allow_pickle=True)
-    np.savez(folder / "arrays.npz", array)
-    (folder / "truncated.npy").write_bytes((folder / "input.npy").read_bytes()[:-10])
-    Image.fromarray(generator.integers(0, 256, (64, 64), np.uint8)).save(folder / "image.png")
-    (folder / "truncated.png").write_bytes((folder / "image.png").read_bytes()[:2000])
-
-
-def unreadable_file(folder: Path) -> str:
-    """Return the path of a file that exists, and that this user cannot read."""
-    if os.geteuid() == 0:  # whom no mode stops; nothing is mapped at the address 0
-        return "/proc/self/mem"
-    path = folder / "unreadable"
-    path.touch(0)
-    return str(path)

@@ -4,25 +4,17 @@ No duration is compared. A command that cannot be late shows that by what it doe
 """
 
 import re
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
-import grpc
 import pytest
 
-from nnhal_tools.demo.digits import MODEL
 from tests.end_to_end.mistakes.forked_commands import ForkedCommands, running
-from tests.end_to_end.mistakes.table import MISTAKES, Mistake, unreadable_file, write_files
+from tests.end_to_end.mistakes.places import Places, environment_of, open_places, write_files
+from tests.end_to_end.mistakes.table import MISTAKES, Mistake
 from tests.end_to_end.support.service_process import Service
-from tests.other_server import listening
-
-Places = Mapping[str, object]
-"""Values of the names in braces."""
 
 REAL_PROCESSES = (
     "info --target localhost",
@@ -42,46 +34,15 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommand
 
 @pytest.fixture(scope="module")
 def places(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    """Yield addresses of servers of all kinds, and paths."""
-    folder = tmp_path_factory.mktemp("places")
-    other = grpc.server(ThreadPoolExecutor(1))
-    port = other.add_insecure_port("127.0.0.1:0")
-    other.start()
-    with ExitStack() as stack:
-        stack.callback(lambda: other.stop(0).wait())
-        live = stack.enter_context(socket.socket(socket.AF_UNIX))
-        live.bind(str(folder / "live"))
-        live.listen()
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            closed = server.getsockname()[1]
-        yield {
-            "digits": MODEL,
-            "service": service.target,
-            "busy": service.target,
-            "live": folder / "live",
-            "closed": f"127.0.0.1:{closed}",
-            "ssh": stack.enter_context(listening(b"SSH-2.0-OpenSSH_9.2\r\n")),
-            "grpc": f"127.0.0.1:{port}",
-            "unreadable": unreadable_file(folder),
-        }
+    with open_places(service.target, tmp_path_factory.mktemp("places")) as places:
+        yield places
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return the current folder of the commands."""
     write_files(tmp_path)
-    with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(tmp_path / "stale.sock"))
     return tmp_path
-
-
-def environment_of(mistake: Mistake, folder: Path) -> dict[str, str]:
-    return {
-        "HOME": str(folder),
-        "NNHAL_CACHE_DIR": str(folder / "cache"),
-        "NNHAL_STATE_DIR": str(folder / "state"),
-        **mistake.environment,
-    }
 
 
 def assert_reported(mistake: Mistake, places: Places, code: int, stdout: str, stderr: str) -> None:
@@ -91,12 +52,7 @@ def assert_reported(mistake: Mistake, places: Places, code: int, stdout: str, st
     assert (code, stdout) == (mistake.code, "")
 
 
-def label(mistake: Mistake) -> str:
-    details = [*mistake.environment, mistake.config.partition("=")[0], mistake.missing]
-    return " ".join(filter(None, (mistake.command[:60], *details)))
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=label)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.label)
 def test_mistake_is_reported_in_one_line_at_once(
     mistake: Mistake, commands: ForkedCommands, places: Places, folder: Path
 ) -> None:
@@ -123,7 +79,7 @@ def test_mistake_is_reported_in_a_process_of_its_own(command: str, places: Place
 
 
 def test_table_has_sixty_different_mistakes() -> None:
-    assert len({label(mistake) for mistake in MISTAKES}) == len(MISTAKES) >= 60
+    assert len({mistake.label for mistake in MISTAKES}) == len(MISTAKES) >= 60
 
 
 @pytest.mark.parametrize(
