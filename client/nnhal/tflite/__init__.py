@@ -21,10 +21,11 @@ from nnhal.types import Bytes, Model
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from nnhal.tflite.model_metadata import ModelMetadata
     from nnhal.tflite.report import ImportReport
     from nnhal.tflite.shapes import Shapes
 
-__all__ = ["TfliteError", "inspect", "load", "parse"]
+__all__ = ["TfliteError", "inspect", "load", "metadata", "parse"]
 
 
 def load(
@@ -55,8 +56,7 @@ def load(
         OSError: the file cannot be opened.
         ImportError: the extra `nnhal[tflite]` is missing.
     """
-    mapped = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8)
-    return _import_model(mapped.view(np.ndarray), Path(path).name, extension, shapes or {})
+    return _import_model(_map_file(path), Path(path).name, extension, shapes or {})
 
 
 def parse(
@@ -103,8 +103,32 @@ def inspect(
     return _run_stages(data, name, extension, shapes or {})[1]
 
 
+def metadata(path: str | os.PathLike[str]) -> "ModelMetadata | None":
+    """Return the TFLite metadata of a file: labels, normalization and contents of its inputs and outputs.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The metadata, or None if the file has none. This does not need the extra `nnhal[tflite]`.
+
+    Raises:
+        TfliteError: the file or its metadata is damaged.
+        OSError: the file cannot be opened.
+    """
+    from nnhal.tflite.model_metadata import parse_metadata  # noqa: PLC0415
+
+    with prefix_errors(Path(path).name):
+        return parse_metadata(_map_file(path).data)
+
+
 def __dir__() -> list[str]:
     return __all__
+
+
+def _map_file(path: str | os.PathLike[str]) -> Bytes:
+    mapped = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8)
+    return mapped.view(np.ndarray)
 
 
 def _import_model(data: Bytes, name: str, extension: bool, shapes: "Shapes") -> Model:
