@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from flatbuffers import flexbuffers
 
 from tests.nnhal.tflite.build import pack, schema
 
@@ -228,6 +229,31 @@ def change_option(generator: random.Random, model: Any) -> None:
         setattr(options, name, [_integer(generator, 1) for _ in range(generator.randrange(10))])
 
 
+def change_custom_options(generator: random.Random, model: Any) -> None:
+    """Change a value in the options of a custom operator, or their bytes."""
+    operator = _operator(generator, model)
+    if operator.customOptions is None or not len(operator.customOptions):
+        return
+    data = bytes(operator.customOptions)
+    try:
+        values = flexbuffers.Loads(data)
+    except Exception:  # the reader fails in many ways on bytes that were changed before
+        values = None
+    if generator.random() < 0.3 or not isinstance(values, dict) or not values:
+        operator.customOptions = list(change_bytes(data, generator))
+        return
+    name = generator.choice(sorted(values))
+    if generator.random() < 0.1:
+        values.pop(name)
+    elif isinstance(values[name], bool):
+        values[name] = not values[name]
+    elif isinstance(values[name], int):
+        values[name] = _integer(generator, values[name])
+    else:
+        values[name] = generator.choice((*_REALS, 0.01, 0.99, -0.5))
+    operator.customOptions = list(flexbuffers.Dumps(values))
+
+
 def change_operand(generator: random.Random, model: Any) -> None:
     """Change, add or remove an input or output of an operator or of a subgraph."""
     graph = _graph(generator, model)
@@ -287,6 +313,7 @@ MUTATIONS: list[Mutation] = [
     *[change_values] * 5,
     change_length,
     *[change_option] * 6,
+    change_custom_options,
     *[change_operand] * 2,
     change_operator,
     repeat_operator,

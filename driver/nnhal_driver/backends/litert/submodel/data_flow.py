@@ -63,11 +63,11 @@ class _Flow:
 
     def _check_operator(self, index: int, operator: SubModelOperator, states: set[int]) -> None:
         def fail(problem: str) -> NoReturn:
-            raise InvalidSubModel(f"{operator_path(self._number, index, operator.name)}: {problem}")
+            raise InvalidSubModel(f"{operator_path(self._number, index, operator.kind)}: {problem}")
 
-        if operator.name not in RULES:
+        if operator.kind not in RULES:
             fail("is not supported in a sub-model")
-        expected_states = RULES[operator.name].states
+        expected_states = RULES[operator.kind].states
         for position, tensor in enumerate(operator.inputs):
             if tensor == -1:
                 continue

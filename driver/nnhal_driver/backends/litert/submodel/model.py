@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ ITEM_BITS = {
 }
 """Types of tensors that a sub-model may have, with the bits of an element."""
 
-DTYPES = {
+DTYPES: Mapping[str, np.dtype[Any]] = {
     "FLOAT32": np.dtype("<f4"),
     "FLOAT16": np.dtype("<f2"),
     "INT32": np.dtype("<i4"),
@@ -106,7 +107,7 @@ class SubModelOperator:
         options: all fields of the options table by their names in the schema, for example `stride_w`.
         intermediates: numbers of tensors that only carry quantization.
         custom_code: the name of a custom operator, otherwise "".
-        custom_options: the options of a custom operator.
+        custom_options: the options of a custom operator, encoded again after all checks. `options` has them too.
     """
 
     name: str
@@ -118,6 +119,11 @@ class SubModelOperator:
     intermediates: tuple[int, ...] = ()
     custom_code: str = ""
     custom_options: Bytes | None = None
+
+    @property
+    def kind(self) -> str:
+        """The name of the rule: of the builtin or of the custom operator."""
+        return self.custom_code or self.name
 
     @property
     def fields(self) -> dict[str, object]:

@@ -112,7 +112,7 @@ class OperatorCheck:
 
     def fail(self, problem: str) -> NoReturn:
         """Raise the error of this operator."""
-        raise InvalidSubModel(f"{operator_path(self.graph, self.index, self.operator.name)}: {problem}")
+        raise InvalidSubModel(f"{operator_path(self.graph, self.index, self.operator.kind)}: {problem}")
 
     def require(self, condition: object, problem: str) -> None:
         """Check a condition. Raises InvalidSubModel if it does not hold."""

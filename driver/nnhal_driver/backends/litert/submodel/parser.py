@@ -1,7 +1,7 @@
 """Conversion of a flatbuffer to a sub-model."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from nnhal.types import AnyArray, Bytes
 from nnhal_driver.backends.litert.engine import schema
+from nnhal_driver.backends.litert.submodel.custom_options import CUSTOM_OPTIONS
 from nnhal_driver.backends.litert.submodel.flatbuffer import Fields, FlatbufferReader
 from nnhal_driver.backends.litert.submodel.model import (
     ITEM_BITS,
@@ -30,7 +31,7 @@ _REAL_TYPES = frozenset(["FLOAT16", "FLOAT32", "FLOAT64", "BOOL"])
 _NO_OPTIONS: Mapping[str, object] = {}
 
 
-def parse(data: bytes | memoryview | Bytes, custom: Collection[str] = ()) -> SubModel:
+def parse(data: bytes | memoryview | Bytes) -> SubModel:
     """Return the sub-model in a flatbuffer.
 
     The result refers to the constants in the data. Their bytes must not change after `verify` has checked them: copy
@@ -38,7 +39,6 @@ def parse(data: bytes | memoryview | Bytes, custom: Collection[str] = ()) -> Sub
 
     Args:
         data: a TFLite flatbuffer, which may contain anything.
-        custom: the names of custom operators that are allowed.
 
     Raises:
         InvalidSubModel: the flatbuffer is damaged, or contains something that is not supported.
@@ -47,16 +47,15 @@ def parse(data: bytes | memoryview | Bytes, custom: Collection[str] = ()) -> Sub
     model = reader.root("Model")
     if model["version"] != _VERSION:
         raise InvalidSubModel(f"the schema has version {model['version']}; expected {_VERSION}")
-    return _Conversion(reader, model, frozenset(custom)).convert()
+    return _Conversion(reader, model).convert()
 
 
 class _Conversion:
     """Conversion of the fields of one flatbuffer."""
 
-    def __init__(self, reader: FlatbufferReader, model: Fields, custom: frozenset[str]) -> None:
+    def __init__(self, reader: FlatbufferReader, model: Fields) -> None:
         self._reader = reader
         self._model = model
-        self._custom = custom
         self._buffers = _tables(model, "buffers")
         self._codes = [self._code(index, fields) for index, fields in enumerate(_tables(model, "operator_codes"))]
 
@@ -74,7 +73,7 @@ class _Conversion:
         if name is None:
             raise InvalidSubModel(f"operator_codes[{index}]: operator {builtin} is unknown")
         custom = cast("str | None", fields["custom_code"]) or ""
-        if name == "CUSTOM" and custom not in self._custom:
+        if name == "CUSTOM" and custom not in CUSTOM_OPTIONS:
             raise InvalidSubModel(f"operator_codes[{index}]: custom operator {custom!r} is not supported")
         return name, _number(fields, "version"), custom if name == "CUSTOM" else ""
 
@@ -117,6 +116,13 @@ class _Conversion:
         if not custom and custom_options is not None and len(custom_options):
             raise InvalidSubModel(f"{where}: custom_options is set; only custom operators have it")
         options_type, options = self._options(where, fields)
+        if custom:
+            try:
+                custom_options, options = CUSTOM_OPTIONS[custom](
+                    np.empty(0, np.uint8) if custom_options is None else custom_options
+                )
+            except InvalidSubModel as error:
+                raise InvalidSubModel(f"{where}: {error}") from None
         return SubModelOperator(
             name,
             version,

@@ -75,4 +75,4 @@ def _check_quantization(tensor: SubModelTensor, quantization: SubModelQuantizati
 
 
 def _extreme(low: object, high: object) -> str:
-    return f"{low}" if low == high else f"{low} to {high}"
+    return str(low) if str(low) == str(high) else f"{low} to {high}"

@@ -47,7 +47,7 @@ def _check_operators(model: SubModel, number: int, limits: SubModelLimits) -> li
     checks = []
     for index, operator in enumerate(model.graphs[number].operators):
         check = OperatorCheck(model, number, index, operator, limits)
-        _check_operator(check, RULES[operator.name])
+        _check_operator(check, RULES[operator.kind])
         checks.append(check)
     return checks
 

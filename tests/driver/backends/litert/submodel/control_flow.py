@@ -55,10 +55,11 @@ def loop(condition_: bytes, body_: bytes, start: Tensor | None = None, values: T
     op = Op(
         "WHILE",
         [start or counter(0), values],
-        [counter(), Tensor(values.shape, values.type)],
+        [x_like(start or counter()), x_like(values)],
         options("While", condSubgraphIndex=1, bodySubgraphIndex=2),
     )
-    return join(build(op, inputs=[values]), condition_, body_)
+    inputs = [values] if start is None or start.data is not None else [start, values]
+    return join(build(op, inputs=inputs), condition_, body_)
 
 
 def counted_loop(**more: Any) -> bytes:

@@ -12,8 +12,10 @@ import re
 import signal
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from nnhal.types import AnyArray
 from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModelLimits, parse, verify
 from tests.driver.backends.litert.submodel.encoding import encode
-from tests.driver.backends.litert.submodel.seeds import operators, repaired, seed_models
-from tests.nnhal.tflite.corpus.cases import Case
+from tests.driver.backends.litert.submodel.seeds import operators, repaired, seed_count, seed_model
 from tests.nnhal.tflite.mutation import mutate
 
 LIMITS = SubModelLimits(tensor_bytes=2**22, live_bytes=2**25, trips=100, executions=10_000, work=2**26)
@@ -35,8 +36,7 @@ _RESOLVERS = (OpResolverType.AUTO, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGA
 @cache
 def _seed(operator: str, index: int) -> bytes | None:
     """Return a seed model, or None if it is not valid."""
-    model = seed_models(operator)[index]
-    return repaired(model.model() if isinstance(model, Case) else model, LIMITS)
+    return repaired(seed_model(operator, index), LIMITS)
 
 
 def example(seed: int, number: int) -> tuple[bytes, str]:
@@ -44,15 +44,20 @@ def example(seed: int, number: int) -> tuple[bytes, str]:
     generator = random.Random(f"{seed} {number}")
     while True:
         operator = generator.choice(operators())
-        data = _seed(operator, generator.randrange(len(seed_models(operator))))
+        data = _seed(operator, generator.randrange(seed_count(operator)))
         if data is not None:
             break
     mutated = mutate(data, generator)
-    return repaired(mutated, LIMITS) or mutated, operator or "control flow"
+    return repaired(mutated, LIMITS) or mutated, operator
 
 
-def run(data: bytes, generator: np.random.Generator) -> str:
+def run(data: bytes, generator: np.random.Generator, fixed: Mapping[int, int] = MappingProxyType({})) -> str:
     """Run a model in LiteRT with random inputs, with and without XNNPACK. Return its error, if there is one.
+
+    Args:
+        data: the model.
+        generator: the source of random values.
+        fixed: values of some inputs, by number.
 
     Raises:
         AssertionError: an output does not have the declared shape.
@@ -64,9 +69,11 @@ def run(data: bytes, generator: np.random.Generator) -> str:
             interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=resolver)
             interpreter.allocate_tensors()
             for _ in range(2):
-                for detail in interpreter.get_input_details():
+                for number, detail in enumerate(interpreter.get_input_details()):
                     shape = tuple(detail["shape"].tolist())
                     values = random_values(np.dtype(detail["dtype"]), shape, generator)
+                    if number in fixed:
+                        values = np.full(shape, fixed[number], values.dtype)
                     interpreter.set_tensor(detail["index"], values)
                 interpreter.reset_all_variables()
                 interpreter.invoke()
@@ -79,7 +86,7 @@ def run(data: bytes, generator: np.random.Generator) -> str:
 
 
 def random_values(dtype: np.dtype[Any], shape: tuple[int, ...], generator: np.random.Generator) -> AnyArray:
-    """Return values of the whole range of a type, with many special ones."""
+    """Return values of the whole range of a type, small ones, or many special ones."""
     count = int(np.prod(shape))
     special: list[float] = [0, 1, -1, 2]
     if dtype.kind == "f":
@@ -90,9 +97,12 @@ def random_values(dtype: np.dtype[Any], shape: tuple[int, ...], generator: np.ra
     else:
         values = np.frombuffer(generator.bytes(count * dtype.itemsize), dtype).copy()
         special = [0, 1, 2, 3, np.iinfo(dtype).max, np.iinfo(dtype).min]
-    if generator.random() < 0.5:
-        chosen = generator.random(count) < 0.5
-        values[chosen] = np.asarray(special).astype(dtype)[generator.integers(0, len(special), int(chosen.sum()))]
+    match generator.integers(3):
+        case 0:
+            chosen = generator.random(count) < 0.5
+            values[chosen] = np.asarray(special).astype(dtype)[generator.integers(0, len(special), int(chosen.sum()))]
+        case 1:
+            values = (generator.random(count) * (1 if dtype.kind == "f" else 4)).astype(dtype)
     return values.reshape(shape)
 
 

@@ -2,40 +2,54 @@
 
 import json
 import re
-from collections.abc import Sequence
+import struct
 from functools import cache
 from typing import Any
 
 from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModelLimits, parse, verify
 from nnhal_driver.backends.litert.submodel.rules import RULES
 from tests.driver.backends.litert.submodel.control_flow import control_flow_models
-from tests.nnhal.tflite.build import pack, unpack
+from tests.driver.backends.litert.submodel.detection import detection_models
+from tests.nnhal.tflite.build import build, pack, unpack
 from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
-from tests.nnhal.tflite.corpus.cases import GENERATORS, Case, cases
+from tests.nnhal.tflite.corpus.cases import GENERATORS, cases, with_constants
 
 _EXPECTED_SHAPE = re.compile(
     r"(?:subgraph (?P<graph>\d+), )?operator (?P<operator>\d+) .*: (?P<kind>input|output) (?P<index>\d+) has shape "
     r".*; expected (?P<shape>\[[-0-9, ]*\])$"
 )
 _MAX_SIZE = 2**31 - 1
-_REPETITIONS = 6
-"""The weight of control flow, which has few models but many rules."""
+_OTHER_MODELS = {"control flow": control_flow_models, "detection": detection_models}
+"""Functions that return the models that the corpus lacks."""
+_VARIANTS = 3
+_REPETITIONS = 5
+"""The weight of these models, which have many rules."""
 
 
 @cache
 def operators() -> tuple[str, ...]:
-    """Return the names of operators that have both a rule and models, and "" for control flow."""
-    return (*sorted(set(GENERATORS) & set(RULES) - {"IF", "WHILE"}), *[""] * _REPETITIONS)
+    """Return the names of operators that have both a rule and models, and of the other models."""
+    return (*sorted(set(GENERATORS) & set(RULES) - {"IF", "WHILE"}), *list(_OTHER_MODELS) * _REPETITIONS)
 
 
-def seed_models(operator: str) -> Sequence[bytes | Case]:
-    """Return the models of an operator."""
-    return control_flow_models() if not operator else _cases(operator)
+def seed_count(operator: str) -> int:
+    """Return the number of models of an operator."""
+    other = _OTHER_MODELS.get(operator)
+    return len(cases(operator)) * _VARIANTS if other is None else len(other())
 
 
-@cache
-def _cases(operator: str) -> tuple[Case, ...]:
-    return cases(operator)
+def seed_model(operator: str, index: int) -> bytes:
+    """Return a model of an operator.
+
+    The corpus's models come three times: as they are, with the inputs after the first constant, and with all constant.
+    """
+    other = _OTHER_MODELS.get(operator)
+    if other is not None:
+        return other()[index]
+    op = cases(operator)[index // _VARIANTS].op
+    count = len(op.inputs)
+    positions = ((), range(1, count), range(count))[index % _VARIANTS]
+    return build(with_constants(op, *positions))
 
 
 def repaired(data: bytes, limits: SubModelLimits, attempts: int = 8) -> bytes | None:
@@ -47,7 +61,10 @@ def repaired(data: bytes, limits: SubModelLimits, attempts: int = 8) -> bytes | 
             match = _EXPECTED_SHAPE.match(str(error))
             if match is None:
                 return None
-            model = unpack(data)
+            try:
+                model = unpack(data)
+            except (struct.error, TypeError, ValueError):  # a field that `parse` ignores is damaged
+                return None
             tensor = _tensor(model, match)
             shape = json.loads(match["shape"])
             if (

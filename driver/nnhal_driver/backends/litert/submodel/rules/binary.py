@@ -8,6 +8,7 @@ import numpy as np
 from nnhal_driver.backends.litert.submodel.operator_check import (
     OperatorCheck,
     broadcast,
+    quantization_key,
     rule,
     scale,
     zero_point,
@@ -143,11 +144,13 @@ def squared_difference(op: OperatorCheck) -> None:
     optional_options=True,
 )
 def compare(op: OperatorCheck) -> None:
-    """Check a comparison. The kernel aborts if there is no scale."""
+    """Check a comparison. The kernel aborts if the quantization differs and a scale is not less than 1."""
     _broadcast(op)
     if op.is_quantized:
+        first, second = (quantization_key(op.input(index)) for index in (0, 1))
         for index in (0, 1):
-            op.multiplier(f"scale of input {index}", scale(op.input(index)), high=2.0**8)
+            highest = 2.0**8 if first == second else 1 - 2.0**-24
+            op.multiplier(f"scale of input {index}", scale(op.input(index)), high=highest)
 
 
 @rule("PRELU", types=["T:f32|f16|i8|u8|i16 T -> T"])

@@ -50,6 +50,9 @@ def _dimensions(op: OperatorCheck, count: int, rank: int) -> list[tuple[int | No
     A new dimension has no dimension of the input; one that is taken as a whole has no limits.
     """
     ellipsis, new = op.option("ellipsis_mask"), op.option("new_axis_mask")
+    for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask"):
+        op.require_range(name, op.option(name), 0, 2**count - 1)
+    op.require(not new & op.option("shrink_axis_mask"), f"new_axis_mask is {new}; shrink_axis_mask has the same bits")
     covered = [i for i in range(count) if not (ellipsis | new) >> i & 1]
     ellipses = [i for i in range(count) if ellipsis >> i & 1]
     op.require(len(ellipses) <= 1, f"ellipsis_mask is {ellipsis}; expected at most one bit")
@@ -185,7 +188,8 @@ def space_to_batch(op: OperatorCheck) -> None:
     """Check the move of blocks into the batch."""
     shape = op.shape(0, low=3, high=4)
     blocks, margins = _blocks(op, shape)
-    batches, sizes = shape[0], []
+    batches = shape[0]
+    sizes: list[int] = []
     for size, block, pair in zip(shape[1:-1], blocks, margins, strict=True):
         padded = size + sum(pair)
         op.require(padded % block == 0, f"block size {block} does not divide the padded size {padded}")
@@ -205,7 +209,8 @@ def batch_to_space(op: OperatorCheck) -> None:
     """Check the move of the batch into blocks."""
     shape = op.shape(0, low=3, high=4)
     blocks, margins = _blocks(op, shape)
-    batches, sizes = shape[0], []
+    batches = shape[0]
+    sizes: list[int] = []
     for size, block, pair in zip(shape[1:-1], blocks, margins, strict=True):
         op.require(batches % block == 0, f"block size {block} does not divide {batches} batches")
         cropped = size * block - sum(pair)

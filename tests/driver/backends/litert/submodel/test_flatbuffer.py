@@ -1,0 +1,199 @@
+"""Flatbuffers: every offset, vtable, vector and string is checked before it is followed."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from nnhal_driver.backends.litert.submodel.flatbuffer import FlatbufferReader
+from nnhal_driver.backends.litert.submodel.model import InvalidSubModel
+from nnhal_driver.backends.litert.submodel.schema import OPTIONS, TABLES
+from tests.driver.backends.litert.submodel.checking import check, exp, refusal
+from tests.nnhal.tflite.build import Op, Tensor, build, flatbuffers, options, schema
+
+_NUMBERS = {"bool": True, "float32": 2.5}
+
+
+def read(data: bytes, table: str = "Model") -> dict[str, object]:
+    return FlatbufferReader(np.frombuffer(data, np.uint8), b"TFL3").root(table)
+
+
+def root(data: bytes) -> int:
+    return int(struct.unpack_from("<I", data)[0])
+
+
+def vtable(data: bytes, table: int) -> int:
+    return table - int(struct.unpack_from("<i", data, table)[0])
+
+
+def field(data: bytes, number: int) -> int:
+    """Return the position of a field of the root table."""
+    position = root(data)
+    return position + int(struct.unpack_from("<H", data, vtable(data, position) + 4 + 2 * number)[0])
+
+
+def patched(data: bytes, position: int, code: str, value: int) -> bytes:
+    changed = bytearray(data)
+    struct.pack_into("<" + code, changed, position, value)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("data", [b"", b"TFL3", bytes(7)])
+def test_short_data_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidSubModel, match=f"the flatbuffer has {len(data)} bytes; expected 8 to"):
+        read(data)
+
+
+def test_other_identifier_is_refused() -> None:
+    assert "has identifier b'TFL2'; expected b'TFL3'" in refusal(exp()[:4] + b"TFL2" + exp()[8:])
+
+
+@pytest.mark.parametrize("offset", [0, 2**32 - 1, 2**31, 10**6])
+def test_root_outside_of_the_data_is_refused(offset: int) -> None:
+    assert refusal(patched(exp(), 0, "I", offset)).startswith(("the root: offset", "model: bytes"))
+
+
+def test_unaligned_table_is_refused() -> None:
+    assert "is not a multiple of 4" in refusal(patched(exp(), 0, "I", root(exp()) + 2))
+
+
+@pytest.mark.parametrize("distance", [2**31 - 1, -(2**31), 10**6, -(10**6)])
+def test_vtable_outside_of_the_data_is_refused(distance: int) -> None:
+    assert "are outside of the" in refusal(patched(exp(), root(exp()), "i", distance))
+
+
+@pytest.mark.parametrize("size", [0, 2, 5])
+def test_vtable_of_invalid_size_is_refused(size: int) -> None:
+    data = exp()
+    assert f"a vtable has {size} bytes" in refusal(patched(data, vtable(data, root(data)), "H", size))
+
+
+def test_vtable_that_ends_outside_of_the_data_is_refused() -> None:
+    data = exp()
+    assert "are outside of the" in refusal(patched(data, vtable(data, root(data)), "H", 65534))
+
+
+def test_field_outside_of_the_data_is_refused() -> None:
+    data = exp()
+    assert "model.version: bytes" in refusal(patched(data, vtable(data, root(data)) + 4, "H", 65532))
+
+
+def test_unaligned_field_is_refused() -> None:
+    data = exp()
+    position = vtable(data, root(data)) + 4
+    (offset,) = struct.unpack_from("<H", data, position)
+    assert "model.version: position" in refusal(patched(data, position, "H", offset + 1))
+
+
+def test_unknown_field_is_refused() -> None:
+    data = exp()
+    start = vtable(data, root(data))
+    moved = len(data) + len(data) % 2
+    table = struct.pack("<HH", 4 + 2 * 12, 64) + struct.pack("<12H", *[4] * 12)
+    grown = data + bytes(moved - len(data)) + table
+    assert "Model has a field that is not in the schema" in refusal(
+        patched(grown, root(data), "i", root(data) - moved)
+    ), start
+
+
+@pytest.mark.parametrize("length", [2**32 - 1, 2**30, 10**5])
+def test_vector_longer_than_the_data_is_refused(length: int) -> None:
+    data = exp()
+    position = field(data, 2)
+    position += int(struct.unpack_from("<I", data, position)[0])
+    assert "model.subgraphs: bytes" in refusal(patched(data, position, "I", length))
+
+
+@pytest.mark.parametrize("offset", [0, 2**31, 2**32 - 1, 10**6])
+def test_vector_outside_of_the_data_is_refused(offset: int) -> None:
+    assert refusal(patched(exp(), field(exp(), 2), "I", offset)).startswith("model.subgraphs: ")
+
+
+def test_string_without_end_is_refused() -> None:
+    builder = flatbuffers.Builder()
+    text = builder.CreateString("code")
+    schema.OperatorCodeStart(builder)
+    schema.OperatorCodeAddCustomCode(builder, text)
+    builder.Finish(schema.OperatorCodeEnd(builder), b"TFL3")
+    data = bytes(builder.Output())
+    assert read(data, "OperatorCode")["custom_code"] == "code"
+    with pytest.raises(InvalidSubModel, match=r"operatorcode\.custom_code: the string does not end with a zero byte"):
+        read(data.replace(b"code\0", b"codeX"), "OperatorCode")
+
+
+def test_tables_that_share_a_position_are_counted() -> None:
+    """A vector of offsets to one table would otherwise multiply the work of a small file."""
+    count = 250_000
+    builder = flatbuffers.Builder()
+    schema.BufferStart(builder)
+    buffer = schema.BufferEnd(builder)
+    builder.StartVector(4, count, 4)
+    for _ in range(count):
+        builder.PrependUOffsetTRelative(buffer)
+    buffers = builder.EndVector()
+    schema.ModelStart(builder)
+    schema.ModelAddBuffers(builder, buffers)
+    builder.Finish(schema.ModelEnd(builder), b"TFL3")
+    with pytest.raises(InvalidSubModel, match="more than 200000 tables"):
+        read(bytes(builder.Output()))
+
+
+def test_vectors_that_share_a_position_are_counted() -> None:
+    count, length = 200, 100_000
+    builder = flatbuffers.Builder()
+    builder.StartVector(4, length, 4)
+    for _ in range(length):
+        builder.PrependInt32(1)
+    numbers = builder.EndVector()
+    graphs = []
+    for _ in range(count):
+        schema.SubGraphStart(builder)
+        schema.SubGraphAddInputs(builder, numbers)
+        graphs.append(schema.SubGraphEnd(builder))
+    builder.StartVector(4, count, 4)
+    for graph in graphs:
+        builder.PrependUOffsetTRelative(graph)
+    vector = builder.EndVector()
+    schema.ModelStart(builder)
+    schema.ModelAddSubgraphs(builder, vector)
+    builder.Finish(schema.ModelEnd(builder), b"TFL3")
+    with pytest.raises(InvalidSubModel, match="more than 4000000 elements"):
+        read(bytes(builder.Output()))
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_schema_has_the_numbers_types_and_defaults_of_the_engine(name: str) -> None:
+    """Each scalar field is written by the generated code, and read by its number, type and default here."""
+    defaults = vars(getattr(schema, f"{name}T")())
+    defaults = {key.lower(): value for key, value in defaults.items()}
+    scalars = [f for f in TABLES[name] if f.type not in ("ignored", "refused", "string", "offset") and not f.is_vector]
+    for each in scalars:
+        key = each.name.replace("_", "")
+        if each.type in TABLES:
+            continue
+        assert defaults[key] == each.default, each.name
+        if each.fixed:
+            continue
+        builder = flatbuffers.Builder()
+        getattr(schema, f"{name}Start")(builder)
+        add = next(f for text, f in vars(schema).items() if text.lower() == f"{name}Add{key}".lower())
+        value = _NUMBERS.get(each.type, 7)
+        add(builder, value)
+        builder.Finish(getattr(schema, f"{name}End")(builder), b"TFL3")
+        assert read(bytes(builder.Output()), name)[each.name] == value
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_schema_has_all_options(name: str) -> None:
+    known = {key.lower() for key in vars(getattr(schema, f"{name}T")())}
+    listed = {each.name.replace("_", "") for each in OPTIONS[name] if each.type != "ignored"}
+    assert known == listed
+
+
+def test_truncated_model_is_refused() -> None:
+    data = build(
+        Op("CONCATENATION", [Tensor((2,)), Tensor((3,), data=[1, 2, 3])], [Tensor((5,))], options("Concatenation"))
+    )
+    check(data)
+    for length in range(len(data)):
+        assert refusal(data[:length])
