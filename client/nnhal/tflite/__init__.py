@@ -87,7 +87,7 @@ def inspect(
     extension: bool = True,
     shapes: "Mapping[str, Sequence[int | None]] | None" = None,
 ) -> "ImportReport":
-    """Return what `load` makes of each operator of a file. Operators that cannot be imported are in the report.
+    """Return what `load` makes of each operator of a file, and why it cannot import the file if so.
 
     Args:
         path: the file.
@@ -95,7 +95,7 @@ def inspect(
         shapes: as for `load`.
 
     Raises:
-        TfliteError: the file is damaged, or has no inputs, outputs or operators.
+        TfliteError: the file is damaged, or a shape does not match the file.
         OSError: the file cannot be opened.
         ImportError: the extra `nnhal[tflite]` is missing.
     """

@@ -1,8 +1,10 @@
 """Import of a file: the stages in order, and their report."""
 
+from collections.abc import Iterator
+
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.fold import fold
-from nnhal.tflite.graph import TfliteGraph, TfliteModel
+from nnhal.tflite.graph import Operator, TfliteGraph, TfliteModel
 from nnhal.tflite.lower import ModelLowering, lower
 from nnhal.tflite.operands import ConstantStore
 from nnhal.tflite.outputs import compute_outputs
@@ -23,10 +25,10 @@ def import_model(data: Bytes, *, extension: bool, shapes: Shapes) -> tuple[Model
         shapes: shapes of inputs, in place of those of the file.
 
     Returns:
-        The model, or None if an operator is refused, and the report.
+        The model, or None if an operator is refused or the report has a problem, and the report.
 
     Raises:
-        TfliteError: the file is damaged, or has no inputs, outputs or operators.
+        TfliteError: the file is damaged, or a shape does not match the file.
     """
     file = read(data)
     result = _convert(file, data, extension, shapes, scale_batch=False)
@@ -39,13 +41,14 @@ def _convert(
     file: TfliteModel, data: Bytes, extension: bool, shapes: Shapes, *, scale_batch: bool
 ) -> tuple[Model | None, ImportReport]:
     source = file.main
-    graph, state_operators, variables = expose_variables(file)
-    _check_inputs_and_outputs(graph)
+    problems: list[str] = []
+    graph, state_operators, variables = _expose_variables(file, problems)
+    problems += _problems_of_inputs_and_outputs(graph)
     graph = set_shapes(graph, shapes, scale_batch=scale_batch) if shapes else graph
     folded = fold(compute_outputs(densify_constants(graph)))
     graph = folded.graph
-    if not graph.operators:
-        raise TfliteError("has no operators that depend on its inputs")
+    if not problems and not graph.operators:
+        problems.append("has no operators that depend on its inputs")
     store = ConstantStore(data)
     lowering = ModelLowering(file, store, extension=extension)
     lowered = lower(graph, lowering)
@@ -55,7 +58,9 @@ def _convert(
         *(OperatorReport(operator, ImportOutcome.FOLDED) for operator in folded.evaluated),
         *(OperatorReport(operator, ImportOutcome.UNREAD) for operator in folded.unread),
     ]
-    report = ImportReport(sorted(reports, key=lambda r: (r.operator.index < 0, r.operator.index)), lowered.regions)
+    reports.sort(key=lambda report: (report.operator.index < 0, report.operator.index))
+    problem = next(filter(None, (*problems, lowered.problem)), "")
+    report = ImportReport(reports, graph, lowered.regions, problem)
     if report.refusals():
         return None, report
     outputs = tuple(source.tensors[index].name for index in source.outputs)
@@ -81,15 +86,24 @@ def _states(source: TfliteGraph, variables: list[Variable]) -> tuple[ModelState,
     )
 
 
-def _check_inputs_and_outputs(graph: TfliteGraph) -> None:
-    """Raise TfliteError for a graph that no NNAPI model can represent (V-SUBGRAPH-02, 03)."""
+def _expose_variables(file: TfliteModel, problems: list[str]) -> tuple[TfliteGraph, list[Operator], list[Variable]]:
+    """Return the graph without variables. If that fails, return it with them, and add the problem."""
+    try:
+        return expose_variables(file)
+    except TfliteError as error:
+        problems.append(str(error))
+        return file.main, [], []
+
+
+def _problems_of_inputs_and_outputs(graph: TfliteGraph) -> Iterator[str]:
+    """Yield why no NNAPI model can represent a graph (V-SUBGRAPH-02, 03)."""
     if not graph.operators:
-        raise TfliteError("has no operators")
+        yield "has no operators"
     for kind, indexes in (("inputs", graph.inputs), ("outputs", graph.outputs)):
         if not indexes:
-            raise TfliteError(f"has no {kind}")
+            yield f"has no {kind}"
     if len(set(graph.inputs)) != len(graph.inputs):
-        raise TfliteError("has a tensor twice among its inputs")
+        yield "has a tensor twice among its inputs"
     for index in graph.inputs:
         if graph.tensors[index].is_constant:
-            raise TfliteError(f"{graph.tensors[index]} is both an input and a constant")
+            yield f"{graph.tensors[index]} is both an input and a constant"

@@ -36,12 +36,14 @@ class LoweredGraph:
         names: the origin of each operation.
         reports: what became of each operator.
         regions: number of regions of the LiteRT extension.
+        problem: why the operators have no subgraph together although none is refused, or "".
     """
 
     subgraph: Subgraph
     names: list[str]
     reports: list[OperatorReport]
     regions: int = 0
+    problem: str = ""
 
 
 class ModelLowering:
@@ -73,6 +75,8 @@ class ModelLowering:
                 lowered = lower(folded.graph, self)
                 if refused := [report for report in lowered.reports if report.outcome == ImportOutcome.REFUSED]:
                     raise TfliteError(f"{refused[0].operator}: {refused[0].reason}")
+                if lowered.problem:
+                    raise TfliteError(lowered.problem)
         finally:
             self._depth -= 1
         self.referenced.append(lowered.subgraph)
@@ -92,7 +96,10 @@ class _Operations:
 
 
 def lower(graph: TfliteGraph, model: ModelLowering) -> LoweredGraph:
-    """Lower one graph, whose constants are folded. If an operator is refused, the result has no operations."""
+    """Lower one graph, whose constants are folded.
+
+    If an operator is refused, or there is another problem, the result has no operations.
+    """
     before = model.store.mark(), len(model.referenced)
     operands = Operands(graph, model.store, range(len(graph.tensors)))
     _add_inputs(graph, operands)
@@ -101,12 +108,15 @@ def lower(graph: TfliteGraph, model: ModelLowering) -> LoweredGraph:
     others = {i for i, report in enumerate(reports) if report.outcome == ImportOutcome.EXTENSION}
     if any(report.outcome == ImportOutcome.REFUSED for report in reports):
         return LoweredGraph(_EMPTY, [], reports)
-    if not others:
-        return LoweredGraph(_subgraph(graph, operands, result), result.names, reports)
-    model.store.rollback(before[0])
-    del model.referenced[before[1] :]
-    phases = partition(graph.operators, others)
-    subgraph, names = _lower_phases(graph, phases, model)
+    try:
+        if not others:
+            return LoweredGraph(_subgraph(graph, operands, result), result.names, reports)
+        model.store.rollback(before[0])
+        del model.referenced[before[1] :]
+        phases = partition(graph.operators, others)
+        subgraph, names = _lower_phases(graph, phases, model)
+    except TfliteError as error:
+        return LoweredGraph(_EMPTY, [], reports, problem=str(error))
     return LoweredGraph(subgraph, names, reports, sum(phase.is_region for phase in phases))
 
 
@@ -120,10 +130,8 @@ def _lower_alone(
     except TfliteError as error:
         operands.rollback(mark)
         del model.referenced[referenced:]
-        with prefix_errors(str(operator)):
-            operands.require_values(index for index in operator.inputs if index >= 0)
-            for index in operator.outputs:
-                operands.mark_written(index)
+        if damage := _damage(operands, operator):
+            return OperatorReport(operator, ImportOutcome.REFUSED, (), damage)
         if not model.extension:
             return OperatorReport(operator, ImportOutcome.REFUSED, (), str(error))
         if obstacle := extension_obstacle(graph, operator):
@@ -132,6 +140,21 @@ def _lower_alone(
     result.add(operations, str(operator))
     outcome = ImportOutcome.DIRECT if len(operations) == 1 else ImportOutcome.COMPOSED
     return OperatorReport(operator, outcome, tuple(operation_name(operation.type) for operation in operations))
+
+
+def _damage(operands: Operands, operator: Operator) -> str:
+    """Mark the outputs of an operator without operations as written. Return why the graph is damaged there, or ""."""
+    problem = ""
+    try:
+        operands.require_values(index for index in operator.inputs if index >= 0)
+    except TfliteError as error:
+        problem = str(error)
+    try:
+        for index in operator.outputs:
+            operands.mark_written(index)
+    except TfliteError as error:
+        problem = problem or str(error)
+    return problem
 
 
 def _convert(graph: TfliteGraph, operands: Operands, operator: Operator, model: ModelLowering) -> list[Operation]:

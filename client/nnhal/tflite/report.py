@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nnhal.tflite.graph import Operator
+from nnhal.tflite.graph import Operator, TfliteGraph
 
 
 class ImportOutcome(StrEnum):
@@ -53,12 +53,16 @@ class ImportReport:
     """Report on the operators of a file's main subgraph.
 
     Attributes:
-        operators: one report per operator, in the order of the file.
+        operators: one report per operator, in the order of the file, and then those that the import adds.
+        graph: the subgraph after folding. Its tensors have the indexes of the file.
         regions: number of regions of the LiteRT extension.
+        problem: why the file cannot be imported even if no operator is refused, or "".
     """
 
     operators: Sequence[OperatorReport]
+    graph: TfliteGraph
     regions: int = 0
+    problem: str = ""
 
     @property
     def totals(self) -> dict[ImportOutcome, int]:
@@ -67,6 +71,6 @@ class ImportReport:
         return {outcome: counts[outcome] for outcome in ImportOutcome if counts[outcome]}
 
     def refusals(self) -> list[str]:
-        """Return one line for each refused operator."""
+        """Return why the file cannot be imported: one line for the file itself, and one for each refused operator."""
         refused = (report for report in self.operators if report.outcome == ImportOutcome.REFUSED)
-        return [f"{report.operator}: {report.reason}" for report in refused]
+        return [self.problem] * bool(self.problem) + [f"{report.operator}: {report.reason}" for report in refused]
