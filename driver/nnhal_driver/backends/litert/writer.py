@@ -199,6 +199,26 @@ class ModelWriter:
         self._writers[target] = self._writers.pop(source)
         return True
 
+    def fuse_requantization(self, source: int, target: int) -> bool:
+        """Make the DEQUANTIZE that writes `source` a QUANTIZE that writes `target` instead.
+
+        Args:
+            source: the tensor of real values, which no later operator reads.
+            target: an 8-bit tensor of the same shape.
+
+        Returns:
+            Whether there is such an operator on an 8-bit tensor, and none before reads `source`.
+        """
+        index = self._writers.get(source)
+        if index is None or source in self._read or self._operators[index].name != "DEQUANTIZE":
+            return False
+        stored = self._operators[index].inputs[0]
+        if any(self.specs[tensor].type not in ("INT8", "UINT8") for tensor in (stored, target)):
+            return False
+        self._operators[index] = PackedOperator("QUANTIZE", (stored,), (target,), "", {})
+        self._writers[target] = self._writers.pop(source)
+        return True
+
     @property
     def operators(self) -> list[str]:
         """Names of the operators added so far."""

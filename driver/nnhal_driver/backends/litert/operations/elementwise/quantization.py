@@ -11,8 +11,14 @@ _BYTES = TensorSpec("UINT8")
 
 @converter(OperationType.QUANTIZE, limits=ELEMENTWISE_LIMITS)
 def quantize(lower: Lowering) -> None:
-    """Emit the same operator."""
-    lower.emit("QUANTIZE", [lower.input("input")], [lower.output()])
+    """Emit the same operator. After a DEQUANTIZE, the pair becomes one QUANTIZE, as it was in a .tflite file.
+
+    TFLite requantizes with integers. Its result may differ by one step from that of the pair, which computes in
+    float32.
+    """
+    source, target = lower.input("input"), lower.output()
+    if not (lower.has_one_reader("input") and lower.writer.fuse_requantization(source, target)):
+        lower.emit("QUANTIZE", [source], [target])
 
 
 @converter(OperationType.DEQUANTIZE)
