@@ -56,10 +56,8 @@ def test_failed_step_leaves_the_states(service: Service) -> None:
 
 
 def test_model_without_states(service: Service) -> None:
-    with nnhal.connect(service.target) as device:
-        with device.prepare(replace(running_sum(), states=())).result(60) as prepared:
-            with pytest.raises(nnhal.HalError, match="the model has no states; use `execute`"):
-                prepared.stream()
+    with nnhal.connect(service.target) as device, pytest.raises(nnhal.HalError, match="the model has no states"):
+        device.prepare(replace(running_sum(), states=())).result(60).stream()
 
 
 def test_buffers_are_released(service: Service) -> None:
