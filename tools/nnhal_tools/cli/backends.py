@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.console import make_console, print_text, show_status
 from nnhal_tools.cli.errors import CommandError, reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, Json, Target
 
@@ -121,4 +121,4 @@ def _show(rows: list[dict[str, object]]) -> None:
         name = f"{row['id'] or '(no id)'} {row['version']}".strip()
         interface = f", interface {row['interface']}" if row["interface"] else ""
         reason = f": {row['reason']}" if row["reason"] else ""
-        console.print(f"{row['state']:8} {name:12} {row['origin']}{interface}{reason}", soft_wrap=True)
+        print_text(console, f"{row['state']:8} {name:12} {row['origin']}{interface}{reason}")

@@ -12,7 +12,7 @@ import typer
 
 from nnhal_cache.errors import CacheError
 from nnhal_cache.layout import DEFAULT_BYTES
-from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.console import make_console, print_table, print_text, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
 from nnhal_tools.cli.options import Json, at_least
 
@@ -105,11 +105,11 @@ def _show_problems(
     console = make_console()
     for entry in damaged:
         for problem in entry.problems:
-            console.print(f"{entry.token[:_TOKEN_DIGITS]}  {problem}", soft_wrap=True)
+            print_text(console, f"{entry.token[:_TOKEN_DIGITS]}  {problem}")
     for path in unknown:
-        console.print(f"{path} does not belong to the cache", soft_wrap=True)
+        print_text(console, f"{path} does not belong to the cache")
     seals = "" if are_seals_checked else "; seals not checked: there is no key"
-    console.print(f"{_count(count)}, {len(damaged)} damaged{seals}", soft_wrap=True)
+    print_text(console, f"{_count(count)}, {len(damaged)} damaged{seals}")
 
 
 @cache.command()
@@ -250,7 +250,7 @@ def _show(root: Path, entries: "Sequence[EntryInfo]") -> None:
     from rich.table import Table
 
     console = make_console()
-    console.print(f"{root}: {_count(len(entries))}, {sum(entry.size for entry in entries):,} bytes", soft_wrap=True)
+    print_text(console, f"{root}: {_count(len(entries))}, {sum(entry.size for entry in entries):,} bytes")
     if not entries:
         return
     table = Table()
@@ -270,7 +270,7 @@ def _show(root: Path, entries: "Sequence[EntryInfo]") -> None:
             str(entry.hits),
             entry.backends,
         )
-    console.print(table)
+    print_table(console, table)
 
 
 def _ago(seconds: float) -> str:

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from typer.core import TyperGroup
@@ -15,12 +16,21 @@ from nnhal_tools.cli.errors import FAILED, MISUSED, print_error
 class CommandLine(TyperGroup):
     """Group of commands whose usage errors are one line, like all other errors."""
 
-    def main(self, args: Sequence[str] | None = None, **options: Any) -> Any:
-        """Run a command and exit, or return its result if the option `standalone_mode` is False."""
-        if not options.pop("standalone_mode", True):
-            return super().main(args, standalone_mode=False, **options)
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and exit, or return its result if `standalone_mode` is False."""
+        run = partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
+        if not standalone_mode:
+            return run()
         try:
-            code = super().main(args, standalone_mode=False, **options)
+            code = run()
             sys.stdout.flush()  # while errors of the last lines can still be reported
         except OSError as error:
             code = _report_os_error(error)

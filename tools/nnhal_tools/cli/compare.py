@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.console import make_console, make_progress
+from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text
 from nnhal_tools.cli.errors import reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, Json
 
@@ -156,16 +156,16 @@ def _show(plain: list[dict[str, Any]], inside: list[dict[str, Any]]) -> None:
     for row in inside:
         shape = "x".join(map(str, row["shape"]))
         table.add_row(str(row["operation"]), row["type"], row["backend"], shape, *_cells(row))
-    console.print(table)
+    print_table(console, table)
     first = next((row for row in inside if row["maximum"] > 0), None)
-    console.print(
+    print_text(
+        console,
         "with the results of all operations, which prevents fusion: "
         + (f"first difference at operation {first['operation']} ({first['type']})" if first else "no differences"),
-        soft_wrap=True,
     )
     for row in plain:
         text = f"max {row['maximum']:.6g}, mean {row['mean']:.3g} {row['unit']}" if row["maximum"] > 0 else "equal"
-        console.print(f"unchanged, output {row['output']}: {text}", soft_wrap=True)
+        print_text(console, f"unchanged, output {row['output']}: {text}")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

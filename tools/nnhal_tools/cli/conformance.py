@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nnhal.cpu import available_cpus
-from nnhal_tools.cli.console import make_console, make_progress, show_status
+from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, error_text, reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, at_least, parse_address, require_writable, require_writable_folder
 
@@ -287,7 +287,7 @@ def _show_table(
             json_path.write_text(json.dumps(facts, indent=2))
         except OSError as error:
             raise CommandError(f"cannot write {json_path}: {error_text(error)}") from error
-    console.print(table)
+    print_table(console, table)
 
 
 def _open_target(
@@ -333,7 +333,7 @@ def _run(console: "Console", config: "TargetConfig", tasks: "Sequence[CheckTask]
             if failures.is_new(result):
                 _show_failure(console, result)
     for line in failures.repetitions():
-        console.print(line, soft_wrap=True)
+        print_text(console, line)
     return results
 
 
@@ -345,7 +345,7 @@ def _show_failure(console: "Console", result: "Result") -> None:
         lines.append(f"  {', '.join(operations)}: {', '.join(dict.fromkeys(result.types))}")
     lines.append(f"  {', '.join(result.checks)}: {result.stimulus}")
     lines += [f"  expected  {result.expected}", f"  got       {result.got}"]
-    console.print("\n".join(lines), soft_wrap=True)
+    print_text(console, "\n".join(lines))
 
 
 def _reduce(
@@ -356,7 +356,7 @@ def _reduce(
     try:
         with console.status("reducing", spinner="line"):
             for path in write_reduced(folder, config, cases, results):
-                console.print(f"reduced to {path}", soft_wrap=True)
+                print_text(console, f"reduced to {path}")
     except OSError as error:
         raise CommandError(f"cannot write to {folder}: {error}") from error
 
@@ -380,7 +380,7 @@ def _report(
             report.write_html(html, info, results)
     except OSError as error:
         raise CommandError(f"cannot write a report: {error}") from error
-    console.print(info.describe(), soft_wrap=True)
+    print_text(console, info.describe())
     for table in report.summary_tables(results, info):
-        console.print(table)
+        print_table(console, table)
     console.print(report.summary_line(results))

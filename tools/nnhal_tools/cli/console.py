@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,7 +12,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.status import Status
+    from rich.table import Column, Table
 
+_BORDER_WIDTH = 3
+"""Columns that a table adds to each of its columns: a line and a blank on either side."""
 _PIPE_WIDTH = 10_000
 """Columns of output that is not a terminal, so that nothing is cut off or wrapped."""
 
@@ -21,6 +26,86 @@ def make_console() -> "Console":
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def print_text(console: "Console", text: str) -> None:
+    """Print text. A terminal gets lines that end between words, so that names and paths stay whole."""
+    if console.is_terminal:
+        console.print(text, overflow="ignore", crop=False)
+    else:
+        console.print(text, soft_wrap=True)
+
+
+def print_table(console: "Console", table: "Table") -> None:
+    """Print a table with text in its cells. Words are never cut off.
+
+    If the words of a row do not fit beside each other, the cells of each row are printed below each other.
+    """
+    columns = [_ColumnText.of(column) for column in table.columns]
+    available = _available_width(console, columns)
+    if sum(column.longest_word for column in columns) > available:
+        console.print(_to_records(columns), crop=False)
+        return
+    if sum(column.longest_line for column in columns) > available:
+        for column, width in zip(table.columns, _distribute(available, columns), strict=True):
+            column.width = width
+    console.print(table)
+
+
+def words_fit(console: "Console", table: "Table") -> bool:
+    """Return whether the words of each row of a table fit beside each other."""
+    columns = [_ColumnText.of(column) for column in table.columns]
+    return sum(column.longest_word for column in columns) <= _available_width(console, columns)
+
+
+@dataclass(frozen=True)
+class _ColumnText:
+    """Text of a column of a table, with the heading first."""
+
+    cells: Sequence[str]
+    longest_word: int
+    longest_line: int
+
+    @staticmethod
+    def of(column: "Column") -> "_ColumnText":
+        from rich.cells import cell_len
+
+        cells = [str(cell) for cell in (column.header, *column.cells)]
+        words = (cell_len(word) for cell in cells for word in cell.split())
+        lines = (cell_len(line) for cell in cells for line in cell.splitlines())
+        return _ColumnText(cells, max(words, default=0), max(lines, default=0))
+
+
+def _available_width(console: "Console", columns: Sequence[_ColumnText]) -> int:
+    return console.width - 1 - len(columns) * _BORDER_WIDTH
+
+
+def _distribute(available: int, columns: Sequence[_ColumnText]) -> list[int]:
+    """Return widths that fill the available width, and fit every word. Columns that need little get it first."""
+    widths = [column.longest_word for column in columns]
+    spare = available - sum(widths)
+    by_need = sorted(range(len(widths)), key=lambda i: columns[i].longest_line - columns[i].longest_word)
+    for position, i in enumerate(by_need):
+        more = min(columns[i].longest_line - widths[i], spare // (len(by_need) - position))
+        widths[i] += more
+        spare -= more
+    return widths
+
+
+def _to_records(columns: Sequence[_ColumnText]) -> "Table":
+    """Return a table of two columns, headings and cells. A blank line separates rows. Empty cells are left out."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for number, row in enumerate(zip(*(column.cells[1:] for column in columns), strict=True)):
+        if number:
+            grid.add_row()
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                grid.add_row(column.cells[0], cell)
+    return grid
 
 
 def show_status(text: str) -> "AbstractContextManager[Status]":

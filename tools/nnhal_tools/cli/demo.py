@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nnhal_tools.cli.console import make_console
+from nnhal_tools.cli.console import make_console, print_text
 from nnhal_tools.cli.errors import FAILED, reporting_errors
 from nnhal_tools.cli.options import CONNECT_S
 
@@ -97,7 +97,7 @@ def _classify(console: "Console", service: "EmbeddedService", images: "Bytes") -
 
 
 def _print_summary(console: "Console", service: "EmbeddedService", count: int) -> None:
-    console.print(f"A service ran as process {service.pid} and listened on {service.target}.", soft_wrap=True)
+    print_text(console, f"A service ran as process {service.pid} and listened on {service.target}.")
     console.print("It received the model over gRPC and prepared it. It then received")
     console.print(f"{count} images, one at a time, and returned ten probabilities for each.")
 

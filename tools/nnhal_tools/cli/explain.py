@@ -1,15 +1,19 @@
 """`nnhal explain`: the operations of a .tflite model, the backend that each would run on, and the reasons."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.console import make_console, print_table, print_text, show_status, words_fit
 from nnhal_tools.cli.errors import CommandError, error_text, reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, Json, Target, require_writable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.table import Table
+
     from nnhal.client import Device
     from nnhal.types import Model
     from nnhal_tools.explain.explanation import Explanation
@@ -95,22 +99,49 @@ def _show(explanation: "Explanation") -> None:
 
     console = make_console()
     timed = any("time_us" in row for row in explanation.partitions)
-    table = Table("", "operator of the file", "operation", "first input", "output", "backend", *(["time"] * timed))
-    for row in explanation.operations:
-        text = [row["backend"] or "not supported"]
-        for refusal in row["refusals"]:
-            text.append(f"{refusal['backend']}: {refusal['reason']}")
-            text += [f"nearest supported: {refusal['nearest']}"] if refusal["nearest"] else []
-        inputs, outputs = row["inputs"] or [""], row["outputs"] or [""]
-        cells = (str(row["operation"]), row["origin"], row["type"], inputs[0], outputs[0])
-        table.add_row(*cells, "\n".join(text), *([time_text(row)] * timed))
-    console.print(table)
+    table = _operations_table(explanation, timed, narrow=False)
+    print_table(console, table if words_fit(console, table) else _operations_table(explanation, timed, narrow=True))
     partitions = Table("partition", "subgraph", "backend", "operations", *(["time", "between operations"] * timed))
     for row in explanation.partitions:
         types = ", ".join(f"{count} {type_}" for type_, count in row["types"].items())
         subgraph = "main" if row["subgraph"] == 0 else f"referenced {row['subgraph'] - 1}"
         times = [time_text(row), between_text(row)] if timed else []
         partitions.add_row(str(row["partition"]), subgraph, row["backend"], types, *times)
-    console.print(partitions)
+    print_table(console, partitions)
     if explanation.times is not None:
-        console.print(explanation.times.text(), soft_wrap=True)
+        print_text(console, explanation.times.text())
+
+
+def _operations_table(explanation: "Explanation", timed: bool, *, narrow: bool) -> "Table":
+    """Return the table of operations.
+
+    Args:
+        explanation: the operations.
+        timed: whether there is a column for times.
+        narrow: for narrow terminals: operators of the file are below operations, and outputs below inputs.
+    """
+    from rich.table import Table
+
+    from nnhal_tools.explain.explanation import time_text
+
+    headings = ["", "operation\noperator of the file", "first input\noutput"]
+    if not narrow:
+        headings = ["", "operator of the file", "operation", "first input", "output"]
+    table = Table(*headings, "backend", *(["time"] * timed), show_lines=narrow)
+    for row in explanation.operations:
+        # without blanks, because lines may end at blanks
+        first, last = ((operands or [""])[0].replace(", ", ",") for operands in (row["inputs"], row["outputs"]))
+        names = [f"{row['type']}\n{row['origin']}", f"{first}\n{last}"]
+        if not narrow:
+            names = [row["origin"], row["type"], first, last]
+        table.add_row(str(row["operation"]), *names, _backend_text(row), *([time_text(row)] * timed))
+    return table
+
+
+def _backend_text(row: "Mapping[str, Any]") -> str:
+    """Return the backend of an operation, and the reasons why it does not run on another one."""
+    lines = [row["backend"] or "not supported"]
+    for refusal in row["refusals"]:
+        lines.append(f"{refusal['backend']}: {refusal['reason']}")
+        lines += [f"nearest supported: {refusal['nearest']}"] if refusal["nearest"] else []
+    return "\n".join(lines)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.console import make_console, print_table, print_text, show_status
 from nnhal_tools.cli.errors import reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, Json, Target
 
@@ -78,14 +78,14 @@ def _performance(info: "PerformanceInfo") -> dict[str, float]:
 def _show(facts: dict[str, Any]) -> None:
     console = make_console()
     interface = facts["interface"]
-    console.print(f"{facts['version']} at {facts['target']}", soft_wrap=True)
+    print_text(console, f"{facts['version']} at {facts['target']}")
     console.print(f"type        {facts['type']}")
-    console.print(f"interface   version {interface['version']}, hash {interface['hash']}", soft_wrap=True)
-    console.print(f"extensions  {', '.join(facts['extensions']) or 'none'}", soft_wrap=True)
+    print_text(console, f"interface   version {interface['version']}, hash {interface['hash']}")
+    print_text(console, f"extensions  {', '.join(facts['extensions']) or 'none'}")
     counters = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in facts["cache"].items())
-    console.print(f"cache       {counters}", soft_wrap=True)
-    console.print(_performance_table(facts["capabilities"]))
-    console.print(_backend_table(facts["backends"]))
+    print_text(console, f"cache       {counters}")
+    print_table(console, _performance_table(facts["capabilities"]))
+    print_table(console, _backend_table(facts["backends"]))
 
 
 def _performance_table(capabilities: dict[str, Any]) -> "Table":

@@ -1,12 +1,17 @@
-"""Inputs of a model: from an image, from .npy files, or random ones."""
+"""Inputs of a model: from an image, from .npy or .npz files, or random ones."""
 
-from collections.abc import Callable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
-from nnhal.client.core.arrays import ModelIO
+from nnhal.client.core.arrays import Inputs, ModelIO
+from nnhal.client.core.streams import StreamIO
 from nnhal.errors import HalError
+from nnhal.tflite.model_metadata import TensorMetadata
 from nnhal.types import DTYPES, AnyArray, Bytes, Model, Operand, OperandType, type_name
 from nnhal_tools.cli.errors import CommandError, error_text
 
@@ -15,19 +20,28 @@ SEED = 0
 PIXELS: dict[int, Callable[[Bytes], AnyArray]] = {
     OperandType.TENSOR_QUANT8_ASYMM: lambda pixels: pixels,
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED: lambda pixels: (pixels.astype(np.int16) - 128).astype(np.int8),
+    OperandType.TENSOR_INT32: lambda pixels: pixels.astype(np.int32),
     OperandType.TENSOR_FLOAT32: lambda pixels: (pixels / 255).astype(np.float32),
 }
-"""Conversion of pixels 0..255 to elements of an input, by its operand type."""
+"""Conversion of pixels 0..255 to elements of an input, by its operand type, without metadata."""
 
-_NPY = b"\x93NUMPY"
-"""First bytes of a .npy file."""
+_NPY, _ZIP = b"\x93NUMPY", b"PK"
+"""First bytes of a .npy file, and of a .npz archive."""
 
 MODES = {1: "L", 3: "RGB"}
 """Pillow's image mode by the number of channels."""
 
 
-def read_inputs(model: Model, image: Path | None, files: Sequence[Path]) -> list[AnyArray]:
-    """Return the inputs that a command's options name: an image, arrays from .npy files, or random ones.
+def read_inputs(
+    model: Model, image: Path | None, files: Sequence[Path], metadata: Sequence[TensorMetadata] = ()
+) -> list[AnyArray]:
+    """Return the inputs that a command's options name: an image, arrays from files, or random ones.
+
+    Args:
+        model: the model. Its states are not among the inputs.
+        image: an image, for a model with one input.
+        files: .npy files in the order of the inputs, or one .npz archive with the names of the inputs.
+        metadata: the metadata of the inputs.
 
     Raises:
         CommandError: both are given, a file is unusable, or the arrays do not fit the model.
@@ -36,28 +50,56 @@ def read_inputs(model: Model, image: Path | None, files: Sequence[Path]) -> list
     if image and files:
         raise CommandError("give --image or --input, not both")
     if image:
-        return [read_image(image, operands)]
+        return [read_image(image, operands, metadata[0] if len(metadata) == 1 else None)]
     if not files:
         return random_inputs(operands)
-    arrays = [read_array(path) for path in files]
+    names = [name for i, name in enumerate(model.input_names) if i not in _state_inputs(model)]
     try:  # the prepared model checks this again, but that is much later
-        ModelIO(tuple(operands), (), model.input_names, ()).arrays(arrays)
+        arrays = ModelIO(tuple(operands), (), tuple(names), ()).arrays(_read_files(files, names))
     except HalError as error:
         raise CommandError(error.reason) from error
+    return [array for array in arrays if array is not None]
+
+
+def _read_files(files: Sequence[Path], names: Sequence[str]) -> Inputs:
+    archives = [path for path in files if _starts_with(path, _ZIP)]
+    if not archives:
+        return [read_array(path) for path in files]
+    if len(files) > 1:
+        raise CommandError(f"--input {archives[0]} is a .npz archive, which has all inputs; give no other --input")
+    arrays = read_archive(archives[0])
+    positions = [f"arr_{i}" for i in range(len(arrays))]  # the names that np.savez gives to arrays without a name
+    if set(arrays) == set(positions) and not set(arrays) & set(names):
+        return [arrays[position] for position in positions]
     return arrays
 
 
 def input_operands(model: Model) -> list[Operand]:
-    """Return the operands of the model's inputs, in order."""
-    return [model.main.operands[i] for i in model.main.input_indexes]
+    """Return the operands of the model's inputs that are not states, in order."""
+    states = _state_inputs(model)
+    return [model.main.operands[o] for i, o in enumerate(model.main.input_indexes) if i not in states]
 
 
-def read_image(path: Path, operands: Sequence[Operand]) -> AnyArray:
+def with_initial_states(model: Model, arrays: Sequence[AnyArray]) -> list[AnyArray]:
+    """Return all inputs of a model: those that are not states, and the initial states."""
+    if not model.states:
+        return list(arrays)
+    operands = tuple(model.main.operands[i] for i in model.main.input_indexes)
+    io = StreamIO(ModelIO(operands, (), model.input_names, ()), model.states)
+    return [np.asarray(value) for value in io.with_states(list(arrays), io.initial)]
+
+
+def _state_inputs(model: Model) -> set[int]:
+    return {state.input_index for state in model.states}
+
+
+def read_image(path: Path, operands: Sequence[Operand], metadata: TensorMetadata | None = None) -> AnyArray:
     """Return an image as the only input of a model.
 
     Args:
         path: the image file.
         operands: the operands of the model's inputs.
+        metadata: the metadata of the input, with the normalization of float32 elements.
 
     Returns:
         the image, resized with bilinear filtering to the input's [1,H,W,C], in its dtype.
@@ -69,8 +111,35 @@ def read_image(path: Path, operands: Sequence[Operand]) -> AnyArray:
         inputs = ", ".join(f"{type_name(o.type)} {list(o.dimensions)}" for o in operands)
         raise CommandError(f"--image needs a model with one input [1,H,W,1] or [1,H,W,3]; this one takes {inputs}")
     _, height, width, channels = operands[0].dimensions
-    pixels = _read_pixels(path, width, height, MODES[channels])
-    return PIXELS[operands[0].type](pixels.reshape(1, height, width, channels))
+    pixels = _read_pixels(path, width, height, MODES[channels]).reshape(1, height, width, channels)
+    if normalization := _normalization(operands[0], metadata):
+        mean, std = normalization
+        return np.asarray((pixels - np.array(mean)) / np.array(std)).astype(np.float32)
+    return PIXELS[operands[0].type](pixels)
+
+
+def describe_image(operand: Operand, metadata: TensorMetadata | None) -> str:
+    """Return how pixels become elements of an input, as text."""
+    _, height, width, _ = operand.dimensions
+    size = f"resized to {width}x{height}"
+    if normalization := _normalization(operand, metadata):
+        mean, std = (f"{v[0]:g}" if len(set(v)) == 1 else f"[{', '.join(f'{x:g}' for x in v)}]" for v in normalization)
+        return f"{size}, (pixels - {mean}) / {std}, from the metadata"
+    if operand.type == OperandType.TENSOR_FLOAT32:
+        return f"{size}, pixels / 255; the file does not tell another normalization"
+    return f"{size}, pixels - 128" if operand.type == OperandType.TENSOR_QUANT8_ASYMM_SIGNED else size
+
+
+def _normalization(
+    operand: Operand, metadata: TensorMetadata | None
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return mean and standard deviation, if the metadata has valid ones and the input is not quantized."""
+    if metadata is None or operand.type != OperandType.TENSOR_FLOAT32:
+        return None
+    mean, std = metadata.mean, metadata.std
+    has_valid_lengths = {len(mean), len(std)} <= {1, operand.dimensions[3]}
+    is_valid = has_valid_lengths and all(np.isfinite([*mean, *std])) and 0 not in std
+    return (mean, std) if is_valid else None
 
 
 def _takes_image(operand: Operand) -> bool:
@@ -103,25 +172,51 @@ def read_array(path: Path) -> AnyArray:
     try:
         with path.open("rb") as file:
             if (start := file.read(len(_NPY))) != _NPY:
-                raise CommandError(f"cannot read {path}: {_describe_start(start)}; expected a .npy file")
+                found = "it has another format" if start else "the file is empty"
+                raise CommandError(f"cannot read {path}: {found}; expected a .npy file or a .npz archive")
             file.seek(0)
-            array: AnyArray = np.lib.format.read_array(file, allow_pickle=False)
+            return _parse_array(file, str(path))
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error_text(error)}") from error
+
+
+def read_archive(path: Path) -> Mapping[str, AnyArray]:
+    """Return the arrays of a .npz archive by name, in the byte order of this machine.
+
+    Raises:
+        CommandError: the file is unreadable or damaged, or has other files than arrays of numbers.
+    """
+    arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                with archive.open(member) as file:
+                    arrays[member.removesuffix(".npy")] = _parse_array(file, f"{member} in {path}")
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
+        raise CommandError(f"cannot read {path}: the archive is damaged or encrypted") from error
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error_text(error)}") from error
+    return arrays
+
+
+def _parse_array(file: IO[bytes], name: str) -> AnyArray:
+    try:
+        array: AnyArray = np.lib.format.read_array(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
         if "allow_pickle" in str(error):
-            raise CommandError(f"cannot read {path}: it has Python objects; expected numbers") from None
-        raise CommandError(f"cannot read {path}: the file is damaged or truncated") from error
+            raise CommandError(f"cannot read {name}: it has Python objects; expected numbers") from None
+        raise CommandError(f"cannot read {name}: the file is damaged or truncated") from error
     if array.dtype.kind not in "biuf":
-        raise CommandError(f"cannot read {path}: its elements are {array.dtype}; expected numbers")
+        raise CommandError(f"cannot read {name}: its elements are {array.dtype}; expected numbers")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _describe_start(start: bytes) -> str:
-    """Say what a file is whose first bytes are not those of a .npy file."""
-    if not start:
-        return "the file is empty"
-    return "it is a .npz archive of several arrays" if start.startswith(b"PK") else "it has another format"
+def _starts_with(path: Path, signature: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(signature)) == signature
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error_text(error)}") from error
 
 
 def random_inputs(operands: Sequence[Operand]) -> list[AnyArray]:

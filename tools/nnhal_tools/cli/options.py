@@ -1,7 +1,8 @@
 """Options that the commands for services share."""
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -30,6 +31,23 @@ def at_least(kind: type[Number], minimum: int) -> Callable[[str], Number]:
         return value
 
     return parse
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int | None, ...]]:
+    """Return shapes by the names of inputs. Each text is NAME=SHAPE, such as "image=1,224,?,3".
+
+    Raises:
+        CommandError: a text has another form, or two name the same input.
+    """
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    for text in texts:
+        name, _, sizes = text.rpartition("=")
+        if not name or not re.fullmatch(r"([1-9]\d{0,9}|\?)(,([1-9]\d{0,9}|\?))*", sizes):
+            raise CommandError(f"invalid --shape {text!r}: expected NAME=SIZES, for example image=1,224,224,3")
+        if name in shapes:
+            raise CommandError(f"--shape is given twice for {name!r}")
+        shapes[name] = tuple(None if size == "?" else int(size) for size in sizes.split(","))
+    return shapes
 
 
 def parse_address(text: str) -> str:

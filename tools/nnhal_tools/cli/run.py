@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.console import make_console, show_status
+from nnhal_tools.cli.console import make_console, print_table, print_text, show_status
 from nnhal_tools.cli.errors import CommandError, error_text, reporting_errors
 from nnhal_tools.cli.options import (
     CONNECT_S,
@@ -120,13 +120,13 @@ def run(
         return
     console = make_console()
     if not image and not input_:
-        console.print(f"inputs: random, seed {inputs.SEED} (give --image or --input)", soft_wrap=True)
+        print_text(console, f"inputs: random, seed {inputs.SEED} (give --image or --input)")
     _show(console, result, bool(classes), names)
     for path in saved:
-        console.print(f"saved {path}", soft_wrap=True)
+        print_text(console, f"saved {path}")
     if trace:
-        console.print(_times(result).text(), soft_wrap=True)
-        console.print(f"trace with {span_count} spans: {trace}; open it at ui.perfetto.dev", soft_wrap=True)
+        print_text(console, _times(result).text())
+        print_text(console, f"trace with {span_count} spans: {trace}; open it at ui.perfetto.dev")
 
 
 def _run(
@@ -230,11 +230,11 @@ def _show(console: "Console", result: RunResult, is_classifier: bool, labels: Se
 
     shown_count = 0
     if is_classifier:
-        console.print(results.best_classes_table(result.outputs[0], result.operands[0], labels))
+        print_table(console, results.best_classes_table(result.outputs[0], result.operands[0], labels))
         shown_count = 1
     if rest := result.outputs[shown_count:]:
         names = _output_names(result)[shown_count:]
-        console.print(results.summary_table(rest, result.operands[shown_count:], names))
+        print_table(console, results.summary_table(rest, result.operands[shown_count:], names))
     execute = f"execute {median(result.execute_s) * 1e3:.1f} ms"
     if len(result.execute_s) > 1:
         execute += f" (median of {len(result.execute_s)})"
