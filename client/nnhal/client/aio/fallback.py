@@ -17,6 +17,7 @@ from nnhal.client.fallback.placement import Refusals, combine_placements
 from nnhal.client.fallback.preparation import (
     PartRefusedError,
     PreparationOptions,
+    failed_operations,
     find_refusals,
     may_be_unsupported,
     no_local_service,
@@ -74,9 +75,9 @@ class FallbackDevice(DeviceQueries):
             return await self._prepare_model(model, options, call, deadline)
         except HalError as error:
             failure = error
-        refusals = dict(await self._find_refusals(model)) if may_be_unsupported(failure) else {}
-        if not refusals:
+        if call.cancelled or not may_be_unsupported(failure):
             raise failure
+        refusals = dict(await self._find_refusals(model, failure))
         while True:
             divided = await run_blocking(divide, model, refusals)
             try:
@@ -84,11 +85,17 @@ class FallbackDevice(DeviceQueries):
             except PartRefusedError as refused:  # a smaller part remains for the device
                 refusals |= refused.refusals
 
-    async def _find_refusals(self, model: Model) -> Refusals:
+    async def _find_refusals(self, model: Model, failure: HalError) -> Refusals:
+        """Return why the device did not prepare a model, for each operation.
+
+        Raises:
+            HalError: the failure, if the model is invalid.
+        """
         try:
-            return find_refusals(await self._query_support(model, explain=True))
+            response = await self._query_support(model, explain=True)
         except HalError:
-            return {}  # the preparation's own error is shown
+            raise failure from None
+        return find_refusals(response) or failed_operations(range(len(model.main.operations)), failure)
 
     async def _prepare_parts(
         self,

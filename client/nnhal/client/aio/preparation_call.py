@@ -11,7 +11,13 @@ from nnhal.v1 import device_pb2
 
 
 class PreparationCall:
-    """Calls of one preparation. Cancelling the task cancels them."""
+    """Calls of one preparation. Cancelling the task cancels them.
+
+    Attributes:
+        cancelled: False: a cancelled task does not go on.
+    """
+
+    cancelled = False
 
     async def run(
         self,

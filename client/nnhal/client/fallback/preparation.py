@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
@@ -78,13 +79,17 @@ class PartRefusedError(Exception):
 
     def __init__(self, part: Part, error: HalError) -> None:
         super().__init__(part, error)
-        refusal = Refusal("device", f"it failed to prepare this: {error.reason}")
-        self.refusals: Refusals = dict.fromkeys(part.operations, (refusal,))
+        self.refusals = failed_operations(part.operations, error)
 
 
 def may_be_unsupported(error: HalError) -> bool:
     """Return whether a preparation may have failed because the device does not support an operation."""
     return error.status in _UNSUPPORTED and error.kind != ErrorKind.LIMIT and not is_session_lost(error)
+
+
+def failed_operations(operations: Iterable[int], error: HalError) -> Refusals:
+    """Return operations that a device reports support for, and fails to prepare, with the reason."""
+    return dict.fromkeys(operations, (Refusal("device", f"it failed to prepare this: {error.reason}"),))
 
 
 def find_refusals(response: device_pb2.GetSupportedOperationsResponse) -> Refusals:

@@ -56,6 +56,11 @@ class PreparationCall:
                 stream.cancel()
         return stream
 
+    @property
+    def cancelled(self) -> bool:
+        """True after `cancel`."""
+        return self._cancelled
+
     def cancel(self) -> None:
         """Cancel the call in progress, and those to come."""
         with self._lock:
