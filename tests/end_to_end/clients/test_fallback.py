@@ -144,6 +144,19 @@ def test_supported_model_is_an_ordinary_one(picky: Service, started: list[Embedd
         assert started == []
 
 
+def test_embedded_device_has_no_fallback(started: list[EmbeddedService]) -> None:
+    """It is on this machine already."""
+    builder = ModelBuilder()
+    extension = builder.extension("org.example.missing")
+    x = builder.input(T.TENSOR_FLOAT32, F32.dimensions)
+    builder.output(builder.add(extension.operation_type(3), x, output=F32))
+    with nnhal.connect() as device:
+        with pytest.raises(nnhal.HalError, match="GENERAL_FAILURE: operation 0 of main"):
+            prepare(device, builder.build())
+        assert not isinstance(device.explain(builder.build(), fallback=True), FallbackPlacement)
+    assert len(started) == 1
+
+
 def test_fallback_must_be_requested(picky: Service) -> None:
     with nnhal.connect(picky.target) as device, pytest.raises(nnhal.HalError, match=WHY_NOT):
         device.prepare(chain(Op.NEG)).result(60)

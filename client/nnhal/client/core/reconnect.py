@@ -53,6 +53,11 @@ class ReconnectingSessionBase(Generic[C]):
         return self._target or "the embedded service"
 
     @property
+    def is_embedded(self) -> bool:
+        """True if the service is a child process, which runs on this machine with the settings of this program."""
+        return self._target is None
+
+    @property
     def closed(self) -> bool:
         """True after `close`."""
         return self._closed

@@ -35,7 +35,8 @@ class FallbackDevice(DeviceQueries):
     """Base of `Device` that prepares models of which the client's machine runs a part.
 
     A service on the client's machine starts with the first such model, and stops with the device. It is a process of
-    its own, so that a fault of an engine does not end the client.
+    its own, so that a fault of an engine does not end the client. A device of an embedded service has no fallback: it
+    runs on the client's machine itself.
     """
 
     def __init__(self, session: ReconnectingSession, name: str) -> None:
@@ -54,7 +55,7 @@ class FallbackDevice(DeviceQueries):
         Raises:
             HalError: INVALID_ARGUMENT: the model is invalid.
         """
-        if not fallback:
+        if not fallback or self._session.is_embedded:
             return super().explain(model)
         model = load_model(model)
         refusals = find_refusals(self._query_support(model, explain=True))
@@ -76,7 +77,8 @@ class FallbackDevice(DeviceQueries):
             return self._prepare_model(model, options, call, deadline)
         except HalError as error:
             failure = error
-        if call.cancelled or not may_be_unsupported(failure):
+        # another embedded service would fail as well
+        if call.cancelled or self._session.is_embedded or not may_be_unsupported(failure):
             raise failure
         refusals = dict(self._find_refusals(model, failure))
         while True:
