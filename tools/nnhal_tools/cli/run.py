@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from nnhal.client import Outputs, PreparedModel
+    from nnhal.client import Outputs, PartitionedModel, PreparedModel
     from nnhal.client.core.profile import ExecutionProfile
+    from nnhal.client.fallback.placement import FallbackPlacement
     from nnhal.types import AnyArray, Model, Operand
     from nnhal_tools.explain.times import RunTimes
 
@@ -41,6 +42,7 @@ class RunResult:
         execute_s: seconds of each execution.
         profiles: profiled executions, if they were requested.
         device_ns: time of the fastest ordinary execution on the device, if there are profiled ones.
+        fallback: the placement, if this machine runs a part of the model.
     """
 
     outputs: "Outputs"
@@ -49,6 +51,7 @@ class RunResult:
     execute_s: Sequence[float]
     profiles: "Sequence[ExecutionProfile]" = ()
     device_ns: int = 0
+    fallback: "FallbackPlacement | None" = None
 
 
 @reporting_errors()
@@ -81,6 +84,12 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Run the model N more times with a profile, and write a trace for Perfetto."),
     ] = None,
+    fallback: Annotated[
+        bool,
+        typer.Option(
+            "--fallback/--no-fallback", help="Whether this machine runs operations that the device does not support."
+        ),
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Run a model on a service.
@@ -111,6 +120,7 @@ def run(
             repeat=repeat,
             deadline=deadline,
             profile=trace is not None,
+            fallback=fallback,
         )
     saved = results.save_outputs(output, result.outputs, _output_names(result)) if output else []
     if trace:
@@ -139,6 +149,7 @@ def _run(
     repeat: int,
     deadline: float | None,
     profile: bool,
+    fallback: bool,
 ) -> RunResult:
     import nnhal
 
@@ -146,7 +157,7 @@ def _run(
     with nnhal.connect(target, device=device_name, timeout=CONNECT_S) as device:
         status.update(f"preparing {len(model.main.operations)} operations")
         start = time.perf_counter()
-        prepared = device.prepare(model, deadline=deadline).result()
+        prepared = device.prepare(model, fallback=fallback, deadline=deadline).result()
         prepare_s = time.perf_counter() - start
         execute_s = []
         for i in range(repeat):
@@ -154,14 +165,14 @@ def _run(
             start = time.perf_counter()
             outputs = prepared.execute(arrays, deadline=deadline)
             execute_s.append(time.perf_counter() - start)
-        result = RunResult(outputs, prepared.outputs, prepare_s, execute_s)
+        result = RunResult(outputs, prepared.outputs, prepare_s, execute_s, fallback=_fallback_of(prepared))
         return _profiled(status, result, prepared, arrays, deadline) if profile else result
 
 
 def _profiled(
     status: "Status",
     result: RunResult,
-    prepared: "PreparedModel",
+    prepared: "PreparedModel | PartitionedModel",
     arrays: "Sequence[AnyArray]",
     deadline: float | None,
 ) -> RunResult:
@@ -177,6 +188,25 @@ def _profiled(
         profiles.append(prepared.profile(arrays, deadline=deadline))
     device_ns = min(outputs.timing.time_on_device_ns for outputs in ordinary)
     return replace(result, profiles=profiles, device_ns=device_ns)
+
+
+def _fallback_of(prepared: "PreparedModel | PartitionedModel") -> "FallbackPlacement | None":
+    """Return the placement of a model of which this machine runs a part."""
+    from nnhal.client.fallback.placement import FallbackPlacement
+
+    return prepared.placement if isinstance(prepared.placement, FallbackPlacement) else None
+
+
+def _fallback_as_json(fallback: "FallbackPlacement | None") -> dict[str, Any] | None:
+    if fallback is None:
+        return None
+    local = [i for part in fallback.parts if part.is_fallback for i in part.operations]
+    return {
+        "operations": sorted(set(local)),
+        "parts": len(fallback.parts),
+        "crossing_bytes": fallback.crossing_bytes,
+        "summary": fallback.summary,
+    }
 
 
 def _times(result: RunResult) -> "RunTimes":
@@ -201,6 +231,7 @@ def _to_json(result: RunResult, is_classifier: bool, labels: Sequence[str], save
         "classes": results.best_classes(outputs[0], operands[0], labels) if is_classifier else [],
         "outputs": results.summaries(outputs, operands, _output_names(result)),
         "saved": [str(path) for path in saved],
+        "fallback": _fallback_as_json(result.fallback),
         "prepare_ms": result.prepare_s * 1e3,
         "execute_ms": [seconds * 1e3 for seconds in result.execute_s],
         **({"profile": _times(result).as_json()} if result.profiles else {}),
@@ -235,6 +266,8 @@ def _show(console: "Console", result: RunResult, is_classifier: bool, labels: Se
     if rest := result.outputs[shown_count:]:
         names = _output_names(result)[shown_count:]
         print_table(console, results.summary_table(rest, result.operands[shown_count:], names))
+    if result.fallback is not None:
+        print_text(console, result.fallback.summary)
     execute = f"execute {median(result.execute_s) * 1e3:.1f} ms"
     if len(result.execute_s) > 1:
         execute += f" (median of {len(result.execute_s)})"
