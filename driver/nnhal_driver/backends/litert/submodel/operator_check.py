@@ -96,6 +96,7 @@ class OperatorCheck:
         outputs: its outputs.
         work: an estimate of the elementary steps of one execution. Rules raise it.
         calls: the subgraphs that it calls, each with the largest number of times.
+        deferred: checks that need valid subgraphs. They run when all operators have been checked.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class OperatorCheck:
         self.inputs = [tensors[i] if i >= 0 else None for i in operator.inputs]
         self.outputs = [tensors[o] for o in operator.outputs]
         self.calls: list[tuple[int, int]] = []
+        self.deferred: list[Callable[[], None]] = []
         self.work = sum(t.elements for t in (*self.inputs, *self.outputs) if t is not None)
 
     # ---- Failures -----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ LiteRT trusts a model: a wrong index, shape or option makes it read out of bound
 ends: a WHILE must count up to a constant.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,7 +36,11 @@ def verify(model: SubModel, limits: SubModelLimits = _DEFAULT_LIMITS) -> None:
             check_tensor(tensor, tensor_path(number, index), limits)
     live_bytes = sum(check_data_flow(graph, number) for number, graph in enumerate(graphs))
     _require_at_most("live_bytes", live_bytes, limits.live_bytes)
-    _CallGraph([_check_operators(model, number, limits) for number in range(len(graphs))], limits).check()
+    checks = [_check_operators(model, number, limits) for number in range(len(graphs))]
+    for check in itertools.chain.from_iterable(checks):
+        for step in check.deferred:
+            step()
+    _CallGraph(checks, limits).check()
 
 
 def _require_at_most(name: str, value: int, limit: int) -> None:

@@ -8,12 +8,28 @@ from nnhal_driver.backends.litert.submodel import SubModel, SubModelGraph, SubMo
 from tests.nnhal.tflite.build import pack, schema
 
 
-def encode(model: SubModel) -> bytes:
-    """Return the flatbuffer of a sub-model."""
+def encode(model: SubModel, *, guarded: bool = False) -> bytes:
+    """Return the flatbuffer of a sub-model.
+
+    Args:
+        model: the sub-model.
+        guarded: whether to add inputs that nothing reads, as large as the tensors. The engine allocates tensors by
+            size, one beside the other. So what is written or read out of bounds is often in such an input.
+    """
     table = schema.ModelT(version=3, buffers=[schema.BufferT()], operatorCodes=[], subgraphs=[])
     for graph in model.graphs:
         table.subgraphs.append(_graph(table, graph))
+    if guarded:
+        _add_guards(table.subgraphs[0], model.main)
     return pack(table)
+
+
+def _add_guards(table: Any, graph: SubModelGraph) -> None:
+    sizes = {tensor.byte_size for tensor in graph.tensors if tensor.data is None}
+    for size in sorted(sizes):
+        for length in (size, size, max(size - 1, 1)):
+            table.inputs.append(len(table.tensors))
+            table.tensors.append(schema.TensorT(shape=[length], type=schema.TensorType.UINT8, hasRank=True))
 
 
 def _graph(model: Any, graph: SubModelGraph) -> Any:

@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +22,8 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from nnhal.types import AnyArray
-from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModelLimits, parse, verify
+from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModel, SubModelLimits, parse, verify
+from nnhal_driver.backends.litert.submodel.model import DTYPES
 from tests.driver.backends.litert.submodel.encoding import encode
 from tests.driver.backends.litert.submodel.seeds import operators, repaired, seed_count, seed_model
 from tests.nnhal.tflite.mutation import mutate
@@ -30,6 +31,8 @@ from tests.nnhal.tflite.mutation import mutate
 LIMITS = SubModelLimits(tensor_bytes=2**22, live_bytes=2**25, trips=100, executions=10_000, work=2**26)
 """Limits that keep each example short."""
 _HANG_S = 60
+_GUARDS = (0, 255)
+"""Values of the inputs that nothing reads, in two executions."""
 _RESOLVERS = (OpResolverType.AUTO, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
 
 
@@ -51,38 +54,56 @@ def example(seed: int, number: int) -> tuple[bytes, str]:
     return repaired(mutated, LIMITS) or mutated, operator
 
 
-def run(data: bytes, generator: np.random.Generator, fixed: Mapping[int, int] = MappingProxyType({})) -> str:
+def run(model: SubModel, generator: np.random.Generator, fixed: Mapping[int, int] = MappingProxyType({})) -> str:
     """Run a model in LiteRT with random inputs, with and without XNNPACK. Return its error, if there is one.
 
     Args:
-        data: the model.
+        model: the model.
         generator: the source of random values.
         fixed: values of some inputs, by number.
 
     Raises:
-        AssertionError: an output does not have the declared shape.
+        AssertionError: an output does not have the declared shape, or LiteRT read or wrote out of bounds.
     """
-    declared = [tensor.shape for tensor in parse(data).outputs]
-    message = ""
+    data, message = encode(model, guarded=True), ""
+    inputs = [
+        random_values(np.dtype(DTYPES[tensor.type]), tensor.shape, generator)
+        if number not in fixed
+        else np.full(tensor.shape, fixed[number], DTYPES[tensor.type])
+        for number, tensor in enumerate(model.inputs)
+    ]
     for resolver in _RESOLVERS:
         try:
             interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=resolver)
             interpreter.allocate_tensors()
-            for _ in range(2):
-                for number, detail in enumerate(interpreter.get_input_details()):
-                    shape = tuple(detail["shape"].tolist())
-                    values = random_values(np.dtype(detail["dtype"]), shape, generator)
-                    if number in fixed:
-                        values = np.full(shape, fixed[number], values.dtype)
-                    interpreter.set_tensor(detail["index"], values)
-                interpreter.reset_all_variables()
-                interpreter.invoke()
+            results = [_invoke(interpreter, inputs, guard) for guard in _GUARDS]
         except (RuntimeError, ValueError) as error:
             message = str(error).partition("\n")[0]
             continue
-        found = [interpreter.get_tensor(detail["index"]).shape for detail in interpreter.get_output_details()]
+        found, declared = [array.shape for array in results[0]], [tensor.shape for tensor in model.outputs]
         assert found == declared, f"LiteRT computes shapes {found}; declared are {declared}"
+        assert [a.tobytes() for a in results[0]] == [a.tobytes() for a in results[1]], "LiteRT read out of bounds"
     return message
+
+
+def _invoke(interpreter: Any, inputs: Sequence[AnyArray], guard: int) -> list[AnyArray]:
+    """Run a guarded model and return its outputs.
+
+    Raises:
+        AssertionError: a guard has changed.
+    """
+    details = interpreter.get_input_details()
+    guards = details[len(inputs) :]
+    for detail, values in zip(details, inputs, strict=False):
+        interpreter.set_tensor(detail["index"], values)
+    for detail in guards:
+        interpreter.set_tensor(detail["index"], np.full(detail["shape"], guard, np.uint8))
+    interpreter.reset_all_variables()
+    interpreter.invoke()
+    outputs = [np.asarray(interpreter.get_tensor(detail["index"])) for detail in interpreter.get_output_details()]
+    for detail in guards:
+        assert (interpreter.get_tensor(detail["index"]) == guard).all(), "LiteRT wrote out of bounds"
+    return outputs
 
 
 def random_values(dtype: np.dtype[Any], shape: tuple[int, ...], generator: np.random.Generator) -> AnyArray:
@@ -121,9 +142,8 @@ def search(seed: int, first: int, count: int, folder: Path) -> Counter[str]:
             assert _names_a_place(str(refusal)), refusal
             counts["refused"] += 1
             continue
-        clean = encode(model)
-        last.write_bytes(clean)
-        error = run(clean, np.random.default_rng(number))
+        last.write_bytes(encode(model))
+        error = run(model, np.random.default_rng(number))
         counts["failed" if error else "ran"] += 1
         counts[f"accepted {operator}"] += 1
     signal.alarm(0)

@@ -159,3 +159,11 @@ def test_messages_name_the_subgraph() -> None:
     assert len(model.subgraphs) == 3
     wrong = changed(counted_loop(), set_field("subgraphs.2.tensors.1.type", 0))
     assert refusal(wrong).startswith(("subgraph 2, ", "operator 0 (WHILE): "))
+
+
+def test_operators_of_the_body_are_checked_before_its_steps_are_analyzed() -> None:
+    without_options = changed(counted_loop(), lambda m: setattr(m.subgraphs[2].operators[0], "builtinOptionsType", 0))
+    assert refusal(without_options) == "subgraph 2, operator 0 (ADD): options are of type none; expected AddOptions"
+    for inputs in ([0], [0, 1, 1], [-1, 0]):
+        wrong = changed(counted_loop(), set_field("subgraphs.2.operators.0.inputs", inputs))
+        assert refusal(wrong).startswith("subgraph 2, operator 0 (ADD): ")

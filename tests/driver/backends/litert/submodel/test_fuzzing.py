@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from nnhal_driver.backends.litert.submodel import parse, verify
-from tests.driver.backends.litert.submodel.encoding import encode
 from tests.driver.backends.litert.submodel.fuzzing import run
 from tests.driver.backends.litert.submodel.seeds import operators
 from tests.nnhal.tflite.build import Op, Tensor, build, options
@@ -59,5 +58,5 @@ def test_kernels_check_indices_that_are_not_constant(name: str, type_: str, inde
     op = Op(name, inputs, [Tensor((1, 3), type_)], options("Gather") if name == "GATHER" else None)
     model = parse(build(op))
     verify(model)
-    assert run(encode(model), np.random.default_rng(0), {1 if inputs[1] is indices else 0: index})
-    assert not run(encode(model), np.random.default_rng(0), {1 if inputs[1] is indices else 0: 3})
+    assert run(model, np.random.default_rng(0), {1 if inputs[1] is indices else 0: index})
+    assert not run(model, np.random.default_rng(0), {1 if inputs[1] is indices else 0: 3})

@@ -180,8 +180,8 @@ REFUSED: list[tuple[Op, str]] = [
     (binary("ADD", F((2, 3)), F((2,)), F((2, 3)), "Add"), "shapes [2, 3] and [2] do not broadcast"),
     (binary("ADD", F((2, 3)), F((3,)), F((3,)), "Add"), "output 0 has shape [3]; expected [2, 3]"),
     (
-        binary("ATAN2", F((1, 1, 1, 1, 2)), F((2,)), F((1, 1, 1, 1, 2))),
-        "broadcasting supports rank 4",
+        binary("ATAN2", F((1, 2)), F((3, 2)), F((3, 2))),
+        "input 1 has shape [3, 2]; expected [1, 2]",
     ),
     (data_movement("RESHAPE", F((2, 3)), ints(4, 2), result=(4, 2)), "new_shape is [4, 2]; input 0 has 6 elements"),
     (data_movement("RESHAPE", F((2, 3)), ints(-1, -1), result=(2, 3)), "new_shape is [-1, -1]"),
@@ -353,6 +353,15 @@ REFUSED: list[tuple[Op, str]] = [
         Op("BUCKETIZE", [F((3,))], [F((3,), "INT32")], options("Bucketize", boundaries=[2, 1])),
         "boundaries are missing or",
     ),
+    (
+        Op("MATRIX_DIAG", [F((2,), "BOOL")], [F((2, 2), "BOOL")]),
+        "types (BOOL) -> (BOOL) are not supported",
+    ),
+    (
+        Op("MATRIX_SET_DIAG", [F((2, 2), "BOOL"), F((2,), "BOOL")], [F((2, 2), "BOOL")]),
+        "types (BOOL, BOOL) -> (BOOL) are not supported",
+    ),
+    (Op("RESHAPE", [F((2, 3)), ints(3, 2, type_="INT64")], [F((3, 2))]), "types (FLOAT32, INT64) -> (FLOAT32)"),
     # matrices and normalization
     (
         Op("FULLY_CONNECTED", [F((2, 3)), weights(4, 4)], [F((1, 4))], options("FullyConnected")),

@@ -111,10 +111,8 @@ def extremum(op: OperatorCheck) -> None:
 def binary(op: OperatorCheck) -> None:
     """Check an operator that computes any two values."""
     _broadcast(op)
-    if op.operator.name == "ATAN2":
-        op.require(
-            op.input(0).shape == op.input(1).shape or len(op.outputs[0].shape) <= 4, "broadcasting supports rank 4"
-        )
+    if op.operator.name == "ATAN2":  # the kernel gives its result the shape of input 0
+        op.input_shape(1, op.input(0).shape)
 
 
 @rule(

@@ -65,6 +65,11 @@ def while_(op: OperatorCheck) -> None:
     _check_condition(op, _outputs(condition)[0], "the output of the condition")
     _check_same(op, "the outputs of the body", _outputs(body), op.inputs)
     _check_same(op, "outputs", op.outputs, op.inputs)
+    op.deferred.append(lambda: _check_trips(op, condition, body))
+
+
+def _check_trips(op: OperatorCheck, condition: SubModelGraph, body: SubModelGraph) -> None:
+    """Check that the number of trips of a WHILE is bounded, and add its calls."""
     trips = _Trips(op, condition, body).count(condition.outputs[0])
     if trips is None:
         op.fail("the number of trips is not bounded; expected a counter that a constant step raises to a constant")
@@ -85,14 +90,15 @@ class _Trips:
     def count(self, tensor: int) -> int | None:
         """Return the largest number of trips while a tensor of the condition is true, or None if it is not known."""
         writers = {o: operator for operator in self.condition.operators for o in operator.outputs}
-        required, counts = [tensor], []
+        required, seen, counts = [tensor], {tensor}, []
         for name in required:  # the tensors that must all be true, which grows
             operator = writers.get(name)
             if operator is None or len(operator.inputs) != 2:
                 continue
             first, second = operator.inputs
             if operator.name == "LOGICAL_AND":
-                required += [other for other in (first, second) if other not in required]
+                required += {first, second} - seen
+                seen |= {first, second}
             elif operator.name in ("LESS", "LESS_EQUAL"):
                 counts.append(self._trips(first, second, inclusive=operator.name == "LESS_EQUAL"))
             elif operator.name in ("GREATER", "GREATER_EQUAL"):

@@ -150,26 +150,26 @@ def bucketize(op: OperatorCheck) -> None:
 
 @rule(
     "MATRIX_DIAG",
-    types=["T:f32|i8|u8|i16|i32|i64|bool -> T"],
+    types=["T:f32|i8|u8|i16|i32|i64 -> T"],
     options="MatrixDiagOptions",
     optional_options=True,
     quantized=False,
 )
 def matrix_diag(op: OperatorCheck) -> None:
-    """Check matrices with given diagonals."""
+    """Check matrices with given diagonals. The kernel writes out of bounds if the elements are Booleans."""
     shape = op.shape(0, low=1, high=7)
     op.output_shape([*shape, shape[-1]])
 
 
 @rule(
     "MATRIX_SET_DIAG",
-    types=["T:f32|i8|u8|i16|i32|i64|bool T -> T"],
+    types=["T:f32|i8|u8|i16|i32|i64 T -> T"],
     options="MatrixSetDiagOptions",
     quantized=False,
     optional_options=True,
 )
 def matrix_set_diag(op: OperatorCheck) -> None:
-    """Check the replacement of diagonals."""
+    """Check the replacement of diagonals. The kernel writes out of bounds if the elements are Booleans."""
     shape = op.shape(0, low=2)
     op.input_shape(1, [*shape[:-2], min(shape[-2:])])
     op.output_shape(shape)
