@@ -5,10 +5,10 @@ library into `TfliteError`.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import FunctionType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import tflite
 from flatbuffers.number_types import Int32Flags
@@ -21,6 +21,11 @@ _IDENTIFIER = b"TFL3"
 _VERSION = 3
 _OMITTED = -1
 """Index of an omitted optional tensor."""
+
+_DAMAGE = (struct.error, IndexError, TypeError, ValueError, OverflowError)
+"""Errors of the flatbuffers library on numbers and positions that do not fit the file."""
+
+T = TypeVar("T")
 
 Table: TypeAlias = Any
 """A table of the schema. The `tflite` package has no type annotations."""
@@ -42,8 +47,8 @@ def read(data: Bytes) -> TfliteModel:
         return _model(data)
     except TfliteError:
         raise
-    except (struct.error, IndexError, TypeError, ValueError, OverflowError) as error:
-        raise TfliteError("is damaged or truncated") from error
+    except _DAMAGE as error:
+        raise TfliteError("the table of the model is damaged or truncated") from error
 
 
 def _model(data: Bytes) -> TfliteModel:
@@ -52,20 +57,37 @@ def _model(data: Bytes) -> TfliteModel:
         raise TfliteError(f"has version {model.Version()} of the schema; expected {_VERSION}")
     if not model.SubgraphsLength():
         raise TfliteError("has no subgraph")
-    buffers = [_region(model.Buffers(i), i, data.size) for i in range(model.BuffersLength())]
-    codes = [_code(model.OperatorCodes(i)) for i in range(model.OperatorCodesLength())]
-    graphs = []
-    for i in range(model.SubgraphsLength()):
-        with prefix_errors(f"subgraph {i}" if i else ""):
-            graphs.append(_graph(data, model.Subgraphs(i), buffers, codes))
-    return TfliteModel(tuple(graphs))
+    buffers = _each(model, "Buffers", "buffer", lambda table, i: _region(table, i, data.size))
+    codes = _each(model, "OperatorCodes", "operator code", lambda table, _: _code(table))
+    return TfliteModel(tuple(_each(model, "Subgraphs", "subgraph", lambda t, i: _subgraph(data, t, i, buffers, codes))))
+
+
+def _each(table: Table, field: str, name: str, read_element: Callable[[Table, int], T]) -> list[T]:
+    """Return what a function reads from each element of a vector of tables. An error names the element."""
+    elements: list[T] = []
+    try:
+        for i in range(getattr(table, f"{field}Length")()):
+            elements.append(read_element(getattr(table, field)(i), i))
+    except TfliteError:
+        raise
+    except _DAMAGE as error:
+        raise TfliteError(f"{name} {len(elements)} is damaged or truncated") from error
+    return elements
+
+
+def _subgraph(
+    data: Bytes, graph: Table, index: int, buffers: list[tuple[int, int] | None], codes: list[Code]
+) -> TfliteGraph:
+    with prefix_errors(f"subgraph {index}" if index else ""):
+        return _graph(data, graph, buffers, codes)
 
 
 def _graph(data: Bytes, graph: Table, buffers: list[tuple[int, int] | None], codes: list[Code]) -> TfliteGraph:
-    tensors = tuple(_tensor(graph.Tensors(i), i, buffers) for i in range(graph.TensorsLength()))
-    operators = tuple(_operator(graph.Operators(i), i, codes, len(tensors)) for i in range(graph.OperatorsLength()))
-    inputs = _indexes(graph.InputsAsNumpy(), len(tensors))
-    return TfliteGraph(data, tensors, operators, inputs, _indexes(graph.OutputsAsNumpy(), len(tensors)))
+    tensors = tuple(_each(graph, "Tensors", "tensor", lambda table, i: _tensor(table, i, buffers)))
+    operators = tuple(_each(graph, "Operators", "operator", lambda t, i: _operator(t, i, codes, len(tensors))))
+    inputs = _indexes("the list of inputs", graph.InputsAsNumpy(), len(tensors))
+    outputs = _indexes("the list of outputs", graph.OutputsAsNumpy(), len(tensors))
+    return TfliteGraph(data, tensors, operators, inputs, outputs)
 
 
 def _region(buffer: Table, index: int, size: int) -> tuple[int, int] | None:
@@ -146,6 +168,7 @@ def _sparse_vector(kind: int, table: Table) -> tuple[int, ...]:
 
 def _operator(operator: Table, index: int, codes: list[Code], tensors: int) -> Operator:
     code, name, version = codes[operator.OpcodeIndex()]
+    owner = f"operator {index} ({name})"
     kind = _OPTIONS.get(operator.BuiltinOptionsType(), "NONE")
     table = operator.BuiltinOptions()
     has_options = kind != "NONE" and table is not None
@@ -154,13 +177,13 @@ def _operator(operator: Table, index: int, codes: list[Code], tensors: int) -> O
         index,
         code,
         name,
-        _indexes(operator.InputsAsNumpy(), tensors, _OMITTED),
-        _indexes(operator.OutputsAsNumpy(), tensors),
+        _indexes(owner, operator.InputsAsNumpy(), tensors, _OMITTED),
+        _indexes(owner, operator.OutputsAsNumpy(), tensors),
         _options(kind, table) if has_options else {},
         options_type=kind if has_options else "",
         version=version,
         custom_options=b"" if isinstance(custom, int) else custom.tobytes(),
-        intermediates=_indexes(operator.IntermediatesAsNumpy(), tensors),
+        intermediates=_indexes(owner, operator.IntermediatesAsNumpy(), tensors),
         unsupported="has options of a newer kind" if operator.BuiltinOptions2Type() else "",
     )
 
@@ -186,11 +209,11 @@ def _fields(kind: str) -> tuple[list[str], list[str]]:
     return [name for name in readers if not name.startswith(tuple(vectors))], vectors
 
 
-def _indexes(vector: Any, count: int, lowest: int = 0) -> tuple[int, ...]:
+def _indexes(owner: str, vector: Any, count: int, lowest: int = 0) -> tuple[int, ...]:
     indexes = _numbers(vector)
     for index in indexes:
         if not lowest <= index < count:
-            raise TfliteError(f"is damaged: it refers to tensor {index} of {count}")
+            raise TfliteError(f"{owner} is damaged: it refers to tensor {index} of {count}")
     return indexes
 
 
