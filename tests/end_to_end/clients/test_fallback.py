@@ -26,6 +26,7 @@ from tests.concurrency import wait_until
 from tests.driver.one_operation import tensor
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 from tests.nnhal.tflite import build
+from tests.nnhal.tflite.region import squaring_file
 
 F32 = tensor(T.TENSOR_FLOAT32, (2, 3))
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
@@ -80,20 +81,6 @@ def chain(*types: Op) -> Model:
     return builder.build()
 
 
-def with_region() -> Model:
-    """Return -(|x| * |x|), with the product in int64: a region between two operations of NNAPI."""
-    x, absolute, product, y = (build.Tensor((2, 3), name=name) for name in ("x", "", "", "y"))
-    wide, square = (build.Tensor((2, 3), "INT64") for _ in range(2))
-    operators = (
-        build.Op("ABS", [x], [absolute]),
-        build.Op("CAST", [absolute], [wide], build.options("Cast")),
-        build.Op("MUL", [wide, wide], [square], build.options("Mul")),
-        build.Op("CAST", [square], [product], build.options("Cast")),
-        build.Op("NEG", [product], [y]),
-    )
-    return nnhal.tflite.parse(build.build(*operators, outputs=[y]))
-
-
 def prepare(device: nnhal.Device, model: Model, **options: Any) -> PartitionedModel:
     """Prepare a model that does not run on the device alone."""
     prepared = device.prepare(model, fallback=True, **options).result(60)
@@ -106,7 +93,10 @@ def prepare(device: nnhal.Device, model: Model, **options: Any) -> PartitionedMo
 
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_region_of_the_extension(cpu_ref: Service, transport: Any) -> None:
-    with nnhal.connect(cpu_ref.target, transport=transport) as device, prepare(device, with_region()) as prepared:
+    with (
+        nnhal.connect(cpu_ref.target, transport=transport) as device,
+        prepare(device, nnhal.tflite.parse(squaring_file())) as prepared,
+    ):
         outputs = prepared.execute({"x": X}, deadline=60, measure_timing=True)
         np.testing.assert_array_equal(outputs["y"], -(X**2))
         assert outputs.timing.time_on_device_ns > 0
