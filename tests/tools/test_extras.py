@@ -21,7 +21,7 @@ def test_extra_is_found_by_the_package(error: ImportError, extra: str) -> None:
 
 
 def test_command_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(path: object) -> None:
+    def load(path: object, **_: object) -> None:
         raise ModuleNotFoundError("No module named 'flatbuffers'", name="flatbuffers")
 
     monkeypatch.setattr("nnhal.tflite.load", load)

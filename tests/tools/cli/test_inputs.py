@@ -1,12 +1,14 @@
 """Inputs from images, arrays and random numbers."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from nnhal.types import AnyArray, Operand, OperandLifeTime, OperandType
+from nnhal.tflite.model_metadata import TensorMetadata
+from nnhal.types import AnyArray, Model, ModelState, Operand, OperandLifeTime, OperandType, Subgraph
 from nnhal_tools.cli import inputs
 from nnhal_tools.cli.errors import CommandError
 
@@ -20,6 +22,7 @@ def image_operand(type_: OperandType, *dimensions: int) -> Operand:
     [
         (OperandType.TENSOR_QUANT8_ASYMM, np.array([0, 100, 255], np.uint8)),
         (OperandType.TENSOR_QUANT8_ASYMM_SIGNED, np.array([-128, -28, 127], np.int8)),
+        (OperandType.TENSOR_INT32, np.array([0, 100, 255], np.int32)),
         (OperandType.TENSOR_FLOAT32, np.array([0, 100 / 255, 1], np.float32)),
     ],
 )
@@ -28,6 +31,26 @@ def test_pixels_become_elements(type_: OperandType, expected: AnyArray, tmp_path
     array = inputs.read_image(tmp_path / "plain.png", [image_operand(type_, 1, 4, 2, 3)])
     assert array.shape == (1, 4, 2, 3) and array.dtype == expected.dtype
     np.testing.assert_array_equal(array, np.broadcast_to(expected, array.shape))
+
+
+def test_metadata_normalizes_pixels_of_float_inputs(tmp_path: Path) -> None:
+    Image.new("RGB", (1, 1), (0, 100, 255)).save(tmp_path / "plain.png")
+    plain = [0, 100 / 255, 1]
+
+    def read(type_: OperandType, mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[list[float], str]:
+        operand, metadata = image_operand(type_, 1, 1, 1, 3), TensorMetadata(mean=mean, std=std)
+        array = inputs.read_image(tmp_path / "plain.png", [operand], metadata)
+        return array.ravel().tolist(), inputs.describe_image(operand, metadata)
+
+    values, text = read(OperandType.TENSOR_FLOAT32, (127.5,), (127.5,))
+    assert values == pytest.approx([-1, -27.5 / 127.5, 1])
+    assert text == "resized to 1x1, (pixels - 127.5) / 127.5, from the metadata"
+    values, text = read(OperandType.TENSOR_FLOAT32, (0, 50, 100), (1, 2, 5))
+    assert values == pytest.approx([0, 25, 31]) and "(pixels - [0, 50, 100]) / [1, 2, 5]" in text
+    for mean, std in (((), ()), ((0.0,), (0.0,)), ((0.0, 1.0), (1.0, 1.0)), ((float("nan"),), (1.0,))):
+        values, text = read(OperandType.TENSOR_FLOAT32, mean, std)
+        assert values == pytest.approx(plain) and "pixels / 255; the file does not tell" in text
+    assert read(OperandType.TENSOR_QUANT8_ASYMM, (127.5,), (127.5,)) == ([0, 100, 255], "resized to 1x1")
 
 
 def test_image_keeps_its_orientation_and_is_resized_smoothly(tmp_path: Path) -> None:
@@ -48,7 +71,7 @@ def test_image_keeps_its_orientation_and_is_resized_smoothly(tmp_path: Path) -> 
         [image_operand(OperandType.TENSOR_FLOAT32, 1, 640)],
         [image_operand(OperandType.TENSOR_FLOAT32, 1, 4, 4, 2)],
         [image_operand(OperandType.TENSOR_FLOAT32, 1, 0, 4, 3)],
-        [image_operand(OperandType.TENSOR_INT32, 1, 4, 4, 3)],
+        [image_operand(OperandType.TENSOR_QUANT16_SYMM, 1, 4, 4, 3)],
     ],
 )
 def test_models_without_an_image_input_are_rejected(operands: list[Operand], tmp_path: Path) -> None:
@@ -74,3 +97,45 @@ def test_random_inputs_cover_the_range_and_repeat() -> None:
     assert [array.dtype for array in arrays] == [np.float32, np.uint8, np.int8, np.int32, np.bool_]
     assert [(int(a.min()), int(a.max())) for a in arrays[1:]] == [(0, 255), (-128, 127), (0, 1), (0, 1)]
     assert 0 <= arrays[0].min() < arrays[0].max() <= 1
+
+
+def two_inputs(*states: ModelState) -> Model:
+    operand = Operand(OperandType.TENSOR_FLOAT32, (2,), lifetime=OperandLifeTime.SUBGRAPH_INPUT)
+    return Model(Subgraph((operand, operand), (), (0, 1), (0, 1)), input_names=("a", "b"), states=states)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a"), ("arr_0", "arr_1")])
+def test_archive_has_inputs_by_name_or_in_order(names: tuple[str, str], tmp_path: Path) -> None:
+    values = {"a": [1, 2], "b": [3, 4], "arr_0": [1, 2], "arr_1": [3, 4]}
+    with zipfile.ZipFile(tmp_path / "in.npz", "w") as archive:
+        for name in names:
+            with archive.open(f"{name}.npy", "w") as file:
+                np.save(file, np.array(values[name], np.float32))
+    first, second = inputs.read_inputs(two_inputs(), None, [tmp_path / "in.npz"])
+    assert (first.tolist(), second.tolist()) == ([1, 2], [3, 4])
+
+
+def test_invalid_archives_are_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "in.npz"
+
+    def check(message: str, *more: Path) -> None:
+        with pytest.raises(CommandError, match=message):
+            inputs.read_inputs(two_inputs(), None, [path, *more])
+
+    np.savez(path, a=np.zeros(2, np.float32))
+    check("there is no value for input 'b'")
+    check("which has all inputs", path)
+    np.savez(path, a=np.zeros(2, np.float32), c=np.zeros(2, np.float32))
+    check("no input is named 'c'; there are a, b")
+    np.savez(path, a=np.array([None]))
+    check(r"cannot read a\.npy in .*in\.npz: it has Python objects")
+    path.write_bytes(path.read_bytes()[:40])
+    check("the archive is damaged")
+
+
+def test_states_are_not_inputs(tmp_path: Path) -> None:
+    model = two_inputs(ModelState("s", 0, 1, np.array([5, 6], np.float32)))
+    np.savez(tmp_path / "in.npz", b=np.array([1, 2], np.float32))
+    (array,) = inputs.read_inputs(model, None, [tmp_path / "in.npz"])
+    assert array.tolist() == [1, 2] and len(inputs.random_inputs(inputs.input_operands(model))) == 1
+    assert [value.tolist() for value in inputs.with_initial_states(model, [array])] == [[5, 6], [1, 2]]

@@ -13,6 +13,9 @@ from nnhal.client import Outputs, PreparedModel
 from nnhal.types import AnyArray
 from nnhal_tools.cli.model import load_model
 from nnhal_tools.demo import digits
+from tests.nnhal.tflite.build import Op, Tensor, build, ints
+from tests.nnhal.tflite.build import options as operator_options
+from tests.nnhal.tflite.metadata_file import AXIS_LABELS, IMAGE, TensorDescription, with_metadata
 from tests.shared import shared
 from tests.tools.cli.command import DIGITS, UNREACHABLE, assert_fails, invoke
 from tests.trace_format import check_trace
@@ -121,6 +124,161 @@ def test_image_of_a_cat_is_classified(target: str) -> None:
     assert result.exit_code == 0, result.output
     best = next(line for line in result.stdout.splitlines() if line.startswith("│"))
     assert "Egyptian cat" in best
+
+
+def write_mask_model(folder: Path) -> Path:
+    """Write a model whose mask is the largest channel of each pixel. Its metadata has a normalization and a label."""
+    mask = Op(
+        "REDUCE_MAX",
+        [Tensor((1, 4, 4, 3), name="image"), ints(3)],
+        [Tensor((1, 4, 4, 1), name="mask")],
+        operator_options("Reducer", keepDims=True),
+    )
+    inputs = [TensorDescription("image", IMAGE, mean=[0.0], std=[510.0])]
+    outputs = [TensorDescription("mask", files={"labels.txt": AXIS_LABELS})]
+    path = folder / "mask.tflite"
+    path.write_bytes(with_metadata(build(mask), inputs, outputs, {"labels.txt": "snow\n"}))
+    return path
+
+
+def write_picture(folder: Path) -> Path:
+    """Write a picture with one white quarter."""
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    pixels[:2, :2] = 255
+    Image.fromarray(pixels).save(folder / "picture.png")
+    return folder / "picture.png"
+
+
+def test_mask_is_drawn_with_normalization_and_labels_of_the_metadata(target: str, tmp_path: Path) -> None:
+    model, picture = write_mask_model(tmp_path), write_picture(tmp_path)
+    options = ["--target", target, "--image", picture, "--draw", tmp_path / "drawn.png"]
+    result = invoke("run", model, *options)
+    assert result.exit_code == 0, result.output
+    assert "image: resized to 4x4, (pixels - 0) / 510, from the metadata\n" in result.stdout
+    assert "outputs: segmentation: output mask is [1,4,4,1] for an image of 4x4: a mask" in result.stdout
+    assert re.search(r"1 │ snow +│ 25\.00%", result.stdout)
+    assert f"saved {tmp_path / 'drawn.png'}" in result.stdout
+    with Image.open(tmp_path / "drawn.png") as drawn:
+        assert drawn.getpixel((20, 20)) != drawn.getpixel((300, 20)) == (0, 0, 0)
+    facts = json.loads(invoke("run", model, *options, "--json").stdout)
+    assert (facts["kind"], facts["drawn"], facts["states"]) == ("segmentation", str(tmp_path / "drawn.png"), 0)
+    assert facts["segments"][1] == {"class": 1, "label": "snow", "share": 0.25} and facts["classes"] == []
+
+
+def test_damaged_metadata_is_ignored_with_a_warning(target: str, tmp_path: Path) -> None:
+    model = write_mask_model(tmp_path)
+    model.write_bytes(model.read_bytes().replace(b"labels.txt", b"labels.xyz", 1))
+    result = invoke("run", model, "--target", target)
+    assert result.exit_code == 0, result.output
+    assert "there is no file 'labels.xyz'; continuing without metadata" in result.stderr
+    assert "inputs: random" in result.stdout
+
+
+def test_outputs_of_no_known_kind_are_not_drawn(target: str, tmp_path: Path) -> None:
+    relu = Op("RELU", [Tensor((1, 4, 4, 3), name="image")], [Tensor((1, 4, 4, 3), name="other")])
+    (tmp_path / "relu.tflite").write_bytes(build(relu))
+    options = ["--target", target, "--image", write_picture(tmp_path), "--draw", tmp_path / "drawn.png"]
+    result = invoke("run", tmp_path / "relu.tflite", *options)
+    assert_fails(
+        result, 1, "no known kind; looked for boxes [1,N,4]", "body points [1,1,17,3]", "a value for each class"
+    )
+    assert not (tmp_path / "drawn.png").exists()
+    assert "outputs: of no known kind" in invoke("run", tmp_path / "relu.tflite", "--target", target).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--draw", "{}/drawn.png"], "--draw needs --image"),
+        (["--draw", "{}/drawn.xyz", "--image", "{}/picture.png"], "unknown image format '.xyz'; use .png"),
+        (["--draw", "{}/none/drawn.png", "--image", "{}/picture.png"], "there is no folder {}/none"),
+        (["--shape", "image=1,x"], "invalid --shape 'image=1,x': expected NAME=SIZES"),
+        (["--shape", "1,8,8,1"], "invalid --shape '1,8,8,1'"),
+        (["--shape", "image=1,8,8,1", "--shape", "image=?,8,8,1"], "--shape is given twice for 'image'"),
+        (["--shape", "picture=1,8,8,1"], "picture"),
+        (["--output", "{}/none/all.npz"], "there is no folder {}/none"),
+    ],
+)
+def test_invalid_options_are_rejected_before_the_run(options: list[str], word: str, tmp_path: Path) -> None:
+    write_picture(tmp_path)
+    result = invoke("run", DIGITS, "--target", UNREACHABLE, *(option.format(tmp_path) for option in options))
+    assert_fails(result, 2, word.format(tmp_path))
+
+
+def test_archives_of_inputs_and_outputs(target: str, tmp_path: Path) -> None:
+    images, labels = digits.load_images()
+    np.savez(tmp_path / "in.npz", image=digits.scale_pixels(images[:1]))
+    options = ["--target", target, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz"]
+    result = invoke("run", DIGITS, *options)
+    assert result.exit_code == 0, result.output
+    with np.load(tmp_path / "out.npz") as outputs:
+        assert outputs["probabilities"].argmax() == labels[0]
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [("2,4,4,3", [2, 4, 4, 1]), ("1,6,8,3", [1, 6, 8, 1])])
+def test_shape_replaces_that_of_the_file(sizes: str, expected: list[int], target: str, tmp_path: Path) -> None:
+    result = invoke("run", write_mask_model(tmp_path), "--target", target, "--shape", f"image={sizes}", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["outputs"][0]["shape"] == expected
+
+
+def write_counter(folder: Path) -> Path:
+    """Write a model that adds its input to a variable, and returns the sum."""
+    handle, initial = Tensor((), "RESOURCE", name="sum"), Tensor((1, 2), name="before")
+    step, total = Tensor((1, 2), name="step"), Tensor((1, 2), name="total")
+    file = build(
+        Op("VAR_HANDLE", [], [handle], operator_options("VarHandle", sharedName="sum")),
+        Op("READ_VARIABLE", [handle], [initial], operator_options("ReadVariable")),
+        Op("ADD", [initial, step], [total], operator_options("Add")),
+        Op("ASSIGN_VARIABLE", [handle, total], [], operator_options("AssignVariable")),
+        inputs=[step],
+        outputs=[total],
+    )
+    (folder / "counter.tflite").write_bytes(file)
+    return folder / "counter.tflite"
+
+
+def test_runs_of_a_model_with_states_are_steps(target: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "step.npy", np.array([[1, 10]], np.float32))
+    options = ["--target", target, "--input", tmp_path / "step.npy", "--output", tmp_path / "out.npy", "--repeat", 3]
+    result = invoke("run", write_counter(tmp_path), *options)
+    assert result.exit_code == 0, result.output
+    assert "states: 1, with their initial values; each run is a step of a stream" in result.stdout
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), [[3, 30]])
+    facts = json.loads(
+        invoke("run", tmp_path / "counter.tflite", *options, "--json", "--trace", tmp_path / "trace.json").stdout
+    )
+    assert facts["states"] == 1 and [row["output"] for row in facts["outputs"]] == ["total"]
+    assert facts["profile"]["profiled_us"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "image", "kind", "words"),
+    [
+        ("deeplabv3_mnv2_dm05_pascal_quant", "cat.bmp", "segmentation", ["number of a class", "│     8 │ 4"]),
+        ("selfie_segmentation", "grace_hopper.bmp", "segmentation", ["│ selfie ", "labels from the metadata"]),
+        ("movenet_single_pose_lightning_ptq", "grace_hopper.bmp", "landmarks", ["right shoulder │ 0.1"]),
+        ("face_detection_short_range", "grace_hopper.bmp", "detection", ["│ face   │ 0.8", "(pixels - 127.5) / 127.5"]),
+        ("face_detection_full_range_sparse", "grace_hopper.bmp", "detection", ["│ face   │ 0.8"]),
+        ("mobilenet_v2_1.0_224_quant", "cat.bmp", "classification", ["286 │ Egyptian cat", "labels from the metadata"]),
+        ("tf2_mobilenet_v2_1.0_224_ptq", "grace_hopper.bmp", "classification", ["│ military uniform"]),
+    ],
+)
+def test_public_models_are_recognized_and_drawn(
+    model: str, image: str, kind: str, words: list[str], target: str, tmp_path: Path
+) -> None:
+    path, picture = shared("models") / f"{model}.tflite", shared("models") / image
+    result = invoke("run", path, "--target", target, "--image", picture, "--draw", tmp_path / "drawn.png")
+    assert result.exit_code == 0, result.output
+    assert f"outputs: {kind}: " in result.stdout
+    for word in words:
+        assert word in result.stdout
+    with Image.open(picture) as before, Image.open(tmp_path / "drawn.png") as drawn:
+        assert drawn.size >= before.size
+        part = drawn.crop((0, 0, *before.size))
+        is_changed = np.asarray(part).tolist() != np.asarray(before.convert("RGB")).tolist()
+        assert is_changed or drawn.height > before.height
 
 
 def test_trace_is_written(target: str, tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from typing import IO
 
 import numpy as np
 
-from nnhal.client.core.arrays import Inputs, ModelIO
+from nnhal.client.core.arrays import Inputs, ModelIO, TensorInfo
 from nnhal.client.core.streams import StreamIO
 from nnhal.errors import HalError
+from nnhal.litert_extension import element_dtypes
 from nnhal.tflite.model_metadata import TensorMetadata
 from nnhal.types import DTYPES, AnyArray, Bytes, Model, Operand, OperandType, type_name
 from nnhal_tools.cli.errors import CommandError, error_text
@@ -74,10 +75,12 @@ def _read_files(files: Sequence[Path], names: Sequence[str]) -> Inputs:
     return arrays
 
 
-def input_operands(model: Model) -> list[Operand]:
+def input_operands(model: Model) -> list[TensorInfo]:
     """Return the operands of the model's inputs that are not states, in order."""
+    operands = [model.main.operands[i] for i in model.main.input_indexes]
+    inputs = TensorInfo.all_of(operands, model.input_names, element_dtypes(model.extension_name_to_prefix))
     states = _state_inputs(model)
-    return [model.main.operands[o] for i, o in enumerate(model.main.input_indexes) if i not in states]
+    return [operand for i, operand in enumerate(inputs) if i not in states]
 
 
 def with_initial_states(model: Model, arrays: Sequence[AnyArray]) -> list[AnyArray]:
@@ -225,7 +228,11 @@ def random_inputs(operands: Sequence[Operand]) -> list[AnyArray]:
     Floats are in 0..1, 8-bit integers cover their whole range, other integers are 0 or 1. An unknown dimension is 1.
     """
     generator = np.random.default_rng(SEED)
-    return [_random_array(generator, DTYPES[o.type], tuple(d or 1 for d in o.dimensions)) for o in operands]
+    return [_random_array(generator, _dtype(o), tuple(d or 1 for d in o.dimensions)) for o in operands]
+
+
+def _dtype(operand: Operand) -> np.dtype[np.generic]:
+    return (isinstance(operand, TensorInfo) and operand.dtype) or DTYPES[operand.type]
 
 
 def _random_array(generator: np.random.Generator, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> AnyArray:

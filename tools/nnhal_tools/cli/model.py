@@ -1,42 +1,72 @@
 """Loading of the model that a command is given."""
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnhal_tools.cli.errors import CommandError, error_text
+from nnhal_tools.cli.errors import CommandError, error_text, print_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nnhal.tflite.model_metadata import ModelMetadata
+    from nnhal.tflite.report import ImportReport
     from nnhal.types import Model
 
 
-def load_model(path: Path, shapes: "Mapping[str, Sequence[int | None]] | None" = None) -> "Model":
+def load_model(
+    path: Path, shapes: "Mapping[str, Sequence[int | None]] | None" = None, *, extension: bool = True
+) -> "Model":
     """Return the model of a .tflite file.
 
     Args:
         path: the file.
         shapes: shapes of inputs by name, in place of those of the file.
+        extension: whether operators that NNAPI lacks become operations of the LiteRT extension.
 
     Raises:
         CommandError: the file is unreadable, or contains something that NNAPI cannot express.
     """
     from nnhal import tflite
 
+    with _reading(path):
+        return tflite.load(path, shapes=shapes, extension=extension)
+
+
+def inspect_model(
+    path: Path, shapes: "Mapping[str, Sequence[int | None]] | None" = None, *, extension: bool = True
+) -> "ImportReport":
+    """Return what the import makes of each operator of a .tflite file. Arguments are those of `load_model`.
+
+    Raises:
+        CommandError: the file is unreadable or damaged.
+    """
+    from nnhal import tflite
+
+    with _reading(path):
+        return tflite.inspect(path, shapes=shapes, extension=extension)
+
+
+@contextmanager
+def _reading(path: Path) -> "Iterator[None]":
+    """Turn errors of the import into CommandError."""
+    from nnhal import tflite
+
     try:
-        return tflite.load(path, shapes=shapes)
+        yield
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error_text(error)}") from error
     except tflite.TfliteError as error:
         raise CommandError(str(error)) from error
 
 
-def read_metadata(path: Path) -> "ModelMetadata | str":
-    """Return the metadata of a .tflite file that has been loaded, or a note on why it has none."""
+def read_metadata(path: Path) -> "ModelMetadata":
+    """Return the metadata of a .tflite file, which is empty if it has none. Damaged metadata is reported on stderr."""
     from nnhal import tflite
+    from nnhal.tflite.model_metadata import ModelMetadata
 
     try:
-        return tflite.metadata(path) or "the file has no metadata"
+        return tflite.metadata(path) or ModelMetadata()
     except (OSError, tflite.TfliteError) as error:
-        return f"metadata ignored: {error}"
+        print_error(f"{error_text(error)}; continuing without metadata")
+        return ModelMetadata()

@@ -1,95 +1,97 @@
-"""Outputs of a model, shown as the best classes or a summary, or saved as .npy files."""
+"""Outputs of a model: their meaning, a summary of their values, and files of them."""
 
 import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from nnhal.types import AnyArray, Model, Operand, OperandType
-from nnhal_tools.cli.errors import CommandError, error_text
+from nnhal.tflite.model_metadata import ModelMetadata, TensorMetadata
+from nnhal.types import AnyArray, Model, Operand
+from nnhal_tools.cli.errors import FAILED, CommandError, error_text
+from nnhal_tools.cli.options import require_writable, require_writable_folder
+from nnhal_tools.output_kinds.finding import QUANTIZED, Execution, Finding, OutputView, real_values
+from nnhal_tools.output_kinds.recognition import describe_kinds, recognize
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-SHOWN_CLASSES = 5
-
-QUANTIZED = {
-    OperandType.TENSOR_QUANT8_ASYMM,
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
-    OperandType.TENSOR_QUANT8_SYMM,
-    OperandType.TENSOR_QUANT16_ASYMM,
-    OperandType.TENSOR_QUANT16_SYMM,
-}
-
 
 def count_classes(model: Model) -> int:
-    """Return N if the first output is a value for each of N classes: [1,N] with N > 1. Return 0 otherwise."""
-    match [model.main.operands[i].dimensions for i in model.main.output_indexes]:
-        case [(1, classes), *_] if classes > 1:
+    """Return N if the outputs seem to be values of N classes: [1,N] is first, or [1,H,W,N] the only one. Else 0."""
+    match [model.main.operands[i].dimensions for i in output_indexes(model)]:
+        case [(1, classes), *rest] if classes > 1 and len(rest) != 3:  # detectors have four outputs
+            return classes
+        case [(1, _, _, classes)] if classes > 1:
             return classes
     return 0
+
+
+def output_indexes(model: Model) -> list[int]:
+    """Return the operands of the outputs that are not states."""
+    states = {state.output_index for state in model.states}
+    return [operand for i, operand in enumerate(model.main.output_indexes) if i not in states]
+
+
+def interpret(
+    outputs: Sequence[AnyArray],
+    operands: Sequence[Operand],
+    names: Sequence[str],
+    metadata: ModelMetadata,
+    input_shapes: Sequence[tuple[int, ...]],
+    labels: Sequence[str],
+) -> Finding | None:
+    """Return the meaning of outputs, or None if neither metadata nor shapes tell it.
+
+    Args:
+        outputs: the outputs.
+        operands: their operands.
+        names: their names.
+        metadata: the metadata of the model.
+        input_shapes: the shapes of the inputs.
+        labels: the labels that the user has given, or ().
+
+    Raises:
+        CommandError: there are labels, but nothing that they belong to.
+    """
+    described = metadata.outputs if len(metadata.outputs) == len(outputs) else [TensorMetadata()] * len(outputs)
+    views = [
+        OutputView(
+            name,
+            real_values(output, operand),
+            output.dtype.kind in "iu" and operand.type not in QUANTIZED,
+            described[i],
+        )
+        for i, (name, output, operand) in enumerate(zip(names, outputs, operands, strict=True))
+    ]
+    finding = recognize(Execution(views, input_shapes, labels))
+    if labels and not (finding and finding.uses_labels):
+        kind = f"of {finding.kind}" if finding else "of no known kind"
+        raise CommandError(f"--labels needs outputs with classes; the outputs are {kind}")
+    return finding
 
 
 def read_labels(path: Path, classes: int) -> list[str]:
     """Return the labels of a file, one per line.
 
+    Args:
+        path: the file.
+        classes: the number of classes of the model, or 0 if it is unknown.
+
     Raises:
         CommandError: the file is unreadable, or has another number of labels than the model has classes.
     """
-    if not classes:
-        raise CommandError("--labels needs a model whose first output is [1,N]")
     try:
         labels = path.read_text("utf-8").rstrip().splitlines()
     except UnicodeDecodeError:
         raise CommandError(f"cannot read the labels {path}: expected text in UTF-8, one label per line") from None
     except OSError as error:
         raise CommandError(f"cannot read the labels {path}: {error_text(error)}") from error
-    if len(labels) != classes:
+    if classes and len(labels) != classes:
         raise CommandError(f"{path} has {len(labels)} labels; expected {classes}, one for each class of the model")
     return labels
-
-
-def real_values(output: AnyArray, operand: Operand) -> npt.NDArray[np.float64]:
-    """Return the real values of an output, dequantized if its type is quantized."""
-    values = output.astype(np.float64)
-    return (values - operand.zero_point) * operand.scale if operand.type in QUANTIZED else values
-
-
-def best_classes(output: AnyArray, operand: Operand, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the five classes with the highest values: their number, label if there is one, and probability or score.
-
-    Args:
-        output: a value for each class, [1,N].
-        operand: the operand of the output.
-        labels: the N labels, or an empty sequence.
-    """
-    values = real_values(output, operand)[0]
-    is_probability = values.min() >= 0 and values.max() <= 1  # otherwise the model has no softmax
-    return [
-        {
-            "class": int(index),
-            **({"label": labels[index]} if labels else {}),
-            "probability" if is_probability else "score": float(values[index]),
-        }
-        for index in np.argsort(-values, kind="stable")[:SHOWN_CLASSES]
-    ]
-
-
-def best_classes_table(output: AnyArray, operand: Operand, labels: Sequence[str]) -> "Table":
-    """Return the result of `best_classes` as a table."""
-    from rich.table import Table
-
-    rows = best_classes(output, operand, labels)
-    table = Table()
-    for column in rows[0]:
-        table.add_column(column, justify="left" if column == "label" else "right")
-    formats = {"class": "d", "label": "", "probability": ".4f", "score": ".4g"}
-    for row in rows:
-        table.add_row(*(format(value, formats[column]) for column, value in row.items()))
-    return table
 
 
 def summaries(outputs: Sequence[AnyArray], operands: Sequence[Operand], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -125,18 +127,90 @@ def output_names(names: Sequence[str], count: int) -> list[str]:
     return [names[i] if i < len(names) and names[i] else f"output_{i}" for i in range(count)]
 
 
-def save_outputs(folder: Path, outputs: Sequence[AnyArray], names: Sequence[str]) -> list[Path]:
-    """Save outputs as NAME.npy, not dequantized. Characters that a file name cannot have become "_".
+def require_output_path(path: Path | None, output_count: int) -> None:
+    """Check, before a command does its work, that it can save so many outputs under a path.
+
+    Raises:
+        CommandError: the path is not writable, or is a .npy file and there are several outputs.
+    """
+    if path is None or path.suffix not in {".npy", ".npz"}:
+        return require_writable_folder(path)
+    if path.suffix == ".npy" and output_count != 1:
+        raise CommandError(f"cannot save {output_count} outputs in {path}; give a .npz archive or a folder")
+    return require_writable(path)
+
+
+def save_outputs(path: Path, outputs: Sequence[AnyArray], names: Sequence[str]) -> list[Path]:
+    """Save outputs, not dequantized, and return the files.
+
+    Args:
+        path: a .npy file for one output, a .npz archive, or otherwise a folder for files NAME.npy. Characters that a
+            file name cannot have become "_".
+        outputs: the outputs.
+        names: their names.
 
     Raises:
         CommandError: a file is not writable.
     """
-    safe = [re.sub(r"[^\w.-]", "_", name) for name in names]
-    paths = [folder / f"{name}{f'_{i}' if safe.count(name) > 1 else ''}.npy" for i, name in enumerate(safe)]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, output in zip(paths, outputs, strict=True):
-            np.save(path, output)
+        if path.suffix == ".npz":
+            return [_save_archive(path, outputs, _distinct(names))]
+        if path.suffix == ".npy":
+            np.save(path, outputs[0])
+            return [path]
+        path.mkdir(parents=True, exist_ok=True)
+        paths = [path / f"{name}.npy" for name in _distinct([re.sub(r"[^\w.-]", "_", name) for name in names])]
+        for file, output in zip(paths, outputs, strict=True):
+            np.save(file, output)
+        return paths
     except OSError as error:
-        raise CommandError(f"cannot write to {folder}: {error_text(error)}") from error
-    return paths
+        raise CommandError(f"cannot write to {path}: {error_text(error)}") from error
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return names with a number at the end of those that occur twice."""
+    return [f"{name}{f'_{i}' if names.count(name) > 1 else ''}" for i, name in enumerate(names)]
+
+
+def _save_archive(path: Path, outputs: Sequence[AnyArray], names: Sequence[str]) -> Path:
+    """Save outputs in an archive. `np.savez` does not take all names: "file" is one of its parameters."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, output in zip(names, outputs, strict=True):
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, output, allow_pickle=False)
+    return path
+
+
+def require_drawable(path: Path | None, image: Path | None) -> None:
+    """Check, before a command does its work, that it can draw on an image and save the picture.
+
+    Raises:
+        CommandError: there is no image, or the format of the picture is unknown.
+    """
+    if path is None:
+        return
+    from PIL import Image
+
+    if image is None:
+        raise CommandError("--draw needs --image, the picture to draw on")
+    if Image.registered_extensions().get(path.suffix.lower()) not in Image.SAVE:
+        raise CommandError(f"cannot draw {path}: unknown image format {path.suffix!r}; use .png, for example")
+    require_writable(path)
+
+
+def draw(path: Path, image: Path, finding: Finding | None) -> None:
+    """Save an image with the meaning of the outputs drawn on it.
+
+    Raises:
+        CommandError: the meaning is unknown, or the file is not writable.
+    """
+    from PIL import Image
+
+    if finding is None:
+        raise CommandError(f"cannot draw: the outputs are of no known kind; looked for {describe_kinds()}", FAILED)
+    with Image.open(image) as picture:
+        drawn = finding.draw(picture)
+    try:
+        drawn.save(path)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"cannot write {path}: {error_text(error)}") from error

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -16,8 +17,8 @@ from nnhal_tools.cli.options import (
     Json,
     Target,
     at_least,
+    parse_shapes,
     require_writable,
-    require_writable_folder,
 )
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from nnhal.client import Outputs, PartitionedModel, PreparedModel
     from nnhal.client.core.profile import ExecutionProfile
     from nnhal.client.fallback.placement import FallbackPlacement
+    from nnhal.tflite.model_metadata import ModelMetadata, TensorMetadata
     from nnhal.types import AnyArray, Model, Operand
     from nnhal_tools.explain.times import RunTimes
+    from nnhal_tools.output_kinds.finding import Finding
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class RunResult:
     """Outputs and times of a model on a service.
 
     Attributes:
-        outputs: the outputs of the last execution.
+        outputs: the outputs of the last execution, without states.
         operands: the operands of the outputs.
         prepare_s: seconds of the preparation.
         execute_s: seconds of each execution.
@@ -61,15 +64,33 @@ def run(
     image: Annotated[Path | None, typer.Option(metavar="FILE", help="An image, for a model with one input.")] = None,
     input_: Annotated[
         list[Path] | None,
-        typer.Option("--input", metavar="FILE.npy", help="An input. Repeat the option for each input, in order."),
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="An input as .npy; repeat the option for each input, in order. Or all inputs as .npz, by name.",
+        ),
     ] = None,
-    labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Names of the classes, one per line.")] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZES", help="Shape of an input, for example image=8,224,224,3. ? is unknown."),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Names of the classes, one per line. [default: those in the model's file]"),
+    ] = None,
     target: Target = None,
     device: Annotated[
         str, typer.Option(metavar="NAME", help="The device. [default: the service's first]", show_default=False)
     ] = "",
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Save each output in this folder, as NAME.npy.")
+        Path | None,
+        typer.Option(metavar="PATH", help="Save the outputs: as .npz, as .npy if there is one, or in a folder."),
+    ] = None,
+    draw: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png", help="Save the image with the classes, masks, boxes or landmarks drawn on it."
+        ),
     ] = None,
     repeat: Annotated[
         int, typer.Option(parser=at_least(int, 1), metavar="N", help="Run the model N times, and show the median time.")
@@ -94,23 +115,25 @@ def run(
 ) -> None:
     """Run a model on a service.
 
-    An image is resized to the input's [1,H,W,C]. The values are its pixels (uint8), pixels - 128 (int8) or
-    pixels / 255 (float32). Without --image and --input the inputs are random, the same in every run.
+    An image is resized to the input's [1,H,W,C]. The values are its pixels (uint8), pixels - 128 (int8), or for
+    float32 what the model's metadata says, and pixels / 255 without it. Without --image and --input the inputs are
+    random, the same in every run. A model with states starts with its initial states, and each run is a step.
 
-    Shows the five best classes if the first output is [1,N], and a summary of the outputs otherwise.
+    Shows classes, shares of a segmentation, boxes or landmarks if metadata or shapes tell that the outputs are these,
+    and a summary of the outputs otherwise. A terminal with colors also shows the image.
     """
     import json
 
     from nnhal_tools.cli import inputs, results
-    from nnhal_tools.cli.model import load_model
+    from nnhal_tools.cli.model import load_model, read_metadata
 
     require_writable(trace)
-    require_writable_folder(output)
+    results.require_drawable(draw, image)
     with show_status(f"reading {model}") as status:
-        loaded = load_model(model)
-        arrays = inputs.read_inputs(loaded, image, input_ or [])
-        classes = results.count_classes(loaded)
-        names = results.read_labels(labels, classes) if labels else []
+        loaded, metadata = load_model(model, parse_shapes(shape or [])), read_metadata(model)
+        results.require_output_path(output, len(results.output_indexes(loaded)))
+        arrays = inputs.read_inputs(loaded, image, input_ or [], metadata.inputs)
+        names = results.read_labels(labels, results.count_classes(loaded)) if labels else []
         result = _run(
             status,
             loaded,
@@ -123,20 +146,50 @@ def run(
             fallback=fallback,
         )
     saved = results.save_outputs(output, result.outputs, _output_names(result)) if output else []
+    finding = _interpret(result, metadata, arrays, names)
+    if draw and image:
+        results.draw(draw, image, finding)
     if trace:
         span_count = _write_trace(trace, loaded, result)
     if as_json:
-        typer.echo(json.dumps(_to_json(result, bool(classes), names, saved), indent=2))
+        typer.echo(json.dumps(_to_json(result, finding, saved, draw, len(loaded.states)), indent=2))
         return
     console = make_console()
-    if not image and not input_:
-        print_text(console, f"inputs: random, seed {inputs.SEED} (give --image or --input)")
-    _show(console, result, bool(classes), names)
-    for path in saved:
+    for line in _describe_inputs(loaded, metadata.inputs, image, is_random=not input_):
+        print_text(console, line)
+    _show(console, result, finding, draw or image)
+    for path in [*saved, *filter(None, [draw])]:
         print_text(console, f"saved {path}")
     if trace:
         print_text(console, _times(result).text())
         print_text(console, f"trace with {span_count} spans: {trace}; open it at ui.perfetto.dev")
+
+
+def _describe_inputs(
+    model: "Model", metadata: "Sequence[TensorMetadata]", image: Path | None, *, is_random: bool
+) -> list[str]:
+    """Return lines about the inputs that the user may not expect."""
+    from nnhal_tools.cli import inputs
+
+    lines = []
+    if image:
+        described = metadata[0] if len(metadata) == 1 else None
+        lines.append(f"image: {inputs.describe_image(inputs.input_operands(model)[0], described)}")
+    elif is_random:
+        lines.append(f"inputs: random, seed {inputs.SEED} (give --image or --input)")
+    if model.states:
+        count = len(model.states)
+        lines.append(f"states: {count}, with their initial values; each run is a step of a stream")
+    return lines
+
+
+def _interpret(
+    result: RunResult, metadata: "ModelMetadata", arrays: "Sequence[AnyArray]", labels: Sequence[str]
+) -> "Finding | None":
+    from nnhal_tools.cli import results
+
+    shapes = [array.shape for array in arrays]
+    return results.interpret(result.outputs, result.operands, _output_names(result), metadata, shapes, labels)
 
 
 def _run(
@@ -152,6 +205,7 @@ def _run(
     fallback: bool,
 ) -> RunResult:
     import nnhal
+    from nnhal_tools.cli.inputs import with_initial_states
 
     status.update(f"connecting to {target}" if target else "starting a service")
     with nnhal.connect(target, device=device_name, timeout=CONNECT_S) as device:
@@ -160,13 +214,17 @@ def _run(
         prepared = device.prepare(model, fallback=fallback, deadline=deadline).result()
         prepare_s = time.perf_counter() - start
         execute_s = []
-        for i in range(repeat):
-            status.update(f"running {i + 1} of {repeat}")
-            start = time.perf_counter()
-            outputs = prepared.execute(arrays, deadline=deadline)
-            execute_s.append(time.perf_counter() - start)
-        result = RunResult(outputs, prepared.outputs, prepare_s, execute_s, fallback=_fallback_of(prepared))
-        return _profiled(status, result, prepared, arrays, deadline) if profile else result
+        with ExitStack() as stack:
+            execute = stack.enter_context(prepared.stream()).step if model.states else prepared.execute
+            for i in range(repeat):
+                status.update(f"running {i + 1} of {repeat}")
+                start = time.perf_counter()
+                outputs = execute(arrays, deadline=deadline)
+                execute_s.append(time.perf_counter() - start)
+        states = {state.output_index for state in model.states}
+        operands = [operand for i, operand in enumerate(prepared.outputs) if i not in states]
+        result = RunResult(outputs, operands, prepare_s, execute_s, fallback=_fallback_of(prepared))
+        return _profiled(status, result, prepared, with_initial_states(model, arrays), deadline) if profile else result
 
 
 def _profiled(
@@ -223,14 +281,20 @@ def _output_names(result: RunResult) -> list[str]:
     return output_names(result.outputs.names, len(result.outputs))
 
 
-def _to_json(result: RunResult, is_classifier: bool, labels: Sequence[str], saved: Sequence[Path]) -> dict[str, Any]:
+def _to_json(
+    result: RunResult, finding: "Finding | None", saved: Sequence[Path], drawn: Path | None, state_count: int
+) -> dict[str, Any]:
     from nnhal_tools.cli import results
 
-    outputs, operands = result.outputs, result.operands
     return {
-        "classes": results.best_classes(outputs[0], operands[0], labels) if is_classifier else [],
-        "outputs": results.summaries(outputs, operands, _output_names(result)),
+        "kind": finding.kind if finding else None,
+        "reason": finding.reason if finding else "",
+        "classes": [],
+        **(finding.as_json() if finding else {}),
+        "outputs": results.summaries(result.outputs, result.operands, _output_names(result)),
+        "states": state_count,
         "saved": [str(path) for path in saved],
+        "drawn": str(drawn) if drawn else None,
         "fallback": _fallback_as_json(result.fallback),
         "prepare_ms": result.prepare_s * 1e3,
         "execute_ms": [seconds * 1e3 for seconds in result.execute_s],
@@ -256,16 +320,27 @@ def _write_trace(path: Path, model: "Model", result: RunResult) -> int:
     return sum(event["ph"] == "X" for event in document["traceEvents"])
 
 
-def _show(console: "Console", result: RunResult, is_classifier: bool, labels: Sequence[str]) -> None:
+def _show(console: "Console", result: RunResult, finding: "Finding | None", image: Path | None) -> None:
+    """Print the results. A terminal with colors also shows the image."""
     from nnhal_tools.cli import results
+    from nnhal_tools.cli.picture import beside_picture, draw_picture, shows_pictures
 
-    shown_count = 0
-    if is_classifier:
-        print_table(console, results.best_classes_table(result.outputs[0], result.operands[0], labels))
-        shown_count = 1
-    if rest := result.outputs[shown_count:]:
-        names = _output_names(result)[shown_count:]
-        print_table(console, results.summary_table(rest, result.operands[shown_count:], names))
+    picture = image if shows_pictures(console) else None
+    print_text(console, f"outputs: {finding.kind}: {finding.reason}" if finding else "outputs: of no known kind")
+    table = finding.table() if finding else None
+    if table and picture:
+        console.print(beside_picture(console, picture, table))
+    elif table:
+        print_table(console, table)
+    elif picture:
+        console.print(draw_picture(picture, console.width))
+    if finding and finding.note:
+        print_text(console, finding.note)
+    explained = finding.positions if finding else ()
+    if rest := [i for i in range(len(result.outputs)) if i not in explained]:
+        names = _output_names(result)
+        rows = [[values[i] for i in rest] for values in (result.outputs, result.operands, names)]
+        print_table(console, results.summary_table(*rows))
     if result.fallback is not None:
         print_text(console, result.fallback.summary)
     execute = f"execute {median(result.execute_s) * 1e3:.1f} ms"

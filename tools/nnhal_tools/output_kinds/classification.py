@@ -1,0 +1,81 @@
+"""Classification: a value for each class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nnhal_tools.output_kinds.finding import Execution, Finding
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from rich.table import Table
+
+SHOWN_CLASSES = 5
+
+
+@dataclass
+class Classification(Finding):
+    """Values of classes."""
+
+    kind: ClassVar[str] = "classification"
+
+    reason: str
+    positions: Sequence[int]
+    values: npt.NDArray[np.float64]
+    labels: Sequence[str]
+
+    @property
+    def best(self) -> list[dict[str, Any]]:
+        """The classes with the highest values: their number, label if there is one, and probability or score."""
+        is_probability = self.values.min() >= 0 and self.values.max() <= 1  # otherwise the model has no softmax
+        return [
+            {
+                "class": int(index),
+                **({"label": self.labels[index]} if self.labels else {}),
+                "probability" if is_probability else "score": float(self.values[index]),
+            }
+            for index in np.argsort(-self.values, kind="stable")[:SHOWN_CLASSES]
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the best classes."""
+        return {"classes": self.best}
+
+    def table(self) -> "Table":
+        """Return the best classes as a table."""
+        from rich.table import Table
+
+        rows = self.best
+        table = Table()
+        for column in rows[0]:
+            table.add_column(column, justify="left" if column == "label" else "right")
+        formats = {"class": "d", "label": "", "probability": ".4f", "score": ".4g"}
+        for row in rows:
+            table.add_row(*(format(value, formats[column]) for column, value in row.items()))
+        return table
+
+    def draw(self, picture: "Image") -> "Image":
+        """Return the picture with the best classes below it."""
+        from nnhal_tools.output_kinds.drawing import add_legend, scale_picture
+
+        rows = [
+            (None, f"{row.get('probability', row.get('score')):.3g}  {row.get('label', row['class'])}")
+            for row in self.best
+        ]
+        return add_legend(scale_picture(picture), rows)
+
+
+def recognize_classification(execution: Execution) -> Classification | None:
+    """Return a classification if the first output is [1,N] with N > 1, and has another shape than each input."""
+    match execution.shapes:
+        case [(1, count), *_] if count > 1 and (1, count) not in execution.input_shapes:
+            output = execution.outputs[0]
+            labels = execution.labels_of(output, count)
+            reason = f"output {output.name} is [1,{count}], a value for each class"
+            if labels and not execution.labels:
+                reason += "; labels from the metadata"
+            return Classification(reason, (0,), output.values[0], labels)
+    return None
