@@ -123,6 +123,10 @@ POSITIONS: list[tuple[Op, str]] = [
         "paddings are [[-1, 1]]; expected two numbers >= 0 for each dimension",
     ),
     (Op("PAD", [F((4,)), F((1, 2), "INT32")], [F((4,))]), "is not a constant"),
+    (
+        Op("LSH_PROJECTION", [weights(2, 3), F((), "INT32")], [F((2,), "INT32")], options("LSHProjection", type=1)),
+        "has rank 0; NNAPI has no such tensors",
+    ),
     (Op("TRANSPOSE", [F((2, 3)), ints(0, 0)], [F((2, 3))]), "[0, 0] is not a permutation of 2 dimensions"),
     (Op("RESHAPE", [F((4,)), ints(2, 2, type_="INT64")], [F((4,))]), "is not int32: LiteRT ignores it"),
     (Op("FLOOR_MOD", [F((4,)), F((4,))], [F((4,))]), "loses precision on real numbers"),

@@ -92,6 +92,7 @@ def lsh_projection(call: OperatorCall) -> None:
     """Convert LSH_PROJECTION. NNAPI needs weights for dense projections and takes none for sparse ones."""
     if call.tensor(1).type not in (tflite.TensorType.FLOAT32, tflite.TensorType.INT32, tflite.TensorType.UINT8):
         raise TfliteError(f"{call.tensor(1)} has a type whose bytes NNAPI does not hash")
+    call.require_dimensions(1)
     hashes, data = call.input(0), call.input(1)
     real, rows = call.operand(hashes), call.known_shape(1)[0]
     if call.option("Type") == LSHProjectionType.DENSE:
