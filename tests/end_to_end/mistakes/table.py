@@ -65,7 +65,7 @@ ADDRESSES = [
             f"DEVICE_UNAVAILABLE: no response from {{closed}}: connection refused; {START_ONE}",
             1,
         )
-        for command in ("info", "backends", "run {digits}", "explain {digits}")
+        for command in ("info", "backends", "run {digits}")
     ),
     Mistake(
         "conformance --suite basic --target {closed}",

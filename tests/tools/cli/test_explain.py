@@ -1,11 +1,15 @@
 """`nnhal explain`: operators, times and the graph."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.tools.cli.command import DIGITS, assert_fails, invoke
+from nnhal.embedded import EmbeddedService
+from tests.shared import SHARED, shared
+from tests.tools.cli.command import DIGITS, UNREACHABLE, assert_fails, invoke
+from tests.tools.explain.models import refused_file, varied_file
 
 
 def test_each_operator_is_explained(target: str) -> None:
@@ -53,3 +57,68 @@ def test_graph_is_drawn(target: str, tmp_path: Path) -> None:
     assert_fails(
         invoke("explain", DIGITS, "--target", target, "--html", tmp_path / "no" / "graph.html"), 2, "cannot write"
     )
+
+
+def test_totals_and_other_operators_come_first(target: str, tmp_path: Path) -> None:
+    result = invoke("explain", varied_file(tmp_path), "--target", target)
+    assert result.exit_code == 0, result.output
+    first, *rest = result.stdout.splitlines()
+    assert first == "varied.tflite: 7 operators: 3 direct, 1 composed, 1 folded, 1 unread, 1 extension in 1 region"
+    assert "input image: INT8 [1, 4, 4, 1], scale 0.5, zero point 3" in rest
+    assert "cumulative sums" in result.stdout and "SUBMODEL of org.nnhal.litert" in result.stdout
+    assert "operand type" not in result.stdout and "operation type" not in result.stdout
+
+
+def test_refused_operators_are_all_listed_without_a_service(tmp_path: Path) -> None:
+    path, page = refused_file(tmp_path), tmp_path / "page.html"
+    result = invoke("explain", path, "--target", UNREACHABLE, "--html", page)
+    assert (result.exit_code, result.stderr) == (1, ""), result.output
+    assert "2 operators are refused" in result.stdout and "'Mystery' is not part of LiteRT" in result.stdout
+    assert "no placement: the model cannot be imported" in result.stdout
+    assert "operators of the file, by outcome" in page.read_text()
+    shown = json.loads(invoke("explain", path, "--json").stdout)
+    assert shown["totals"]["outcomes"] == {"direct": 1, "refused": 2} and shown["operations"] == []
+
+
+def test_import_is_shown_if_no_service_responds(tmp_path: Path) -> None:
+    result = invoke("explain", varied_file(tmp_path), "--target", UNREACHABLE, "--json")
+    assert result.exit_code == 1 and "connection refused" in result.stderr
+    shown = json.loads(result.stdout)
+    assert "connection refused" in shown["missing"] and len(shown["import"]["operators"]) == 7
+
+
+def test_extension_can_be_turned_off(target: str, tmp_path: Path) -> None:
+    result = invoke("explain", varied_file(tmp_path), "--target", target, "--no-extension")
+    assert result.exit_code == 1 and "1 operator is refused" in result.stdout
+
+
+def test_operations_that_the_device_lacks_run_on_this_machine(tmp_path: Path) -> None:
+    path = varied_file(tmp_path)
+    with closing(EmbeddedService("--backends", "CpuRef")) as service:
+        alone = invoke("explain", path, "--target", service.target, "--no-fallback")
+        assert alone.exit_code == 1 and "not supported" in alone.stdout
+        result = invoke("explain", path, "--target", service.target, "--run", "--json")
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert shown["totals"]["fallback_operators"] == 1 and shown["totals"]["backends"]["CpuAcc (this machine)"] == 1
+    assert shown["fallback"]["crossing_bytes"] > 0 and shown["run"]["ordinary_us"] > 0
+
+
+def test_shapes_are_replaced(target: str) -> None:
+    result = invoke("explain", DIGITS, "--target", target, "--shape", "image=4,8,8,1")
+    assert result.exit_code == 0 and "TENSOR_FLOAT32 [4,8,8,1]" in result.stdout
+    assert_fails(invoke("explain", DIGITS, "--target", target, "--shape", "picture=4,8,8,1"), 2, "picture")
+
+
+@pytest.mark.slow
+def test_every_model_is_explained(target: str, tmp_path: Path) -> None:
+    shared("models")
+    for model in sorted((SHARED / "models").glob("*.tflite")):
+        page = tmp_path / "page.html"
+        result = invoke("explain", model, "--target", target, "--json", "--html", page)
+        assert result.exit_code == 0, result.output
+        shown = json.loads(result.stdout)
+        assert sum(shown["totals"]["outcomes"].values()) == len(shown["import"]["operators"]) > 0, model
+        assert sum(shown["totals"]["backends"].values()) == len(shown["operations"]) > 0, model
+        assert all(row["operations"] for row in shown["import"]["operators"] if row["types"]), model
+        assert page.read_text().count("<tr class=") == len(shown["import"]["operators"])

@@ -1,22 +1,19 @@
 """`nnhal explain`: the operations of a .tflite model, the backend that each would run on, and the reasons."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nnhal_tools.cli.console import make_console, print_table, print_text, show_status, words_fit
-from nnhal_tools.cli.errors import CommandError, error_text, reporting_errors
-from nnhal_tools.cli.options import CONNECT_S, Json, Target, require_writable
+from nnhal_tools.cli.errors import FAILED, CommandError, error_text, print_error, reporting_errors
+from nnhal_tools.cli.options import CONNECT_S, Json, Target, parse_shapes, require_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.table import Table
-
     from nnhal.client import Device
     from nnhal.types import Model
     from nnhal_tools.explain.explanation import Explanation
+    from nnhal_tools.explain.model_explanation import ModelExplanation
 
 _RUNS = 5
 """The fastest run is shown, because the first one warms up."""
@@ -34,47 +31,85 @@ def explain(
         Path | None, typer.Option(metavar="FILE", help="Draw the graph, colored by backend, as an HTML page.")
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="Also run the model, and show times.")] = False,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZES", help="The shape of an input, for example image=1,224,224,3. ? is unknown."),
+    ] = None,
+    extension: Annotated[
+        bool, typer.Option("--extension/--no-extension", help="Whether to use the LiteRT extension.")
+    ] = True,
+    fallback: Annotated[
+        bool,
+        typer.Option(
+            "--fallback/--no-fallback", help="Whether this machine runs operations that the device does not support."
+        ),
+    ] = True,
 ) -> None:
     """Show which operation each operator of a model becomes, and on which backend it would run.
 
-    For each operation that does not run on the device's first backend, this shows the reason and the nearest signature
-    that the backend supports. The exit code is 1 if an operation is not supported.
+    Totals come first, then the operators that are not one NNAPI operation, with what became of each and why. For each
+    operation that does not run on the device's first backend, the table shows the reason and the nearest signature
+    that the backend supports. The exit code is 1 if an operator or operation cannot run.
 
     Only --run prepares the model. It shows the fastest of some profiled executions with random inputs, in which the
     operations run one by one, and the time of an ordinary execution.
     """
     import json
 
-    import nnhal
-    from nnhal_tools.cli.model import load_model
-    from nnhal_tools.explain.explanation import build_explanation
+    from nnhal_tools.cli.model import inspect_model, load_model
+    from nnhal_tools.explain.imported import describe_import
+    from nnhal_tools.explain.model_explanation import ModelExplanation
 
     require_writable(html)
-    loaded = load_model(model)
-    with (
-        show_status(f"explaining {model}") as status,
-        nnhal.connect(target, device=device, timeout=CONNECT_S) as connected,
-    ):
-        explanation = build_explanation(loaded, connected.explain(loaded))
-        if run and explanation.is_complete:
-            status.update(f"running {model}")
-            explanation = _explain_run(loaded, connected)
+    shapes = parse_shapes(shape or [])
+    with show_status(f"explaining {model}"):
+        report = inspect_model(model, shapes, extension=extension)
+        loaded = None if report.refusals() else load_model(model, shapes, extension=extension)
+        placed, missing = None, "the model cannot be imported"
+        if loaded is not None:
+            placed, missing = _place(loaded, target, device, fallback=fallback, run=run)
+    imported = describe_import(report, loaded)
+    explanation = ModelExplanation(imported, placed, missing)
     if html:
-        from nnhal_tools.explain.page import write_html
-
-        try:
-            write_html(html, model.name, loaded, explanation)
-        except OSError as error:
-            raise CommandError(f"cannot write {html}: {error_text(error)}") from error
+        _write_page(html, model.name, loaded, explanation)
     if as_json:
         typer.echo(json.dumps(explanation.as_json(), indent=2))
     else:
-        _show(explanation)
-    if not explanation.is_complete:
-        raise typer.Exit(1)
+        _show(model.name, explanation)
+    if loaded is not None and missing:
+        print_error(missing)
+    if missing or not explanation.is_complete:
+        raise typer.Exit(FAILED)
 
 
-def _explain_run(model: "Model", device: "Device") -> "Explanation":
+def _place(
+    model: "Model", target: str | None, device: str, *, fallback: bool, run: bool
+) -> "tuple[Explanation | None, str]":
+    """Return the placement of a model, with times if it is to be run, and why one of them is missing, or ""."""
+    import nnhal
+    from nnhal_tools.explain.explanation import build_explanation
+
+    placed = None
+    try:
+        with nnhal.connect(target, device=device, timeout=CONNECT_S) as connected:
+            placed = build_explanation(model, connected.explain(model, fallback=fallback))
+            if run and placed.is_complete:
+                placed = _explain_run(model, connected, fallback)
+    except nnhal.HalError as error:
+        return placed, str(error)
+    return placed, ""
+
+
+def _write_page(path: Path, name: str, model: "Model | None", explanation: "ModelExplanation") -> None:
+    from nnhal_tools.explain.page import write_html
+
+    try:
+        write_html(path, name, model, explanation)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error_text(error)}") from error
+
+
+def _explain_run(model: "Model", device: "Device", fallback: bool) -> "Explanation":
     """Return the explanation of the prepared model, with times."""
     from dataclasses import replace
 
@@ -82,7 +117,7 @@ def _explain_run(model: "Model", device: "Device") -> "Explanation":
     from nnhal_tools.explain.explanation import add_times, build_explanation
     from nnhal_tools.explain.times import repeat, run_times
 
-    with device.prepare(model).result() as prepared:
+    with device.prepare(model, fallback=fallback).result() as prepared:
         inputs = random_inputs(prepared.inputs)
         ordinary = repeat(lambda: prepared.execute(inputs, measure_timing=True).timing, _ORDINARY_RUNS)
         profiles = repeat(lambda: prepared.profile(inputs), _RUNS)
@@ -92,56 +127,18 @@ def _explain_run(model: "Model", device: "Device") -> "Explanation":
     return replace(explanation, times=run_times(fastest, min(timing.time_on_device_ns for timing in ordinary)))
 
 
-def _show(explanation: "Explanation") -> None:
-    from rich.table import Table
-
-    from nnhal_tools.explain.explanation import between_text, time_text
+def _show(name: str, explanation: "ModelExplanation") -> None:
+    from nnhal_tools.explain import terminal
 
     console = make_console()
-    timed = any("time_us" in row for row in explanation.partitions)
-    table = _operations_table(explanation, timed, narrow=False)
-    print_table(console, table if words_fit(console, table) else _operations_table(explanation, timed, narrow=True))
-    partitions = Table("partition", "subgraph", "backend", "operations", *(["time", "between operations"] * timed))
-    for row in explanation.partitions:
-        types = ", ".join(f"{count} {type_}" for type_, count in row["types"].items())
-        subgraph = "main" if row["subgraph"] == 0 else f"referenced {row['subgraph'] - 1}"
-        times = [time_text(row), between_text(row)] if timed else []
-        partitions.add_row(str(row["partition"]), subgraph, row["backend"], types, *times)
-    print_table(console, partitions)
-    if explanation.times is not None:
-        print_text(console, explanation.times.text())
-
-
-def _operations_table(explanation: "Explanation", timed: bool, *, narrow: bool) -> "Table":
-    """Return the table of operations.
-
-    Args:
-        explanation: the operations.
-        timed: whether there is a column for times.
-        narrow: for narrow terminals: operators of the file are below operations, and outputs below inputs.
-    """
-    from rich.table import Table
-
-    from nnhal_tools.explain.explanation import time_text
-
-    headings = ["", "operation\noperator of the file", "first input\noutput"]
-    if not narrow:
-        headings = ["", "operator of the file", "operation", "first input", "output"]
-    table = Table(*headings, "backend", *(["time"] * timed), show_lines=narrow)
-    for row in explanation.operations:
-        # without blanks, because lines may end at blanks
-        first, last = ((operands or [""])[0].replace(", ", ",") for operands in (row["inputs"], row["outputs"]))
-        names = [f"{row['type']}\n{row['origin']}", f"{first}\n{last}"]
-        if not narrow:
-            names = [row["origin"], row["type"], first, last]
-        table.add_row(str(row["operation"]), *names, _backend_text(row), *([time_text(row)] * timed))
-    return table
-
-
-def _backend_text(row: "Mapping[str, Any]") -> str:
-    """Return the backend of an operation, and the reasons why it does not run on another one."""
-    lines = [row["backend"] or "not supported"]
-    for refusal in row["refusals"]:
-        lines.append(f"{refusal['backend']}: {refusal['reason']}")
-        lines += [f"nearest supported: {refusal['nearest']}"] if refusal["nearest"] else []
-    return "\n".join(lines)
+    for line in terminal.title_lines(name, explanation):
+        print_text(console, line)
+    if explanation.imported.others:
+        print_table(console, terminal.operators_table(explanation.imported.others))
+    if (placed := explanation.placed) is None:
+        return
+    table = terminal.operations_table(placed, narrow=False)
+    print_table(console, table if words_fit(console, table) else terminal.operations_table(placed, narrow=True))
+    print_table(console, terminal.partitions_table(placed))
+    if placed.times is not None:
+        print_text(console, placed.times.text())

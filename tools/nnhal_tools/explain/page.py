@@ -1,30 +1,63 @@
-"""The graph of a model as an HTML page, colored by backend. A click on an operation shows its details."""
+"""The graph of a model as an HTML page, colored by backend. A click on an operation shows its details.
+
+Without a placement, the page has the graph of the file's operators, colored by what became of them.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nnhal.tflite.report import ImportOutcome
 from nnhal.types import Model
 from nnhal_tools import templates
-from nnhal_tools.explain.explanation import Explanation, time_text
-from nnhal_tools.explain.layout import GraphLayout, layout_graph
+from nnhal_tools.explain.explanation import Explanation, backend_text, time_text
+from nnhal_tools.explain.imported import tensor_text
+from nnhal_tools.explain.layout import Edge, GraphLayout, layout_graph
+from nnhal_tools.explain.model_explanation import ModelExplanation, become_text
 
 WIDTH, HEIGHT = 190, 40
 """Size of a node in pixels."""
 _GAP_X, _GAP_Y = 26, 30
 _MARGIN = 20
+_MAX_NODE_TEXT = 26
+"""Longest name that fits into a node."""
 
-_HUES = (152, 214, 32, 280, 190, 330)
-"""Colors of the backends, in their order. Operations without a backend are red."""
+_HUES = (152, 214, 32, 280, 190, 330, 60, 250)
+"""Colors of the backends or outcomes, in their order. What cannot run is red."""
+
+_UNSUPPORTED = ("not supported", ImportOutcome.REFUSED)
+
+Fact = tuple[str, Sequence[str]]
+"""A heading of the details, and its lines."""
 
 
-def write_html(path: Path, name: str, model: Model, explanation: Explanation) -> None:
+@dataclass(frozen=True)
+class _Node:
+    """An operation of the model or an operator of the file, as it is drawn.
+
+    Attributes:
+        title: its number and type.
+        caption: the shape of its first output.
+        kind: the backend or the outcome, which decides the color.
+        tooltip: a line for the mouse.
+        facts: the details.
+    """
+
+    title: str
+    caption: str
+    kind: str
+    tooltip: str
+    facts: Sequence[Fact]
+
+
+def write_html(path: Path, name: str, model: Model | None, explanation: ModelExplanation) -> None:
     """Write the page to a file.
 
     Args:
         path: the file to write.
         name: the name of the model.
-        model: the model.
+        model: the model, if it could be imported.
         explanation: the explanation of the model.
 
     Raises:
@@ -33,44 +66,137 @@ def write_html(path: Path, name: str, model: Model, explanation: Explanation) ->
     path.write_text(render_page(name, model, explanation), encoding="utf-8")
 
 
-def render_page(name: str, model: Model, explanation: Explanation) -> str:
+def render_page(name: str, model: Model | None, explanation: ModelExplanation) -> str:
     """Return the text of the page."""
-    rows = explanation.operations
-    backends = list(dict.fromkeys(row["backend"] for row in rows if row["backend"]))
-    styles = {"": "unsupported", **{backend: f"backend{i}" for i, backend in enumerate(backends)}}
-    counts = {backend: sum(row["backend"] == backend for row in rows) for backend in (*backends, "")}
-    drawing = _lay_out(model)
+    imported, placed = explanation.imported, explanation.placed
+    if model is None or placed is None:
+        nodes, edges = _operator_nodes(imported.operators), _operator_edges(imported.operators)
+    else:
+        nodes = [_operation_node(row, placed, imported.operators) for row in placed.operations]
+        edges = _operation_edges(model)
+    kinds = list(dict.fromkeys(node.kind for node in nodes))
+    others = [kind for kind in kinds if kind not in _UNSUPPORTED]
+    styles = {kind: f"backend{others.index(kind)}" if kind in others else "unsupported" for kind in kinds}
+    drawing = layout_graph(len(nodes), edges)
     return templates.render(
         "explain.html.j2",
         title=name,
-        about=f"{_count(len(rows), 'operation')} in {_count(len(explanation.partitions), 'partition')}",
-        times=explanation.times.text() if explanation.times else "",
-        hues=[_HUES[i % len(_HUES)] for i in range(len(backends))],
-        legend=[
-            {"name": backend or "not supported", "style": styles[backend], "count": count}
-            for backend, count in counts.items()
-            if count
+        about=explanation.summary(),
+        times=placed.times.text() if placed and placed.times else "",
+        ends=[
+            {"kind": kind, "tensors": [tensor_text(row) for row in rows]}
+            for kind, rows in (("inputs", imported.inputs), ("outputs", imported.outputs))
         ],
-        width=int(drawing.columns * (WIDTH + _GAP_X)) - _GAP_X + 2 * _MARGIN,
-        height=drawing.layers * (HEIGHT + _GAP_Y) - _GAP_Y + 2 * _MARGIN,
+        hues=[_HUES[i % len(_HUES)] for i in range(len(others))],
+        legend=[
+            {"name": kind, "style": styles[kind], "count": sum(node.kind == kind for node in nodes)}
+            for kind in (*others, *(kind for kind in kinds if kind not in others))
+        ],
+        graph="operations of the model, by backend" if model and placed else "operators of the file, by outcome",
+        width=max(int(drawing.columns * (WIDTH + _GAP_X)) - _GAP_X, 0) + 2 * _MARGIN,
+        height=max(drawing.layers * (HEIGHT + _GAP_Y) - _GAP_Y, 0) + 2 * _MARGIN,
         node_width=WIDTH,
         node_height=HEIGHT,
         paths=[_path([_center(point) for point in route]) for route in drawing.routes],
-        nodes=[_node(row, drawing.positions[i], styles[row["backend"]]) for i, row in enumerate(rows)],
-        data=[{**row, "time": _time(row, explanation)} for row in rows],
+        nodes=_drawn(nodes, drawing, styles),
+        operators=[_table_row(row) for row in imported.operators],
+        data=[{"title": node.title, "facts": node.facts} for node in nodes],
     )
 
 
-def _lay_out(model: Model) -> GraphLayout:
-    operations = model.main.operations
-    writers = {o: i for i, operation in enumerate(operations) for o in operation.outputs}
-    edges = [
-        (writers[o], i)
-        for i, operation in enumerate(operations)
-        for o in dict.fromkeys(operation.inputs)
-        if writers.get(o, i) < i
+# ---- Nodes ----------------------------------------------------------------------------------------------
+
+
+def _operation_node(row: Mapping[str, Any], placed: Explanation, operators: Sequence[Mapping[str, Any]]) -> _Node:
+    """Return the node of an operation of the model."""
+    sources = [operator for operator in operators if row["operation"] in operator["operations"]]
+    partition = "" if row["partition"] is None else f", partition {row['partition']}"
+    facts: list[Fact] = [("from", [row["origin"]] if row["origin"] else [])]
+    facts += [("operands read", row["inputs"]), ("operands written", row["outputs"])]
+    time = _time(row, placed)
+    facts.append(("time", [time] if time else []))
+    backend = backend_text(row) + partition if row["backend"] else "no backend: it is not supported"
+    facts.append(("runs on", [backend]))
+    for refusal in row["refusals"]:
+        facts.append((f"{refusal['backend']} does not support it", [refusal["reason"]]))
+        facts.append((f"nearest supported by {refusal['backend']}", [refusal["nearest"]] if refusal["nearest"] else []))
+    for operator in sources:
+        facts += _operator_facts(operator, with_title=len(sources) > 1)
+    reasons = "; ".join(f"{refusal['backend']}: {refusal['reason']}" for refusal in row["refusals"])
+    tooltip = (
+        f"{backend_text(row)}{', ' + time_text(row) if 'time_us' in row else ''}{' — ' + reasons if reasons else ''}"
+    )
+    caption = row["outputs"][0][row["outputs"][0].find("[") :] if row["outputs"] else ""
+    return _Node(f"{row['operation']} {row['type']}", caption, backend_text(row), tooltip, _filled(facts))
+
+
+def _operator_nodes(operators: Sequence[Mapping[str, Any]]) -> list[_Node]:
+    """Return the nodes of the operators of the file."""
+    return [
+        _Node(
+            _operator_title(row),
+            str(row["outputs"][0]["shape"]) if row["outputs"] else "",
+            row["outcome"],
+            f"{row['outcome']}: {row['reason']}",
+            _filled(_operator_facts(row, with_title=False)),
+        )
+        for row in operators
     ]
-    return layout_graph(len(operations), edges)
+
+
+def _operator_title(row: Mapping[str, Any]) -> str:
+    return f"{'added' if row['operator'] is None else row['operator']} {row['name']}"
+
+
+def _operator_facts(row: Mapping[str, Any], *, with_title: bool) -> list[Fact]:
+    """Return the details of an operator of the file."""
+    prefix = f"{_operator_title(row)}: " if with_title else ""
+    return [
+        (f"{prefix}outcome of the import", [row["outcome"], row["reason"]]),
+        (f"{prefix}options", _option_lines(row)),
+        (f"{prefix}tensors read", _tensor_lines(row["inputs"])),
+        (f"{prefix}tensors written", _tensor_lines(row["outputs"])),
+    ]
+
+
+def _option_lines(row: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {value}" for name, value in row["options"].items()]
+
+
+def _tensor_lines(rows: Sequence[Mapping[str, Any] | None]) -> list[str]:
+    return ["omitted" if row is None else tensor_text(row) for row in rows]
+
+
+def _filled(facts: Sequence[Fact]) -> list[Fact]:
+    return [(name, lines) for name, lines in facts if lines]
+
+
+def _table_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of an operator in the table below the graph."""
+    return {
+        "title": _operator_title(row),
+        "outcome": row["outcome"],
+        "became": become_text(row),
+        "reason": row["reason"],
+        "options": _option_lines(row),
+        "inputs": _tensor_lines(row["inputs"]),
+        "outputs": _tensor_lines(row["outputs"]),
+    }
+
+
+def _operation_edges(model: Model) -> list[Edge]:
+    operations = model.main.operations
+    return _edges([operation.inputs for operation in operations], [operation.outputs for operation in operations])
+
+
+def _operator_edges(operators: Sequence[Mapping[str, Any]]) -> list[Edge]:
+    sides = [[[t["tensor"] for t in row[side] if t is not None] for row in operators] for side in ("inputs", "outputs")]
+    return _edges(*sides)
+
+
+def _edges(read: Sequence[Sequence[int]], written: Sequence[Sequence[int]]) -> list[Edge]:
+    writers = {value: i for i, values in enumerate(written) for value in values}
+    return [(writers[v], i) for i, values in enumerate(read) for v in dict.fromkeys(values) if writers.get(v, i) < i]
 
 
 def _time(row: Mapping[str, Any], explanation: Explanation) -> str:
@@ -81,8 +207,7 @@ def _time(row: Mapping[str, Any], explanation: Explanation) -> str:
     return f"{partition_time} with its whole partition" if partition_time else ""
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+# ---- Drawing --------------------------------------------------------------------------------------------
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
@@ -109,19 +234,22 @@ def _center(position: tuple[float, int]) -> tuple[float, float]:
     )
 
 
-def _node(row: Mapping[str, Any], position: tuple[float, int], style: str) -> dict[str, Any]:
-    """Return the variables of a node in the template."""
-    x, y = _center(position)
-    reasons = "; ".join(f"{refusal['backend']}: {refusal['reason']}" for refusal in row["refusals"])
-    time = f", {time_text(row)}" if "time_us" in row else ""
-    return {
-        "operation": row["operation"],
-        "type": row["type"],
-        "shape": row["outputs"][0].partition(" ")[2] if row["outputs"] else "",
-        "tooltip": f"{row['backend'] or 'not supported'}{time}{' — ' + reasons if reasons else ''}",
-        "style": style,
-        "x": x,
-        "y": y,
-        "left": x - WIDTH / 2,
-        "top": y - HEIGHT / 2,
-    }
+def _drawn(nodes: Sequence[_Node], drawing: GraphLayout, styles: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the variables of the nodes in the template."""
+    drawn = []
+    for node, position in zip(nodes, drawing.positions, strict=True):
+        x, y = _center(position)
+        title = node.title if len(node.title) <= _MAX_NODE_TEXT else f"{node.title[: _MAX_NODE_TEXT - 1]}…"
+        drawn.append(
+            {
+                "title": title,
+                "caption": node.caption,
+                "tooltip": f"{node.title}: {node.tooltip}",
+                "style": styles[node.kind],
+                "x": x,
+                "y": y,
+                "left": x - WIDTH / 2,
+                "top": y - HEIGHT / 2,
+            }
+        )
+    return drawn

@@ -1,0 +1,220 @@
+"""The import of a file as rows, for tables, JSON and the page: what became of each operator, tensors and options."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tflite as schema
+
+from nnhal.tflite.graph import TYPE_NAMES, Operator, Tensor, TfliteGraph
+from nnhal.tflite.report import EXPLANATIONS, ImportOutcome, ImportReport, OperatorReport
+from nnhal.types import Model
+
+_MAX_ELEMENTS = 16
+"""Longest option that is shown completely."""
+
+
+def _names(enum: type) -> dict[int, str]:
+    return {value: name for name, value in vars(enum).items() if isinstance(value, int)}
+
+
+_ENUMS: dict[str, Mapping[int, str]] = {
+    "CombinerType": _names(schema.CombinerType),
+    "FusedActivationFunction": _names(schema.ActivationFunctionType),
+    "InDataType": TYPE_NAMES,
+    "KernelType": _names(schema.LSTMKernelType),
+    "Mode": _names(schema.MirrorPadMode),
+    "OutDataType": TYPE_NAMES,
+    "OutType": TYPE_NAMES,
+    "OutputType": TYPE_NAMES,
+    "Padding": _names(schema.Padding),
+    "WeightsFormat": _names(schema.FullyConnectedOptionsWeightsFormat),
+}
+"""Names of the values of options, by the option's name in the `tflite` package."""
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """Rows in the form of the JSON output.
+
+    Attributes:
+        inputs: the model's inputs: name, type, shape and quantization, and whether it holds a variable.
+        outputs: its outputs.
+        operators: for each operator of the file its name, outcome, NNAPI operations, reason, tensors and options.
+        regions: number of regions of the LiteRT extension.
+        problem: why the file cannot be imported, or "".
+    """
+
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+    operators: list[dict[str, Any]]
+    regions: int
+    problem: str
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Number of operators by outcome."""
+        outcomes = [row["outcome"] for row in self.operators]
+        return {outcome.value: outcomes.count(outcome) for outcome in ImportOutcome if outcome in outcomes}
+
+    @property
+    def others(self) -> list[dict[str, Any]]:
+        """Rows of the operators that are not direct."""
+        return [row for row in self.operators if row["outcome"] != ImportOutcome.DIRECT]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the rows and the totals."""
+        return {
+            "totals": self.totals,
+            "regions": self.regions,
+            "problem": self.problem,
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "operators": self.operators,
+        }
+
+
+def describe_import(report: ImportReport, model: Model | None) -> ImportedFile:
+    """Return the rows of an import.
+
+    Args:
+        report: the report.
+        model: the model, if the file could be imported.
+    """
+    graph = report.graph
+    names, states = (model.operation_names, model.states) if model is not None else ((), ())
+    inputs, outputs = {state.input_index for state in states}, {state.output_index for state in states}
+    return ImportedFile(
+        [tensor_row(graph.tensors[index]) | {"is_state": i in inputs} for i, index in enumerate(graph.inputs)],
+        [tensor_row(graph.tensors[index]) | {"is_state": i in outputs} for i, index in enumerate(graph.outputs)],
+        [_operator_row(each, graph, names) for each in report.operators],
+        report.regions,
+        _problem(report),
+    )
+
+
+def _problem(report: ImportReport) -> str:
+    """Return why a file cannot be imported, or ""."""
+    count = report.totals.get(ImportOutcome.REFUSED, 0)
+    refused = f"{count} operator{'s are' if count > 1 else ' is'} refused" if count else ""
+    return "; ".join(filter(None, (report.problem, refused)))
+
+
+def _operator_row(report: OperatorReport, graph: TfliteGraph, operation_names: Sequence[str]) -> dict[str, Any]:
+    operator = report.operator
+    return {
+        "operator": operator.index if operator.index >= 0 else None,
+        "name": operator.name,
+        "version": operator.version,
+        "outcome": report.outcome.value,
+        "types": list(report.operations),
+        "operations": _operations(report, operation_names),
+        "reason": report.reason or EXPLANATIONS[report.outcome],
+        "inputs": [tensor_row(graph.tensors[index]) if index >= 0 else None for index in operator.inputs],
+        "outputs": [tensor_row(graph.tensors[index]) for index in operator.outputs],
+        "options": dict(_options(operator)),
+    }
+
+
+def _operations(report: OperatorReport, operation_names: Sequence[str]) -> list[int]:
+    """Return the positions of the operations that an operator became, by the origins of the operations."""
+    name = str(report.operator)
+    if report.outcome == ImportOutcome.EXTENSION:
+        return [i for i, origin in enumerate(operation_names) if is_region(origin) and name in origin]
+    return [i for i, origin in enumerate(operation_names) if origin == name]
+
+
+def is_region(origin: str) -> bool:
+    """Return whether an operation whose origin is given is a region of the LiteRT extension."""
+    return origin.startswith("region of ")
+
+
+def short_origin(origin: str) -> str:
+    """Return the origin of an operation, with many operators of a region as their numbers: "region of 0-3, 7"."""
+    numbers = [int(number) for number in re.findall(r"operator (\d+) \(", origin)]
+    return f"region of operators {number_ranges(numbers)}" if is_region(origin) and len(numbers) > 1 else origin
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return numbers in ascending order as text, with ranges: "0-3, 7"."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+# ---- Tensors and options --------------------------------------------------------------------------------
+
+
+def tensor_row(tensor: Tensor) -> dict[str, Any]:
+    """Return the row of a tensor."""
+    row: dict[str, Any] = {
+        "tensor": tensor.index,
+        "name": tensor.name,
+        "type": TYPE_NAMES.get(tensor.type, str(tensor.type)),
+        "shape": list(tensor.shape),
+        "constant": tensor.is_constant,
+    }
+    if tensor.scales:
+        row["scales"], row["zero_points"] = list(tensor.scales), list(tensor.zero_points)
+        if len(tensor.scales) > 1:
+            row["axis"] = tensor.quantized_dimension
+    return row
+
+
+def quantization_text(row: Mapping[str, Any]) -> str:
+    """Return the quantization of a tensor's row as text, or ""."""
+    scales, zero_points = row.get("scales", ()), row.get("zero_points", ())
+    if not scales:
+        return ""
+    low, high = (f"{value:.6g}" for value in (min(scales), max(scales)))
+    points = sorted(set(zero_points)) or [0]
+    zero = f"zero point {points[0]}" if len(points) == 1 else f"zero points {points[0]} to {points[-1]}"
+    if len(scales) == 1:
+        return f"scale {low}, {zero}"
+    return f"{len(scales)} scales from {low} to {high} along axis {row['axis']}, {zero}"
+
+
+def tensor_text(row: Mapping[str, Any]) -> str:
+    """Return the name, type, shape and quantization of a tensor's row."""
+    name = f"{row['name']}: " if row["name"] else ""
+    kind = ", constant" if row["constant"] else ", state" if row.get("is_state") else ""
+    quantization = quantization_text(row)
+    return f"{name}{row['type']} {row['shape']}{kind}{f', {quantization}' if quantization else ''}"
+
+
+def _options(operator: Operator) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of options, in snake_case and with the names of enumerations."""
+    for name, value in operator.options.items():
+        snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+        yield snake_case, _option_value(name, value)
+    if operator.custom_options:
+        yield "custom_options", f"{len(operator.custom_options)} bytes"
+
+
+def _option_value(name: str, value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, tuple):
+        return list(value) if len(value) <= _MAX_ELEMENTS else f"{len(value)} elements"
+    return _ENUMS[name].get(value, value) if name in _ENUMS else value
+
+
+# ---- Groups ---------------------------------------------------------------------------------------------
+
+
+def group_operators(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of operators with the same name, outcome, operations and reason as one row, with their numbers."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        key = (row["name"], row["outcome"], tuple(row["types"]), row["reason"], row["operator"] is None)
+        groups.setdefault(key, []).append(row)
+    return [{**members[0], "numbers": _numbers(members), "count": len(members)} for members in groups.values()]
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]]) -> str:
+    return number_ranges(row["operator"] for row in rows if row["operator"] is not None) or "added"
