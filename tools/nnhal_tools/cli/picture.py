@@ -18,7 +18,8 @@ _GAP = 2
 
 def shows_pictures(console: "Console") -> bool:
     """Return whether a console is a terminal with enough colors, and can show half blocks."""
-    return console.is_terminal and console.color_system in _COLOR_SYSTEMS and not console.options.ascii_only
+    has_colors = console.color_system in _COLOR_SYSTEMS and not console.no_color
+    return console.is_terminal and has_colors and not console.options.ascii_only
 
 
 def beside_picture(console: "Console", path: Path, table: "Table") -> "RenderableType":
