@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ def make_console() -> "Console":
 def print_text(console: "Console", text: str) -> None:
     """Print text. A terminal gets lines that end between words, so that names and paths stay whole."""
     if console.is_terminal:
-        console.print(text, overflow="ignore", crop=False)
-    else:
-        console.print(text, soft_wrap=True)
+        options = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+        text = "\n".join(fill(line, console.width, **options) for line in text.splitlines())  # type: ignore[arg-type]
+    console.print(text, soft_wrap=True)
 
 
 def print_table(console: "Console", table: "Table") -> None:
