@@ -17,7 +17,10 @@ import nnhal.aio
 import nnhal.client.aio.reconnect
 import nnhal.client.sync.reconnect
 from nnhal import ModelBuilder, PartitionedModel
+from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.fallback.placement import FallbackPlacement, OperationSide, PlacedPart
+from nnhal.client.fallback.preparation import PreparationArguments
+from nnhal.client.sync.preparation_call import PreparationCall
 from nnhal.embedded import EmbeddedService
 from nnhal.types import CacheState, ErrorStatus, Model, ModelState, Operand, SpanKind
 from nnhal.types import OperandType as T
@@ -288,6 +291,15 @@ def test_invalid_model_and_input(picky: Service, started: list[EmbeddedService])
                 prepared.execute([X[:1]])
             with pytest.raises(nnhal.HalError, match="no input is named 'z'"):
                 prepared.execute({"z": X})
+
+
+def test_cancelled_preparation_does_not_go_on(picky: Service, started: list[EmbeddedService]) -> None:
+    call = PreparationCall()
+    call.cancel()
+    arguments = PreparationArguments.of("fast_single_answer", "medium", False, None)
+    with nnhal.connect(picky.target) as device, pytest.raises(nnhal.HalError, match="cancelled"):
+        device._prepare_with_fallback(chain(Op.NEG), arguments, call, SharedDeadline(None))
+    assert started == []
 
 
 def test_operation_that_runs_nowhere(picky: Service) -> None:

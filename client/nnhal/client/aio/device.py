@@ -17,7 +17,7 @@ from nnhal.client.core.arguments import ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.session import Transport
-from nnhal.client.fallback.preparation import PreparationOptions, PrepareOptions
+from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
 from nnhal.types import ExecutionPreference, Priority
 
 __all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "PreparedModel", "connect"]
@@ -106,7 +106,7 @@ class Device(FallbackDevice):
         If the task is cancelled, the service abandons the work.
         """
         model = await load_model(model)
-        options = PreparationOptions.of(preference, priority, cache, token)
+        options = PreparationArguments.of(preference, priority, cache, token)
         prepare = self._prepare_with_fallback if fallback else self._prepare_model
         return await prepare(model, options, PreparationCall(), SharedDeadline(deadline))
 

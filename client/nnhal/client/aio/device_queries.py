@@ -17,7 +17,7 @@ from nnhal.client.core.buffers import Roles, allocation
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request, is_session_lost
 from nnhal.client.core.handles import description
 from nnhal.client.core.prepared_model import ModelDescription, prepare_request, support_request
-from nnhal.client.fallback.preparation import PreparationOptions
+from nnhal.client.fallback.preparation import PreparationArguments
 from nnhal.errors import HalError
 from nnhal.types import (
     BackendInfo,
@@ -119,7 +119,7 @@ class DeviceQueries:
             return await connection.call(connection.device.GetSupportedOperations, request)
 
     async def _prepare_model(
-        self, model: Model, options: PreparationOptions, call: PreparationCall, deadline: SharedDeadline
+        self, model: Model, options: PreparationArguments, call: PreparationCall, deadline: SharedDeadline
     ) -> PreparedModel:
         if options.uses_cache:
             preference, priority = options.preference, options.priority

@@ -16,7 +16,7 @@ from nnhal.client.fallback.division import DividedModel, divide
 from nnhal.client.fallback.placement import Refusals, combine_placements
 from nnhal.client.fallback.preparation import (
     PartRefusedError,
-    PreparationOptions,
+    PreparationArguments,
     failed_operations,
     find_refusals,
     may_be_unsupported,
@@ -66,7 +66,7 @@ class FallbackDevice(DeviceQueries):
         return combine_placements(divided, placements, refusals)
 
     async def _prepare_with_fallback(
-        self, model: Model, options: PreparationOptions, call: PreparationCall, deadline: SharedDeadline
+        self, model: Model, options: PreparationArguments, call: PreparationCall, deadline: SharedDeadline
     ) -> PreparedModel | PartitionedModel:
         """Prepare a model, in parts if the device does not support all of it.
 
@@ -103,7 +103,7 @@ class FallbackDevice(DeviceQueries):
         self,
         divided: DividedModel,
         refusals: Refusals,
-        options: PreparationOptions,
+        options: PreparationArguments,
         call: PreparationCall,
         deadline: SharedDeadline,
     ) -> PartitionedModel:
@@ -161,7 +161,7 @@ class _LocalModel:
 
     device: DeviceQueries
     model: Model
-    options: PreparationOptions
+    options: PreparationArguments
 
     async def prepare(self) -> PreparedModel:
         """Prepare it.

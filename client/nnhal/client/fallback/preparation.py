@@ -30,7 +30,7 @@ class PrepareOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class PreparationOptions:
+class PreparationArguments:
     """Options of a preparation, apart from its deadline.
 
     Attributes:
@@ -46,7 +46,7 @@ class PreparationOptions:
     token: bytes | None
 
     @staticmethod
-    def of(preference: int | str, priority: int | str, cache: bool, token: bytes | None) -> "PreparationOptions":
+    def of(preference: int | str, priority: int | str, cache: bool, token: bytes | None) -> "PreparationArguments":
         """Return the options that a caller gives.
 
         Raises:
@@ -54,14 +54,14 @@ class PreparationOptions:
             HalError: INVALID_ARGUMENT: an unknown name.
         """
         numbers = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
-        return PreparationOptions(*numbers, cache, token)
+        return PreparationArguments(*numbers, cache, token)
 
     @property
     def uses_cache(self) -> bool:
         """True if the preparation uses the cache."""
         return self.cache or self.token is not None
 
-    def for_operations(self, operations: tuple[int, ...], *, is_fallback: bool) -> "PreparationOptions":
+    def for_operations(self, operations: tuple[int, ...], *, is_fallback: bool) -> "PreparationArguments":
         """Return the options for a part of the model. It has a token of its own.
 
         Args:

@@ -14,7 +14,7 @@ from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline
 from nnhal.client.core.prepared_model import ModelDescription, prepare_request
 from nnhal.client.core.session import Transport
-from nnhal.client.fallback.preparation import PreparationOptions, PrepareOptions
+from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.fallback import FallbackDevice
 from nnhal.client.sync.partitioned_model import PartitionedModel
@@ -110,7 +110,7 @@ class Device(FallbackDevice):
             TfliteError, OSError, ImportError: see `nnhal.tflite.load`.
         """
         model = load_model(model)
-        options = PreparationOptions.of(preference, priority, cache, token)
+        options = PreparationArguments.of(preference, priority, cache, token)
         if fallback:
             end = SharedDeadline(deadline)
             return Preparation(lambda call: self._prepare_with_fallback(model, options, call, end))

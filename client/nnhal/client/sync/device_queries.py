@@ -10,7 +10,7 @@ from nnhal.client.core.buffers import Roles, allocation
 from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request, is_session_lost
 from nnhal.client.core.handles import description
 from nnhal.client.core.prepared_model import ModelDescription, prepare_request, support_request
-from nnhal.client.fallback.preparation import PreparationOptions
+from nnhal.client.fallback.preparation import PreparationArguments
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
@@ -120,7 +120,7 @@ class DeviceQueries:
             return connection.call(connection.device.GetSupportedOperations, request)
 
     def _prepare_model(
-        self, model: Model, options: PreparationOptions, call: PreparationCall, deadline: SharedDeadline
+        self, model: Model, options: PreparationArguments, call: PreparationCall, deadline: SharedDeadline
     ) -> PreparedModel:
         if options.uses_cache:
             preference, priority = options.preference, options.priority

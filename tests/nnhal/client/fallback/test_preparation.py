@@ -3,7 +3,7 @@
 import pytest
 
 from nnhal.client.fallback.preparation import (
-    PreparationOptions,
+    PreparationArguments,
     find_refusals,
     may_be_unsupported,
     no_local_service,
@@ -17,20 +17,20 @@ NO = {1: (Refusal("A", "too wide"),), 4: (Refusal("A", "too wide"),)}
 
 
 def test_names_are_converted() -> None:
-    options = PreparationOptions.of("low_power", "high", True, None)
-    assert options == PreparationOptions(ExecutionPreference.LOW_POWER, Priority.HIGH, True, None)
+    options = PreparationArguments.of("low_power", "high", True, None)
+    assert options == PreparationArguments(ExecutionPreference.LOW_POWER, Priority.HIGH, True, None)
     assert options.uses_cache
 
 
 def test_each_part_has_its_own_token() -> None:
-    options = PreparationOptions.of(0, 0, False, bytes(32))
+    options = PreparationArguments.of(0, 0, False, bytes(32))
     parts = [((0, 1), False), ((0, 1), True), ((0,), False), ((1,), False)]
     tokens = {options.for_operations(operations, is_fallback=local).token for operations, local in parts}
     assert len(tokens | {options.token}) == len(parts) + 1
     assert all(token is not None and len(token) == 32 for token in tokens)
-    again = PreparationOptions.of(0, 0, False, bytes(32)).for_operations((0, 1), is_fallback=True)
+    again = PreparationArguments.of(0, 0, False, bytes(32)).for_operations((0, 1), is_fallback=True)
     assert again.token in tokens
-    derived = PreparationOptions.of(0, 0, True, None)
+    derived = PreparationArguments.of(0, 0, True, None)
     assert derived.for_operations((0,), is_fallback=True) is derived
 
 
