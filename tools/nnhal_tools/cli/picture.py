@@ -44,16 +44,17 @@ def beside_picture(console: "Console", path: Path, table: "Table") -> "Renderabl
 
 def draw_picture(path: Path, width: int) -> "Text":
     """Return an image as colored text of at most `width` columns, and half as many lines."""
-    from PIL import Image, ImageOps
+    from PIL import Image
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text
 
     side = min(width, _WIDTH)
     with Image.open(path) as image:
-        pixels = ImageOps.contain(image.convert("RGB"), (side, side))
-    # an even height: the last line of an odd one would have no lower half
-    pixels = pixels.resize((pixels.width, pixels.height + pixels.height % 2))
+        scale = side / max(image.size)
+        # an even height, because each character has two pixels
+        size = max(round(image.width * scale), 1), 2 * max(round(image.height * scale / 2), 1)
+        pixels = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
     text = Text(no_wrap=True)
     for y in range(0, pixels.height, 2):
         if y:
