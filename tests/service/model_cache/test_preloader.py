@@ -24,6 +24,7 @@ from nnhal_cache.store import Store
 from nnhal_driver.device import Device
 from nnhal_driver.model_cache.cache import CachedModel, ModelCache
 from nnhal_driver.model_cache.files import OpenFiles
+from nnhal_service.log import TextFormatter
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.server import Server
@@ -243,6 +244,7 @@ def test_failed_preparation_does_not_make_the_service_unhealthy(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "nnhal.service")
+    caplog.handler.setFormatter(TextFormatter())
     with serving(warm=2) as server:  # no directory yet
         wait_until_healthy(server.addresses[0])
         use(server.addresses[0], 0, 3)

@@ -11,7 +11,7 @@ def test_json_output(target: str) -> None:
     assert result.exit_code == 0 and result.stderr == ""
     facts = json.loads(result.stdout)
     assert facts["interface"] == {"version": 4, "hash": HAL_HASH}
-    assert facts["type"] == "CPU" and facts["extensions"] == [] and "CpuRef" in facts["version"]
+    assert facts["type"] == "CPU" and facts["extensions"] == ["org.nnhal.litert"] and "CpuRef" in facts["version"]
     assert [(b["id"], b["state"]) for b in facts["backends"]] == [("CpuAcc", "READY"), ("CpuRef", "READY")]
     assert len(facts["capabilities"]["operand_types"]) == len(OperandType) - 1
     assert facts["cache"].keys() == {"hits", "misses", "saves", "evictions", "set_aside"}

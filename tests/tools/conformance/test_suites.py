@@ -305,7 +305,7 @@ def test_default_target_is_the_embedded_device(tmp_path: Path) -> None:
         (["--target", UNUSED_ADDRESS, "--mode", "perf"], 1, f"{UNUSED_ADDRESS}: connection refused"),
         (["--target", UNUSED_ADDRESS, "--self-test"], 1, f"{UNUSED_ADDRESS}: connection refused"),
         (["--target", "unix:/no/such", "--suite", "basic"], 1, "there is no such socket"),
-        (["--target", "http://here", "--suite", "basic"], 1, "invalid address 'http://here'"),
+        (["--target", "http://here", "--suite", "basic"], 2, "invalid address 'http://here'"),
         (["--mode", "support", "--junit", "x.xml"], 2, "--junit needs results of checks, and --mode support runs none"),
         (["--mode", "perf", "--html", "x.html"], 2, "--html needs results of checks, and --mode perf runs none"),
         (["--target", UNUSED_ADDRESS, "--no-merge-partitions"], 2, "apply to the embedded service; omit --target"),
