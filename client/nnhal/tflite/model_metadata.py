@@ -121,7 +121,7 @@ def _metadata_buffer(data: _Data) -> "_Data | None":
     return None
 
 
-def _model(table: "_Table", files: "_LabelFiles") -> ModelMetadata:
+def _model(table: "_FlatTable", files: "_LabelFiles") -> ModelMetadata:
     graph = next(table.tables(3), None)
     inputs, outputs = (
         tuple(_tensor(tensor, files) for tensor in graph.tables(field)) if graph else () for field in (2, 3)
@@ -131,7 +131,7 @@ def _model(table: "_Table", files: "_LabelFiles") -> ModelMetadata:
     )
 
 
-def _tensor(table: "_Table", files: "_LabelFiles") -> TensorMetadata:
+def _tensor(table: "_FlatTable", files: "_LabelFiles") -> TensorMetadata:
     content = table.table(3)
     kind = content.number(0, "<B") if content else 0
     mean, std = _normalization(table)
@@ -147,7 +147,7 @@ def _tensor(table: "_Table", files: "_LabelFiles") -> TensorMetadata:
     )
 
 
-def _normalization(tensor: "_Table") -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _normalization(tensor: "_FlatTable") -> tuple[tuple[float, ...], tuple[float, ...]]:
     for unit in tensor.tables(4):
         options = unit.table(1) if unit.number(0, "<B") == _NORMALIZATION else None
         if options:
@@ -155,7 +155,7 @@ def _normalization(tensor: "_Table") -> tuple[tuple[float, ...], tuple[float, ..
     return (), ()
 
 
-def _boxes(properties: "_Table | None") -> BoxFormat:
+def _boxes(properties: "_FlatTable | None") -> BoxFormat:
     if properties is None:
         return BoxFormat()
     type_ = {1: "boundaries", 2: "upper left", 3: "center"}.get(properties.number(1, "<B"), "")
@@ -163,7 +163,7 @@ def _boxes(properties: "_Table | None") -> BoxFormat:
     return BoxFormat(tuple(map(int, properties.numbers(0, "<I"))), type_, coordinates)
 
 
-def _labels(tensor: "_Table", type_: int, files: "_LabelFiles") -> tuple[str, ...]:
+def _labels(tensor: "_FlatTable", type_: int, files: "_LabelFiles") -> tuple[str, ...]:
     """Return the labels of a tensor. The file without a locale has precedence over translations."""
     names = [(file.string(3), file.string(0)) for file in tensor.tables(6) if file.number(2, "<B") == type_]
     return files.read(min(names)[1]) if names else ()
@@ -203,7 +203,7 @@ class _LabelFiles:
             raise TfliteError(f"metadata: the file {name!r} is damaged") from error
 
 
-def _root(data: _Data) -> "_Table":
+def _root(data: _Data) -> "_FlatTable":
     reader = _Reader(data)
     return reader.table(reader.number(0, "<I"))
 
@@ -230,15 +230,15 @@ class _Reader:
         if position < 0 or position + size > len(self.data):
             raise TfliteError("metadata: is damaged or truncated")
 
-    def table(self, position: int) -> "_Table":
+    def table(self, position: int) -> "_FlatTable":
         """Return the table at a position."""
         self._tables_left -= 1
         if self._tables_left < 0:
             raise TfliteError(f"metadata: has more than {MAX_TABLES} tables")
-        return _Table(self, position)
+        return _FlatTable(self, position)
 
 
-class _Table:
+class _FlatTable:
     """Table of a flatbuffer. Its fields have numbers, in the order of the schema."""
 
     def __init__(self, reader: _Reader, position: int) -> None:
@@ -270,19 +270,19 @@ class _Table:
         position, count = vector
         return tuple(self._reader.number(position + 4 * i, format_) for i in range(count))
 
-    def table(self, field: int) -> "_Table | None":
+    def table(self, field: int) -> "_FlatTable | None":
         """Return a table, or None if the field is absent."""
         position = self._field(field)
         return self._follow(position) if position else None
 
-    def tables(self, field: int, skip: int = 0) -> "Iterator[_Table]":
+    def tables(self, field: int, skip: int = 0) -> "Iterator[_FlatTable]":
         """Yield the tables of a vector, without the first ones."""
         if vector := self._vector(field, 4, len(self._reader.data)):
             position, count = vector
             for i in range(skip, count):
                 yield self._follow(position + 4 * i)
 
-    def _follow(self, position: int) -> "_Table":
+    def _follow(self, position: int) -> "_FlatTable":
         return self._reader.table(position + self._reader.number(position, "<I"))
 
     def _vector(self, field: int, element_size: int, max_count: int) -> tuple[int, int] | None:

@@ -1,13 +1,16 @@
 """`nnhal compare`: the first operation on which two backends differ."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nnhal.types import OperationType
 from nnhal_tools.tensor_difference import STEPS
 from tests.shared import shared
 from tests.tools.cli.command import DIGITS, assert_fails, invoke
+from tests.tools.cli.models import write_counter
 
 
 def test_backend_is_equal_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,3 +44,10 @@ def test_first_operation_that_differs_is_reported() -> None:
 
 def test_unknown_backend_is_reported() -> None:
     assert_fails(invoke("compare", DIGITS, "--backend", "Unknown"), 1, "Unknown")
+
+
+def test_models_with_states_start_with_the_initial_ones(tmp_path: Path) -> None:
+    np.save(tmp_path / "step.npy", np.array([[1, 10]], np.float32))
+    result = invoke("compare", write_counter(tmp_path), "--input", tmp_path / "step.npy")
+    assert result.exit_code == 0, result.output
+    assert "unchanged, output total: equal" in result.stdout and "output sum: equal" in result.stdout

@@ -13,11 +13,11 @@ from nnhal.client import Outputs, PreparedModel
 from nnhal.types import AnyArray
 from nnhal_tools.cli.model import load_model
 from nnhal_tools.demo import digits
-from tests.nnhal.tflite.build import Op, Tensor, build, ints
-from tests.nnhal.tflite.build import options as operator_options
-from tests.nnhal.tflite.metadata_file import AXIS_LABELS, IMAGE, TensorDescription, with_metadata
+from tests.driver.backends.litert.submodel.detection import detection
+from tests.nnhal.tflite.build import Op, Tensor, build
 from tests.shared import shared
 from tests.tools.cli.command import DIGITS, UNREACHABLE, assert_fails, invoke
+from tests.tools.cli.models import write_counter, write_mask_model
 from tests.trace_format import check_trace
 
 
@@ -126,21 +126,6 @@ def test_image_of_a_cat_is_classified(target: str) -> None:
     assert "Egyptian cat" in best
 
 
-def write_mask_model(folder: Path) -> Path:
-    """Write a model whose mask is the largest channel of each pixel. Its metadata has a normalization and a label."""
-    mask = Op(
-        "REDUCE_MAX",
-        [Tensor((1, 4, 4, 3), name="image"), ints(3)],
-        [Tensor((1, 4, 4, 1), name="mask")],
-        operator_options("Reducer", keepDims=True),
-    )
-    inputs = [TensorDescription("image", IMAGE, mean=[0.0], std=[510.0])]
-    outputs = [TensorDescription("mask", files={"labels.txt": AXIS_LABELS})]
-    path = folder / "mask.tflite"
-    path.write_bytes(with_metadata(build(mask), inputs, outputs, {"labels.txt": "snow\n"}))
-    return path
-
-
 def write_picture(folder: Path) -> Path:
     """Write a picture with one white quarter."""
     pixels = np.zeros((4, 4, 3), np.uint8)
@@ -222,22 +207,6 @@ def test_shape_replaces_that_of_the_file(sizes: str, expected: list[int], target
     assert json.loads(result.stdout)["outputs"][0]["shape"] == expected
 
 
-def write_counter(folder: Path) -> Path:
-    """Write a model that adds its input to a variable, and returns the sum."""
-    handle, initial = Tensor((), "RESOURCE", name="sum"), Tensor((1, 2), name="before")
-    step, total = Tensor((1, 2), name="step"), Tensor((1, 2), name="total")
-    file = build(
-        Op("VAR_HANDLE", [], [handle], operator_options("VarHandle", sharedName="sum")),
-        Op("READ_VARIABLE", [handle], [initial], operator_options("ReadVariable")),
-        Op("ADD", [initial, step], [total], operator_options("Add")),
-        Op("ASSIGN_VARIABLE", [handle, total], [], operator_options("AssignVariable")),
-        inputs=[step],
-        outputs=[total],
-    )
-    (folder / "counter.tflite").write_bytes(file)
-    return folder / "counter.tflite"
-
-
 def test_runs_of_a_model_with_states_are_steps(target: str, tmp_path: Path) -> None:
     np.save(tmp_path / "step.npy", np.array([[1, 10]], np.float32))
     options = ["--target", target, "--input", tmp_path / "step.npy", "--output", tmp_path / "out.npy", "--repeat", 3]
@@ -298,3 +267,21 @@ def test_trace_is_written(target: str, tmp_path: Path) -> None:
     assert profile["operations_us"] + profile["between_us"] == pytest.approx(profile["profiled_us"])
     fails_to_write = invoke("run", DIGITS, "--target", target, "--trace", tmp_path / "no" / "trace.json")
     assert fails_to_write.exit_code == 2 and "cannot write" in fails_to_write.stderr
+
+
+def test_boxes_of_a_postprocessing_operator_are_shown(target: str, tmp_path: Path) -> None:
+    (tmp_path / "detect.tflite").write_bytes(detection(boxes=2, classes=4, max_detections=2))
+    boxes, scores = np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 4), np.float32)
+    scores[0, 0, 2], scores[0, 1, 1] = 0.75, 0.625  # class 0 is the background
+    anchors = np.array([[0.5, 0.5, 0.2, 0.4], [0.2, 0.2, 0.2, 0.2]], np.float32)
+    for i, array in enumerate((boxes, scores, anchors)):
+        np.save(tmp_path / f"{i}.npy", array)
+    (tmp_path / "labels.txt").write_text("bird\ncat\ndog\n")
+    options = [option for i in range(3) for option in ("--input", tmp_path / f"{i}.npy")]
+    options += ["--labels", tmp_path / "labels.txt", "--target", target, "--json"]
+    result = invoke("run", tmp_path / "detect.tflite", *options)
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["kind"] == "detection"
+    assert [(box["label"], box["score"]) for box in facts["boxes"]] == [("cat", 0.75), ("bird", 0.625)]
+    assert facts["boxes"][0]["box"] == pytest.approx([0.3, 0.4, 0.7, 0.6])

@@ -27,7 +27,11 @@ def compare(
     image: Annotated[Path | None, typer.Option(metavar="FILE", help="An image, for a model with one input.")] = None,
     input_: Annotated[
         list[Path] | None,
-        typer.Option("--input", metavar="FILE.npy", help="An input. Repeat the option for each input, in order."),
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="An input as .npy; repeat the option for each input, in order. Or all inputs as .npz, by name.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -42,10 +46,10 @@ def compare(
     import json
 
     from nnhal_tools.cli import inputs
-    from nnhal_tools.cli.model import load_model
+    from nnhal_tools.cli.model import load_model, read_metadata
 
-    loaded = load_model(model)
-    arrays = inputs.read_inputs(loaded, image, input_ or [])
+    loaded, metadata = load_model(model), read_metadata(model)
+    arrays = inputs.with_initial_states(loaded, inputs.read_inputs(loaded, image, input_ or [], metadata.inputs))
     with make_progress() as progress:
         bar = progress.add_task("", total=2 * _BackendRuns.STEPS + 1)
 

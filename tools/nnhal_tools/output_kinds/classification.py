@@ -17,7 +17,7 @@ SHOWN_CLASSES = 5
 
 
 @dataclass
-class Classification(Finding):
+class ClassScores(Finding):
     """Values of classes."""
 
     kind: ClassVar[str] = "classification"
@@ -68,7 +68,7 @@ class Classification(Finding):
         return add_legend(scale_picture(picture), rows)
 
 
-def recognize_classification(execution: Execution) -> Classification | None:
+def recognize_classification(execution: Execution) -> ClassScores | None:
     """Return a classification if the first output is [1,N] with N > 1, and has another shape than each input."""
     match execution.shapes:
         case [(1, count), *_] if count > 1 and (1, count) not in execution.input_shapes:
@@ -77,5 +77,5 @@ def recognize_classification(execution: Execution) -> Classification | None:
             reason = f"output {output.name} is [1,{count}], a value for each class"
             if labels and not execution.labels:
                 reason += "; labels from the metadata"
-            return Classification(reason, (0,), output.values[0], labels)
+            return ClassScores(reason, (0,), output.values[0], labels)
     return None
