@@ -1,6 +1,6 @@
 """Mistakes on the command line: each is reported in one line, at once.
 
-No duration is compared. A command that cannot be late shows that by what it does not do, see `forked_commands`.
+No duration is compared. A command that cannot be late shows that by what it does not do, see `tests.forked_commands`.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.mistakes.forked_commands import ForkedCommands, running
+from tests.forked_commands import ForkedCommands, running
 from tests.end_to_end.mistakes.places import Places, environment_of, open_places, write_files
 from tests.end_to_end.mistakes.table import MISTAKES, Mistake
 from tests.end_to_end.support.service_process import Service

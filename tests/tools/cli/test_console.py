@@ -1,11 +1,13 @@
 """Terminal output: the width of tables, and progress."""
 
+import io
 import sys
 
 import pytest
+from rich.console import Console
 from rich.table import Table
 
-from nnhal_tools.cli.console import make_console, make_progress, show_status
+from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text, show_status, words_fit
 
 LONG = "TENSOR_QUANT8_ASYMM_SIGNED " * 20
 
@@ -47,3 +49,54 @@ def test_progress_is_shown_on_a_terminal_only(
     monkeypatch.setenv("TERM", "xterm")
     shown = show()
     assert "starting a service" in shown and "preparing" in shown and "0/2" in shown
+
+
+def terminal(width: int) -> Console:
+    """Return a console of a terminal without colors."""
+    return Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width, markup=False)
+
+
+def operations() -> Table:
+    table = Table("", "operation", "backend")
+    table.add_row("0", "DEPTHWISE_CONV_2D and more words", "CpuAcc")
+    table.add_row("1", "SOFTMAX", "")
+    return table
+
+
+@pytest.mark.parametrize("width", range(38, 60))
+def test_tables_have_whole_words_and_fit(width: int) -> None:
+    console = terminal(width)
+    with console.capture() as capture:
+        print_table(console, operations())
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= width and "│" in lines[3]
+    assert words_fit(console, operations())
+    assert all(word in capture.get() for word in ("DEPTHWISE_CONV_2D", "operation", "backend", "CpuAcc"))
+
+
+def test_cells_are_below_each_other_where_words_do_not_fit() -> None:
+    console = terminal(30)
+    assert not words_fit(console, operations())
+    with console.capture() as capture:
+        print_table(console, operations())
+    assert [line.rstrip() for line in capture.get().splitlines()] == [
+        "           0",
+        "operation  DEPTHWISE_CONV_2D",
+        "           and more words",
+        "backend    CpuAcc",
+        "",
+        "           1",
+        "operation  SOFTMAX",
+    ]
+
+
+def test_text_wraps_between_words() -> None:
+    console = terminal(20)
+    with console.capture() as capture:
+        print_text(console, "type        CPU\nfirst second third /a/path/that/is/longer/than/the/terminal [1, 2]")
+    assert capture.get().splitlines() == [
+        "type        CPU",
+        "first second third",
+        "/a/path/that/is/longer/than/the/terminal",
+        "[1, 2]",
+    ]

@@ -50,9 +50,23 @@ class ForkedCommands:
         self._folder = folder
 
     def run(
-        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, *, missing: str = ""
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        *,
+        missing: str = "",
+        stdout: str = "",
     ) -> Finished:
-        """Run a command in a folder, with further environment variables, as if the package `missing` were not there."""
+        """Run a command in a folder.
+
+        Args:
+            arguments: the arguments.
+            environment: additional environment variables.
+            folder: the current folder.
+            missing: a package that seems not to be installed.
+            stdout: a terminal for the output, which is not in the result then.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         order = {
             "arguments": list(arguments),
@@ -60,11 +74,13 @@ class ForkedCommands:
             "folder": str(folder),
             "output": str(self._folder),
             "missing": missing,
+            "stdout": stdout or str(self._folder / "stdout"),
         }
         print(json.dumps(order), file=self._process.stdin, flush=True)
         code = int(self._process.stdout.readline())
-        stdout, stderr, events = ((self._folder / name).read_text() for name in ("stdout", "stderr", "events"))
-        return Finished(code, stdout, stderr, events.splitlines())
+        out = "" if stdout else (self._folder / "stdout").read_text()
+        err, events = ((self._folder / name).read_text() for name in ("stderr", "events"))
+        return Finished(code, out, err, events.splitlines())
 
 
 @contextmanager
@@ -80,7 +96,11 @@ def running(folder: Path) -> Iterator[ForkedCommands]:
         "-c",
         f"import sys; sys.path.append({os.getcwd()!r}); import {__name__} as m; m.serve()",
     ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    # pytest-xdist sets the width of a terminal for its workers
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
         yield ForkedCommands(process, folder)
         process.stdin.close()  # type: ignore[union-attr]
 
@@ -100,7 +120,7 @@ def _run(order: dict[str, Any]) -> NoReturn:
     """Run a command in this process, which is its own."""
     code: object = 70
     try:
-        _redirect(Path(order["output"]))
+        _redirect(Path(order["output"]), order["stdout"])
         os.environ.update(order["environment"])
         os.chdir(order["folder"])
         for module in _CONNECTING:
@@ -130,15 +150,12 @@ def _forget(package: str) -> None:
     sys.modules[package] = None  # type: ignore[assignment]
 
 
-def _redirect(folder: Path) -> None:
-    descriptors = [
-        os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("stdout", "stderr", "events")
-    ]
-    stdin = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(stdin, 0)
-    os.dup2(descriptors[0], 1)
-    os.dup2(descriptors[1], 2)
-    events = descriptors[2]
+def _redirect(folder: Path, stdout: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOCTTY
+    stderr, events = os.open(folder / "stderr", flags), os.open(folder / "events", flags)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(os.open(stdout, flags), 1)
+    os.dup2(stderr, 2)
 
     def record(event: str, arguments: tuple[object, ...]) -> None:
         if event in _EVENTS:
