@@ -108,6 +108,9 @@ def test_anchors_place_boxes_of_mediapipe(grid: Any) -> None:
     assert box["box"] == pytest.approx([center - 0.125, center - 0.25, center + 0.125, center + 0.25])
     assert box["points"] == [[center, center]] * (grid.numbers // 2 - 2) and box["label"] == grid.name
     assert find(execution(boxes, logits))["kind"] is None
+    boxes[0, -1] = np.nan
+    finding = recognize(execution(boxes, logits, image=image))
+    assert finding and finding.draw(Image.new("RGB", (400, 400))).size == (400, 400)
 
 
 def test_boxes_are_drawn_within_the_picture() -> None:

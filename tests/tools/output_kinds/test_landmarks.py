@@ -27,6 +27,16 @@ def test_points_with_a_score_are_drawn_and_joined() -> None:
     assert (drawn[:190] == 255).all(), "the nose is uncertain"
 
 
+def test_points_far_outside_are_not_drawn_in_the_picture() -> None:
+    points = POSE.copy()
+    points[0, 0, 7:, 2], points[0, 0, 7, :2], points[0, 0, 8, :2] = 0.9, np.nan, np.inf
+    points[0, 0, 9:, :2] = 1e30
+    finding = recognize_pose(execution(points))
+    assert finding
+    drawn = np.asarray(finding.draw(Image.new("RGB", (400, 400), "white")))
+    assert (drawn[200, 100] == PALETTE[0]).all() and (drawn[390:, :10] == 255).all()
+
+
 def test_hand_needs_all_shapes_and_the_image() -> None:
     points = np.arange(63.0)[np.newaxis]
     outputs = (points, [[0.8]], [[0.4]], points)

@@ -51,6 +51,7 @@ def test_mask_is_divided_and_labelled_by_metadata() -> None:
         np.full((1, 8, 8), 300, np.int32),  # distances, for example
         np.full((1, 8, 8), -1, np.int32),
         np.full((1, 8, 8, 1), 1.5),
+        np.full((1, 8, 8, 1), np.nan),
         np.zeros((1, 8, 8, 3)),  # an image
         np.zeros((1, 8, 8, 257)),
         np.zeros((2, 8, 8), np.int32),

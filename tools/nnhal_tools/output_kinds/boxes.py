@@ -107,18 +107,17 @@ class Detection(Finding):
         """Return the picture with the boxes, their landmarks and captions."""
         from PIL import ImageDraw
 
-        from nnhal_tools.output_kinds.drawing import class_color, draw_caption, line_width, scale_picture
+        from nnhal_tools.output_kinds.drawing import class_color, draw_caption, line_width, scale_picture, to_pixels
 
         result = scale_picture(picture)
         canvas, width = ImageDraw.Draw(result), line_width(result)
-        scale = np.array(result.size)
         for box in reversed(self.boxes):  # the best box is on top
             color = class_color(box.class_ + 1)
-            left, top = np.clip((box.left, box.top), 0, 1) * scale
-            right, bottom = np.clip((box.right, box.bottom), 0, 1) * scale
+            (left, top), (right, bottom) = to_pixels(
+                np.clip([(box.left, box.top), (box.right, box.bottom)], 0, 1), result
+            )
             canvas.rectangle((left, top, max(left, right), max(top, bottom)), outline=color, width=width)
-            for point in box.points:
-                x, y = np.array(point) * scale
+            for x, y in to_pixels(box.points, result) if box.points else ():
                 canvas.ellipse((x - 2 * width, y - 2 * width, x + 2 * width, y + 2 * width), fill=color)
             draw_caption(canvas, left, top, f"{_name(box)} {box.score:.2f}", color)
         return result

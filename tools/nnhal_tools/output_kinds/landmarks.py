@@ -84,11 +84,11 @@ class Landmarks(Finding):
         """Return the picture with the points, and lines between those that have a score."""
         from PIL import ImageDraw
 
-        from nnhal_tools.output_kinds.drawing import PALETTE, line_width, scale_picture
+        from nnhal_tools.output_kinds.drawing import PALETTE, line_width, scale_picture, to_pixels
 
         result = scale_picture(picture)
         canvas, width = ImageDraw.Draw(result), line_width(result)
-        places = self.points[:, :2] * result.size
+        places = to_pixels(self.points[:, :2], result)
         is_drawn = self.points[:, 2] >= MIN_SCORE
         for begin, end in self.lines:
             if is_drawn[begin] and is_drawn[end]:

@@ -129,6 +129,6 @@ def _class_map(output: OutputView) -> tuple[Bytes, str] | None:
 def _mask(output: OutputView) -> tuple[Bytes, str] | None:
     """Return classes 0 and 1 if the elements are probabilities."""
     values: npt.NDArray[np.float64] = output.values.reshape(output.shape[1:3])
-    if output.are_integers or values.min() < 0 or values.max() > 1 + 1e-6:
+    if output.are_integers or not (values.min() >= 0 and values.max() <= 1 + 1e-6):  # also if there are NaN
         return None
     return (values >= MASK_THRESHOLD).astype(np.uint8), f"a mask of values from 0 to 1, divided at {MASK_THRESHOLD}"
