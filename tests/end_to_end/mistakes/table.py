@@ -114,17 +114,37 @@ MODELS = [
     Mistake("explain folder", "cannot read folder: Is a directory"),
     Mistake("compare empty", "empty: the file is empty; expected a .tflite file"),
     Mistake("run text", "text: is not a .tflite file: the identifier TFL3 is missing"),
-    Mistake("run truncated.tflite", "truncated.tflite: is damaged or truncated"),
+    Mistake("run truncated.tflite", "truncated.tflite: the table of the model is damaged or truncated"),
 ]
 
 INPUTS = [
     Mistake("run {digits} --input none.npy", "cannot read none.npy: No such file or directory"),
     Mistake("run {digits} --input folder", "cannot read folder: Is a directory"),
-    Mistake("run {digits} --input empty", "cannot read empty: the file is empty; expected a .npy file"),
-    Mistake("run {digits} --input text", "cannot read text: it has another format; expected a .npy file"),
     Mistake(
-        "run {digits} --input arrays.npz",
-        "cannot read arrays.npz: it is a .npz archive of several arrays; expected a .npy file",
+        "run {digits} --input empty", "cannot read empty: the file is empty; expected a .npy file or a .npz archive"
+    ),
+    Mistake(
+        "run {digits} --input text", "cannot read text: it has another format; expected a .npy file or a .npz archive"
+    ),
+    Mistake("run {digits} --input names.npz", "no input is named 'images'; there are image"),
+    Mistake(
+        "run {digits} --input names.npz --input input.npy",
+        "--input names.npz is a .npz archive, which has all inputs; give no other --input",
+    ),
+    Mistake("run {digits} --input truncated.npz", "cannot read truncated.npz: the archive is damaged or encrypted"),
+    Mistake(
+        "run {digits} --shape image=1,9",
+        "digits.tflite: tensor 0 ('image') cannot have shape [1, 9]: the file has [1, 8, 8, 1]",
+    ),
+    Mistake("run {digits} --shape photo=1,8,8,1", "digits.tflite: has no input 'photo'; there are 'image'"),
+    Mistake(
+        "run {digits} --shape image",
+        "invalid --shape 'image': expected NAME=SIZES, for example image=1,224,224,3",
+    ),
+    Mistake("run {digits} --draw drawn.png", "--draw needs --image, the picture to draw on"),
+    Mistake(
+        "run {digits} --image image.png --draw none/drawn.png",
+        "cannot write none/drawn.png: there is no folder none",
     ),
     Mistake("run {digits} --input truncated.npy", "cannot read truncated.npy: the file is damaged or truncated"),
     Mistake("run {digits} --input objects.npy", "cannot read objects.npy: it has Python objects; expected numbers"),

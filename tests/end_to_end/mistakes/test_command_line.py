@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked_commands import ForkedCommands, running
 from tests.end_to_end.mistakes.places import Places, environment_of, open_places, write_files
 from tests.end_to_end.mistakes.table import MISTAKES, Mistake
 from tests.end_to_end.support.service_process import Service
+from tests.forked_commands import ForkedCommands, running
 
 REAL_PROCESSES = (
     "info --target localhost",
