@@ -18,6 +18,15 @@ function show(node) {
   const list = document.createElement("dl");
   for (const [name, lines] of facts) list.append(element("dt", name), ...lines.map(line => element("dd", line)));
   details.replaceChildren(element("h2", title), list);
+  details.scrollTop = 0;
+}
+
+// A wide graph begins with an empty space if its first node is in the middle.
+const graph = document.getElementById("graph");
+const first = document.querySelector("svg g");
+if (first) {
+  const box = first.getBBox();
+  graph.scrollLeft = box.x + box.width / 2 - graph.clientWidth / 2;
 }
 
 document.querySelectorAll("svg g").forEach(node => {
