@@ -14,7 +14,7 @@ from nnhal.tflite.fold import fold
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph, TfliteModel
 from nnhal.types import AnyArray
 
-_VARIABLE_OPERATORS = frozenset(
+VARIABLE_OPERATORS = frozenset(
     {
         BuiltinOperator.VAR_HANDLE,
         BuiltinOperator.READ_VARIABLE,
@@ -51,7 +51,7 @@ def expose_variables(model: TfliteModel) -> tuple[TfliteGraph, list[Operator], l
         TfliteError: an initial value is not a constant, or a variable has no name.
     """
     graph = model.main
-    removed = [operator for operator in graph.operators if operator.code in _VARIABLE_OPERATORS]
+    removed = [operator for operator in graph.operators if operator.code in VARIABLE_OPERATORS]
     if not removed:
         return graph, [], []
     rewriter = _Rewriter(graph)
