@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from nnhal.errors import HalError
-from nnhal.tflite import load
+from nnhal.tflite import load, parse
 from nnhal.types import AnyArray, ExecutionResult, Model, Span, SpanKind
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
@@ -22,6 +22,8 @@ from tests.driver.backends.litert.random_graphs import Sample, graphs
 from tests.driver.backends.litert.samples import Case
 from tests.driver.fake_backend import SMALL, graph_of
 from tests.driver.one_operation import execute, execute_profiled, int32, int_tensor, prepare, tensor
+from tests.nnhal.tflite.build import Op as OpOfFile
+from tests.nnhal.tflite.build import Tensor, build, ints, options
 from tests.shared import shared
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
@@ -55,6 +57,14 @@ def test_each_operation_has_a_span_in_its_partition() -> None:
         ends = [partition.start_ns, *(span.start_ns + span.duration_ns for span in operations)]
         assert all(end <= span.start_ns for end, span in zip(ends, operations, strict=False)), "one after the other"
         assert ends[-1] <= partition.start_ns + partition.duration_ns
+
+
+def test_spans_name_regions_of_the_extension() -> None:
+    x, sums, output = Tensor((4,)), Tensor((4,)), Tensor((4,))
+    file = build(OpOfFile("CUMSUM", [x, ints(0)], [sums], options("Cumsum")), OpOfFile("NEG", [sums], [output]))
+    result = execute_profiled(prepare_chain(parse(file)), [np.ones(4, np.float32)])
+    names = [span.name for span in spans_of(result, SpanKind.OPERATION)]
+    assert names == ["SUBMODEL of org.nnhal.litert", "NEG"]
 
 
 def test_ordinary_execution_sets_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
