@@ -29,6 +29,7 @@ _ENUMS: dict[str, Mapping[int, str]] = {
     "OutType": TYPE_NAMES,
     "OutputType": TYPE_NAMES,
     "Padding": _names(schema.Padding),
+    "QuantizedBiasType": TYPE_NAMES,
     "WeightsFormat": _names(schema.FullyConnectedOptionsWeightsFormat),
 }
 """Names of the values of options, by the option's name in the `tflite` package."""
