@@ -48,6 +48,7 @@ class OperatorRule:
         quantized: whether tensors of quantized types must have a scale.
         per_channel: inputs that may have several scales.
         states: inputs that are variables.
+        intermediates: number of tensors that may carry the quantization of values inside the operator.
     """
 
     check: Check
@@ -57,6 +58,7 @@ class OperatorRule:
     quantized: bool
     per_channel: frozenset[int]
     states: frozenset[int]
+    intermediates: int = 0
 
 
 RULES: dict[str, OperatorRule] = {}
@@ -71,6 +73,7 @@ def rule(
     quantized: bool = True,
     per_channel: Sequence[int] = (),
     states: Sequence[int] = (),
+    intermediates: int = 0,
 ) -> Callable[[Check], Check]:
     """Register a function as the rule for some operators. See `OperatorRule`."""
     signatures = tuple(map(TypeSignature, types))
@@ -79,7 +82,14 @@ def rule(
         for name in names:
             assert name not in RULES, name
             RULES[name] = OperatorRule(
-                check, signatures, options, optional_options, quantized, frozenset(per_channel), frozenset(states)
+                check,
+                signatures,
+                options,
+                optional_options,
+                quantized,
+                frozenset(per_channel),
+                frozenset(states),
+                intermediates,
             )
         return check
 

@@ -64,14 +64,22 @@ def _check_operator(check: OperatorCheck, rule: OperatorRule) -> None:
     operator = check.operator
     if operator.options_type != rule.options and not (not operator.options_type and rule.optional_options):
         check.fail(f"options are of type {operator.options_type or 'none'}; expected {rule.options or 'none'}")
-    if operator.intermediates:
-        check.fail(f"intermediates has {len(operator.intermediates)} tensors; expected none")
+    _check_intermediates(check, rule)
     for index, tensor in enumerate(check.inputs):
         if tensor is not None:
             _check_scales(check, rule, f"input {index}", tensor, index in rule.per_channel)
     for index, tensor in enumerate(check.outputs):
         _check_scales(check, rule, f"output {index}", tensor, per_channel=False)
     rule.check(check)
+
+
+def _check_intermediates(check: OperatorCheck, rule: OperatorRule) -> None:
+    intermediates, tensors = check.operator.intermediates, check.model.graphs[check.graph].tensors
+    if intermediates and len(intermediates) != rule.intermediates:
+        check.fail(f"intermediates has {len(intermediates)} tensors; expected {rule.intermediates or 'none'}")
+    for index in intermediates:
+        if not 0 <= index < len(tensors):
+            check.fail(f"intermediates has tensor {index} of {len(tensors)}")
 
 
 def _check_signature(check: OperatorCheck, rule: OperatorRule) -> None:

@@ -1,8 +1,9 @@
 """Recurrent layers. Their states are variables, which the caller must reset before each execution."""
 
 from collections.abc import Sequence
+from math import frexp
 
-from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, Shape, rule, scale
+from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, Shape, rule, scale, zero_point
 
 _MAX_CLIP = 2.0**60
 
@@ -72,6 +73,33 @@ def _sequence(op: OperatorCheck, shape: Shape) -> int:
     return shape[1] if op.option("time_major") else shape[0]
 
 
+_LSTM8 = "i8 " + "i8 " * 8 + "i16? " * 3 + "i32 " * 4 + "i8? i32? i8 i16 i16? i16? i16? i16? -> i8"
+"""Types of an LSTM in 8 bits, whose cells have 16 bits."""
+_INTERMEDIATES = 5
+_GATE_SCALE = 2.0**-12
+_CELL_SHIFTS = range(-15, -8)
+"""Binary logarithms of the scales of cells for which the kernel has a hyperbolic tangent."""
+
+
+def _check_quantized_cell(op: OperatorCheck) -> None:
+    """Check the scales of an LSTM in 8 bits. Peepholes, projections and normalization are not supported."""
+    for index in (9, 10, 11, 16, 17, 20, 21, 22, 23):
+        op.require(op.optional(index) is None, f"input {index} is present; it is not supported in 8 bits")
+    tensors, intermediates = op.model.graphs[op.graph].tensors, op.operator.intermediates
+    op.require(len(intermediates) == _INTERMEDIATES, f"intermediates has {len(intermediates)} tensors; expected 5")
+    hidden = tensors[intermediates[-1]].quantization
+    if hidden is None or len(hidden.scales) != 1:
+        op.fail("the last tensor of intermediates has no scale of its own")
+    fraction, exponent = frexp(scale(op.input(19)))
+    op.require(fraction == 0.5, f"input 19 has scale {scale(op.input(19)):g}; expected a power of 2")
+    op.require(exponent - 1 in _CELL_SHIFTS, f"input 19 has scale 2^{exponent - 1}; expected 2^-15 to 2^-9")
+    for index in range(1, 9):
+        source = op.input(0) if index < 5 else op.input(18)
+        op.require(zero_point(op.input(index)) == 0, f"input {index} has zero point {zero_point(op.input(index))}")
+        op.multiplier(f"scale of input {index} in its gate", scale(source) * scale(op.input(index)) / _GATE_SCALE)
+    op.multiplier("scale of the hidden state", 2.0**-30 / float(hidden.scales[0]))
+
+
 _LSTM = [f"{_lstm_types(weights)} f32 f32 f32? f32? f32? f32? -> f32" for weights in ("f32", "i8", "u8")]
 
 
@@ -87,14 +115,24 @@ def lstm(op: OperatorCheck) -> None:
     op.work += batches * sum(tensor.elements for tensor in op.inputs if tensor is not None)
 
 
-@rule("UNIDIRECTIONAL_SEQUENCE_LSTM", types=_LSTM, options="UnidirectionalSequenceLSTMOptions", states=[18, 19])
+@rule(
+    "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    types=[*_LSTM, _LSTM8],
+    options="UnidirectionalSequenceLSTMOptions",
+    states=[18, 19],
+    intermediates=_INTERMEDIATES,
+)
 def sequence_lstm(op: OperatorCheck) -> None:
     """Check an LSTM over a sequence."""
     shape = op.shape(0, rank=3)
     op.require(not op.option("diagonal_recurrent_tensors"), "diagonal_recurrent_tensors is set; it is not supported")
     _check_options(op)
     size = _check_cell(op, 1, shape[2], _sequence(op, shape), (18, 19))
-    _check_normalization(op, op.input(2).shape[0])
+    if op.input(0).type == "INT8":
+        _check_quantized_cell(op)
+    else:
+        op.require(not op.operator.intermediates, "intermediates are present; expected them in 8 bits only")
+        _check_normalization(op, op.input(2).shape[0])
     op.output_shape([*shape[:2], size])
     op.work += shape[0] * shape[1] * sum(tensor.elements for tensor in op.inputs if tensor is not None)
 
