@@ -106,7 +106,7 @@ MISTAKES: dict[str, tuple[Call, type[Exception], str]] = {
         "INVALID_ARGUMENT: there is no device 'npu'; expected one of nnhal",
     ),
     "name in the package": (
-        lambda _: nnhal.conect,  # type: ignore[attr-defined]
+        lambda _: nnhal.conect,
         AttributeError,
         "module 'nnhal' has no attribute 'conect'",
     ),

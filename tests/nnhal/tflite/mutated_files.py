@@ -21,8 +21,8 @@ from tests.nnhal.tflite.mutation import mutate
 _HANG_S = 60
 _PLACE = re.compile(
     r"model: (subgraph \d+: )?"
-    r"((added )?operator |operator code \d+|tensor \d+|buffer \d+|subgraph \d+|the table of the model|the list of|has |is a"
-    r"|is not a \.tflite file|is truncated: buffer|the file is empty)"
+    r"((added )?operator |operator code \d+|tensor \d+|buffer \d+|subgraph \d+|the table of the model|the list of|has "
+    r"|is a|is not a \.tflite file|is truncated: buffer|the file is empty)"
 )
 """The beginning of each message: an operator, a tensor, a field, or a property of the whole file."""
 

@@ -339,8 +339,8 @@ def _show(console: "Console", result: RunResult, finding: "Finding | None", imag
     explained = finding.positions if finding else ()
     if rest := [i for i in range(len(result.outputs)) if i not in explained]:
         names = _output_names(result)
-        rows = [[values[i] for i in rest] for values in (result.outputs, result.operands, names)]
-        print_table(console, results.summary_table(*rows))
+        outputs, operands = [result.outputs[i] for i in rest], [result.operands[i] for i in rest]
+        print_table(console, results.summary_table(outputs, operands, [names[i] for i in rest]))
     if result.fallback is not None:
         print_text(console, result.fallback.summary)
     execute = f"execute {median(result.execute_s) * 1e3:.1f} ms"

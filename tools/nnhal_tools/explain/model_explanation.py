@@ -1,7 +1,7 @@
 """Everything known about a file: its import and, if it can be imported and a device responds, its placement."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ class ModelExplanation:
         return [*lines, f"no times: {self.missing}"] if self.missing else lines
 
 
-def become_text(row: dict[str, Any]) -> str:
+def become_text(row: Mapping[str, Any]) -> str:
     """Return the operations that an operator became: "MUL, ADD (operations 3, 4)", "region (operation 5)" or ""."""
     if row["outcome"] == ImportOutcome.EXTENSION:
         return "region" + _operations_text(row["operations"])

@@ -76,6 +76,7 @@ def _decode(grid: AnchorGrid, boxes: npt.NDArray[np.float64], logits: npt.NDArra
         points = boxes[i].reshape(-1, 2) / grid.side
         (x, y), (width, height) = points[0] + center, points[1]
         landmarks = tuple((float(px), float(py)) for px, py in points[2:] + center)
-        corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        found.append(Box(float(scores[i]), *map(float, corners), label=grid.name, points=landmarks))
+        left, top = float(x - width / 2), float(y - height / 2)
+        right, bottom = float(x + width / 2), float(y + height / 2)
+        found.append(Box(float(scores[i]), left, top, right, bottom, label=grid.name, points=landmarks))
     return suppress_overlapping(found)

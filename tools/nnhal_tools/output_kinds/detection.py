@@ -106,7 +106,7 @@ def _decode(boxes: OutputView, valid: slice) -> list[Box] | None:
     is_plausible = np.isfinite(corners).all() and (right >= x).all() and (bottom >= y).all()
     if not is_plausible or (corners.size and (corners.min() < -_TOLERANCE or corners.max() > 1 + _TOLERANCE)):
         return None
-    return [Box(0.0, *(float(side) for side in box)) for box in corners.T]
+    return [Box(0.0, left, top, right_, bottom_) for left, top, right_, bottom_ in corners.T.tolist()]
 
 
 def _chosen(execution: Execution, boxes: Sequence[Box], scores: Values, classes: npt.NDArray[np.int_]) -> list[Box]:

@@ -226,9 +226,11 @@ class _Packer:
 
 
 def _hashable(value: object) -> Hashable:
-    if isinstance(value, np.ndarray):
-        return tuple(value.tolist())
-    return tuple(value) if isinstance(value, list) else value  # type: ignore[return-value]
+    """Return a value of an options table as a key: a number, a string, or the elements of a vector."""
+    if isinstance(value, np.ndarray | list):
+        return tuple(value)
+    assert isinstance(value, Hashable)
+    return value
 
 
 @lru_cache(maxsize=256)
