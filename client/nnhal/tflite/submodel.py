@@ -82,7 +82,7 @@ def _tensor_obstacle(tensor: Tensor) -> str:
         return "depends on an unknown dimension"
     if tensor.type not in TENSOR_DTYPES:
         return f"is {TYPE_NAMES.get(tensor.type, tensor.type)}, which regions of the LiteRT extension do not support"
-    if any(length <= 0 for length in tensor.shape) and not tensor.is_constant:
+    if any(length <= 0 for length in tensor.shape):
         return f"has shape {list(tensor.shape)}; regions of the LiteRT extension need known shapes with elements"
     return ""
 
