@@ -1,8 +1,22 @@
-"""Fixture of all tests: services keep their files in temporary folders, not in those of the user."""
+"""Set-up of all tests: services keep their files in temporary folders, not in those of the user.
 
+Hypothesis generates the same examples in every run, unless NNHAL_FUZZ_EXAMPLES asks for long fuzzing.
+"""
+
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "nnhal",
+    derandomize="NNHAL_FUZZ_EXAMPLES" not in os.environ,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("nnhal")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -132,6 +132,7 @@ def test_messages(attacker: Attacker, random: Random) -> None:
     attacker.call(name, [request.SerializeToString() for request in requests])
 
 
+@pytest.mark.slow
 @fuzzed
 @given(randoms)
 def test_random_operations(attacker: Attacker, random: Random) -> None:
@@ -140,6 +141,7 @@ def test_random_operations(attacker: Attacker, random: Random) -> None:
     attacker.run(model_message(sample.model), _request(sample.inputs, len(sample.model.main.output_indexes)))
 
 
+@pytest.mark.slow
 @fuzzed
 @given(randoms)
 def test_mutated_vectors(attacker: Attacker, random: Random) -> None:

@@ -106,6 +106,7 @@ def cable() -> Iterator[tuple[str, str]]:
         ip("netns", "del", name)
 
 
+@pytest.mark.slow
 def test_client_whose_network_disappears(cable: tuple[str, str], tmp_path: Path) -> None:
     name, address = cable
     options = ("--listen", f"{address}:0", "--insecure")

@@ -67,6 +67,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 def test_suites_without_vectors_pass(target: str) -> None:
     invoked = invoke("--target", target, "--strict", "--suite", "basic,extra,memdom,nnhal")
     assert invoked.exit_code == 0, invoked.output

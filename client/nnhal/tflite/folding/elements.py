@@ -1,9 +1,11 @@
 """Movements of elements of constants: SLICE, STRIDED_SLICE, PACK, CONCATENATION, GATHER, TRANSPOSE and others."""
 
+from math import prod
+
 import numpy as np
 from tflite import BuiltinOperator
 
-from nnhal.tflite.folding.evaluator import ConstantCall, Outputs, evaluator
+from nnhal.tflite.folding.evaluator import MAX_ELEMENTS, ConstantCall, Outputs, evaluator
 
 
 @evaluator(BuiltinOperator.SLICE)
@@ -71,6 +73,8 @@ def transpose(call: ConstantCall) -> Outputs:
 @evaluator(BuiltinOperator.TILE)
 def tile(call: ConstantCall) -> Outputs:
     """Evaluate TILE."""
+    if call.array(0).size * prod(call.integers(1)) > MAX_ELEMENTS:
+        return None
     return [np.tile(call.array(0), call.integers(1))]
 
 

@@ -20,6 +20,8 @@ from nnhal.types import AnyArray
 Outputs: TypeAlias = Sequence[AnyArray] | None
 Evaluator: TypeAlias = Callable[["ConstantCall"], Outputs]
 
+MAX_ELEMENTS = 2**28
+"""Largest result of evaluators that enlarge their inputs."""
 EVALUATORS: dict[int, Evaluator] = {}
 """Every registered evaluator, by `tflite.BuiltinOperator`."""
 

@@ -3,7 +3,7 @@
 import numpy as np
 from tflite import BuiltinOperator
 
-from nnhal.tflite.folding.evaluator import ConstantCall, Outputs, evaluator
+from nnhal.tflite.folding.evaluator import MAX_ELEMENTS, ConstantCall, Outputs, evaluator
 
 
 @evaluator(BuiltinOperator.RESHAPE)
@@ -46,13 +46,15 @@ def range_(call: ConstantCall) -> Outputs:
     if call.dtype().kind != "i":
         return None
     start, limit, delta = (call.integers(i)[0] for i in range(3))
+    if abs(limit - start) // max(abs(delta), 1) > MAX_ELEMENTS:
+        return None
     return [np.arange(start, limit, delta, dtype=call.dtype())]
 
 
 @evaluator(BuiltinOperator.FILL)
 def fill(call: ConstantCall) -> Outputs:
     """Evaluate FILL."""
-    return [np.full(call.integers(0), call.array(1).reshape(()), call.dtype())]
+    return [np.broadcast_to(call.array(1).reshape(()), call.integers(0))]  # without memory, which may not suffice
 
 
 @evaluator(BuiltinOperator.ZEROS_LIKE)
