@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "node"
@@ -46,7 +47,8 @@ def test_client_prints_the_output_of_its_readme(service: Service) -> None:
 
 
 def test_client_closes_its_session(service: Service) -> None:
-    assert service.logged("session-ended") and service.logged("'closed by the client'")
+    run_client(service.target)
+    assert wait_until(lambda: service.logged("session-ended") and service.logged("'closed by the client'"))
 
 
 @pytest.mark.usefixtures("service")
