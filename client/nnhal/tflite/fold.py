@@ -13,7 +13,9 @@ from tflite import BuiltinOperator
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.folding import EVALUATORS, ConstantCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
+from nnhal.tflite.outputs import compute_outputs
 from nnhal.tflite.shapes import UNKNOWN
+from nnhal.tflite.sparse import densify_constants
 from nnhal.types import AnyArray
 
 _MAX_BYTES = 2**30
@@ -54,6 +56,15 @@ class FoldedGraph:
     unread: Sequence[Operator]
 
 
+def normalize(graph: TfliteGraph) -> FoldedGraph:
+    """Make sparse constants dense, compute each output by an operator, and fold constants.
+
+    Raises:
+        TfliteError: the layout of a sparse constant is inconsistent.
+    """
+    return fold(compute_outputs(densify_constants(graph)))
+
+
 def fold(graph: TfliteGraph) -> FoldedGraph:
     """Fold constants and remove operators without readers."""
     tensors, kept, evaluated = list(graph.tensors), [], []
@@ -70,7 +81,6 @@ def fold(graph: TfliteGraph) -> FoldedGraph:
                 tensors[index],
                 folded=value,
                 shape=value.shape,
-                signature=value.shape,
                 is_symbolic=is_symbolic and bool((value == UNKNOWN).any()),
             )
     kept = [_with_known_shape(operator, tensors) for operator in kept]

@@ -51,7 +51,6 @@ class Tensor:
         unsupported: the reason why the tensor cannot be used, or "".
         is_variable: whether it keeps its value between executions.
         sparsity: layout of the elements of a sparse constant.
-        signature: the shape, with -1 for dimensions that the file leaves open.
         folded: value of a constant that is not in the file, with the tensor's shape.
         is_symbolic: whether -1 in the folded value stands for an unknown dimension.
     """
@@ -67,7 +66,6 @@ class Tensor:
     unsupported: str = ""
     is_variable: bool = False
     sparsity: Sparsity | None = None
-    signature: tuple[int, ...] = ()
     folded: AnyArray | None = field(default=None, repr=False, compare=False)
     is_symbolic: bool = False
 

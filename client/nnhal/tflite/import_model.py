@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.fold import fold
+from nnhal.tflite.fold import normalize
 from nnhal.tflite.graph import Operator, TfliteGraph, TfliteModel
 from nnhal.tflite.lower import ModelLowering, lower
 from nnhal.tflite.operands import ConstantStore
-from nnhal.tflite.outputs import compute_outputs
 from nnhal.tflite.reader import read
 from nnhal.tflite.report import ImportOutcome, ImportReport, OperatorReport
 from nnhal.tflite.shapes import Shapes, set_shapes
-from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite.variables import Variable, expose_variables
 from nnhal.types import Bytes, Model, ModelState
 
@@ -45,7 +43,7 @@ def _convert(
     graph, state_operators, variables = _expose_variables(file, problems)
     problems += _problems_of_inputs_and_outputs(graph)
     graph = set_shapes(graph, shapes, scale_batch=scale_batch) if shapes else graph
-    folded = fold(compute_outputs(densify_constants(graph)))
+    folded = normalize(graph)
     graph = folded.graph
     if not problems and not graph.operators:
         problems.append("has no operators that depend on its inputs")

@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from nnhal import litert_extension
 from nnhal.tflite.call import CUSTOM_CONVERTERS, OperatorCall
 from nnhal.tflite.errors import TfliteError, prefix_errors
-from nnhal.tflite.fold import fold
+from nnhal.tflite.fold import normalize
 from nnhal.tflite.graph import Operator, TfliteGraph, TfliteModel
 from nnhal.tflite.operands import EXTENSION_PREFIX, ConstantStore, Operands
 from nnhal.tflite.operators import CONVERTERS
-from nnhal.tflite.outputs import compute_outputs
 from nnhal.tflite.partition import Phase, partition
 from nnhal.tflite.report import ImportOutcome, OperatorReport
-from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite.submodel import Boundary, extension_obstacle, write_submodel
 from nnhal.types import Operation, Subgraph, operation_name
 
@@ -71,8 +69,7 @@ class ModelLowering:
         self._depth += 1
         try:
             with prefix_errors(f"subgraph {index}"):
-                folded = fold(compute_outputs(densify_constants(self.model.subgraphs[index])))
-                lowered = lower(folded.graph, self)
+                lowered = lower(normalize(self.model.subgraphs[index]).graph, self)
                 if refused := [report for report in lowered.reports if report.outcome == ImportOutcome.REFUSED]:
                     raise TfliteError(f"{refused[0].operator}: {refused[0].reason}")
                 if lowered.problem:

@@ -120,7 +120,6 @@ def _code(code: Table) -> Code:
 
 def _tensor(tensor: Table, index: int, buffers: list[tuple[int, int] | None]) -> Tensor:
     quantization, shape = tensor.Quantization(), _numbers(tensor.ShapeAsNumpy())
-    signature = _numbers(tensor.ShapeSignatureAsNumpy())
     data = buffers[tensor.Buffer()] if tensor.Buffer() else None
     if data is None and tensor.Buffer() and 0 in shape:
         data = (0, 0)  # a constant without elements, for example the shape of a scalar
@@ -139,7 +138,6 @@ def _tensor(tensor: Table, index: int, buffers: list[tuple[int, int] | None]) ->
         unsupported=unsupported,
         is_variable=tensor.IsVariable(),
         sparsity=_sparsity(tensor.Sparsity()),
-        signature=signature if len(signature) == len(shape) else shape,
     )
 
 
