@@ -15,7 +15,6 @@ from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModel, SubModelTensor, parse, verify
 from nnhal_driver.graph import OperationView
-from nnhal_driver.operations.call import Shape
 
 _TYPE_MASK = 0xFFFF
 
@@ -102,7 +101,7 @@ def inline(network: Network, view: OperationView) -> None:
     graph, writer = model.main, network.writer
     numbers: dict[int, int] = {}
     for operand, tensor in zip(view.operation.inputs[1:], graph.inputs, strict=True):
-        numbers[tensor] = _scalar_input(network, view, operand, graph.tensors[tensor])
+        numbers[tensor] = _input_tensor(network, view, operand, graph.tensors[tensor])
     for i, described in enumerate(graph.tensors):
         if i in numbers:
             continue
@@ -121,7 +120,7 @@ def inline(network: Network, view: OperationView) -> None:
             table = operator.options_type, operator.fields
             writer.operator(operator.name, inputs, outputs, *table, intermediates, operator.version)
     for operand, tensor in zip(view.operation.outputs, graph.outputs, strict=True):
-        _add_output(network, operand, numbers[tensor], (graph.tensors[tensor].shape, operand in network.tensors))
+        _add_output(network, operand, numbers[tensor])
 
 
 def _spec(tensor: SubModelTensor) -> TensorSpec:
@@ -132,16 +131,16 @@ def _spec(tensor: SubModelTensor) -> TensorSpec:
     return TensorSpec(tensor.type, Quantization(scales, zero_points, quantization.dimension))
 
 
-def _scalar_input(network: Network, view: OperationView, operand: int, tensor: SubModelTensor) -> int:
+def _input_tensor(network: Network, view: OperationView, operand: int, tensor: SubModelTensor) -> int:
     """Return the tensor of an input: the operand's, without its dimension if the sub-model has a scalar."""
     if operand not in network.tensors:
         declared = view.graph.operands[operand]
-        if operand in network.constants and view.graph.extension(declared.type) != litert_extension.NAME:
-            network.tensor(operand, declared)
-        elif operand in network.constants:
+        if operand not in network.constants:
+            network.tensors[operand] = network.writer.tensor(_spec(tensor), declared.dimensions)
+        elif view.graph.extension(declared.type) == litert_extension.NAME:
             raise Unsupported("a constant of a type of the extension is not part of the sub-model")
         else:
-            network.tensors[operand] = network.writer.tensor(_spec(tensor), declared.dimensions)
+            network.tensor(operand, declared)
     number = network.tensors[operand]
     if tensor.shape:
         return number
@@ -150,14 +149,13 @@ def _scalar_input(network: Network, view: OperationView, operand: int, tensor: S
     return scalar
 
 
-def _add_output(network: Network, operand: int, number: int, place: tuple[Shape, bool]) -> None:
+def _add_output(network: Network, operand: int, number: int) -> None:
     """Make a tensor the tensor of an output operand. A scalar gets the operand's dimension."""
-    shape, is_known = place
-    if is_known or not shape:
-        target = network.tensors.get(operand)
-        if target is None:
-            target = network.writer.tensor(network.writer.specs[number], (1,))
-        shape_of_target = list(network.writer.shapes[target])
-        network.writer.operator("RESHAPE", [number], [target], "ReshapeOptions", {"newShape": shape_of_target})
-        number = target
-    network.tensors[operand] = number
+    writer = network.writer
+    if operand not in network.tensors and writer.shapes[number]:
+        network.tensors[operand] = number
+        return
+    if operand not in network.tensors:
+        network.tensors[operand] = writer.tensor(writer.specs[number], (1,))
+    target = network.tensors[operand]
+    writer.operator("RESHAPE", [number], [target], "ReshapeOptions", {"newShape": list(writer.shapes[target])})
