@@ -291,8 +291,8 @@ def element_dtype(operand: Operand) -> np.dtype[Any] | None:
 def _opaque_array(operand: Operand, value: object, name: str, taker: str) -> AnyArray:
     """Return a value of an extension's type as uint8 [*shape, bytes per element]. The service checks the last size."""
     if isinstance(value, bytes | bytearray | memoryview):
-        count = prod(operand.dimensions)
-        if not _has_fixed_shape(operand) or len(value) % count:
+        # without dimensions it is a scalar, or a tensor of unknown rank, which the service rejects
+        if 0 in operand.dimensions or len(value) % prod(operand.dimensions):
             shape = list(operand.dimensions)
             raise invalid_argument(f"{name} has {len(value)} bytes; {taker} takes elements of shape {shape}")
         return np.frombuffer(value, np.uint8).reshape(*operand.dimensions, -1)
