@@ -31,12 +31,13 @@ __all__ = [
     "Support",
 ]
 
-API_VERSION = (1, 1)
+API_VERSION = (1, 2)
 """Version of the interface, (major, minor). A new minor version only adds members with a default, so older backends
 keep working. A new major version may break them. Each addition is listed here and marked at the member:
 
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
+1.2: no members yet.
 """
 
 

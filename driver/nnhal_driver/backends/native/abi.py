@@ -6,7 +6,7 @@ A test compares every offset with the header as a C compiler reads it.
 import ctypes as c
 from typing import Any, TypeAlias
 
-MAJOR, MINOR = 1, 1
+MAJOR, MINOR = 1, 2
 """NNHAL_BACKEND_MAJOR and NNHAL_BACKEND_MINOR."""
 
 REASON_BYTES = 2048

@@ -15,6 +15,7 @@
  *   Structs that may grow are passed by pointer or as arrays of pointers, never as arrays of structs.
  *   1.0: everything without another version number.
  *   1.1: optimize, layouts and operand_types; planned memory; operation_span; the capability "CopiesInputs".
+ *   1.2: no members yet.
  *
  * RULES
  *   Threads: functions may be called from any thread, and from several at the same time, also for the same object.
@@ -32,7 +33,7 @@
 #include <stdint.h>
 
 #define NNHAL_BACKEND_MAJOR 1
-#define NNHAL_BACKEND_MINOR 1
+#define NNHAL_BACKEND_MINOR 2
 
 #ifdef __cplusplus
 extern "C" {

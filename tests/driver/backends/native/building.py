@@ -11,6 +11,7 @@ import nnhal_driver.backends.native
 HEADERS = Path(nnhal_driver.backends.native.__path__[0])
 EXAMPLE = HEADERS / "example" / "Example_Simple_backend.c"
 FROZEN = Path(__file__).parent / "frozen"
+FROZEN_1_1 = Path(__file__).parent / "frozen_1_1"
 _TRAP = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
 """Traps need no sanitizer library, which is not always installed."""
 
@@ -36,8 +37,8 @@ def example(folder: Path) -> Path:
 
 
 def newer(folder: Path) -> Path:
-    """Build the plug-in that uses the additions of header 1.1."""
-    return build(Path(__file__).with_name("newer.c"), folder / "Newer_All_backend.so")
+    """Build the plug-in that uses the additions of header 1.1, with that header."""
+    return build(Path(__file__).with_name("newer.c"), folder / "Newer_All_backend.so", FROZEN_1_1)
 
 
 def frozen(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import LoadError, load
 from nnhal_driver.backends.plugins.probe import probe
 from nnhal_driver.backends.report import CandidateState
-from tests.driver.backends.native.building import FROZEN, HEADERS, build, compiler, frozen
+from tests.driver.backends.native.building import FROZEN, FROZEN_1_1, HEADERS, build, compiler, frozen
 
 SOURCE = Path(__file__).with_name("broken.c")
 
@@ -26,7 +26,7 @@ BROKEN = {
     "NEXT_MAJOR": "the major versions differ",
     "NEXT_MINOR": "it may need features that this host lacks",
     "NOTHING": "BackendFactory returned nothing",
-    "ANOTHER_VERSION": "GetVersion returned 1.1, but the table says 1.7",
+    "ANOTHER_VERSION": "GetVersion returned 1.2, but the table says 1.7",
     "NO_SIZE": "the table has struct_size 0; expected at least",
     "SMALL": "set it to sizeof(NnhalBackend)",
     "NO_RELEASE": "the table lacks release, which every backend has",
@@ -117,9 +117,16 @@ def test_header_compiles_as_c_and_cplusplus() -> None:
 
 def test_frozen_files_are_unchanged() -> None:
     """Never change these digests: released plug-ins were built from this code. Comments are not part of them."""
-    code = {path.name: re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL) for path in sorted(FROZEN.iterdir())}
+    files = [*FROZEN.iterdir(), *FROZEN_1_1.iterdir()]
+    code = {
+        f"{path.parent.name}/{path.name}": re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL) for path in files
+    }
     digests = {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in code.items()}
-    assert digests == {"Frozen_All_backend.c": "343f418bed89ac52", "nnhal_backend.h": "dbaf693eb53330b4"}
+    assert digests == {
+        "frozen/Frozen_All_backend.c": "343f418bed89ac52",
+        "frozen/nnhal_backend.h": "dbaf693eb53330b4",
+        "frozen_1_1/nnhal_backend.h": "b4a0155df557f445",
+    }
 
 
 def test_frozen_plugin_loads_with_all_hooks(tmp_path: Path) -> None:

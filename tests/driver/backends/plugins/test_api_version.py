@@ -13,7 +13,7 @@ from nnhal_driver.backends.api import (
     Support,
 )
 
-ADDED = {
+ADDED: dict[tuple[int, int], dict[type, set[str]]] = {
     (1, 0): {
         Backend: {"supports", "compile", "capabilities", "performance"},
         CompiledSubgraph: {"execute"},
@@ -35,6 +35,7 @@ ADDED = {
         Run: {"profile"},
         Sections: {"model", "data"},
     },
+    (1, 2): {},
 }
 """Additions of each version. Rows of released versions are never changed."""
 

@@ -22,7 +22,7 @@ def test_doctor_accepts_a_python_backend(tmp_path: Path) -> None:
 def test_doctor_describes_a_native_backend(tmp_path: Path) -> None:
     lines, ready = doctor.diagnose(newer(tmp_path))
     assert ready
-    assert "interface    made for 1.1, this host offers 1.1" in lines
+    assert "interface    made for 1.1, this host offers 1.2" in lines
     assert "capability   StridedInputs: no, the host copies inputs with gaps" in lines
     assert {f"hook         {name}: present" for name in ("optimize", "layouts", "operand_types")} <= set(lines)
     assert "hook         performance: absent, it counts as fast as the CPU" in lines
