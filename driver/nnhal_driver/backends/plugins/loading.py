@@ -12,8 +12,9 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from nnhal.errors import HalError
 from nnhal_driver.backends.api import API_VERSION, Backend
@@ -28,6 +29,7 @@ ProgressCallback = Callable[[str], None]
 
 _METHODS = ("supports", "compile")
 _NUMBERS = itertools.count()
+T = TypeVar("T")
 
 
 class LoadError(Exception):
@@ -118,7 +120,7 @@ def _create(exports: EntryPoints, id_: str, report_step: ProgressCallback) -> tu
     return version, _call("BackendFactory", lambda: exports.create_backend(id_, version))
 
 
-def _call(name: str, function: Callable[[], object]) -> object:
+def _call(name: str, function: Callable[[], T]) -> T:
     try:
         return function()
     except LoadError:
@@ -172,7 +174,17 @@ def _open(candidate: Candidate) -> EntryPoints:
         return _Native(candidate.location)
     if candidate.kind is CandidateKind.PYTHON:
         return _PrivatePython(Path(candidate.location))
-    return _Python(_call("importing it", lambda: importlib.import_module(candidate.location)))
+    return _call("importing it", lambda: _open_module(candidate.location))
+
+
+def _open_module(name: str) -> EntryPoints:
+    """Import a module of a package. A shared object that Python cannot import is a native backend."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.origin is not None and isinstance(spec.loader, ExtensionFileLoader):
+        importable = f"PyInit_{name.rpartition('.')[2]}".encode()
+        if importable not in Path(spec.origin).read_bytes():
+            return _Native(spec.origin)
+    return _Python(importlib.import_module(name))
 
 
 class _Python:

@@ -4,16 +4,17 @@ import ctypes as c
 import hashlib
 import re
 import subprocess
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
 from nnhal_driver.backends.native import abi
-from nnhal_driver.backends.plugins.discovery import file_candidate
+from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind, file_candidate
 from nnhal_driver.backends.plugins.loading import LoadError, load
 from nnhal_driver.backends.plugins.probe import probe
 from nnhal_driver.backends.report import CandidateState
-from tests.driver.backends.native.building import FROZEN, FROZEN_1_1, HEADERS, build, compiler, frozen
+from tests.driver.backends.native.building import EXAMPLE, FROZEN, FROZEN_1_1, HEADERS, build, compiler, frozen
 
 SOURCE = Path(__file__).with_name("broken.c")
 
@@ -41,6 +42,17 @@ def test_faults_are_reported(macro: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(LoadError) as error:
         load(file_candidate(path))
     assert reason in str(error.value)
+
+
+def test_package_may_contain_a_native_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package builds it like an extension module of Python, but it cannot be imported."""
+    build(EXAMPLE, tmp_path / f"acme_simple{EXTENSION_SUFFIXES[0]}")
+    build(SOURCE, tmp_path / f"acme_broken{EXTENSION_SUFFIXES[0]}", HEADERS, "-DNO_VERSION")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    loaded = load(Candidate(CandidateKind.PACKAGE, "acme_simple", "package acme"))
+    assert (loaded.backend.id, loaded.api_version) == ("Simple", (abi.MAJOR, abi.MINOR))
+    with pytest.raises(LoadError, match="it has no GetVersion"):
+        load(Candidate(CandidateKind.PACKAGE, "acme_broken", "package acme"))
 
 
 CRASHING = {
