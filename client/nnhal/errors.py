@@ -5,6 +5,9 @@ from nnhal.enums import ErrorKind, ErrorStatus
 MISSED_DEADLINE = frozenset([ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT])
 """Statuses of work that was not done in time."""
 
+FAILURES = frozenset(ErrorStatus) - {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}
+"""Statuses that an error may have."""
+
 DETAILS_KEY = "grpc-status-details-bin"
 """Key of the gRPC trailer with the details of an error."""
 MAX_REASON_BYTES = 2048
@@ -32,7 +35,7 @@ class HalError(Exception):
         limit: str = "",
     ) -> None:
         self.status = ErrorStatus(status)
-        self.reason = _shorten(reason)
+        self.reason = shorten(reason)
         self.rule = rule
         self.kind = kind
         self.limit = limit
@@ -82,8 +85,25 @@ def expired(reason: str) -> HalError:
     return HalError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, reason)
 
 
-def _shorten(reason: str) -> str:
-    raw = reason.encode()
+def well_formed(error: HalError) -> HalError:
+    """Return the error itself; or, if no HAL error can have its status, a GENERAL_FAILURE that tells what it had."""
+    if error.status in FAILURES and isinstance(error.reason, str):
+        return error
+    return general_failure(f"{type(error).__name__} has status {error.status!r}, not an error: {error.reason}")
+
+
+def exception_text(error: BaseException) -> str:
+    """Return the class and the message of an exception, even if its `__str__` fails."""
+    try:
+        text = error.reason if isinstance(error, HalError) else str(error)
+    except BaseException:
+        text = "its message cannot be read"
+    return f"{type(error).__name__}: {text}"
+
+
+def shorten(text: str) -> str:
+    """Return a text in the form of a reason: at most 2 KiB of valid UTF-8."""
+    raw = text.encode(errors="replace")
     if len(raw) <= MAX_REASON_BYTES:
-        return reason
+        return raw.decode()
     return raw[: MAX_REASON_BYTES - 4].decode(errors="ignore") + " ..."

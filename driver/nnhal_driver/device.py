@@ -4,11 +4,11 @@ import logging
 import secrets
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 
 from nnhal.cpu import available_cpus
-from nnhal.errors import HalError, general_failure, out_of_memory
+from nnhal.errors import HalError, exception_text, general_failure, out_of_memory, well_formed
 from nnhal.types import (
     OMITTED,
     BufferDesc,
@@ -34,9 +34,10 @@ from nnhal_driver.execution.buffer_table import BufferTable
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.extension_types import extension_types
 from nnhal_driver.graph import build_graphs, drop_caches
-from nnhal_driver.model_cache.cache import CachedModel, ModelCache, SaveTarget
+from nnhal_driver.interrupts import is_interrupt
+from nnhal_driver.model_cache.cache import CachedModel, FilesIdentity, ModelCache, SaveTarget, VerifiedFiles
 from nnhal_driver.model_cache.errors import CacheMissError
-from nnhal_driver.model_cache.files import FILE_COUNTS, CacheFiles, MissingFiles, OpenFiles
+from nnhal_driver.model_cache.files import FILE_COUNTS, NO_FILES, CacheFiles, MissingFiles, OpenFiles
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal_driver.performance.store import PerformanceStore
 from nnhal_driver.scheduling.admission import ExecutionCounts
@@ -82,6 +83,7 @@ class Outcome:
     @staticmethod
     def from_error(error: HalError) -> "Outcome":
         """Return the outcome of a failed preparation."""
+        error = well_formed(error)
         return Outcome(error.status, None, error.reason, error.rule)
 
     @staticmethod
@@ -119,6 +121,7 @@ class Device:
         performance: store of performance figures, which the devices of a process share.
         merge_partitions: whether a partition that does not pay for its boundary moves to the backend of a neighbor.
         disabled_extensions: names of extensions of the backends that the device does not support.
+        cache_unusable: why the device does not cache models, or "".
     """
 
     def __init__(
@@ -132,6 +135,7 @@ class Device:
         performance: PerformanceStore | None = None,
         merge_partitions: bool = True,
         disabled_extensions: Collection[str] = (),
+        cache_unusable: str = "",
     ) -> None:
         self.name = name
         self._tensor_bytes = tensor_bytes
@@ -141,6 +145,7 @@ class Device:
         key = secrets.token_bytes(32) if cache_key is None else cache_key
         self._merge = merge_partitions
         self._disabled_extensions = frozenset(disabled_extensions)
+        self._cache_unusable = cache_unusable
         # a plan with merged partitions, or with an extension, must not be found by a device that forbids them
         driver = __version__ if merge_partitions else f"{__version__}, no merged partitions"
         driver += "".join(f", no {name}" for name in sorted(self._disabled_extensions))
@@ -161,8 +166,8 @@ class Device:
         return self._performance.capabilities(self.backends, self.get_version_string())
 
     def get_number_of_cache_files_needed(self) -> NumberOfCacheFiles:
-        """Return one of each kind, for all backends."""
-        return FILE_COUNTS
+        """Return one of each kind, for all backends; none if the device does not cache."""
+        return NO_FILES if self._cache_unusable else FILE_COUNTS
 
     def get_supported_extensions(self) -> tuple[Extension, ...]:
         """Return the extensions of the backends. Of several with the same name, the first counts."""
@@ -218,78 +223,96 @@ class Device:
             HalError: INVALID_ARGUMENT: model, preference, priority, deadline or hints are invalid.
         """
         cancellation = Cancellation()
-        save_target = SaveTarget(cache)
+        callback = _once(callback)
+        save_target = SaveTarget(None, "")
         try:
+            save_target = SaveTarget(cache, self._cache_unusable)
             validate_preparation(config.preference, config.priority, config.deadline_ns)
             validate_hints(config.compilation_hints, config.extension_name_to_prefix)
             validate_model(model)
             deadline = Deadline(config.deadline_ns)
 
             def work() -> None:
-                with closing(save_target):
-                    outcome = _run_preparation(
-                        lambda: self._compile(model, config, deadline, cancellation, save_target)
+                callback(
+                    _run_preparation(
+                        closing(save_target), lambda: self._compile(model, config, deadline, cancellation, save_target)
                     )
-                callback(outcome)
+                )
 
             self._scheduler.prepare(config.priority, deadline, work)
         except BaseException as error:
             save_target.close()
-            if isinstance(error, HalError):
-                callback(Outcome.from_error(error))
+            callback(_failed(error))
             raise
         return cancellation
 
     def prepare_model_from_cache(
         self,
         callback: PreparationCallback,
-        cache: CacheFiles | MissingFiles | PreparedModel,
+        cache: CacheFiles | MissingFiles,
         deadline_ns: int = OMITTED,
+        preloaded: PreparedModel | None = None,
     ) -> Cancellation:
         """Launch a preparation from files that `prepare_model` saved (hal-surface 8.1).
 
-        The callback is called as for `prepare_model`. If the files contain no model for this device, the outcome is
-        GENERAL_FAILURE, with the reason in `Outcome.cache`. A model keeps the priority and preference that it was saved
-        with.
+        The callback is called as for `prepare_model`. The launch checks the model cache. The digest of the data cache
+        is checked in the background; if it is wrong, the outcome is GENERAL_FAILURE. In both cases the reason is in
+        `Outcome.cache`. A model keeps the priority and preference that it was saved with.
 
         Args:
             callback: receives the outcome.
-            cache: files to load, whose descriptors may be closed once this method has returned. Or a model that this
-                device has loaded from the same files: the callback then gets at once a model that shares its plan.
+            cache: files to load, whose descriptors may be closed once this method has returned.
             deadline_ns: instant of CLOCK_BOOTTIME, or -1.
+            preloaded: a model that this device has loaded from the same files. If they have not changed since, the
+                callback gets at once a model that shares its plan.
 
         Returns:
             the cancellation of the preparation.
 
         Raises:
-            HalError: INVALID_ARGUMENT: the number of files, an access mode, the token or the deadline.
+            HalError: INVALID_ARGUMENT: the number of files, an access mode, the token or the deadline; GENERAL_FAILURE:
+                the device does not cache, or the files contain no model for it.
         """
         cancellation = Cancellation()
+        callback = _once(callback)
         try:
             validate_preparation(_DEFAULT_CONFIG.preference, _DEFAULT_CONFIG.priority, deadline_ns)
             deadline = Deadline(deadline_ns)
-            if isinstance(cache, MissingFiles):
-                callback(Outcome.cache_miss(cache.reason))
-                return cancellation
-            if isinstance(cache, PreparedModel):
-                callback(_run_preparation(lambda: _share(cache, deadline, cancellation)))
-                return cancellation
-            files = OpenFiles(cache)
-
-            def work() -> None:
-                with closing(files):
-                    outcome = _run_preparation(lambda: self._load(files, deadline, cancellation))
-                callback(outcome)
-
+            files = self._open_files(cache)
             try:
+                verified = self._cache.verify(files)
+                if preloaded is not None and preloaded.loaded_from == verified.identity:
+                    callback(_run_preparation(closing(files), lambda: _share(preloaded, deadline, cancellation)))
+                    return cancellation
+
+                def work() -> None:
+                    callback(_run_preparation(closing(files), lambda: self._load(verified, deadline, cancellation)))
+
                 self._scheduler.prepare(_DEFAULT_CONFIG.priority, deadline, work)
             except BaseException:
                 files.close()
                 raise
-        except HalError as error:
-            callback(Outcome.from_error(error))
+        except (CacheMissError, MemoryError) as error:
+            outcome = _failed(error)
+            callback(outcome)
+            raise HalError(outcome.status, outcome.reason) from error
+        except BaseException as error:
+            callback(_failed(error))
             raise
         return cancellation
+
+    def _open_files(self, cache: CacheFiles | MissingFiles) -> OpenFiles:
+        """Return duplicates of the files to load.
+
+        Raises:
+            CacheMissError: there are none, or the device does not cache.
+            HalError: INVALID_ARGUMENT, as for `prepare_model_from_cache`.
+        """
+        if self._cache_unusable:
+            raise CacheMissError(self._cache_unusable)
+        if isinstance(cache, MissingFiles):
+            raise CacheMissError(cache.reason)
+        return OpenFiles(cache)
 
     def check_cache(self, cache: CacheFiles | MissingFiles) -> CacheOutcome:
         """Return whether `prepare_model_from_cache` would find a model in files, with the reason if not.
@@ -297,10 +320,11 @@ class Device:
         Raises:
             HalError: INVALID_ARGUMENT, as for `prepare_model_from_cache`.
         """
-        if isinstance(cache, MissingFiles):
-            return CacheOutcome(CacheState.MISS, cache.reason)
-        with closing(OpenFiles(cache)) as files:
-            return self._cache.check(files)
+        try:
+            with closing(self._open_files(cache)) as files:
+                return self._cache.check(files)
+        except CacheMissError as miss:
+            return CacheOutcome(CacheState.MISS, miss.reason)
 
     def allocate(
         self,
@@ -351,14 +375,14 @@ class Device:
         outcome = self._success(cached)
         return outcome.with_cache(save_target.save(self._cache, cached))
 
-    def _load(self, files: OpenFiles, deadline: Deadline, cancellation: Cancellation) -> Outcome:
+    def _load(self, verified: VerifiedFiles, deadline: Deadline, cancellation: Cancellation) -> Outcome:
         check = _begin(deadline, cancellation)
-        cached = self._cache.load(files, check)
-        outcome = self._success(cached)
+        cached = self._cache.load(verified, check)
+        outcome = self._success(cached, verified.identity)
         cancellation.check()
         return outcome.with_cache(CacheOutcome(CacheState.HIT))
 
-    def _success(self, cached: CachedModel) -> Outcome:
+    def _success(self, cached: CachedModel, loaded_from: FilesIdentity | None = None) -> Outcome:
         main = cached.plan.graph
         prepared = PreparedModel(
             tuple(main.operands[i] for i in main.subgraph.input_indexes),
@@ -369,6 +393,7 @@ class Device:
             self._scheduler,
             self._buffers,
             extension_types=extension_types(main.extensions, self.get_supported_extensions()),
+            loaded_from=loaded_from,
         )
         weakref.finalize(cached.plan, drop_caches, cached.graphs)  # several prepared models may share it
         return Outcome(ErrorStatus.NONE, prepared, placement=cached.placement)
@@ -400,16 +425,42 @@ def _begin(deadline: Deadline, cancellation: Cancellation) -> Callable[[], None]
     return check
 
 
-def _run_preparation(prepare: Callable[[], Outcome]) -> Outcome:
-    """Run a preparation and return its outcome, also if it fails."""
+def _once(callback: PreparationCallback) -> PreparationCallback:
+    """Return a callback that passes on its first call only."""
+    pending = [callback]
+
+    def notify(outcome: Outcome) -> None:
+        try:
+            first = pending.pop()  # atomic, so that two threads cannot both have it
+        except IndexError:
+            return
+        first(outcome)
+
+    return notify
+
+
+def _run_preparation(files: AbstractContextManager[object], prepare: Callable[[], Outcome]) -> Outcome:
+    """Run a preparation, close its files, and return its outcome, also if it fails.
+
+    Raises:
+        KeyboardInterrupt: the user interrupts the program whose main thread this is.
+    """
     try:
-        return prepare()
-    except CacheMissError as miss:
-        return Outcome.cache_miss(miss.reason, damaged=miss.damaged)
-    except HalError as error:
+        with files:
+            return prepare()
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        return _failed(error)
+
+
+def _failed(error: BaseException) -> Outcome:
+    """Return the outcome of a preparation that an exception ended."""
+    if isinstance(error, CacheMissError):
+        return Outcome.cache_miss(error.reason, damaged=error.damaged)
+    if isinstance(error, HalError):
         return Outcome.from_error(error)
-    except MemoryError as error:
+    if isinstance(error, MemoryError):
         return Outcome.from_error(out_of_memory("the preparation", error))
-    except Exception as error:
-        _log.exception("a preparation failed")
-        return Outcome.from_error(general_failure(f"the driver failed: {type(error).__name__}: {error}"))
+    _log.error("a preparation failed", exc_info=error)
+    return Outcome.from_error(general_failure(f"the driver failed: {exception_text(error)}"))

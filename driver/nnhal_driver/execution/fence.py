@@ -77,5 +77,5 @@ def _call_all(calls: Iterable[Callable[[], None]]) -> None:
 def _call(call: Callable[[], None]) -> None:
     try:
         call()
-    except Exception:  # the other listeners must be called all the same
+    except BaseException:  # the other listeners must be called all the same
         _log.exception("a listener of a fence failed")

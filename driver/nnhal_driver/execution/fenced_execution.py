@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from nnhal.errors import HalError, general_failure, invalid_argument
+from nnhal.errors import HalError, exception_text, general_failure, invalid_argument, well_formed
 from nnhal.types import OMITTED, ErrorStatus, ExecutionConfig, ExecutionResult, FenceState, Timing
 from nnhal_driver.execution.buffer import clear_output_buffers
 from nnhal_driver.execution.fence import Fence
@@ -248,9 +248,9 @@ class FencedExecution:
                 raise general_failure("an output is larger than its region")
         except HalError as error:
             return _failure_info(error)
-        except Exception as error:
+        except BaseException as error:  # also SystemExit: the fence must end
             _log.exception("a fenced execution failed")
-            return _failure_info(general_failure(f"the driver failed: {type(error).__name__}: {error}"))
+            return _failure_info(general_failure(f"the driver failed: {exception_text(error)}"))
         if not pending.config.measure_timing:
             return ExecutionInfo(ErrorStatus.NONE)
         now, on_device = time.perf_counter_ns(), result.timing.time_on_device_ns
@@ -294,5 +294,6 @@ class FencedExecution:
 
 def _failure_info(error: HalError) -> ExecutionInfo:
     """Return the result of a failed run. The HAL does not allow INVALID_ARGUMENT in it."""
+    error = well_formed(error)
     is_argument = error.status == ErrorStatus.INVALID_ARGUMENT
     return ExecutionInfo(ErrorStatus.GENERAL_FAILURE if is_argument else error.status, error.reason)

@@ -136,7 +136,7 @@ class Scheduler:
 def _run(job: Callable[[], None], subject: str) -> None:
     try:
         job()
-    except Exception:
+    except BaseException:  # also SystemExit: the thread serves other clients
         _log.exception("%s ended without a result", subject)
 
 

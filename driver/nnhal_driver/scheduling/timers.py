@@ -87,7 +87,7 @@ class Timers:
         while (call := self._next()) is not None:
             try:
                 call()
-            except Exception:
+            except BaseException:  # the thread serves all other timers
                 _log.exception("the function of a timer failed")
             del call  # a waiting thread must keep nothing alive
 

@@ -10,9 +10,11 @@ from typing import Any
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 
-from nnhal.errors import DETAILS_KEY, HalError, general_failure, out_of_memory
+from nnhal.errors import DETAILS_KEY, HalError, exception_text, general_failure, out_of_memory, well_formed
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import error_pb2
+
+_END = object()
 
 _log = logging.getLogger("nnhal.service")
 
@@ -38,6 +40,7 @@ KIND_CODES = {
 
 def error_detail(error: HalError) -> error_pb2.ErrorDetail:
     """Return an error as a message of the contract."""
+    error = well_formed(error)
     return error_pb2.ErrorDetail(
         status=int(error.status),  # type: ignore[arg-type]
         reason=error.reason,
@@ -53,6 +56,7 @@ def set_error(context: grpc.ServicerContext, error: HalError) -> tuple[grpc.Stat
     Returns:
         The code and the beginning of the reason, as `ServicerContext.abort` takes them.
     """
+    error = well_formed(error)
     code = KIND_CODES.get(ErrorKind(error.kind)) or CODES[error.status]
     text = str(error)[:MESSAGE_LENGTH]
     packed = AnyMessage()
@@ -64,16 +68,18 @@ def set_error(context: grpc.ServicerContext, error: HalError) -> tuple[grpc.Stat
     return code, text
 
 
-def internal_error(error: Exception) -> HalError:
+def internal_error(error: BaseException) -> HalError:
     """Return the error for an unexpected exception, and log it unless memory is short."""
     if isinstance(error, MemoryError):
         return out_of_memory("the call", error)
     _log.error("internal error", exc_info=error)
-    return general_failure(f"internal error: {type(error).__name__}: {error}")
+    return general_failure(f"internal error: {exception_text(error)}")
 
 
-def map_errors(method: Callable[..., Any], caught: type[Exception] = Exception) -> Callable[..., Any]:
+def map_errors(method: Callable[..., Any], caught: type[BaseException] = BaseException) -> Callable[..., Any]:
     """Wrap an RPC method so that its exceptions become the error of the call.
+
+    That includes SystemExit and the like: gRPC leaves a call without an answer if its method raises one.
 
     Args:
         method: the method to wrap.
@@ -92,21 +98,28 @@ def map_errors(method: Callable[..., Any], caught: type[Exception] = Exception) 
     return call
 
 
-def map_stream_errors(method: Callable[..., Any], caught: type[Exception] = Exception) -> Callable[..., Any]:
+def map_stream_errors(method: Callable[..., Any], caught: type[BaseException] = BaseException) -> Callable[..., Any]:
     """Wrap an RPC method that responds with a stream, as `map_errors` does for the others."""
 
     def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-        try:
-            yield from method(request, context)
-            return
-        except caught as error:
-            status = set_error(context, _hal_error(error, context))
+        responses: Iterator[Any] | None = None
+        while True:
+            try:
+                if responses is None:
+                    responses = iter(method(request, context))
+                response = next(responses, _END)
+            except caught as error:
+                status = set_error(context, _hal_error(error, context))
+                break
+            if response is _END:
+                return
+            yield response  # outside of `try`: the stream of a lost client is closed with GeneratorExit
         context.abort(*status)
 
     return call
 
 
-def _hal_error(error: Exception, context: grpc.ServicerContext) -> HalError:
+def _hal_error(error: BaseException, context: grpc.ServicerContext) -> HalError:
     if isinstance(error, HalError):
         return error
     # reading from the stream of a client that has disconnected raises as well

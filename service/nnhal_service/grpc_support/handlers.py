@@ -74,7 +74,7 @@ class HandlerRegistrar:
         responses = "stream" if original.response_streaming else "unary"
         method = getattr(original, f"{requests}_{responses}")
         options = getattr(method, "handler_options", None)
-        caught: type[Exception] = Exception
+        caught: type[BaseException] = BaseException
         if options is None and name.startswith("nnhal."):
             method, options = _unimplemented(name), HandlerOptions(non_blocking=False, raw=False, pool="")
         elif (

@@ -52,7 +52,15 @@ class PendingSave:
 
     def committing(self, callback: PreparationCallback) -> PreparationCallback:
         """Return a callback that first commits the saved files to the store, and closes them."""
-        return lambda outcome: callback(self._commit(outcome))
+
+        def commit(outcome: Outcome) -> None:
+            try:
+                outcome = self._commit(outcome)
+            except (OSError, MemoryError) as error:
+                outcome = outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, f"the entry cannot be stored: {error}"))
+            callback(outcome)
+
+        return commit
 
     def abandon(self) -> None:
         """Close the files, without an entry in the store."""
@@ -90,9 +98,11 @@ class LoadSource:
         """Return a callback that first reports damaged files."""
 
         def report(outcome: Outcome) -> None:
-            if outcome.damaged:
-                self.on_damaged(outcome.cache.reason)
-            callback(outcome)
+            try:
+                if outcome.damaged:
+                    self.on_damaged(outcome.cache.reason)
+            finally:
+                callback(outcome)
 
         return report
 

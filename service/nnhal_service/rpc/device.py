@@ -193,7 +193,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
                 if preloaded is not None:
                     event("prepared-ahead", session=session.name)
                 callback = source.reporting_damage(stream.notify)
-                return device.prepare_model_from_cache(callback, preloaded or source.files, deadline_ns)
+                return device.prepare_model_from_cache(callback, source.files, deadline_ns, preloaded)
 
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
         self._launch(launch, request.session, deadline_ns, context, send)
@@ -244,7 +244,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
         except HalError as error:
             stream.reject(error)
-        except Exception as error:
+        except BaseException as error:
             stream.reject(internal_error(error))
         else:
             if not context.add_callback(cancellation.cancel):

@@ -13,6 +13,7 @@ from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import CacheState, ErrorStatus
 from nnhal.v1 import device_pb2
 from nnhal_driver.device import Outcome
+from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.response_stream import ResponseStream
 from nnhal_service.log import event
 from nnhal_service.sessions.session import Session
@@ -68,15 +69,17 @@ class PreparationStream:
     def _finish(self, outcome: Outcome) -> None:
         """Send the outcome if the client is still connected; release a prepared model that it did not receive."""
         handle = b""
-        if self._stream.active:
-            try:
+        try:
+            if self._stream.active:
                 handle = self._handle(outcome)
-            except HalError as error:
-                outcome = Outcome.from_error(error)
-        if handle or outcome.prepared_model is None:
-            delivered = self._stream.send(device_pb2.PrepareModelEvent(notify=self._message(outcome, handle)))
-            if not delivered:
-                self._session.release([handle])
+            message = self._message(outcome, handle)
+        except BaseException as error:  # the client waits for its notify
+            self._session.release([handle])
+            handle, outcome = b"", Outcome.from_error(error if isinstance(error, HalError) else internal_error(error))
+            message = self._message(outcome)
+        wanted = bool(handle) or outcome.prepared_model is None
+        if wanted and not self._stream.send(device_pb2.PrepareModelEvent(notify=message)):
+            self._session.release([handle])
         self._log(outcome, handle)
         self._stream.end()
 

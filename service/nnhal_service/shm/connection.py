@@ -141,7 +141,7 @@ class ClientConnection:
             return _error(packet, error)
         except ProtocolError:
             raise
-        except Exception as error:
+        except BaseException as error:
             return _error(packet, internal_error(error))
 
     def run(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
