@@ -43,7 +43,8 @@ class OperationView:
         index: its number in the subgraph.
         operation: the operation.
         arguments: operands by the names of the signature; None for operations without one (extensions, IF, WHILE).
-        positions: operand index of each argument by name.
+        positions: operand index of each argument by name. Arguments of extension operations are named input0, input1,
+            ..., and output0, output1, ...
     """
 
     graph: "Graph" = field(repr=False)
@@ -142,13 +143,20 @@ class Graph:
     def _view(self, index: int, operation: Operation) -> OperationView:
         signature = SIGNATURES.get(operation.type)
         if signature is None:
-            return OperationView(self, index, operation, None, {})
+            positions = _numbered_positions(operation) if is_extension(operation.type) else {}
+            return OperationView(self, index, operation, None, positions)
         operands = self.subgraph.operands
         bound = signature.bind([operands[i] for i in operation.inputs], [operands[i] for i in operation.outputs])
         assert isinstance(bound, Arguments), f"{operation_name(operation.type)} was not validated: {bound}"
         names = (*bound.inputs, *bound.outputs)
         positions = dict(zip(names, (*operation.inputs, *operation.outputs), strict=True))
         return OperationView(self, index, operation, bound, positions)
+
+
+def _numbered_positions(operation: Operation) -> dict[str, int]:
+    """Return the operand indexes of an operation without a signature."""
+    inputs = {f"input{number}": operand for number, operand in enumerate(operation.inputs)}
+    return inputs | {f"output{number}": operand for number, operand in enumerate(operation.outputs)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from itertools import zip_longest
 
 from nnhal.errors import limit_exceeded
 from nnhal.operations import SIGNATURES
-from nnhal.types import ErrorStatus, Operand, byte_size, is_tensor
+from nnhal.types import ErrorStatus, Operand, byte_size, is_extension, is_tensor
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.validation.rank import check_rank
 
@@ -73,8 +73,31 @@ def infer(call: OperationCall, declared: Sequence[Shape], tensor_bytes: int = MA
     rule = SHAPE_RULES[call.view.type]
     _check_presence(call, rule)
     computed = rule.rule(call)
-    for i, shape in enumerate(computed):
-        _require_size(call, i, shape, tensor_bytes)
+    sizes = [byte_size(_output(call, i).type, shape) for i, shape in enumerate(computed)]
+    return check_shapes(call, declared, computed, sizes, tensor_bytes)
+
+
+def check_shapes(
+    call: OperationCall,
+    declared: Sequence[Shape],
+    computed: Sequence[Shape],
+    sizes: Sequence[int],
+    tensor_bytes: int = MAX_TENSOR_BYTES,
+) -> list[Shape]:
+    """Check the shapes of the outputs of one run, and return them.
+
+    Args:
+        call: the run.
+        declared: declared shape of each output; 0 and () are unknown.
+        computed: shape of each output.
+        sizes: size of each output, in bytes.
+        tensor_bytes: maximum size of one output, in bytes.
+
+    Raises:
+        HalError: V-RUN-04 and V-RUN-06, as for `infer`.
+    """
+    for i, (shape, size) in enumerate(zip(computed, sizes, strict=True)):
+        _require_size(call, i, shape, size, tensor_bytes)
     return [_merge_shapes(call, i, *shapes) for i, shapes in enumerate(zip(declared, computed, strict=True))]
 
 
@@ -89,9 +112,8 @@ def _check_presence(call: OperationCall, rule: ShapeRule) -> None:
             raise call.failure(f"{name} has no elements", "V-RUN-02", rule.failure)
 
 
-def _require_size(call: OperationCall, output: int, shape: Shape, tensor_bytes: int) -> None:
+def _require_size(call: OperationCall, output: int, shape: Shape, size: int, tensor_bytes: int) -> None:
     check_rank(len(shape), f"{call.view.name}: output {output}")
-    size = byte_size(_output(call, output).type, shape)
     if size > MAX_TENSOR_BYTES:
         raise call.failure(f"output {output} has shape {list(shape)}: its size does not fit 32 bits", "V-RUN-06")
     if size > tensor_bytes:
@@ -105,7 +127,7 @@ def _output(call: OperationCall, output: int) -> Operand:
 
 def _merge_shapes(call: OperationCall, output: int, declared: Shape, computed: Shape) -> Shape:
     operand = _output(call, output)
-    if not is_tensor(operand.type) or not declared:
+    if not (is_tensor(operand.type) or is_extension(operand.type)) or not declared:
         return computed
     if len(declared) != len(computed) or any(d not in (0, c) for d, c in zip(declared, computed, strict=True)):
         raise call.failure(f"output {output} has shape {list(computed)}, declared {list(declared)}", "V-RUN-04")

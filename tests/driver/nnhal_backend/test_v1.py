@@ -38,7 +38,9 @@ MEMBERS_1_1 = {
     """,
 }
 
-MEMBERS_1_2: dict[type, str] = {}
+MEMBERS_1_2: dict[type, str] = {
+    PerOperationBackend: "output_shapes",
+}
 """Additions of 1.2."""
 
 
