@@ -382,6 +382,9 @@ GROUPS = (
             "a deadline that has passed gives MISSED_DEADLINE_PERSISTENT, a loop timeout MISSED_DEADLINE_TRANSIENT",
             "the end of a client frees its objects and ends its waiting calls",
             "many threads prepare the same model at once",
+            "a device that needs cache files can retrieve a model that it saved",
+            "wrong tokens and tampered model files are rejected at launch, and the callback has the same status",
+            "priorities order the models of one client; no client is starved by another one's models",
         ),
     ),
     Group(
@@ -429,6 +432,8 @@ GROUPS = (
             "data socket: a request keeps dropped memory in use; shared memory ends with its connection",
             "data socket: returned outputs lie in the area if they fit, and are Memory objects otherwise",
             "data socket: the execution of a client that disconnects is cancelled",
+            "getCapabilities lists every operand type of which the device supports an operation",
+            "a deadline counts from the call: one of an hour is met, however long the device is up",
         ),
     ),
     Group(

@@ -9,6 +9,8 @@ from nnhal_tools.conformance.selftest.proxy import ProxyCall
 
 ALLOCATE, COPY_FROM, COPY_TO = "Device.Allocate", "Buffer.CopyFrom", "Buffer.CopyTo"
 RELEASE = "Session.Release"
+SECOND_DEVICE = "second"
+"""Name of a device that a fault invents; it is the first device under another name."""
 
 _INVALID, _FAILURE = ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 
@@ -77,6 +79,30 @@ def tokens_repeat(call: ProxyCall, request: Any) -> Any:
     """Give every buffer the token of the first."""
     response = call.forward(request)
     response.token = call.state.setdefault("token", response.token)
+    return response
+
+
+@fault("EXTRA-10", on=(ALLOCATE,), select=())
+def tokens_numbered_by_session(call: ProxyCall, request: Any) -> Any:
+    """Count the tokens of each session from 1."""
+    response = call.forward(request)
+    call.state[request.session] = response.token = call.state.get(request.session, 0) + 1
+    return response
+
+
+@fault("EXTRA-10", on=("Device.*",), select=())
+def tokens_numbered_by_device(call: ProxyCall, request: Any) -> Any:
+    """Offer a second device, and count the tokens of each device from 1."""
+    if call.method == "Device.ListDevices":
+        response = call.forward(request)
+        response.devices.append(SECOND_DEVICE)
+        return response
+    name = request.device
+    if name == SECOND_DEVICE:
+        request.device = ""
+    response = call.forward(request)
+    if call.method == ALLOCATE:
+        call.state[name] = response.token = call.state.get(name, 0) + 1
     return response
 
 

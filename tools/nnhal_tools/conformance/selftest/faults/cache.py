@@ -58,9 +58,27 @@ def prepare_again(call: ProxyCall, request: Any, **changes: Any) -> Iterator[Any
     return iter(call.call_device("Device.PrepareModel", fresh))
 
 
-def collect_events(call: ProxyCall, request: Any) -> list[Any]:
-    """Return all events of a preparation, or raise the launch error."""
-    return list(call.forward(request))
+class PreparationEvents(list[Any]):
+    """Events of a preparation. To iterate over `replay()` repeats the launch error, too."""
+
+    def __init__(self, stream: Iterator[Any]) -> None:
+        super().__init__()
+        self._error: grpc.RpcError | None = None
+        try:
+            self.extend(stream)
+        except grpc.RpcError as error:
+            self._error = error
+
+    def replay(self) -> Iterator[Any]:
+        """Yield the events, and raise the launch error if there was one."""
+        yield from self
+        if self._error is not None:
+            raise self._error
+
+
+def collect_events(call: ProxyCall, request: Any) -> PreparationEvents:
+    """Return all events of a preparation."""
+    return PreparationEvents(iter(call.forward(request)))
 
 
 def is_miss(events: Sequence[Any]) -> bool:
@@ -211,7 +229,8 @@ def tampered_model_cache_accepted(call: ProxyCall, request: Any) -> Iterator[Any
     """Accept any content of a model cache if the token is known."""
     events = collect_events(call, request)
     saved_request = call.state.get(request.cache.token)
-    yield from prepare_again(call, saved_request) if saved_request is not None and is_miss(events) else events
+    can_repeat = saved_request is not None and is_miss(events)
+    yield from prepare_again(call, saved_request) if can_repeat else events.replay()
 
 
 @fault("CACHE-29", "CACHE-30", on=BOTH, select=("CACHE-28*",))
@@ -222,7 +241,7 @@ def another_models_cache_executed(call: ProxyCall, request: Any) -> Iterator[Any
         yield from remember_saves(call, request)
         return
     events = collect_events(call, request)
-    yield from prepare_again(call, call.state["first", request.session]) if is_miss(events) else events
+    yield from prepare_again(call, call.state["first", request.session]) if is_miss(events) else events.replay()
 
 
 @fault("CACHESEC-05", "NNHAL-29", on=BOTH, select=())
@@ -242,7 +261,7 @@ def section_handed_to_the_wrong_backend(call: ProxyCall, request: Any) -> Iterat
     events = collect_events(call, request)
     saved_request = call.state.get(request.cache.token)
     if saved_request is None or is_miss(events):
-        yield from events
+        yield from events.replay()
         return
     release_models(call, events, request)
     changed = type(saved_request)()
@@ -312,7 +331,7 @@ def miss_without_a_status(call: ProxyCall, request: Any) -> Iterator[Any]:
     events = collect_events(call, request)
     if is_miss(events):
         raise InjectedError(grpc.StatusCode.INTERNAL)
-    yield from events
+    yield from events.replay()
 
 
 @fault("CACHE-11", on=(FROM_CACHE,), select=())
@@ -320,7 +339,7 @@ def retrieved_without_a_model(call: ProxyCall, request: Any) -> Iterator[Any]:
     """Report NONE for prepareModelFromCache, but return no model."""
     events = collect_events(call, request)
     release_models(call, events, request)
-    for event in events:
+    for event in events.replay():
         if event.HasField("notify"):
             event.notify.ClearField("prepared_model")
         yield event
@@ -340,7 +359,7 @@ def no_preparation_after_wrong_files(call: ProxyCall, request: Any) -> Iterator[
             yield from call.forward(request)
         return
     try:
-        yield from collect_events(call, request)
+        yield from collect_events(call, request).replay()
     except grpc.RpcError:
         call.state[files] = True
         yield from preparation_events(_miss("wrong cache files"))
@@ -352,6 +371,66 @@ def _general_failure() -> InjectedError:
     assert error.detail is not None
     error.detail.status = FAILED  # type: ignore[assignment]
     return InjectedError(grpc.StatusCode.INTERNAL, error.detail)
+
+
+@fault("EXTRA-21", on=BOTH, select=())
+@retrievals_only
+def model_file_read_once(call: ProxyCall, request: Any) -> Iterator[Any]:
+    """Answer a second retrieval with a token from memory, without reading the model file."""
+    events = collect_events(call, request)
+    known = ("retrieved", bytes(request.cache.token))
+    if is_miss(events) and known in call.state:
+        yield from prepare_again(call, call.state[request.cache.token])
+        return
+    call.state[known] = not is_miss(events) or call.state.pop(known, False)
+    yield from events.replay()
+
+
+@fault("EXTRA-21", on=("Cache.Open", *BOTH), select=())
+def one_file_for_both_caches(call: ProxyCall, request: Any) -> Any:
+    """Retrieve a model from a file that is given twice, whatever it holds."""
+    if call.method == "Cache.Open":
+        response = call.forward(request)
+        call.state[response.file] = request.name
+        return response
+    return _with_repeated_files(call, request) if call.method == FROM_CACHE else remember_saves(call, request)
+
+
+def _with_repeated_files(call: ProxyCall, request: Any) -> Iterator[Any]:
+    events = collect_events(call, request)
+    models, datas = (
+        {call.state.get(file) for file in files}
+        for files in (cache_of(request).model_cache, cache_of(request).data_cache)
+    )
+    yield from prepare_again(call, call.state[SAVED]) if models & datas else events.replay()
+
+
+@fault("NNHAL-32", on=PREPARE, select=())
+def unusable_save_reported_as_saved(call: ProxyCall, request: Any) -> Iterator[Any]:
+    """Report a model as saved that cannot be retrieved, since one file was given twice."""
+    files = cache_of(request)
+    for event in call.forward(request):
+        not_saved = event.notify.cache.state == device_pb2.CACHE_STATE_NOT_SAVED
+        if not_saved and len(files.model_cache) == len(files.data_cache):
+            event.notify.cache.state = device_pb2.CACHE_STATE_SAVED
+        yield event
+
+
+@fault("EXTRA-25", on=BOTH, select=())
+def files_needed_though_nothing_is_cached(call: ProxyCall, request: Any) -> Iterator[Any]:
+    """Report that cache files are needed, although the cache is off."""
+    if call.method == FROM_CACHE:
+        return preparation_events(device_pb2.Launched(), _miss("the cache is off"))
+    cache_of(request).Clear()
+    return iter(call.forward(request))
+
+
+@fault("EXTRA-26", on=(FROM_CACHE,), select=())
+def miss_in_the_callback_alone(call: ProxyCall, request: Any) -> Iterator[Any]:
+    """Launch a retrieval that cannot succeed, and report so in the callback alone."""
+    events = collect_events(call, request)
+    notifies = [event.notify for event in events if event.HasField("notify")]
+    yield from preparation_events(device_pb2.Launched(), *notifies)
 
 
 @fault("CACHE-10", on=(NEEDED, FROM_CACHE), select=())

@@ -4,7 +4,8 @@ from typing import Any
 
 import grpc
 
-from nnhal.v1 import device_pb2
+from nnhal.types import ErrorStatus, OperandType
+from nnhal.v1 import device_pb2, error_pb2
 from nnhal_tools.conformance.selftest.fault import fault
 from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
@@ -72,6 +73,41 @@ def performance_of_while_missing(call: ProxyCall, request: Any) -> Any:
     capabilities = call.forward(request)
     capabilities.ClearField("while_performance")
     return capabilities
+
+
+@fault("BASIC-02", on=("Device.GetCapabilities",))
+def capabilities_fail(call: ProxyCall, request: Any) -> Any:
+    """Fail getCapabilities, because one of several backends reports a performance of zero."""
+    failure: Any = ErrorStatus.GENERAL_FAILURE
+    detail = error_pb2.ErrorDetail(status=failure, reason="division by zero")
+    raise InjectedError(grpc.StatusCode.INTERNAL, detail)
+
+
+@fault("NNHAL-41", on=("Device.GetCapabilities",))
+def performance_of_a_supported_type_missing(call: ProxyCall, request: Any) -> Any:
+    """Omit the performance of TENSOR_QUANT8_ASYMM, whose operations are supported."""
+    capabilities = call.forward(request)
+    entries = [entry for entry in capabilities.operand_performance if entry.type != OperandType.TENSOR_QUANT8_ASYMM]
+    del capabilities.operand_performance[:]
+    capabilities.operand_performance.extend(entries)
+    return capabilities
+
+
+@fault("EXTRA-08", on=("Device.GetSupportedExtensions",))
+def extension_name_without_a_period(call: ProxyCall, request: Any) -> Any:
+    """List an extension whose name is not that of a vendor's package."""
+    response = call.forward(request)
+    response.extensions.add(name="NoPeriod")
+    return response
+
+
+@fault("EXTRA-08", on=("Device.GetSupportedExtensions",))
+def extension_listed_twice(call: ProxyCall, request: Any) -> Any:
+    """List an extension twice."""
+    response = call.forward(request)
+    for _ in range(2):
+        response.extensions.add(name="org.example.nnhal")
+    return response
 
 
 @fault("EXTRA-08", on=("Device.GetType",))

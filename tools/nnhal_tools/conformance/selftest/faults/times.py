@@ -1,6 +1,7 @@
 """Faults in priorities, deadlines and loop timeouts."""
 
 from collections.abc import Iterator
+from threading import Condition
 from typing import Any
 
 import grpc
@@ -19,6 +20,7 @@ from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
 _TIMES = ("deadline_ns", "loop_timeout_duration_ns", "duration_ns")
 _HIGH = 2
+_DAY_NS = 24 * 3600 * 10**9
 _UNAVAILABLE: Any = ErrorStatus.DEVICE_UNAVAILABLE
 _MISSED: Any = ErrorStatus.MISSED_DEADLINE_PERSISTENT
 
@@ -45,6 +47,42 @@ def execution_deadline_of_32_bits(call: ProxyCall, request: Any) -> Any:
     """Treat an execution deadline of 2^31 ns or more as 0."""
     _truncate_deadline(request)
     return call.forward(request)
+
+
+@fault("NNHAL-42", on=(PREPARE, EXECUTE))
+def deadlines_on_the_boot_clock(call: ProxyCall, request: Any) -> Any:
+    """Treat a deadline as a time of CLOCK_BOOTTIME, on a machine that is up for a day."""
+    for part in _messages_with_times(request):
+        if _is_set(part, "deadline_ns") and 0 <= part.deadline_ns < 2**63 - 1:
+            part.deadline_ns = max(0, part.deadline_ns - _DAY_NS)
+    return call.forward(request)
+
+
+@fault("EXTRA-27", on=("Device.PrepareModel", EXECUTE), select=())
+def priorities_of_all_clients_compared(call: ProxyCall, request: Any) -> Any:
+    """Let executions at LOW of any client wait until no client executes at HIGH."""
+    if call.method.startswith("Device."):
+        return _with_priorities(call, request)
+    busy: Condition = call.state.setdefault("busy", Condition())
+    is_high = call.state.get(request.prepared_model) == _HIGH
+    with busy:
+        if is_high:
+            call.state["running"] = call.state.get("running", 0) + 1
+        else:
+            busy.wait_for(lambda: not call.state.get("running", 0))
+    try:
+        return call.forward(request)
+    finally:
+        with busy:
+            call.state["running"] = call.state.get("running", 0) - is_high
+            busy.notify_all()
+
+
+def _with_priorities(call: ProxyCall, request: Any) -> Iterator[Any]:
+    for event in call.forward(request):
+        if event.notify.prepared_model:
+            call.state[event.notify.prepared_model] = request.priority
+        yield event
 
 
 @fault("EXTRA-02", on=(PREPARE, EXECUTE))

@@ -6,8 +6,9 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from nnhal.types import AnyArray, ErrorStatus
-from nnhal.v1 import types_pb2
+from nnhal.v1 import device_pb2, types_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
+from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.options import DEFAULT_RUN, RunOptions
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.target import Target
@@ -140,6 +141,24 @@ def tokens(target: Target, recorder: CheckRecorder) -> None:
             answer = execute(target, model, request, DEFAULT_RUN).outcome
             stimulus = f"{path}, the token of a released buffer"
             recorder.expect("EXTRA-10", answer.status == INVALID, stimulus, "INVALID_ARGUMENT", answer)
+
+
+@check("EXTRA-10", "unique tokens in the service")
+def tokens_of_the_service(target: Target, recorder: CheckRecorder) -> None:
+    """Check that live buffers of several sessions, and of all devices of the service, have unique tokens."""
+    tokens: dict[int, str] = {}
+    answer, listed = invoke(target.device.ListDevices, device_pb2.ListDevicesRequest())
+    recorder.expect("EXTRA-10", listed is not None, "ListDevices", "NONE", answer)
+    with ExitStack() as stack:
+        for name in listed.devices:
+            for number in range(2):
+                session = stack.enter_context(Target(target.address, name))
+                model = stack.enter_context(prepared_model(session, ADD))
+                roles = [buffer_role(0, 0)]
+                buffer = stack.enter_context(allocated_buffer(session, recorder, "EXTRA-10", [model], roles))
+                owner = f"session {number + 1} on {name}"
+                first = tokens.setdefault(buffer.token, owner)
+                recorder.expect("EXTRA-10", first == owner, f"allocate, {owner}", "a new token", f"that of {first}")
 
 
 @check("EXTRA-10", "released during an execution")

@@ -1,7 +1,16 @@
-"""Requirements of the HAL for cache files that the vendor test suite does not cover (EXTRA-21)."""
+"""Requirements of the HAL for cache files that the vendor test suite does not cover (EXTRA-21, -25, -26)."""
 
+from nnhal.types import ErrorStatus
+from nnhal_tools.conformance.caching.files import CacheHandles
 from nnhal_tools.conformance.caching.models import mobilenet
-from nnhal_tools.conformance.caching.round_trip import CacheRoundTrip, file_cache, prepare_and_save, round_trip_check
+from nnhal_tools.conformance.caching.round_trip import (
+    TOKEN,
+    CacheRoundTrip,
+    file_cache,
+    prepare_and_save,
+    prepare_from_cache,
+    round_trip_check,
+)
 from nnhal_tools.conformance.check import Skipped
 
 ID = "EXTRA-21"
@@ -82,6 +91,77 @@ def files_closed_after_the_callback(trial: CacheRoundTrip) -> None:
     for name in (*trial.model_files, *trial.data_files):
         trial.folder.truncate(name, 0)
     trial.check_execution(ID, retrieved.model, "a model whose cache files were emptied")
+
+
+@round_trip_check(ID, "tampered with after a retrieval", models=mobilenet, kinds=("quant8",))
+def model_files_read_each_time(trial: CacheRoundTrip) -> None:
+    """Check that a model file is checked again even if the device has retrieved the model before."""
+    trial.require_caching()
+    trial.save_to_files()
+    if not trial.model_files or not trial.retrieve_from_files().model:
+        raise Skipped("X6", "nothing was saved to a model file")
+    name = trial.model_files[0]
+    trial.folder.flip_bit(name, trial.folder.size(name) * 4)
+    situation = f"{name} tampered with after a retrieval"
+    trial.expect_refused(ID, trial.retrieve_from_files(), situation)
+
+
+@round_trip_check(ID, "same file twice", models=mobilenet, kinds=("quant8",))
+def same_file_twice(trial: CacheRoundTrip) -> None:
+    """Check that a file that is given twice is refused, since its second content replaces the first one."""
+    trial.require_caching()
+    names = [*trial.model_files, *trial.data_files]
+    if len(names) < 2:
+        raise Skipped("", "the device needs a single file")
+    first, count = names[0], len(trial.model_files)
+    with trial.folder.open_files([first] * count, [first] * (len(names) - count)) as files:
+        preparation = prepare_and_save(trial.target, trial.model, file_cache(TOKEN, files))
+        trial.recorder.expect(
+            ID, bool(preparation.model), "prepareModel with one file twice", "NONE and a model", preparation.callback
+        )
+        trial.target.release(preparation.model)
+        retrieved = trial.retrieve(files)
+    refused = retrieved.outcome.status in (ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE)
+    stimulus, expected = "prepareModelFromCache with one file twice", "INVALID_ARGUMENT or GENERAL_FAILURE, no model"
+    trial.recorder.expect(ID, refused and not retrieved.model, stimulus, expected, retrieved)
+
+
+@round_trip_check("EXTRA-25", models=mobilenet)
+def caching_is_not_a_promise_alone(trial: CacheRoundTrip) -> None:
+    """Check that a device that needs cache files saves. One that caches nothing must need none."""
+    trial.require_caching()
+    trial.save_to_files()
+    stimulus = f"prepareModelFromCache of a device that needs {len(trial.model_files)} + {len(trial.data_files)} files"
+    retrieved = trial.retrieve_from_files()
+    trial.recorder.expect("EXTRA-25", bool(retrieved.model), stimulus, "NONE and a model", retrieved)
+
+
+@round_trip_check("EXTRA-26", models=mobilenet, kinds=("quant8",))
+def rejected_at_launch(trial: CacheRoundTrip) -> None:
+    """Check that the launch and the callback reject what must not be retrieved, with the same status."""
+    trial.require_caching()
+    trial.save_to_files()
+    if not trial.retrieve_from_files().model:
+        raise Skipped("X6", "nothing was saved")
+    with trial.open_files() as files:
+        _expect_rejected_at_launch(trial, files, bytes([1]) * len(TOKEN), "another token")
+    if trial.model_files:
+        name = trial.model_files[0]
+        trial.folder.flip_bit(name, trial.folder.size(name) * 4)
+        with trial.open_files() as files:
+            _expect_rejected_at_launch(trial, files, TOKEN, f"{name} tampered with")
+        trial.folder.truncate(name, 0)
+        with trial.open_files() as files:
+            _expect_rejected_at_launch(trial, files, TOKEN, f"{name} empty")
+
+
+def _expect_rejected_at_launch(trial: CacheRoundTrip, files: CacheHandles, token: bytes, situation: str) -> None:
+    outcome = prepare_from_cache(trial.target, file_cache(token, files))
+    failures = {outcome.launch.status, outcome.callback.status}
+    right = failures == {ErrorStatus.GENERAL_FAILURE} and "launched" not in outcome.events and not outcome.model
+    got = f"{outcome.events}, launch {outcome.launch}, callback {outcome.callback}"
+    expected = "GENERAL_FAILURE in the callback and at launch, and no `launched`"
+    trial.recorder.expect("EXTRA-26", right, f"prepareModelFromCache, {situation}", expected, got)
 
 
 def _expect_retrieved(trial: CacheRoundTrip, situation: str) -> None:

@@ -221,6 +221,7 @@ def not_saved_is_reported(target: Target, recorder: CheckRecorder) -> None:
         wrong_files: dict[str, tuple[list[str], dict[str, int] | None]] = {
             "an extra model file": ([*trial.model_files, trial.spare], None),
             "read-only files": (trial.model_files, {name: READ_ONLY for name in names}),
+            "a data file as model file": (trial.data_files[:1] * len(trial.model_files), None),
         }
         for situation, (models, modes) in wrong_files.items():
             with trial.folder.open_files(models, trial.data_files, modes) as files:

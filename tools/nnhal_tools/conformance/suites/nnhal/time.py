@@ -1,13 +1,22 @@
-"""Work whose deadline has passed is not done (NNHAL-01, -02)."""
+"""Deadlines: work whose deadline has passed is not done, and a later deadline is met (NNHAL-01, -02, -42)."""
 
 from nnhal_tools.conformance.check import CheckRecorder
 from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.target import Target, mapped_pool
 from nnhal_tools.conformance.paths import reachable_calls
 from nnhal_tools.conformance.registry import check
-from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, prepared_model
+from nnhal_tools.conformance.vectors.samples import (
+    builtin_case,
+    builtin_request,
+    expect_correct,
+    prepared_model,
+    require_supported,
+)
 
 SENTINEL = b"\xa5"
+
+HOUR_NS = 3600 * 10**9
+"""Distant deadline that is in the past on the clock of a machine that is up for longer."""
 
 
 @check("NNHAL-01")
@@ -35,3 +44,18 @@ def expired_execution(target: Target, recorder: CheckRecorder) -> None:
             same = target.read_memory(handle) == before
             recorder.expect("NNHAL-02", same, f"{path}, deadline 0: the outputs", "unchanged", "written")
             target.release(handle)
+
+
+@check("NNHAL-42")
+def deadline_from_the_call(target: Target, recorder: CheckRecorder) -> None:
+    """Check that preparations and executions with a deadline of an hour from now meet it."""
+    model = require_supported(target, builtin_case("add_float")).model()
+    for with_config in (False, True):
+        options = PreparationOptions(with_config, deadline_ns=HOUR_NS)
+        outcome = target.prepare(model, options)
+        recorder.expect("NNHAL-42", bool(outcome.model), f"{options.call}, an hour", "NONE", outcome.callback)
+        target.release(outcome.model)
+    with prepared_model(target, "add_float") as prepared:
+        for path, execute in reachable_calls(target).items():
+            execution = execute(target, prepared, builtin_request("add_float"), RunOptions(deadline_ns=HOUR_NS))
+            expect_correct(recorder, "NNHAL-42", "add_float", execution, f"{path}, a deadline of an hour")
