@@ -1,8 +1,10 @@
-"""Admission of executions: a fair semaphore with a bounded queue.
+"""Admission of executions and preparations: a fair semaphore with a bounded queue.
 
-The queue serves owners fairly: the next slot goes to the owner with the least running time so far. Among the executions
-of one owner, the highest priority goes first, then the earliest deadline, then the order of arrival (the HAL orders
-only the models of one client). Executions that can no longer be done in time are rejected and do not block later ones.
+The queue serves owners fairly. The next slot goes to the owner with the fewest slots, then to that with the least
+running time so far. Among the work of one owner, the highest priority goes first, then the earliest deadline, then the
+order of arrival (the HAL orders only the models of one client). The owner is a session. A level above sessions would
+choose among its members in `_next_owner`. Work that can no longer be done in time is rejected and does not block later
+work.
 """
 
 import heapq
@@ -24,11 +26,12 @@ def queue_full(limit: str, length: int) -> HalError:
 
 
 class _OwnerState:
-    """Executions of one owner.
+    """Work of one owner.
 
     Attributes:
-        served_ns: running time so far. A new owner starts at the level of the owner that was served last.
-        running: number of executions that have a slot.
+        served_ns: running time so far. An owner that begins to wait starts at least at the level of the owner that was
+            served last, so it cannot save up time during which it needed no slot.
+        running: number of tickets that have a slot.
         waiting: heap of queued tickets.
     """
 
@@ -64,13 +67,21 @@ class AdmissionQueue:
 
     Args:
         width: number of slots.
-        limit: length of the queue (limit queued_executions).
+        limit: length of the queue.
         clock: monotonic clock in nanoseconds that measures running time.
+        limit_name: name of the limit on the length.
     """
 
-    def __init__(self, width: int, limit: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(
+        self,
+        width: int,
+        limit: int,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        limit_name: str = "queued_executions",
+    ) -> None:
         self._free = width
         self._limit = limit
+        self._limit_name = limit_name
         self._clock = clock
         self._lock = threading.Lock()
         self._owners: dict[Hashable, _OwnerState] = {}
@@ -97,12 +108,14 @@ class AdmissionQueue:
     def acquire(self, ticket: Ticket) -> bool:
         """Ask for a slot. A ticket that is granted must be released.
 
+        If the queue is full, it rejects the last ticket of the owner with the most. So no owner can fill the queue.
+
         Returns:
             True if the slot was granted at once; False if the ticket is queued. A queued ticket is notified later.
 
         Raises:
             HalError: MISSED_DEADLINE_TRANSIENT: it cannot be done in time; RESOURCE_EXHAUSTED_TRANSIENT: the queue is
-                full.
+                full, and no other owner has more tickets in it.
         """
         request = ticket.request
         error = None if request.deadline is NO_DEADLINE else request.deadline_error()
@@ -110,20 +123,41 @@ class AdmissionQueue:
             if error is not None:
                 self._counts["refused"] += 1
                 raise error
-            if self._free == 0 and self._waiting >= self._limit:
-                raise queue_full("queued_executions", self._limit)
-            owner = self._owners.get(request.owner)
-            if owner is None:
-                owner = self._owners[request.owner] = _OwnerState(self._level_ns)
+            owner = self._owners.get(request.owner) or _OwnerState(self._level_ns)
             if self._free > 0:
+                self._owners[request.owner] = owner
                 self._grant(owner, ticket)
                 return True
-            if ticket.on_decided is None:
-                ticket.decided = threading.Event()
-            ticket.key = sort_key(request.priority, request.deadline, next(self._numbers))
-            heapq.heappush(owner.waiting, ticket)
-            self._waiting += 1
-            return False
+            displaced = self._displace(owner) if self._waiting >= self._limit else None
+            self._owners[request.owner] = owner
+            self._enqueue(owner, ticket)
+        if displaced is not None:
+            displaced.notify()
+        return False
+
+    def _displace(self, owner: _OwnerState) -> Ticket:
+        """Remove the last ticket of the owner with the most from the full queue, for one of an owner with fewer.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT: the owner would not have fewer.
+        """
+        name, longest = max(self._owners.items(), key=lambda item: len(item[1].waiting))
+        if len(longest.waiting) <= len(owner.waiting) + 1:
+            raise queue_full(self._limit_name, self._limit)
+        ticket = max(longest.waiting)
+        self._remove(name, longest, ticket)
+        ticket.error = queue_full(self._limit_name, self._limit)
+        return ticket
+
+    def _enqueue(self, owner: _OwnerState, ticket: Ticket) -> None:
+        request = ticket.request
+        if ticket.on_decided is None:
+            ticket.decided = threading.Event()
+        ticket.key = sort_key(request.priority, request.deadline, next(self._numbers))
+        if not owner.waiting:
+            owner.served_ns = max(owner.served_ns, self._level_ns)
+        heapq.heappush(owner.waiting, ticket)
+        self._waiting += 1
 
     def release(self, ticket: Ticket) -> None:
         """Free the slot of a granted ticket."""
@@ -149,13 +183,10 @@ class AdmissionQueue:
             owner = self._owners.get(ticket.request.owner)
             if owner is None or ticket not in owner.waiting:
                 return False
-            owner.waiting.remove(ticket)
-            heapq.heapify(owner.waiting)
-            self._waiting -= 1
+            self._remove(ticket.request.owner, owner, ticket)
             ticket.error = error
             if ticket.request.latest_start.has_passed():
                 self._counts["expired"] += 1
-            self._remove_if_idle(ticket.request.owner)
         ticket.notify()
         return True
 
@@ -181,7 +212,7 @@ class AdmissionQueue:
         """Grant the free slots. Return the tickets to notify: those granted, and those that expired."""
         decided = []
         while self._free > 0 and self._waiting > 0:
-            owner = min((state for state in self._owners.values() if state.waiting), key=_serving_order)
+            owner = self._next_owner()
             ticket = heapq.heappop(owner.waiting)
             self._waiting -= 1
             ticket.error = ticket.request.deadline_error()
@@ -193,6 +224,10 @@ class AdmissionQueue:
             decided.append(ticket)
         return decided
 
+    def _next_owner(self) -> _OwnerState:
+        """Return the waiting owner to serve next."""
+        return min((state for state in self._owners.values() if state.waiting), key=_serving_order)
+
     def _grant(self, owner: _OwnerState, ticket: Ticket) -> None:
         self._level_ns = max(self._level_ns, owner.served_ns)
         owner.running += 1
@@ -200,8 +235,15 @@ class AdmissionQueue:
         ticket.granted_ns = self._clock()
         self._counts["started"] += 1
 
+    def _remove(self, name: Hashable, owner: _OwnerState, ticket: Ticket) -> None:
+        """Remove a queued ticket."""
+        owner.waiting.remove(ticket)
+        heapq.heapify(owner.waiting)
+        self._waiting -= 1
+        self._remove_if_idle(name)
+
     def _remove_if_idle(self, name: Hashable) -> None:
-        """Remove an owner without executions. When it returns, it starts level with the others."""
+        """Remove an owner without work. When it returns, it starts level with the others."""
         owner = self._owners.get(name)
         if owner is not None and not owner.running and not owner.waiting:
             del self._owners[name]
@@ -232,4 +274,5 @@ class BlockingTicket(Ticket):
 
 
 def _serving_order(owner: _OwnerState) -> tuple[int, int, SortKey]:
-    return (owner.served_ns, owner.running, owner.waiting[0].key)
+    # the time of running work is not known yet, so the number of slots comes first
+    return (owner.running, owner.served_ns, owner.waiting[0].key)

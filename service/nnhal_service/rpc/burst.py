@@ -155,7 +155,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
                     raise  # no later call of the stream could succeed
                 except HalError as error:
                     response = _error_response(error)
-                except Exception as error:
+                except BaseException as error:
                     response = _error_response(internal_error(error))
                 yield response
 
@@ -195,14 +195,14 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             request = self._requests.decode(session, message.request)
             self._charge(target, message, request)
             return burst.execute_synchronously(
-                request, call.identifiers, config, deadline_ns, cancellation, session.identity
+                request, call.identifiers, config, deadline_ns, cancellation, session.owner
             )
         if received is not None and call.names_burst and isinstance(message, burst_pb2.BurstExecuteRequest):
             valid = self._messages.validate(session, burst.prepared_model, received, config)
         else:
             valid = self._requests.validate(session, burst.prepared_model, message.request, config)
         with burst.exclusive:
-            prepared, owner = burst.prepared_model, session.identity
+            prepared, owner = burst.prepared_model, session.owner
             return prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns)
 
     def _charge(self, target: _BurstTarget, message: BurstRequest, request: Request) -> None:

@@ -61,7 +61,7 @@ def launch_fenced(
         tuple(session.get(handle, SessionFence).fence for handle in request.wait_for),
         to_absolute(field_or_omitted(request, "deadline_ns")),
         field_or_omitted(request, "duration_ns"),
-        session.identity,
+        session.owner,
     )
     fence = SessionFence()
     handle = session.add(fence, "fences")

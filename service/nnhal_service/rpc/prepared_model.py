@@ -68,7 +68,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         prepared = session.get(call.prepared_model, PreparedModel)
         valid = self._messages.validate(session, prepared, received, call.config)
         deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-        owner, cancellation = session.identity, cancellation_of(context)
+        owner, cancellation = session.owner, cancellation_of(context)
         result = prepared.execute_valid(valid, call.config, deadline_ns, cancellation, owner, started_ns)
         return self._responses.encode(result, prepared, session)
 
@@ -83,7 +83,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         config = wire.to_execution_config(request.config)
         valid = self._requests.validate(session, prepared, request.request, config)
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-        owner, cancellation = session.identity, cancellation_of(context)
+        owner, cancellation = session.owner, cancellation_of(context)
         result = prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns)
         executed_ns = time.perf_counter_ns()
         message = self._result_message(result, session)

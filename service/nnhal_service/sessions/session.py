@@ -37,6 +37,7 @@ class Session:
         token: sent by the client with every call; secret.
         name: name of the session in logs.
         identity: identity of the client, under which quotas and cache entries are counted.
+        owner: name of the session for the driver, which shares its time fairly between owners.
         secret: sent by the client on the data socket.
         shared: memories and files that the client shares over the data socket.
         attachments: keep-alive streams of the session. The registry counts them.
@@ -48,6 +49,7 @@ class Session:
         self.token = secrets.token_bytes(HANDLE_BYTES)
         self.name = name
         self.identity = identity
+        self.owner = name
         self.secret = secrets.token_bytes(HANDLE_BYTES)
         self.attachments = 0
         self.expires_at_ns = 0

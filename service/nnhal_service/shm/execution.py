@@ -77,7 +77,7 @@ class ReadyRequest:
             config = replace(config, measure_timing=measure, profile=profile)
         with use:
             return prepared.execute_valid(
-                self.request, config, to_absolute(packet.first), cancellation, session.identity, started_ns
+                self.request, config, to_absolute(packet.first), cancellation, session.owner, started_ns
             )
 
     def pack_result(self, result: ExecutionResult, session: Session, quota: MemoryQuota) -> bytes:

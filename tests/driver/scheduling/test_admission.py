@@ -1,6 +1,7 @@
 """Admission: who runs when, and what is rejected."""
 
 import threading
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -288,6 +289,69 @@ def test_owner_that_returns_gains_nothing_by_its_absence() -> None:
     for _ in range(6):
         queue.release(granted[-1])
     assert "busy" in [ticket.request.owner for ticket in granted[4:8]]
+
+
+def test_owner_that_needed_one_slot_saves_up_no_time() -> None:
+    """Otherwise it would get more than its share for as long as it left slots to others."""
+    time_ns = 0
+    queue = AdmissionQueue(3, 1000, lambda: time_ns)
+    running: deque[Ticket] = deque()
+
+    def start(owner: str) -> None:
+        ticket = Ticket(AdmissionRequest(Priority.MEDIUM, owner=owner), running.append)
+        if queue.acquire(ticket):
+            running.append(ticket)
+
+    for owner in ("busy", "late", "busy"):
+        start(owner)
+    for _ in range(50):  # one of the three slots is always used by "late"
+        time_ns += MS
+        for owner in ("late", "busy", "busy"):
+            queue.release(running.popleft())
+            start(owner)
+        running.rotate(1)
+    for owner in ("late", "busy") * 40:
+        start(owner)
+    served: Counter[object] = Counter()
+    for _ in range(30):
+        time_ns += MS
+        queue.release(ticket := running.popleft())
+        served[ticket.request.owner] += 1
+    assert max(served.values()) - min(served.values()) <= 2
+
+
+def test_owners_share_the_slots_while_their_work_runs() -> None:
+    """The time of running work is not known yet. Still no owner gets all slots."""
+    queue = AdmissionQueue(4, 1000, Stopwatch())
+    first = [Ticket(AdmissionRequest(Priority.MEDIUM, owner=owner)) for owner in ("modest", "first", "first", "first")]
+    granted: list[Ticket] = []
+    for ticket in first:
+        queue.acquire(ticket)
+    for owner in ("greedy", "modest"):
+        for _ in range(4):
+            queue.acquire(Ticket(AdmissionRequest(Priority.MEDIUM, owner=owner), granted.append))
+    for ticket in first:
+        queue.release(ticket)
+    assert sorted(str(ticket.request.owner) for ticket in granted) == ["greedy", "greedy", "modest", "modest"]
+
+
+def test_full_queue_has_room_for_an_owner_with_fewer_tickets() -> None:
+    queue = AdmissionQueue(1, 4, Stopwatch())
+    queue.acquire(Ticket(AdmissionRequest(Priority.MEDIUM, owner="greedy")))
+    decided: list[Ticket] = []
+    requests = [AdmissionRequest(priority, owner="greedy") for priority in (1, 0, 2, 0)]
+    greedy = [Ticket(request, decided.append) for request in requests]
+    for ticket in greedy:
+        assert not queue.acquire(ticket)
+    with pytest.raises(HalError, match="limit queued_executions"):
+        queue.acquire(Ticket(AdmissionRequest(Priority.HIGH, owner="greedy"), decided.append))
+    for last in (greedy[3], greedy[1]):
+        assert not queue.acquire(Ticket(AdmissionRequest(Priority.LOW, owner="modest"), decided.append))
+        assert decided.pop() is last
+        assert last.error is not None and last.error.limit == "queued_executions"
+    with pytest.raises(HalError, match="limit queued_executions"):
+        queue.acquire(Ticket(AdmissionRequest(Priority.HIGH, owner="modest"), decided.append))
+    assert (decided, queue.waiting) == ([], 4)
 
 
 def test_one_owner_uses_all_free_slots() -> None:
