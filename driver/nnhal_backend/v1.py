@@ -57,7 +57,7 @@ from nnhal_driver.backends.api import (
 )
 from nnhal_driver.backends.layout import PACK, Layout, Relayout
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Piece, Storage
-from nnhal_driver.backends.per_operation import PerOperationBackend, Workload
+from nnhal_driver.backends.per_operation import Creator, PerOperationBackend, ShapeFunction, Workload
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall, Shape
 
@@ -71,6 +71,7 @@ __all__ = [
     "Bytes",
     "CompileOptions",
     "CompiledSubgraph",
+    "Creator",
     "ErrorStatus",
     "ExecutionPreference",
     "Extension",
@@ -98,6 +99,7 @@ __all__ = [
     "Run",
     "Sections",
     "Shape",
+    "ShapeFunction",
     "Storage",
     "Subgraph",
     "SubgraphView",

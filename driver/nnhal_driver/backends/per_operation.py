@@ -1,15 +1,26 @@
-"""Base class for backends that run one operation at a time. It handles shapes, order and deadlines."""
+"""Base class for backends that run one operation at a time. It handles shapes, order and deadlines.
+
+class Npu(PerOperationBackend):
+    id = "Npu"
+    version = "1"
+
+@Npu.creator(OperationType.RELU)                     # in this module or in any other of the plug-in
+def relu(operation: OperationView) -> Workload | Support:
+    if operation.operand("input").type != OperandType.TENSOR_FLOAT32:
+        return Support("only TENSOR_FLOAT32 is supported")
+    return lambda call: np.maximum(call.array("input"), np.float32(0))
+"""
 
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from nnhal.types import DTYPES, AnyArray, Extension, elements, is_extension
+from nnhal.errors import general_failure
+from nnhal.types import DTYPES, AnyArray, Extension, elements, is_extension, operation_name
 from nnhal_driver.backends.api import (
     Backend,
     CompiledSubgraph,
@@ -19,6 +30,7 @@ from nnhal_driver.backends.api import (
     Output,
     Run,
     SubgraphView,
+    Support,
 )
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall, Shape
@@ -30,26 +42,111 @@ Workload = Callable[[OperationCall], AnyArray | Sequence[AnyArray]]
 It may raise an ArithmeticError, for example if a scale is out of range; the execution then fails.
 """
 
-W = TypeVar("W", bound=Workload)
+Creator = Callable[[OperationView], Workload | Support]
+"""Creates the workload of an operation, or returns why the backend does not support it. (1.2)"""
+ShapeFunction = Callable[[OperationCall], Sequence[Shape]]
+"""Returns the shapes of the outputs of an extension operation. It may call `call.require`. (1.2)"""
+
+C = TypeVar("C", bound=Creator)
+
+
+@dataclass(frozen=True, slots=True)
+class _Registration:
+    """A creator, and optional functions that go with it."""
+
+    creator: Creator
+    supports: Callable[[OperationView], Support] | None
+    shapes: ShapeFunction | None
 
 
 class PerOperationBackend(Backend):
-    """A backend with a workload for each operation."""
+    """A backend with a workload for each operation, from creators (`creator`) or from its own `workload`."""
 
-    @abstractmethod
+    _registrations: ClassVar[dict[tuple[str, int], _Registration]] = {}
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Give each class a registry of its own."""
+        super().__init_subclass__(**arguments)
+        cls._registrations = {}
+
+    @classmethod
+    def creator(
+        cls,
+        *types: int,
+        extension: str = "",
+        supports: Callable[[OperationView], Support] | None = None,
+        shapes: ShapeFunction | None = None,
+    ) -> Callable[[C], C]:
+        """Register the decorated function as the creator of operations of this class (since 1.2).
+
+        Subclasses inherit the creators of their base classes, and may replace them.
+
+        Args:
+            *types: operation types, or numbers of operations of the extension.
+            extension: name of the extension; "" for operations of the HAL.
+            supports: returns whether an operation is supported. Without it, `supports` of the backend calls the
+                creator, which should be fast then.
+            shapes: returns the shapes of the outputs; only for extensions (see `output_shapes`).
+
+        Raises:
+            ValueError: an operation of this class has a creator already.
+        """
+
+        def register(function: C) -> C:
+            if cls is PerOperationBackend:
+                raise ValueError("register creators with your own class")
+            for type_ in types:
+                if (extension, type_) in cls._registrations:
+                    name = f"operation {type_} of {extension}" if extension else operation_name(type_)
+                    raise ValueError(f"{cls.__name__} has two creators for {name}")
+                cls._registrations[extension, type_] = _Registration(function, supports, shapes)
+            return function
+
+        return register
+
+    def supports(self, operation: OperationView) -> Support:
+        """Return whether a creator supports an operation. Backends without creators override this."""
+        registration = self._registration(operation)
+        if registration is None:
+            return Support(f"{self.id} has no creator for it")
+        if registration.supports is not None:
+            return registration.supports(operation)
+        created = registration.creator(operation)
+        return created if isinstance(created, Support) else Support()
+
     def workload(self, operation: OperationView) -> Workload:
-        """Return the workload of an operation."""
+        """Return the workload of an operation. Backends without creators override this.
+
+        Raises:
+            HalError: its creator does not support the operation.
+        """
+        registration = self._registration(operation)
+        created = Support("there is no creator") if registration is None else registration.creator(operation)
+        if isinstance(created, Support):
+            raise general_failure(f"{operation.name}: {created.reason or 'its creator returned no workload'}")
+        return created
+
+    def _registration(self, operation: OperationView) -> _Registration | None:
+        type_ = operation.type & 0xFFFF if operation.extension else operation.type
+        for class_ in type(self).__mro__:
+            if issubclass(class_, PerOperationBackend):
+                registration = class_._registrations.get((operation.extension, type_))
+                if registration is not None:
+                    return registration
+        return None
 
     def output_shapes(self, call: OperationCall) -> Sequence[Shape] | None:
         """Return the shapes of the outputs of an extension operation, before its workload runs (optional, 1.2).
 
-        If it returns None, which is the default, the results of the workload have the final shapes. Operations of the
-        HAL have shape rules of their own. The host compares the shapes with the declared ones and with its limits.
+        The default calls `shapes` of its creator. If there is None, the results of the workload have the final shapes.
+        Operations of the HAL have shape rules of their own. The host compares the shapes with the declared ones and
+        with its limits.
 
         Raises:
             HalError: the arguments are invalid (`call.require`).
         """
-        return None
+        registration = self._registration(call.view)
+        return None if registration is None or registration.shapes is None else registration.shapes(call)
 
     def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
         """Return a subgraph that runs the workloads in order."""

@@ -19,6 +19,7 @@ INTERFACE_1_1 = """
 INTERFACE_1_2 = (
     INTERFACE_1_1
     + """
+    Creator ShapeFunction
 """
 )
 
@@ -39,7 +40,7 @@ MEMBERS_1_1 = {
 }
 
 MEMBERS_1_2: dict[type, str] = {
-    PerOperationBackend: "output_shapes",
+    PerOperationBackend: "creator output_shapes supports",
 }
 """Additions of 1.2."""
 
