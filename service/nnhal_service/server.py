@@ -77,7 +77,8 @@ class Server:
         self.addresses: tuple[str, ...] = ()
         self._listeners: list[Listener] = []
         self._limits = Limits(settings.limits)
-        self._store, key = Store(settings.cache_dir, settings.cache_bytes), load_key(settings)
+        self._store = Store(settings.cache_dir, settings.cache_bytes)
+        key, cache_unusable = load_key(settings, self._store)
         queues = QueueLimits(self._limits["queued_preparations"], self._limits["queued_executions"])
         performance = PerformanceStore(settings.state_dir)
         dynamic_backends = find_dynamic(settings)
@@ -93,6 +94,7 @@ class Server:
                 performance=performance,
                 merge_partitions=settings.merge_partitions,
                 disabled_extensions=_extension_names(settings.disabled_extensions, assembly.backends),
+                cache_unusable=cache_unusable,
             )
             for name, assembly in assemblies.items()
         ]

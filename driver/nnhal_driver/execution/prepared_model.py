@@ -50,6 +50,7 @@ class PreparedModel:
         buffers: the driver-managed buffers of its device.
         latencies: latencies of its recent executions.
         extension_types: operand types of extensions that the device knows, by their number in the model.
+        loaded_from: identity of the cache files that it was loaded from; None if it was compiled.
     """
 
     inputs: tuple[Operand, ...]
@@ -61,6 +62,7 @@ class PreparedModel:
     buffers: BufferTable
     latencies: LatencyHistory = field(default_factory=LatencyHistory)
     extension_types: ExtensionTypes = field(default_factory=dict)
+    loaded_from: Hashable = None
 
     def execute_synchronously(
         self,

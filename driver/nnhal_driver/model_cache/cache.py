@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,13 @@ from nnhal_driver.model_cache.codec import decode, encode
 from nnhal_driver.model_cache.container import Container, ContainerWriter
 from nnhal_driver.model_cache.environment import BuildEnvironment, current_environment
 from nnhal_driver.model_cache.errors import CacheMissError
-from nnhal_driver.model_cache.files import CacheFiles, OpenFiles
+from nnhal_driver.model_cache.files import CacheFiles, OpenFiles, file_size
 from nnhal_driver.model_cache.plan_document import load_graphs, load_placement, load_plan, save_plan
+
+_KEPT_BYTES = 2**20
+"""Size up to which a model cache stays in memory between the launch of a preparation and its turn."""
+_LARGE_FILES = 2
+"""Number of larger model caches that are checked at the same time, each in memory of its own."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +65,7 @@ class ModelCache:
         self._key = key
         self._tensor_bytes = tensor_bytes
         self._check_data = check_data
+        self._large_files = threading.Semaphore(_LARGE_FILES)
 
     def save(self, files: OpenFiles, model: CachedModel) -> CacheOutcome:
         """Write a prepared model to its files. A failure is part of the outcome."""
@@ -75,11 +82,29 @@ class ModelCache:
             return _discard(files, f"the driver failed to save: {type(error).__name__}: {error}")
         return CacheOutcome(CacheState.SAVED)
 
-    def load(self, files: OpenFiles, check: Callable[[], None]) -> CachedModel:
+    def verify(self, files: OpenFiles) -> "VerifiedFiles":
+        """Check everything about files but the digest of the data cache: a launch does this on its caller's thread.
+
+        Raises:
+            CacheMissError: the files hold no model for this device.
+            MemoryError: there is not enough memory.
+        """
+        try:
+            is_large = file_size(files.model) > _KEPT_BYTES
+            with self._large_files if is_large else contextlib.nullcontext():
+                container = self._open(files)
+                status = os.fstat(files.data)
+        except OSError as error:
+            raise _unreadable(error) from error
+        times = status.st_mtime_ns, status.st_ctime_ns
+        identity = FilesIdentity(container.seal, (status.st_dev, status.st_ino, status.st_size, *times))
+        return VerifiedFiles(files, identity, None if container.size > _KEPT_BYTES else container)
+
+    def load(self, verified: "VerifiedFiles", check: Callable[[], None]) -> CachedModel:
         """Read a prepared model from its files.
 
         Args:
-            files: where it was saved.
+            verified: where it was saved.
             check: called between partitions; raises to end the preparation.
 
         Raises:
@@ -87,7 +112,8 @@ class ModelCache:
             HalError: a backend cannot load its part, or raised by `check`.
             MemoryError: there is not enough memory.
         """
-        container = self._open(files, check_data=self._check_data)
+        container = verified.container or self._open(verified.files)
+        _read_data(container, check=self._check_data)
         try:
             priority, preference = container.document["use"]
             graphs = load_graphs(container)
@@ -102,12 +128,14 @@ class ModelCache:
     def check(self, files: OpenFiles) -> CacheOutcome:
         """Return whether files would load, and why not. Compiles and loads nothing."""
         try:
-            _finish(self._open(files, check_data=True))
+            container = self._open(files)
+            _read_data(container, check=True)
+            _finish(container)
         except CacheMissError as miss:
             return CacheOutcome(CacheState.MISS, miss.reason)
         return CacheOutcome(CacheState.HIT)
 
-    def _open(self, files: OpenFiles, *, check_data: bool) -> Container:
+    def _open(self, files: OpenFiles) -> Container:
         """Return the container in the files, if it was built in the current environment.
 
         Raises:
@@ -115,22 +143,56 @@ class ModelCache:
         """
         try:
             container = Container(files, self._key)
-            container.read_data(check=check_data)
+            container.check_data_size()
         except OSError as error:
             raise _unreadable(error) from error
         if difference := decode(BuildEnvironment, container.document["origin"]).difference(self._environment):
-            container.close()
             raise CacheMissError(difference)
         return container
 
 
-class SaveTarget:
-    """Files that a preparation saves to, if the client passed valid ones. Close it when done."""
+@dataclass(frozen=True, slots=True)
+class FilesIdentity:
+    """Identity of the contents of cache files, to find out whether they have changed.
 
-    def __init__(self, files: CacheFiles | None) -> None:
+    Attributes:
+        seal: the seal of the model cache.
+        data: device, inode, size and times of the data cache.
+    """
+
+    seal: bytes
+    data: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VerifiedFiles:
+    """Files that `ModelCache.verify` has checked.
+
+    Attributes:
+        files: the files.
+        identity: identity of their contents.
+        container: the contents that were checked; None for a large model cache, which is read and checked again.
+    """
+
+    files: OpenFiles
+    identity: FilesIdentity
+    container: Container | None
+
+
+class SaveTarget:
+    """Files that a preparation saves to, if the client passed valid ones. Close it when done.
+
+    Args:
+        files: the files of the client.
+        unusable: why the device does not cache, or "".
+    """
+
+    def __init__(self, files: CacheFiles | None, unusable: str) -> None:
         self._files: OpenFiles | None = None
         self._reason = ""
         if files is not None and files.has_files:
+            self._reason = unusable
+        if files is not None and files.has_files and not unusable:
             try:
                 self._files = OpenFiles(files)
             except HalError as error:
@@ -146,6 +208,13 @@ class SaveTarget:
         """Close the files."""
         if self._files is not None:
             self._files.close()
+
+
+def _read_data(container: Container, *, check: bool) -> None:
+    try:
+        container.read_data(check=check)
+    except OSError as error:
+        raise _unreadable(error) from error
 
 
 def _finish(container: Container) -> None:

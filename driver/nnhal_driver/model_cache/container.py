@@ -25,7 +25,7 @@ import numpy as np
 from nnhal.alignment import align
 from nnhal.types import AnyArray, Bytes
 from nnhal_cache.seal import SEAL_BYTES, compute_seal
-from nnhal_driver.model_cache.data_file import DataFile
+from nnhal_driver.model_cache.data_file import DataFile, check_size
 from nnhal_driver.model_cache.errors import CacheMissError
 from nnhal_driver.model_cache.files import FileWriter, OpenFiles, file_size, read_file
 
@@ -140,6 +140,10 @@ class _ArrayRegion:
 class Container:
     """Contents of both files in private memory. The model cache is read at once, the data cache by `read_data`.
 
+    Attributes:
+        size: bytes of the model cache.
+        seal: the seal of the model cache, which differs between any two of them.
+
     Args:
         files: read once each.
         key: key that the model cache was sealed with.
@@ -151,6 +155,8 @@ class Container:
 
     def __init__(self, files: OpenFiles, key: bytes) -> None:
         model = _read_model(files, key)
+        self.size = model.size
+        self.seal = model[-SEAL_BYTES:].tobytes()
         _, _, document_size, _, _, _, self._data_size, self._data_digest = _PRELUDE.unpack_from(model.data)
         self._encoded = model[_PRELUDE.size : _PRELUDE.size + document_size]
         self._files = files
@@ -167,6 +173,15 @@ class Container:
     def _locations(self) -> Row:
         locations: Row = self.document["arrays"]
         return locations
+
+    def check_data_size(self) -> None:
+        """Check the size of the data cache, without reading it.
+
+        Raises:
+            CacheMissError: the data cache has another size.
+            OSError: fstat fails.
+        """
+        check_size(self._files.data, self._data_size)
 
     def read_data(self, *, check: bool) -> None:
         """Start to read the data cache. Call it before `array`.

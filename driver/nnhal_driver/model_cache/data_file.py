@@ -15,6 +15,18 @@ _INLINE_BYTES = 256 * 1024
 """Size up to which reading and hashing take less time than starting a thread."""
 
 
+def check_size(descriptor: int, size: int) -> None:
+    """Check the size of a data cache.
+
+    Raises:
+        CacheMissError: the file has another size.
+        OSError: fstat fails.
+    """
+    if (actual := file_size(descriptor)) != size:
+        state = "truncated" if actual < size else "extended"
+        raise CacheMissError(f"the data cache is {state}: it has {actual} bytes, not {size}", damaged=True)
+
+
 class DataFile:
     """A data cache in memory. If `finish` fails, nothing that was derived from it may be used.
 
@@ -29,9 +41,7 @@ class DataFile:
     """
 
     def __init__(self, descriptor: int, size: int, digest: bytes | None) -> None:
-        if (actual := file_size(descriptor)) != size:
-            state = "truncated" if actual < size else "extended"
-            raise CacheMissError(f"the data cache is {state}: it has {actual} bytes, not {size}", damaged=True)
+        check_size(descriptor, size)
         self._descriptor = descriptor
         self._size = size
         self._expected_digest = digest

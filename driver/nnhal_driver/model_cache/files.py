@@ -18,6 +18,8 @@ from nnhal_driver.model_cache.errors import CacheMissError
 
 FILE_COUNTS = NumberOfCacheFiles(1, 1)
 """Number of files of each kind. All backends share them."""
+NO_FILES = NumberOfCacheFiles(0, 0)
+"""Numbers of a device that does not cache."""
 
 _MODES = {os.O_RDONLY: "reading", os.O_WRONLY: "writing"}
 
@@ -55,7 +57,8 @@ class OpenFiles:
     """Duplicates of a client's descriptors. Close them when done.
 
     Raises:
-        HalError: INVALID_ARGUMENT: the number of files, an access mode or the length of the token is wrong.
+        HalError: INVALID_ARGUMENT: the number of files, an access mode or the length of the token is wrong, or one file
+            is both the model cache and the data cache.
     """
 
     def __init__(self, files: CacheFiles) -> None:
@@ -66,6 +69,9 @@ class OpenFiles:
                 opened.enter_context(_duplicate(descriptor, kind, files.read_only))
                 for descriptor, kind in ((files.model[0], "model"), (files.data[0], "data"))
             )
+            # files are open twice or under several names, but have one inode
+            if os.path.samestat(os.fstat(self.model), os.fstat(self.data)):
+                raise invalid_argument("the model cache and the data cache are the same file; expected two files")
             self._opened = opened.pop_all()
 
     def close(self) -> None:

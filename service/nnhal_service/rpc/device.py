@@ -11,6 +11,7 @@ from nnhal.errors import HalError
 from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, Model, PrepareModelConfig
 from nnhal.v1 import device_pb2, device_pb2_grpc, types_pb2
 from nnhal_driver.backends.report import Report
+from nnhal_driver.device import Outcome
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns
@@ -190,9 +191,14 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             device = self._devices.get(request.device)
             with self._cache_arguments.open_for_loading(session, request.cache) as source:
                 preloaded = self._preloader.get(device, session.identity, request.cache.token, source.generation)
-                if preloaded is not None:
-                    event("prepared-ahead", session=session.name)
-                callback = source.reporting_damage(stream.notify)
+
+                def notify(outcome: Outcome) -> None:
+                    prepared = outcome.prepared_model
+                    if preloaded is not None and prepared is not None and prepared.plan is preloaded.plan:
+                        event("prepared-ahead", session=session.name)
+                    stream.notify(outcome)
+
+                callback = source.reporting_damage(notify)
                 return device.prepare_model_from_cache(callback, source.files, deadline_ns, preloaded)
 
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))

@@ -3,6 +3,7 @@
 import os
 import queue
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ import pytest
 from nnhal.errors import HalError
 from nnhal.types import (
     AnyArray,
+    CacheOutcome,
     CacheState,
     DataLocation,
     ErrorStatus,
@@ -35,10 +37,11 @@ from nnhal_driver.backends.api import (
     Support,
 )
 from nnhal_driver.backends.reference.backend import CpuRef
-from nnhal_driver.device import Outcome
+from nnhal_driver.device import Device, Outcome
+from nnhal_driver.model_cache.cache import ModelCache, VerifiedFiles
 from nnhal_driver.model_cache.container import Container
 from nnhal_driver.model_cache.environment import cpu_digest
-from nnhal_driver.model_cache.files import CacheFiles
+from nnhal_driver.model_cache.files import CacheFiles, OpenFiles
 from tests.driver.control_flow_models import (
     VALUES,
     GraphWriter,
@@ -200,7 +203,7 @@ def test_preparation_without_cache_files(devices: Devices) -> None:
 def invalid_files(pair: Pair) -> list[tuple[CacheFiles, str]]:
     """Return invalid cache arguments and the expected reasons. Opens descriptors."""
     path = f"/proc/self/fd/{pair.model}"
-    reading, writing = os.open(path, os.O_RDONLY), os.open(path, os.O_WRONLY)
+    reading, writing, twin = (os.open(path, mode) for mode in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR))
     return [
         (CacheFiles(TOKEN, [pair.model] * 2, [pair.data]), "2 model cache files; this device needs 1"),
         (CacheFiles(TOKEN, [pair.model], []), "0 data cache files"),
@@ -210,6 +213,8 @@ def invalid_files(pair: Pair) -> list[tuple[CacheFiles, str]]:
         (CacheFiles(TOKEN, [pair.model], [writing]), "the data cache file is open for writing only"),
         (CacheFiles(TOKEN, [pair.model], [9999]), "the data cache file cannot be used"),
         (CacheFiles(TOKEN, [-1], [pair.data]), "the model cache file cannot be used"),
+        (CacheFiles(TOKEN, [pair.model], [pair.model]), "the model cache and the data cache are the same file"),
+        (CacheFiles(TOKEN, [pair.model], [twin]), "the model cache and the data cache are the same file"),
     ]
 
 
@@ -230,6 +235,40 @@ def test_invalid_files_do_not_fail_the_preparation(pair: Pair, devices: Devices)
         np.testing.assert_array_equal(execute(outcome, [ONE])[1][0], 2 * ONE)
         close_extra(files, pair)
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_device_that_does_not_cache(pair: Pair) -> None:
+    caching = Device("caching", [CpuRef()], cache_key=KEY)
+    device = Device("off", [CpuRef()], cache_key=KEY, cache_unusable="the cache is off")
+    with closing(caching), closing(device):
+        save(caching, PLUS_ONE, pair.files())
+        assert device.get_number_of_cache_files_needed() == NumberOfCacheFiles(0, 0)
+        assert miss_reason(device, pair.files()) == "the cache is off"
+        assert miss_reason(device, CacheFiles(b"", [], [])) == "the cache is off"
+        saved = contents(pair.model)
+        outcome = save(device, PLUS_ONE, pair.files())
+        assert outcome.cache == CacheOutcome(CacheState.NOT_SAVED, "the cache is off")
+        assert contents(pair.model) == saved
+        assert save(device, PLUS_ONE, CacheFiles(b"", [], [])).cache.state == CacheState.UNSPECIFIED
+
+
+def test_large_model_cache_is_checked_again_in_its_turn(
+    pair: Pair, devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large contents are not kept between the launch and the turn of a preparation."""
+    monkeypatch.setattr("nnhal_driver.model_cache.cache._KEPT_BYTES", 0)
+    device = devices.create("CpuRef")
+    save(device, PLUS_ONE, pair.files())
+    np.testing.assert_array_equal(execute(load(device, pair.files()), [ONE])[1][0], 2 * ONE)
+    verify = ModelCache.verify
+
+    def verify_then_damage(cache: ModelCache, files: OpenFiles) -> VerifiedFiles:
+        verified = verify(cache, files)
+        flip(files.model, os.fstat(files.model).st_size // 2)
+        return verified
+
+    monkeypatch.setattr(ModelCache, "verify", verify_then_damage)
+    assert "seal" in miss_reason(device, pair.files(), launched=True)
 
 
 def test_failed_write_is_a_warning(pair: Pair, devices: Devices) -> None:
@@ -359,7 +398,7 @@ def test_damaged_files(pair: Pair, devices: Devices) -> None:
     for descriptor, reason in ((pair.model, "seal"), (pair.data, "digest")):
         at = os.fstat(descriptor).st_size // 2
         flip(descriptor, at)
-        assert reason in miss_reason(device, pair.files())
+        assert reason in miss_reason(device, pair.files(), launched=descriptor == pair.data)
         assert load(device, pair.files()).damaged
         flip(descriptor, at)
     rewrite(pair.data, lambda data: data + b"\0")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ import grpc
 import numpy as np
 import pytest
 
+from nnhal.client.shm import data_socket
+from nnhal.shm.protocol import FILE, MAX_BYTES, Packet, PacketKind
 from nnhal.v1 import cache_pb2, cache_pb2_grpc, device_pb2, enums_pb2, error_pb2, session_pb2, types_pb2
 from nnhal_cache.store import Store
 from nnhal_service.server import Server
@@ -82,12 +84,24 @@ def load_hit(raw: RawSession, cache: types_pb2.CompilationCache = STORED) -> dev
     return notify
 
 
-def load_miss(raw: RawSession, cache: types_pb2.CompilationCache = STORED) -> str:
-    """Load MODEL, check that it was not found, and return the reason. Check returns the same reason."""
+def load_miss(raw: RawSession, cache: types_pb2.CompilationCache = STORED, *, launched: bool = False) -> str:
+    """Load MODEL, check that it was not found, and return the reason. Check returns the same reason.
+
+    Args:
+        raw: the session.
+        cache: the cache arguments.
+        launched: whether the miss is found after the launch. Otherwise, the call fails too.
+    """
     before = check(raw, cache)
     events, error = load(raw, cache)
-    assert error is None and kinds(events) == ["launched", "notify"]
-    notify = events[1].notify
+    notify = events[-1].notify
+    assert kinds(events) == (["launched", "notify"] if launched else ["notify"])
+    if launched:
+        assert error is None
+    else:
+        assert error is not None
+        detail = error_detail(error)
+        assert (detail.status, detail.reason) == (notify.status, notify.reason)
     assert (notify.status, notify.prepared_model) == (enums_pb2.ERROR_STATUS_GENERAL_FAILURE, b"")
     assert notify.cache.state == device_pb2.CACHE_STATE_MISS
     assert notify.reason == f"cache miss: {notify.cache.reason}"
@@ -206,7 +220,7 @@ def test_damaged_entry_is_quarantined_and_replaced(serving: Serving, tmp_path: P
             content = bytearray(path.read_bytes())
             content[len(content) // 2] ^= 1
             path.write_bytes(content)
-            assert reason in load_miss(raw)
+            assert reason in load_miss(raw, launched=name == "data")
             assert "no entry" in load_miss(raw)
         assert len(list((tmp_path / "cache" / "aside").iterdir())) == 2
         save(raw)
@@ -225,7 +239,8 @@ def test_invalid_arguments_are_a_warning_when_saving(serving: Serving, tmp_path:
         assert (error.status, error.rule) == (INVALID, "V-PREP-03")
     with serving(cache_bytes=0) as raw:
         assert "off" in reason_not_saved(save(raw))
-        assert "no entry" in load_miss(raw)
+        assert load_miss(raw) == "the cache is off"
+        check_no_caching(raw)
     with serving(cache_bytes=100) as raw:
         assert "100" in reason_not_saved(save(raw))
         assert "no entry" in load_miss(raw)
@@ -234,6 +249,7 @@ def test_invalid_arguments_are_a_warning_when_saving(serving: Serving, tmp_path:
     with serving(cache_dir=file) as raw:
         assert str(file) in reason_not_saved(save(raw))
         assert str(file) in load_miss(raw)
+        check_no_caching(raw)
 
 
 def test_failed_preparation_leaves_no_files(serving: Serving, tmp_path: Path) -> None:
@@ -299,6 +315,46 @@ def test_files_of_the_client(serving: Serving) -> None:
         assert (numbers.num_model_cache, numbers.num_data_cache) == (1, 1)
     with serving() as raw:
         load_hit(raw, files(model=[open_file(raw, "model")], data=[open_file(raw, "data")]))
+
+
+@contextmanager
+def share_files(raw: RawSession) -> Iterator[types_pb2.CompilationCache]:
+    """Share two empty files over the data socket."""
+    stub = cache_pb2_grpc.CacheStub(raw.channel)
+    handles = []
+    with closing(data_socket.connect(raw.opened.data_socket, raw.session, raw.opened.data_secret)) as connection:
+        for number in (1, 2):
+            descriptor = os.memfd_create("cache")
+            data_socket.send_packet(connection, Packet(PacketKind.SHARE, number, FILE).pack(), [descriptor])
+            os.close(descriptor)
+            assert Packet.unpack(connection.recv(MAX_BYTES)).kind == PacketKind.DONE
+            request = cache_pb2.OpenCacheFileRequest(session=raw.session, shared=number)
+            handles.append(stub.Open(request).file)
+        yield files(model=handles[:1], data=handles[1:])
+
+
+def check_no_caching(raw: RawSession) -> None:
+    """Check that a device needs no files, and neither saves to nor loads from those that the client shares."""
+    numbers = raw.device.GetNumberOfCacheFilesNeeded(device_pb2.DeviceRequest())
+    assert (numbers.num_model_cache, numbers.num_data_cache) == (0, 0)
+    with share_files(raw) as cache:
+        reason = reason_not_saved(save(raw, cache))
+        assert load_miss(raw, cache) == reason
+    assert not save(raw, types_pb2.CompilationCache(token=TOKEN)).HasField("cache")
+
+
+def test_same_file_is_not_both_caches(serving: Serving) -> None:
+    reason = "the model cache and the data cache are the same file"
+    with serving() as raw:
+        model, again, data = (open_file(raw, name) for name in ("model", "model", "data"))
+        for handles in ((model, model), (model, again)):
+            cache = files(model=[handles[0]], data=[handles[1]])
+            assert reason in reason_not_saved(save(raw, cache))
+            error = load_error(raw, cache)
+            assert error.status == INVALID and reason in error.reason
+        cache = files(model=[again], data=[data])
+        assert save(raw, cache).cache.state == device_pb2.CACHE_STATE_SAVED
+        load_hit(raw, cache)
 
 
 def test_wrong_files_are_a_warning_when_saving_and_an_error_when_loading(serving: Serving) -> None:

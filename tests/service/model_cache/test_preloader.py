@@ -22,8 +22,7 @@ from nnhal.types import OperationType as Op
 from nnhal.v1 import types_pb2
 from nnhal_cache.store import Store
 from nnhal_driver.device import Device
-from nnhal_driver.model_cache.cache import CachedModel, ModelCache
-from nnhal_driver.model_cache.files import OpenFiles
+from nnhal_driver.model_cache.cache import CachedModel, ModelCache, VerifiedFiles
 from nnhal_service.log import TextFormatter
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
@@ -97,9 +96,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     tokens: list[bytes] = []
     load = ModelCache.load
 
-    def counting_load(cache: ModelCache, files: OpenFiles, check: Callable[[], None]) -> CachedModel:
-        tokens.append(files.token)
-        return load(cache, files, check)
+    def counting_load(cache: ModelCache, verified: VerifiedFiles, check: Callable[[], None]) -> CachedModel:
+        tokens.append(verified.files.token)
+        return load(cache, verified, check)
 
     monkeypatch.setattr(ModelCache, "load", counting_load)
     return tokens
@@ -189,10 +188,10 @@ def test_service_listens_at_once_and_is_healthy_when_models_are_ready(
     started, proceed = threading.Event(), threading.Event()
     load = ModelCache.load
 
-    def slow_load(cache: ModelCache, files: OpenFiles, check: Callable[[], None]) -> CachedModel:
+    def slow_load(cache: ModelCache, verified: VerifiedFiles, check: Callable[[], None]) -> CachedModel:
         started.set()
         assert proceed.wait(30)
-        return load(cache, files, check)
+        return load(cache, verified, check)
 
     monkeypatch.setattr(ModelCache, "load", slow_load)
     with serving(warm=1) as server:
@@ -207,6 +206,24 @@ def test_service_listens_at_once_and_is_healthy_when_models_are_ready(
             assert device.prepare(adding_model(1)).result(30)
         proceed.set()
         wait_until_healthy(target)
+
+
+def test_damaged_file_is_not_answered_from_memory(serving: Serving, tmp_path: Path, loads: list[bytes]) -> None:
+    with serving() as server:
+        use(server.addresses[0], 0)
+    with serving(warm=1) as server, nnhal.connect(server.addresses[0]) as device:
+        wait_until_healthy(server.addresses[0])
+        loads.clear()
+        assert prepare(device, TOKENS[0], 0) == CacheState.HIT and not loads
+        (entry,) = Store(tmp_path / "cache", BYTES).list()
+        with (tmp_path / "cache" / "generations" / entry.generation / "model").open("r+b") as file:
+            file.seek(entry.size // 3)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+        assert device.cached(TOKENS[0]).state == CacheState.MISS
+        assert prepare(device, TOKENS[0], 0) == CacheState.SAVED and not loads
+        assert len(list((tmp_path / "cache" / "aside").iterdir())) == 1
 
 
 def test_without_models_the_service_is_healthy_at_once(serving: Serving) -> None:
@@ -226,11 +243,11 @@ def test_stop_ends_preloading(serving: Serving, loads: list[bytes], monkeypatch:
     servers: list[Server] = []
     load = ModelCache.load
 
-    def slow_load(cache: ModelCache, files: OpenFiles, check: Callable[[], None]) -> CachedModel:
+    def slow_load(cache: ModelCache, verified: VerifiedFiles, check: Callable[[], None]) -> CachedModel:
         started.set()
         while not (servers and servers[0]._preloader._closed):
             time.sleep(0.01)
-        return load(cache, files, check)
+        return load(cache, verified, check)
 
     monkeypatch.setattr(ModelCache, "load", slow_load)
     loads.clear()
