@@ -28,6 +28,7 @@ from nnhal.types import (
 from nnhal.version import __version__
 from nnhal_driver.backends.api import Backend, CompileOptions
 from nnhal_driver.compilation.compiler import place_and_compile
+from nnhal_driver.backends.identity import full_version
 from nnhal_driver.compilation.placement import place
 from nnhal_driver.execution.buffer import Buffer, ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable
@@ -181,7 +182,7 @@ class Device:
 
     def get_version_string(self) -> str:
         """Return the versions of the driver and of its backends."""
-        backends = " ".join(f"{backend.id}/{backend.version}" for backend in self.backends)
+        backends = " ".join(f"{backend.id}/{full_version(backend)}" for backend in self.backends)
         return f"nnhal/{__version__} {backends}"
 
     def get_supported_operations(self, model: Model) -> tuple[list[bool], Placement]:

@@ -239,7 +239,7 @@ class Backend(ABC):
     id: str
     """Id, unique among backends."""
     version: str
-    """Version of the backend itself, part of the device's version string."""
+    """Version of the backend itself, part of the device's version string. The host adds a digest of a plug-in's files."""
 
     @abstractmethod
     def supports(self, operation: OperationView) -> Support:

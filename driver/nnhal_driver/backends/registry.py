@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import nnhal_driver.backends
 from nnhal_driver.backends.api import API_VERSION, Backend
+from nnhal_driver.backends.identity import full_version
 from nnhal_driver.backends.report import BUILT_IN, CandidateState, Report
 
 Factory = Callable[[], Backend]
@@ -134,7 +135,7 @@ def _create(registration: Registration) -> tuple[Backend | None, Report]:
         reason = str(error) or type(error).__name__
         _log.warning("backend %s (%s) cannot be used: %s", id_, origin, reason)
         return None, Report(id_, CandidateState.FAILED, origin, reason, api_version=version)
-    return backend, Report(id_, CandidateState.READY, origin, "", backend.version, version, capabilities)
+    return backend, Report(id_, CandidateState.READY, origin, "", full_version(backend), version, capabilities)
 
 
 def _missing(id_: str) -> Report:

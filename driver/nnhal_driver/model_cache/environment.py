@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 
 from nnhal_driver.backends.api import Backend
+from nnhal_driver.backends.identity import full_fingerprint, full_version
 
 
 @dataclass(frozen=True, slots=True)
 class BackendEnvironment:
-    """One backend. `fingerprint`: see `Backend.fingerprint`."""
+    """One backend, with its full version and fingerprint."""
 
     id: str
     version: str
@@ -51,7 +52,9 @@ class BuildEnvironment:
 
 def current_environment(driver: str, backends: Sequence[Backend]) -> BuildEnvironment:
     """Return the environment of a device with these backends on this machine."""
-    described = tuple(BackendEnvironment(backend.id, backend.version, backend.fingerprint()) for backend in backends)
+    described = tuple(
+        BackendEnvironment(backend.id, full_version(backend), full_fingerprint(backend)) for backend in backends
+    )
     return BuildEnvironment(driver, described, cpu_digest())
 
 

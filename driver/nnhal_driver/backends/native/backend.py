@@ -32,17 +32,15 @@ class NativeBackend(Backend):
     Args:
         id_: id of the backend.
         table: the plug-in's functions.
-        digest: SHA-256 of the plug-in's file.
 
     Raises:
         PluginError: the plug-in lists an invalid operand type.
     """
 
-    def __init__(self, id_: str, table: FunctionTable, digest: str) -> None:
+    def __init__(self, id_: str, table: FunctionTable) -> None:
         self.id = id_
         self.version = table.version
         self._table = table
-        self._digest = digest
         self._callbacks = Callbacks()
         self._networks = itertools.count(1)
         self._types = ExtensionTypes(self.extensions())
@@ -115,10 +113,6 @@ class NativeBackend(Backend):
         compiled.layouts = read_layouts(self._table, handle, struct, view)
         self._table.hook("after_load", network, handle)
         return compiled
-
-    def fingerprint(self) -> str:
-        """Return the digest of the plug-in's file, so that a new build needs no new version."""
-        return self._digest
 
     def capabilities(self) -> Mapping[str, bool]:
         """Return the plug-in's capabilities."""

@@ -27,7 +27,7 @@ _DEFAULTS = {
     "save": "a warm start compiles again",
     "load": "a warm start compiles again",
     "optimize": "subgraphs are compiled as they are",
-    "fingerprint": "a warm start depends only on its version",
+    "fingerprint": "a warm start depends on its version and its files",
     "allocate_buffer": "the host allocates outputs",
     "wait_finish": "an execution is complete when execute returns",
     "layouts": "inputs and outputs are in the model's layout",

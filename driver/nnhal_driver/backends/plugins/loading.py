@@ -6,29 +6,32 @@ Anything invalid raises a LoadError. A crash or an endless loop of the plug-in i
 
 import importlib
 import importlib.util
-import itertools
-import sys
+import re
+import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol, TypeVar
 
 from nnhal.errors import HalError
 from nnhal_driver.backends.api import API_VERSION, Backend
+from nnhal_driver.backends.identity import BackendIdentity, set_identity
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.backend import NativeBackend
 from nnhal_driver.backends.native.library import Library, PluginError
+from nnhal_driver.backends.plugins import private_modules
 from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind
+from nnhal_driver.backends.plugins.private_modules import PrivatePackage, package_digest
 
 Version = tuple[int, int]
 ProgressCallback = Callable[[str], None]
 """Receives each step before it begins, so that a crash or a hang can be attributed to it."""
 
 _METHODS = ("supports", "compile")
-_NUMBERS = itertools.count()
+_PRIVATE_NAME = re.compile(rf"{private_modules.PREFIX}\d+\.")
 T = TypeVar("T")
 
 
@@ -56,6 +59,9 @@ class EntryPoints(Protocol):
 
     def create_backend(self, id_: str, version: Version) -> object:
         """Call BackendFactory()."""
+
+    def digest(self) -> str:
+        """Return the digest of the plug-in's files."""
 
     def discard(self) -> None:
         """Undo the loading of an invalid plug-in."""
@@ -104,8 +110,10 @@ def _load(exports: EntryPoints, report_step: ProgressCallback) -> LoadedBackend:
     if not isinstance(id_, str) or not id_ or not id_.isprintable():
         raise LoadError(f"GetBackendId returned {id_!r}; expected a non-empty, printable string")
     try:
-        version, backend = _create(exports, id_, report_step)
-        return LoadedBackend(_check(backend, id_), version, _hooks(backend))
+        version, created = _create(exports, id_, report_step)
+        backend = _check(created, id_)
+        set_identity(backend, BackendIdentity(exports.digest()))
+        return LoadedBackend(backend, version, _hooks(backend))
     except LoadError as error:
         error.id = id_
         raise
@@ -131,11 +139,11 @@ def _call(name: str, function: Callable[[], T]) -> T:
 
 def _describe(error: BaseException) -> str:
     """Return an exception as text, with the line of the plug-in that raised it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    location = f" ({Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno})" if trace else ""
-    text = error.reason if isinstance(error, HalError) else str(error)
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    # an import of the plug-in ends in the host's function for imports
+    lines = [line for line in lines if line[0] != private_modules.__file__]
+    location = f" ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else ""
+    text = _PRIVATE_NAME.sub("", error.reason if isinstance(error, HalError) else str(error))
     return f"{type(error).__name__}: {text}{location}"
 
 
@@ -192,7 +200,7 @@ class _Python:
 
     host = API_VERSION
 
-    def __init__(self, module: object) -> None:
+    def __init__(self, module: ModuleType) -> None:
         self._module = module
 
     def backend_id(self) -> object:
@@ -203,6 +211,9 @@ class _Python:
 
     def create_backend(self, id_: str, version: Version) -> object:
         return self._function("BackendFactory")()
+
+    def digest(self) -> str:
+        return package_digest(self._module)
 
     def discard(self) -> None:
         """Do nothing: the module stays imported, like any other."""
@@ -218,20 +229,16 @@ class _Python:
 
 
 class _PrivatePython(_Python):
-    """Entry points of a Python file. The file can be loaded any number of times, each time as a private module.
+    """Entry points of a Python file. The file can be loaded any number of times, each time with modules of its own.
 
-    The module is in sys.modules as long as its backend lives, because dataclasses look it up there.
+    The modules are in sys.modules as long as the backend lives, because dataclasses look them up there.
     """
 
     def __init__(self, path: Path) -> None:
-        self._name = f"_nnhal_backend_{next(_NUMBERS)}_{path.stem}"
-        spec = importlib.util.spec_from_file_location(self._name, path)
-        assert spec is not None and spec.loader is not None, "the name ends with .py"
-        module = importlib.util.module_from_spec(spec)
-        super().__init__(module)
-        sys.modules[self._name] = module
+        self._package = PrivatePackage(path)
+        super().__init__(self._package.module)
         try:
-            _call("running the file", partial(spec.loader.exec_module, module))
+            _call("running the file", self._package.run)
         except BaseException:
             self.discard()
             raise
@@ -239,11 +246,14 @@ class _PrivatePython(_Python):
     def create_backend(self, id_: str, version: Version) -> object:
         backend = super().create_backend(id_, version)
         if isinstance(backend, Backend):
-            weakref.finalize(backend, sys.modules.pop, self._name, None).atexit = False
+            weakref.finalize(backend, private_modules.remove, self._package.name).atexit = False
         return backend
 
+    def digest(self) -> str:
+        return self._package.digest()
+
     def discard(self) -> None:
-        sys.modules.pop(self._name, None)
+        private_modules.remove(self._package.name)
 
 
 class _Native:
@@ -273,9 +283,12 @@ class _Native:
                 raise LoadError(
                     f"GetVersion returned {text}, but the table says {table.major}.{table.minor}; they must be equal"
                 )
-            return NativeBackend(id_, table, self._library.digest)
+            return NativeBackend(id_, table)
         except PluginError as error:
             raise LoadError(str(error)) from error
+
+    def digest(self) -> str:
+        return self._library.digest
 
     def discard(self) -> None:
         """Do nothing: the library is unloaded with the last reference."""

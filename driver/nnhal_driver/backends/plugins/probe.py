@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from nnhal_driver.backends.identity import full_version
 from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind
 from nnhal_driver.backends.plugins.loading import LoadError, ProgressCallback, load
 from nnhal_driver.backends.report import CandidateState, Report
@@ -134,7 +135,7 @@ def _outcome(candidate: Candidate, report_step: ProgressCallback) -> dict[str, o
         return outcome | {
             "id": backend.id,
             "state": CandidateState.READY.value,
-            "version": backend.version,
+            "version": full_version(backend),
             "api_version": "{}.{}".format(*loaded.api_version),
             "capabilities": {str(name): bool(value) for name, value in backend.capabilities().items()},
             "hooks": loaded.hooks,

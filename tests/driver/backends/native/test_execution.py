@@ -4,6 +4,7 @@ import gc
 import logging
 import queue
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Sections
+from nnhal_driver.backends.identity import full_fingerprint, full_version
 from nnhal_driver.backends.native.compiled import NativeSubgraph
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
@@ -337,9 +339,11 @@ def test_compilation_cache_restores_a_model_of_the_example(simple: Path, fused: 
         pair.close()
 
 
-def test_rebuilt_plugin_has_another_fingerprint(simple: Path, tmp_path: Path) -> None:
+def test_rebuilt_plugin_has_another_version(simple: Path, tmp_path: Path) -> None:
     rebuilt = build(EXAMPLE, tmp_path / "Example_Simple_backend.so", HEADERS, "-DBUILT_AGAIN", "-g")
-    assert _backend(simple).fingerprint() == _backend(simple).fingerprint() != _backend(rebuilt).fingerprint()
+    for identify in (full_version, full_fingerprint):
+        assert identify(_backend(simple)) == identify(_backend(simple)) != identify(_backend(rebuilt))
+    assert full_version(_backend(rebuilt)) == f"1.0+{sha256(rebuilt.read_bytes()).hexdigest()[:8]}"
 
 
 def test_errors_have_status_and_reason(frozen_file: Path, events: Path) -> None:
