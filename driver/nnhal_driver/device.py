@@ -31,7 +31,7 @@ from nnhal_driver.compilation.compiler import place_and_compile
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.compilation.placement import place
 from nnhal_driver.execution.buffer import Buffer, ReserveMemory, reserve_nothing
-from nnhal_driver.execution.buffer_table import BufferTable
+from nnhal_driver.execution.buffer_table import BufferTable, LiveBuffers
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.extension_types import extension_types
 from nnhal_driver.graph import build_graphs, drop_caches
@@ -123,6 +123,7 @@ class Device:
         merge_partitions: whether a partition that does not pay for its boundary moves to the backend of a neighbor.
         disabled_extensions: names of extensions of the backends that the device does not support.
         cache_unusable: why the device does not cache models, or "".
+        buffers: the buffers of the service, which its devices share so that no two buffers have the same token.
     """
 
     def __init__(
@@ -137,10 +138,11 @@ class Device:
         merge_partitions: bool = True,
         disabled_extensions: Collection[str] = (),
         cache_unusable: str = "",
+        buffers: LiveBuffers | None = None,
     ) -> None:
         self.name = name
         self._tensor_bytes = tensor_bytes
-        self._buffers = BufferTable(tensor_bytes)
+        self._buffers = BufferTable(tensor_bytes, buffers or LiveBuffers())
         self._performance = performance or PerformanceStore()
         self.backends = tuple(backends)
         key = secrets.token_bytes(32) if cache_key is None else cache_key

@@ -15,6 +15,7 @@ from nnhal.services import SERVICES
 from nnhal_cache.store import Store
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.device import Device
+from nnhal_driver.execution.buffer_table import LiveBuffers
 from nnhal_driver.performance.store import PerformanceStore
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.scheduler import QueueLimits
@@ -80,7 +81,7 @@ class Server:
         self._store = Store(settings.cache_dir, settings.cache_bytes)
         key, cache_unusable = load_key(settings, self._store)
         queues = QueueLimits(self._limits["queued_preparations"], self._limits["queued_executions"])
-        performance = PerformanceStore(settings.state_dir)
+        performance, buffers = PerformanceStore(settings.state_dir), LiveBuffers()
         dynamic_backends = find_dynamic(settings)
         assemblies = {name: assemble(settings, dynamic_backends) for name in settings.devices}
         self._reports = {name: assembly.reports for name, assembly in assemblies.items()}
@@ -95,6 +96,7 @@ class Server:
                 merge_partitions=settings.merge_partitions,
                 disabled_extensions=_extension_names(settings.disabled_extensions, assembly.backends),
                 cache_unusable=cache_unusable,
+                buffers=buffers,
             )
             for name, assembly in assemblies.items()
         ]

@@ -122,7 +122,7 @@ class Buffer:
     """IBuffer. Thread safe. Its token becomes unknown when the object is freed.
 
     Attributes:
-        token: positive number, unique among the live buffers of its device.
+        token: positive number, unique among the live buffers of its service.
         state: value and operand of the buffer.
         roles: its uses, by prepared model. They do not keep the model alive.
     """
@@ -211,7 +211,7 @@ class ResolvedBuffer(BufferToken):
 
 
 def clear_output_buffers(request: Request) -> None:
-    """Make the output buffers of a failed execution uninitialized."""
+    """Make the output buffers of a failed execution uninitialized. Its request was valid."""
     for argument in request.outputs:
         if not argument.has_no_value:
             pool = request.pools[argument.location.pool_index]

@@ -1,9 +1,9 @@
-"""Table of the driver-managed buffers of a device: allocation, and resolution of tokens (hal-surface 9.7)."""
+"""Tables of the driver-managed buffers of a device and of a service: allocation, and resolution of tokens (hal-surface 9.7)."""
 
 import threading
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ from nnhal.types import (
     RequestArgument,
     is_fully_specified,
 )
-from nnhal_driver.execution.buffer import Buffer, BufferState, ReserveMemory, ResolvedBuffer
+from nnhal_driver.execution.buffer import Buffer, BufferState, ReserveMemory, ResolvedBuffer, Roles
 from nnhal_driver.validation.buffer import (
     BUFFER_USE_RULES,
     AllocationRequest,
@@ -40,18 +40,41 @@ class BufferOwner(PreparedModelIO, Protocol):
         """The buffers of its device."""
 
 
+class LiveBuffers:
+    """The live buffers of a service by token, which the devices of the service share. Thread safe."""
+
+    def __init__(self) -> None:
+        self._buffers: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def create(self, state: BufferState, roles: Mapping[PreparedModelIO, Roles]) -> Buffer:
+        """Create a buffer with a free token. Tokens of freed buffers are reused as late as possible."""
+        with self._lock:
+            while True:
+                self._last = self._last % MAX_TOKEN + 1
+                if self._last not in self._buffers:
+                    break
+            buffer = Buffer(self._last, state, roles)
+            self._buffers[buffer.token] = buffer
+        return buffer
+
+    def get(self, token: int) -> Buffer | None:
+        """Return the buffer with a token; None if there is none."""
+        return self._buffers.get(token)
+
+
 class BufferTable:
-    """The live buffers of one device, by token. Thread safe.
+    """The buffers of one device. Thread safe.
 
     Args:
         tensor_bytes: maximum size of a buffer.
+        live: the buffers of the service.
     """
 
-    def __init__(self, tensor_bytes: int) -> None:
+    def __init__(self, tensor_bytes: int, live: LiveBuffers) -> None:
         self._tensor_bytes = tensor_bytes
-        self._live: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
-        self._last = 0
-        self._lock = threading.Lock()
+        self._live = live
 
     def allocate(
         self,
@@ -73,10 +96,7 @@ class BufferTable:
             model = ours[role.role.model_index]
             assert model is not None
             by_model[model].add((role.is_output, role.role.io_index))
-        with self._lock:
-            buffer = Buffer(self._next_token(), state, {model: frozenset(uses) for model, uses in by_model.items()})
-            self._live[buffer.token] = buffer
-        return buffer
+        return self._live.create(state, {model: frozenset(uses) for model, uses in by_model.items()})
 
     def resolve(self, model: BufferOwner, request: Request) -> Request:
         """Look up the buffers of a valid request and check their use (V-REQ-02, V-TOKEN-01, -03, -04).
@@ -106,6 +126,27 @@ class BufferTable:
             pools[index] = ResolvedBuffer(buffer.token, buffer.state)
         return replace(request, pools=tuple(pools))
 
+    def clear_outputs(self, model: BufferOwner, request: Request) -> None:
+        """Make the output buffers of a failed execution uninitialized, also of one that its launch refused.
+
+        A buffer that was not allocated for an output cannot be used as one, so it keeps its value.
+
+        Args:
+            model: the prepared model.
+            request: the request, which may be invalid.
+        """
+        for number, argument in enumerate(request.outputs):
+            index = argument.location.pool_index
+            if argument.has_no_value or not 0 <= index < len(request.pools):
+                continue
+            pool = request.pools[index]
+            if isinstance(pool, ResolvedBuffer):
+                pool.state.clear()
+            elif isinstance(pool, BufferToken):
+                buffer = self._live.get(pool.token)
+                if buffer is not None and (True, number) in buffer.roles.get(model, ()):
+                    buffer.state.clear()
+
     def _find(self, model: BufferOwner, token: int) -> Buffer:
         buffer = self._live.get(token)
         if buffer is None or model not in buffer.roles:
@@ -119,13 +160,6 @@ class BufferTable:
         if size is None or size > self._tensor_bytes:
             reason = f"the buffer would have more than {self._tensor_bytes} bytes"
             raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
-
-    def _next_token(self) -> int:
-        """Return the next free token. Tokens of freed buffers are reused as late as possible."""
-        while True:
-            self._last = self._last % MAX_TOKEN + 1
-            if self._last not in self._live:
-                return self._last
 
 
 class _Argument(NamedTuple):

@@ -66,9 +66,10 @@ class Burst:
                 pool; RESOURCE_EXHAUSTED_TRANSIENT: the burst caches too many memories; or the execution failed.
         """
         with self.exclusive:
-            _check_identifiers(memory_identifier_tokens, len(request.pools))
-            pairs = zip(request.pools, memory_identifier_tokens, strict=True)
-            request = replace(request, pools=tuple(self._resolve(*pair) for pair in pairs))
+            with self.prepared_model.clearing_outputs(request):
+                _check_identifiers(memory_identifier_tokens, len(request.pools))
+                pairs = zip(request.pools, memory_identifier_tokens, strict=True)
+                request = replace(request, pools=tuple(self._resolve(*pair) for pair in pairs))
             return self.prepared_model.execute_synchronously(request, config, deadline_ns, cancellation, owner)
 
     def release_memory_resource(self, memory_identifier_token: int) -> None:

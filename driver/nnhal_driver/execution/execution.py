@@ -50,7 +50,8 @@ class ReusableExecution:
         self._exclusive.acquire()
         try:
             if self._fenced_error is not None:
-                raise self._fenced_error.with_traceback(None)
+                with self._prepared_model.clearing_outputs(self._request):
+                    raise self._fenced_error.with_traceback(None)
             return self._prepared_model.launch_valid(self._request, self._config, arguments, self._exclusive.release)
         except BaseException:
             self._exclusive.release()

@@ -1,7 +1,8 @@
 """Prepared models (IPreparedModel)."""
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,7 +18,6 @@ from nnhal.types import (
     is_extension,
     is_fully_specified,
 )
-from nnhal_driver.execution.buffer import clear_output_buffers
 from nnhal_driver.execution.buffer_table import BufferTable
 from nnhal_driver.execution.executor import execute_plan
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
@@ -86,7 +86,7 @@ class PreparedModel:
                 RESOURCE_EXHAUSTED_* (out of memory, or a tensor is larger than the device allows).
         """
         started_ns = time.perf_counter_ns()
-        valid = self.validate(request, config)
+        valid = self.validate_execution(request, config)
         return self.execute_valid(valid, config, deadline_ns, cancellation or Cancellation(), owner, started_ns)
 
     def execute_fenced(
@@ -108,7 +108,7 @@ class PreparedModel:
         Raises:
             HalError: as for `execute_synchronously`. Failures after the launch set the fence to error.
         """
-        return self.launch_valid(self.validate(request, config, fenced=True), config, arguments)
+        return self.launch_valid(self.validate_execution(request, config, fenced=True), config, arguments)
 
     # ---- Validated requests -----------------------------------------------------------------------------
 
@@ -132,6 +132,24 @@ class PreparedModel:
         form.bound = valid.with_pools(())
         return valid
 
+    def validate_execution(self, request: Request, config: ExecutionConfig, *, fenced: bool = False) -> ValidRequest:
+        """Check the request of an execution like `validate`. An invalid one is an execution that fails at once.
+
+        Raises:
+            HalError: as for `validate`. The output buffers of the request are then uninitialized.
+        """
+        with self.clearing_outputs(request):
+            return self.validate(request, config, fenced=fenced)
+
+    @contextmanager
+    def clearing_outputs(self, request: Request) -> Iterator[None]:
+        """Make the output buffers of an execution uninitialized if the body fails."""
+        try:
+            yield
+        except BaseException:
+            self.buffers.clear_outputs(self, request)
+            raise
+
     def execute_valid(
         self,
         request: ValidRequest,
@@ -152,17 +170,17 @@ class PreparedModel:
             started_ns: time.perf_counter_ns() of the call.
         """
         deadline = NO_DEADLINE
-        if deadline_ns != OMITTED:
-            validate_execution_arguments(deadline_ns, OMITTED)
-            deadline = Deadline(deadline_ns)
         try:
+            if deadline_ns != OMITTED:
+                validate_execution_arguments(deadline_ns, OMITTED)
+                deadline = Deadline(deadline_ns)
             if deadline is not NO_DEADLINE:
                 deadline.check_on_arrival("the execution")
             spans = SpanRecorder() if config.profile else None
             with self.scheduler.admission.admit(self.admission_request(deadline, owner), cancellation):
                 return self.run(request, config, deadline, cancellation, started_ns, spans)
         except BaseException:
-            clear_output_buffers(request)
+            self.buffers.clear_outputs(self, request)
             raise
 
     def launch_valid(
@@ -182,12 +200,9 @@ class PreparedModel:
         """
         if config.profile:  # there is no way to return the spans
             config = replace(config, profile=False)
-        execution = FencedExecution(self, request, config, arguments)
-        try:
+        with self.clearing_outputs(request):
+            execution = FencedExecution(self, request, config, arguments)
             execution.launch(on_done)
-        except BaseException:
-            clear_output_buffers(request)
-            raise
         return execution
 
     def admission_request(self, deadline: Deadline, owner: Hashable) -> AdmissionRequest:

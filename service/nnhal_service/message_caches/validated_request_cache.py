@@ -73,7 +73,7 @@ class ValidatedRequestCache:
         """Return the validated request of a message, for `PreparedModel.execute_valid`.
 
         Raises:
-            HalError: a limit; INVALID_ARGUMENT: an unknown handle, or as `PreparedModel.validate`.
+            HalError: a limit; INVALID_ARGUMENT: an unknown handle, or as `PreparedModel.validate_execution`.
         """
         templates = self._models.get(prepared)
         if templates is None:
@@ -84,7 +84,7 @@ class ValidatedRequestCache:
         if template is not None:
             return template.with_values([np.frombuffer(values[index], np.uint8) for index in template.inline])
         _put_back(message, values)
-        valid = prepared.validate(self.decode(session, message), config)
+        valid = prepared.validate_execution(self.decode(session, message), config)
         if len(key[0]) <= MAX_FIXED_BYTES and is_self_contained(message):
             put_bounded(templates, key, ValidatedTemplate.of(valid))
         return valid

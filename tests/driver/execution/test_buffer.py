@@ -37,6 +37,8 @@ from nnhal.types import OperationType as Op
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
 from nnhal_driver.execution.buffer import Buffer, BufferOutput
+from nnhal_driver.execution.buffer_table import LiveBuffers
+from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.execution import ReusableExecution
 from nnhal_driver.execution.fence import Fence
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
@@ -203,12 +205,29 @@ def test_tokens_are_unique_and_positive(device: Device, on: Prepare) -> None:
 def test_tokens_wrap_around_and_skip_live_ones(device: Device, on: Prepare) -> None:
     model = on(relu(X))
     live = allocate_both(device, model)
-    device._buffers._last = 2**31 - 2
+    device._buffers._live._last = 2**31 - 2
     last, first = allocate_both(device, model), allocate_both(device, model)
     assert last.token == 2**31 - 1
     assert 0 < first.token < 2**20
-    device._buffers._last = live.token - 1
+    device._buffers._live._last = live.token - 1
     assert allocate_both(device, model).token == live.token + 1
+
+
+def test_devices_of_a_service_share_the_tokens() -> None:
+    live = LiveBuffers()
+    devices = [Device(name, [CpuRef()], buffers=live) for name in ("first", "second")]
+    try:
+        models = [prepare(relu(X), device).prepared_model for device in devices]
+        buffers = [
+            allocate_both(device, model) for device, model in zip(devices, models, strict=True) if model for _ in "ab"
+        ]
+        assert len({buffer.token for buffer in buffers}) == 4
+        assert models[0] is not None
+        check_error(lambda: run(models[0], [A], [buffers[2]]), INVALID, "V-REQ-02")
+        run(models[0], [A], [buffers[0]])
+    finally:
+        for device in devices:
+            device.close()
 
 
 def test_no_models_or_no_roles_are_rejected(device: Device, on: Prepare) -> None:
@@ -448,6 +467,7 @@ def test_one_buffer_in_several_roles(device: Device, on: Prepare) -> None:
     buffer.copy_from(Memory.of(A))
     check_error(lambda: run(model, [buffer, A], [buffer, None]), INVALID, "V-TOKEN-03")
     check_error(lambda: run(model, [A, A], [buffer, buffer]), INVALID, "V-TOKEN-03")
+    buffer.copy_from(Memory.of(A))
     result = run(model, [buffer, buffer], [None, None])
     assert [data.tobytes() for data in result.returned if data is not None] == [A.tobytes()] * 2
 
@@ -487,7 +507,7 @@ def test_shapes_that_contradict_the_buffer_are_rejected(device: Device, on: Prep
     out = np.empty_like(large)
     check_error(lambda: run(model, [buffer], [out], [(4, 3), (4, 3)]), INVALID, "V-TOKEN-04")
     check_error(lambda: run(model, [large], [buffer], [(4, 3), (4, 3)]), INVALID, "V-TOKEN-04")
-    np.testing.assert_array_equal(value_of(buffer), A)
+    assert is_uninitialized(buffer)
     check_error(lambda: run(model, [large], [buffer], [(4, 3), ()]), FAILURE, "V-TOKEN-06")
     assert is_uninitialized(buffer)
 
@@ -591,11 +611,53 @@ def test_too_small_region_of_another_output_clears_the_buffer(device: Device, on
     assert is_uninitialized(buffer)
 
 
-def test_invalid_request_changes_nothing(device: Device, on: Prepare) -> None:
+def test_refused_launch_leaves_its_outputs_uninitialized(device: Device, on: Prepare) -> None:
     model = on(two_relus(X))
-    buffer = allocate(device, [model], [], [role()])
+    buffer, other = (allocate(device, [model], [], [role(), role(io=1)]) for _ in "ab")
+    fence = Fence()
+    fence.signal(error=True)
+    valid = request(model, [A, A], [buffer, np.empty_like(A)])
+    burst, reusable = (
+        Burst(model, 9),
+        ReusableExecution(model, request(model, [A, A], [buffer, None]), ExecutionConfig()),
+    )
+    hints = ExecutionConfig(loop_timeout_duration_ns=-2)
+    calls: list[Callable[[], object]] = [
+        lambda: run(model, [A, A], [buffer, 2**30]),
+        lambda: run(model, [A], [buffer, None]),
+        lambda: run(model, [A, A], [buffer, buffer]),
+        lambda: run(model, [A, A], [buffer, A[:1]]),
+        lambda: model.execute_synchronously(valid, hints),
+        lambda: model.execute_synchronously(valid, deadline_ns=-2),
+        lambda: model.execute_fenced(request(model, [A, A], [buffer, None])),
+        lambda: fenced(model, valid, fence),
+        lambda: fenced(model, valid, deadline_ns=-2),
+        lambda: burst.execute_synchronously(valid, [1]),
+        lambda: burst.execute_synchronously(valid, [-1, -1, -1, -2]),
+        lambda: reusable.execute_synchronously(-2),
+        lambda: reusable.execute_fenced(FencedArguments()),
+    ]
+    for number, call in enumerate(calls):
+        for each in (buffer, other):
+            each.copy_from(Memory.of(A))
+        with pytest.raises(HalError) as caught:
+            call()
+        assert caught.value.status == INVALID
+        assert is_uninitialized(buffer), number
+        np.testing.assert_array_equal(value_of(other), A)
+
+
+def test_request_that_is_not_executed_changes_no_buffer(device: Device, on: Prepare) -> None:
+    model = on(two_relus(X))
+    buffer = allocate(device, [model], [role()], [role()])
     buffer.copy_from(Memory.of(A))
-    check_error(lambda: run(model, [A, A], [buffer, 2**30]), INVALID, "V-REQ-02")
+    invalid = request(model, [A, A], [buffer, 2**30])
+    check_error(lambda: ReusableExecution(model, invalid, ExecutionConfig()), INVALID, "V-REQ-02")
+    check_error(lambda: run(model, [buffer, A], [None, 2**30]), INVALID, "V-REQ-02")
+    foreign = on(two_relus(X))
+    check_error(lambda: run(foreign, [A, A], [buffer, None]), INVALID, "V-REQ-02")
+    broken = replace(invalid, outputs=tuple(RequestArgument(False, DataLocation(index)) for index in (-1, 99)))
+    check_error(lambda: model.execute_synchronously(broken), INVALID, "V-REQARG-01")
     np.testing.assert_array_equal(value_of(buffer), A)
 
 

@@ -96,9 +96,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     tokens: list[bytes] = []
     load = ModelCache.load
 
-    def counting_load(cache: ModelCache, verified: VerifiedFiles, check: Callable[[], None]) -> CachedModel:
+    def counting_load(cache: ModelCache, verified: VerifiedFiles, *arguments: Any) -> CachedModel:
         tokens.append(verified.files.token)
-        return load(cache, verified, check)
+        return load(cache, verified, *arguments)
 
     monkeypatch.setattr(ModelCache, "load", counting_load)
     return tokens
@@ -188,10 +188,10 @@ def test_service_listens_at_once_and_is_healthy_when_models_are_ready(
     started, proceed = threading.Event(), threading.Event()
     load = ModelCache.load
 
-    def slow_load(cache: ModelCache, verified: VerifiedFiles, check: Callable[[], None]) -> CachedModel:
+    def slow_load(cache: ModelCache, verified: VerifiedFiles, *arguments: Any) -> CachedModel:
         started.set()
         assert proceed.wait(30)
-        return load(cache, verified, check)
+        return load(cache, verified, *arguments)
 
     monkeypatch.setattr(ModelCache, "load", slow_load)
     with serving(warm=1) as server:
@@ -243,11 +243,11 @@ def test_stop_ends_preloading(serving: Serving, loads: list[bytes], monkeypatch:
     servers: list[Server] = []
     load = ModelCache.load
 
-    def slow_load(cache: ModelCache, verified: VerifiedFiles, check: Callable[[], None]) -> CachedModel:
+    def slow_load(cache: ModelCache, verified: VerifiedFiles, *arguments: Any) -> CachedModel:
         started.set()
         while not (servers and servers[0]._preloader._closed):
             time.sleep(0.01)
-        return load(cache, verified, check)
+        return load(cache, verified, *arguments)
 
     monkeypatch.setattr(ModelCache, "load", slow_load)
     loads.clear()
