@@ -231,6 +231,18 @@ def test_unknown_token_is_rejected() -> None:
     assert (caught.value.status, caught.value.rule) == (ErrorStatus.INVALID_ARGUMENT, "V-REQ-02")
 
 
+def test_one_model_runs_with_several_shapes_at_once() -> None:
+    rows = tensor(T.TENSOR_FLOAT32, (0, 3))
+    prepared = prepare(model_of(Op.RELU, [(rows, 0)], [rows], constants=False))
+
+    def work(seed: int) -> None:
+        for count in range(1, 8):
+            data = np.full((count, 3), seed - 4, np.float32)
+            np.testing.assert_array_equal(execute(prepared, [data])[1][0], np.maximum(data, 0))
+
+    run_concurrently(8, work)
+
+
 def test_concurrent_threads_prepare_and_execute() -> None:
     def work(seed: int) -> None:
         for n in range(10):

@@ -2,10 +2,11 @@
 
 import os
 import queue
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ from tests.driver.fake_backend import chain
 from tests.driver.model_cache.cache_files import KEY, TOKEN, Pair, contents, flip, rewrite
 from tests.driver.model_cache.conftest import Devices
 from tests.driver.model_cache.preparation import load, miss_reason, save
-from tests.driver.one_operation import execute
+from tests.driver.one_operation import execute, model_of, tensor
 
 ONE = np.array([1], np.float32)
 PLUS_ONE = Model(adds_one(), operand_values=VALUES)
@@ -441,6 +442,37 @@ def test_loaded_model_does_not_need_its_files(pair: Pair, devices: Devices) -> N
     for descriptor in (pair.model, pair.data):
         os.ftruncate(descriptor, 0)
     np.testing.assert_array_equal(execute(loaded, [ONE])[1][0], 2 * ONE)
+
+
+def test_retrieval_returns_before_the_model_is_loaded(
+    pair: Pair, devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(devices.create(Saving(), "CpuRef"), PLUS_ONE, pair.files())
+    go, load_model = threading.Event(), Saving.load
+
+    def wait_and_load(*arguments: Any) -> CompiledSubgraph:
+        assert go.wait(60)
+        return load_model(*arguments)
+
+    monkeypatch.setattr(Saving, "load", wait_and_load)
+    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    try:
+        devices.create(Saving(), "CpuRef").prepare_model_from_cache(outcomes.put, pair.files())
+        assert outcomes.empty()
+    finally:
+        go.set()
+    assert outcomes.get(timeout=60).status == ErrorStatus.NONE
+
+
+@pytest.mark.parametrize("backend", ["CpuRef", "CpuAcc"])
+def test_cached_model_runs_with_several_shapes(backend: str, pair: Pair, devices: Devices) -> None:
+    rows = tensor(T.TENSOR_FLOAT32, (0, 3))
+    backends = dict.fromkeys([backend, "CpuRef"])
+    save(devices.create(*backends), model_of(Op.RELU, [(rows, 0)], [rows], constants=False), pair.files())
+    loaded = load(devices.create(*backends), pair.files())
+    for count in (1, 3, 2):
+        data = np.full((count, 3), count - 2, np.float32)
+        np.testing.assert_array_equal(execute(loaded, [data])[1][0], np.maximum(data, 0))
 
 
 def test_backend_failing_to_load_fails_the_preparation(

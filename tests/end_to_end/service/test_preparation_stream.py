@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nnhal.types import AnyArray
-from nnhal.v1 import device_pb2, enums_pb2, error_pb2, types_pb2
+from nnhal.v1 import device_pb2, enums_pb2, error_pb2, memory_pb2, session_pb2, types_pb2
 from tests.concurrency import wait_until
 from tests.end_to_end.support.preparation_events import kinds, read_events
 from tests.end_to_end.support.raw_client import (
@@ -153,6 +153,32 @@ def test_cancellation_abandons_the_work(raw: RawSession, service: Service) -> No
     for other in busy:
         assert kinds(read_events(other)[0]) == ["notify"]
     assert wait_until(lambda: service.logged("cancelled by the client")), "the service has not abandoned the work"
+
+
+def test_model_does_not_change_with_its_memory(raw: RawSession) -> None:
+    constants = np.full(3, 9, np.float32)
+    memory = raw.memory.Create(memory_pb2.CreateMemoryRequest(session=raw.session, size=constants.nbytes)).memory
+
+    def upload(values: AnyArray) -> None:
+        request = memory_pb2.UploadRequest(session=raw.session, memory=memory, data=values.tobytes())
+        raw.memory.Upload(iter([request]))
+
+    upload(constants)
+    w = ModelWriter()
+    x, nine, none = w.input((3,)), w.constant(F32, constants), w.number(0)
+    w.apply("ADD", [x, nine, none], (3,), last=True)
+    operand = w.model.main.operands[nine]
+    operand.lifetime = enums_pb2.OPERAND_LIFE_TIME_CONSTANT_POOL
+    operand.location.CopyFrom(types_pb2.DataLocation(length=constants.nbytes))
+    w.model.pools.add().mapped.memory = memory
+    stream = raw.device.PrepareModel(prepare_request(raw, w.model))
+    assert next(stream).WhichOneof("event") == "launched"
+    upload(np.zeros(3, np.float32))
+    raw.sessions.Release(session_pb2.ReleaseRequest(session=raw.session, handles=[memory]))
+    (notify,) = [event.notify for event in stream]
+    request = execute_request(raw, notify.prepared_model, [np.ones(3, np.float32)])
+    result = raw.prepared_model.ExecuteSynchronously(request)
+    np.testing.assert_array_equal(np.frombuffer(result.returned[0].inline, np.float32), [10, 10, 10])
 
 
 def test_unknown_session_is_lost(raw: RawSession) -> None:
