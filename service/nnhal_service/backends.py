@@ -15,7 +15,8 @@ _STATES = {
 
 def find_dynamic(settings: Settings) -> registry.SearchResult:
     """Search for dynamic backends, once for all devices."""
-    return search.find(settings.dynamic_backends_path)
+    is_default = "dynamic_backends_path" not in settings.model_fields_set
+    return search.find(settings.dynamic_backends_path, is_default=is_default)
 
 
 def assemble(settings: Settings, found: registry.SearchResult) -> registry.Assembly:

@@ -19,6 +19,15 @@ def default_state() -> Path:
     return user_directory("XDG_STATE_HOME", ".local", "state")
 
 
+def default_backend_folders() -> str:
+    """Return the default search path for backends: a folder of this user, and a folder beside the packages of nnhal.
+
+    They are $XDG_DATA_HOME/nnhal/backends, or ~/.local/share/nnhal/backends; and, for example, site-packages/backends.
+    """
+    folders = (user_directory("XDG_DATA_HOME", ".local", "share"), Path(__file__).resolve().parents[1])
+    return ":".join(str(folder / "backends") for folder in folders)
+
+
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat: TypeAlias = Literal["text", "json"]
 
@@ -63,7 +72,7 @@ class Settings(BaseModel):
         "or litert. Its operations run LiteRT on TensorFlow Lite operators that clients send (docs/extensions.md).",
     )
     dynamic_backends_path: Annotated[str, Option("FOLDERS")] = Field(
-        default="",
+        default_factory=default_backend_folders,
         description="Folders with backends to load: absolute paths, separated by colons (docs/backends.md). Their "
         "backends precede the built-in ones, unless `backends` names the backends to use.",
     )

@@ -56,7 +56,12 @@ as `--cache-bytes 0`, and a flag has an opposite, for example `--no-insecure`.
 | --- | --- | --- | --- | --- |
 """
 
-COMPUTED = {"cache_dir": "`~/.cache/nnhal`", "state_dir": "`~/.local/state/nnhal`", "cache_key_file": "none"}
+COMPUTED = {
+    "cache_dir": "`~/.cache/nnhal`",
+    "cache_key_file": "none",
+    "dynamic_backends_path": "`~/.local/share/nnhal/backends`, and `backends` beside the packages of nnhal",
+    "state_dir": "`~/.local/state/nnhal`",
+}
 """Defaults that depend on the user, or that TOML cannot express."""
 
 

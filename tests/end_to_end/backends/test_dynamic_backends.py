@@ -67,6 +67,21 @@ def test_only_named_backends_are_used(tmp_path: Path) -> None:
         stop_service(service)
 
 
+def test_default_folder_of_the_user(tmp_path: Path) -> None:
+    """Without a path, the folder in $XDG_DATA_HOME is searched. A path replaces it."""
+    folder, other = tmp_path / "nnhal" / "backends", tmp_path / "other"
+    for path, name in ((folder, '"Default"'), (other, '"Other"')):
+        path.mkdir(parents=True)
+        plugin_files.write(path, "A_Doubler_backend.py", {'"Doubler"': name})
+    for options, found in (((), ["Default"]), (("--dynamic-backends-path", str(other)), ["Other"])):
+        service = start_service(tmp_path, *options, XDG_DATA_HOME=str(tmp_path))
+        try:
+            states = _backend_states(service)
+            assert [id_ for id_, _ in states if id_ not in ("CpuAcc", "CpuRef")] == found
+        finally:
+            stop_service(service)
+
+
 def test_each_device_creates_its_own_backends(tmp_path: Path) -> None:
     count = {FACTORY: "open(__file__ + '.made', 'a').write('x'); " + FACTORY}
     path = plugin_files.write(tmp_path, "A_Doubler_backend.py", count)

@@ -2,11 +2,13 @@
 
 Files are named `<Vendor>_<Name>_backend.py`, or `<Vendor>_<Name>_backend.so` followed by any number of `.<number>`.
 Packages use the entry-point group `nnhal.backends`. A file is identified by its canonical path, so a link to it is not
-a second backend.
+a second backend. Files that every user of the machine can change are refused.
 """
 
 import logging
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +27,8 @@ NAME_RULE = (
     "the name does not follow <Vendor>_<Name>_backend.so[.<number>...] or <Vendor>_<Name>_backend.py, "
     "with letters and digits in Vendor and Name"
 )
+
+_ROOT = 0
 
 _log = logging.getLogger(__name__)
 
@@ -63,11 +67,19 @@ def file_candidate(path: Path) -> Candidate:
     return Candidate(kind, str(path.resolve(strict=True)), str(path))
 
 
-def valid_folders(search_path: str) -> list[Path]:
-    """Return the valid folders of a colon-separated list, in order. Logs a warning for each invalid one."""
+def valid_folders(search_path: str, *, is_default: bool = False) -> list[Path]:
+    """Return the valid folders of a colon-separated list, in order. Logs a warning for each invalid one.
+
+    Args:
+        search_path: the list.
+        is_default: whether it is the default, which the operator did not choose. Then folders may be absent, and must
+            belong to this user or to root.
+    """
     valid = []
     for text in filter(None, search_path.split(":")):
-        fault = _folder_fault(Path(text))
+        if is_default and not os.path.lexists(text):
+            continue
+        fault = _folder_fault(Path(text)) or (_owner_fault(Path(text)) if is_default else "")
         if fault:
             _log.warning("search path for backends: %s %s; it is ignored", text, fault)
         else:
@@ -75,13 +87,24 @@ def valid_folders(search_path: str) -> list[Path]:
     return valid
 
 
-def find_candidates(search_path: str) -> Iterator[Candidate | Report]:
+def writable_by_all(path: Path) -> str:
+    """Return why a file or folder is unsafe to load from, or "".
+
+    Raises:
+        OSError: it is not accessible.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return f"can be changed by every user (mode {mode:o}): run chmod o-w" if mode & stat.S_IWOTH else ""
+
+
+def find_candidates(search_path: str, *, is_default: bool = False) -> Iterator[Candidate | Report]:
     """Yield all candidates: by folder, by name within a folder, then packages.
 
-    Yields a report for a file that is not a candidate: a name close to the rule, a dangling link, or a known file.
+    Yields a report for a file that is not a candidate: a name close to the rule, a dangling link, a known file, or a
+    file that every user can change. The arguments are those of `valid_folders`.
     """
     seen: dict[str, str] = {}
-    for folder in valid_folders(search_path):
+    for folder in valid_folders(search_path, is_default=is_default):
         for candidate in _in_folder(folder):
             if isinstance(candidate, Candidate) and candidate.location in seen:
                 reason = f"the same file as {seen[candidate.location]}"
@@ -100,7 +123,12 @@ def _folder_fault(path: Path) -> str:
         path.stat()
     except OSError as error:
         return f"cannot be used ({error.strerror})"
-    return "" if path.is_dir() else "is not a folder"
+    return writable_by_all(path) if path.is_dir() else "is not a folder"
+
+
+def _owner_fault(path: Path) -> str:
+    owner = path.stat().st_uid
+    return "" if owner in (_ROOT, os.geteuid()) else f"belongs to user {owner}; expected {os.geteuid()}, or root"
 
 
 def _in_folder(folder: Path) -> Iterator[Candidate | Report]:
@@ -123,6 +151,10 @@ def _candidate(path: Path) -> Candidate | Report:
         return Report("", CandidateState.FAILED, str(path), f"the link is dangling ({error.strerror})")
     if not path.is_file():
         return Report("", CandidateState.FAILED, str(path), "it is not a file")
+    file = Path(candidate.location)
+    for unsafe in (file, file.parent):  # a link may lead to another folder
+        if fault := writable_by_all(unsafe):
+            return Report("", CandidateState.FAILED, str(path), f"{unsafe} {fault}")
     return candidate
 
 

@@ -17,6 +17,8 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleS
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from nnhal_driver.backends.plugins.discovery import writable_by_all
+
 PREFIX = "_nnhal_backend_"
 """Start of the names of private packages; a number follows."""
 
@@ -68,7 +70,13 @@ class PrivatePackage:
         return importlib.util.spec_from_file_location(name, path, loader=loader, submodule_search_locations=locations)
 
     def read(self, path: Path) -> bytes:
-        """Return the contents of a file of the plug-in, as part of the digest."""
+        """Return the contents of a file of the plug-in, as part of the digest.
+
+        Raises:
+            ImportError: every user can change the file.
+        """
+        if fault := writable_by_all(path):
+            raise ImportError(f"{path} {fault}")
         data = path.read_bytes()
         self._digest.add(path, data)
         return data
@@ -177,7 +185,8 @@ def package_digest(module: ModuleType) -> str:
     parts = module.__name__.split(".")
     modules = (sys.modules.get(".".join(parts[: end + 1])) for end in range(len(parts)))
     # packages without __init__.py may be shared by several distributions
-    file = next((Path(item.__file__) for item in modules if item is not None and item.__file__), None)
+    path = next(filter(None, (getattr(item, "__file__", None) for item in modules)), None)
+    file = Path(path) if path else None
     if file is None or not file.is_file():
         return ""
     if file.name != "__init__.py":

@@ -22,7 +22,7 @@ _PARALLEL_PROBES = 4
 _log = logging.getLogger(__name__)
 
 
-def find(search_path: str, seconds: float = TIMEOUT_S) -> SearchResult:
+def find(search_path: str, seconds: float = TIMEOUT_S, *, is_default: bool = False) -> SearchResult:
     """Return the dynamic backends of a search path and of installed packages, in order.
 
     The first backend with an id keeps it; built-in backends come first.
@@ -30,8 +30,9 @@ def find(search_path: str, seconds: float = TIMEOUT_S) -> SearchResult:
     Args:
         search_path: absolute folders separated by colons, or "".
         seconds: timeout for loading one candidate.
+        is_default: whether the search path is the default, which the operator did not choose.
     """
-    result = _probe_all(list(find_candidates(search_path)), seconds)
+    result = _probe_all(list(find_candidates(search_path, is_default=is_default)), seconds)
     for registration in result.registrations:
         _log.info("found backend %s in %s", registration.id, registration.origin)
     for report in result.reports:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -119,6 +120,43 @@ def test_invalid_folders_are_logged(
         f"{tmp_path}/absent cannot be used (No such file or directory); it is ignored",
         f"{file} is not a folder; it is ignored",
     ]
+
+
+def test_default_folders_may_be_absent_and_belong_to_this_user_or_root(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert valid_folders(f"{tmp_path}/absent:{tmp_path}", is_default=True) == [tmp_path]
+        assert not caplog.records
+        assert valid_folders("/usr", is_default=True) == [Path("/usr")], "it belongs to root"
+        owner = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+        monkeypatch.setattr(discovery, "_ROOT", -1)
+        assert valid_folders(str(tmp_path), is_default=True) == []
+        assert valid_folders(str(tmp_path)) == [tmp_path], "the operator chose it"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"search path for backends: {tmp_path} belongs to user {owner}; expected {owner + 1}, or root; it is ignored"
+    ]
+
+
+def test_what_every_user_can_change_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    for path in (folder, outside):
+        path.mkdir()
+    for file in (folder / "A_File_backend.py", folder / "A_Good_backend.py", outside / "A_Link_backend.py"):
+        file.touch()
+    (folder / "A_File_backend.py").chmod(0o646)
+    (folder / "A_Link_backend.py").symlink_to(outside / "A_Link_backend.py")
+    outside.chmod(0o1777)
+    states = _states(str(folder))
+    assert states["A_Good_backend.py"] == "candidate"
+    assert states["A_File_backend.py"] == (
+        f"failed: {folder}/A_File_backend.py can be changed by every user (mode 646): run chmod o-w"
+    )
+    assert states["A_Link_backend.py"] == f"failed: {outside} can be changed by every user (mode 1777): run chmod o-w"
+    with caplog.at_level(logging.WARNING):
+        assert valid_folders(str(outside)) == []
+    assert "outside can be changed by every user (mode 1777): run chmod o-w; it is ignored" in caplog.text
 
 
 def test_empty_search_path() -> None:

@@ -119,6 +119,13 @@ def test_missing_sibling_is_reported_by_its_own_name(tmp_path: Path) -> None:
     assert not [name for name in sys.modules if name.startswith(private_modules.PREFIX)]
 
 
+def test_sibling_that_every_user_can_change_is_refused(tmp_path: Path, packages: list[PrivatePackage]) -> None:
+    path = _write(tmp_path, {"A_B_backend.py": "import acme_common", "acme_common.py": ""})
+    (tmp_path / "acme_common.py").chmod(0o666)
+    with pytest.raises(ImportError, match=r"acme_common\.py can be changed by every user"):
+        _run(path, packages)
+
+
 def _digest(path: Path, packages: list[PrivatePackage]) -> str:
     return _run(path, packages).digest()
 
@@ -194,10 +201,26 @@ def test_package_is_identified_by_its_modules(tmp_path: Path, monkeypatch: pytes
             with (tmp_path / "acme_npu" / edited).open("a") as file:
                 file.write("# edited")
         for name in [name for name in sys.modules if name.startswith("acme_npu")]:
-            monkeypatch.delitem(sys.modules, name)
+            del sys.modules[name]
         loaded = load(Candidate(CandidateKind.PACKAGE, "acme_npu.backend", "package acme"))
         versions.append(full_version(loaded.backend))
     for name in [name for name in sys.modules if name.startswith("acme_npu")]:
-        monkeypatch.delitem(sys.modules, name)
+        del sys.modules[name]
     assert versions[0].startswith("7+")
     assert len(set(versions[:3])) == 3 and versions[3] == versions[0]
+
+
+def test_package_of_several_distributions_is_not_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outer package has no __init__.py, so that others may install packages into it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _write(tmp_path / "acme_tools" / "npu", {"__init__.py": "", "other.py": ""})
+    plugin_files.write(tmp_path / "acme_tools" / "npu", "backend.py")
+    backend = load(Candidate(CandidateKind.PACKAGE, "acme_tools.npu.backend", "package acme")).backend
+    module = sys.modules["acme_tools.npu.backend"]
+    assert private_modules.package_digest(module) == full_fingerprint(backend) != ""
+    _write(tmp_path / "acme_tools", {"elsewhere.py": ""})
+    assert private_modules.package_digest(module) == full_fingerprint(backend)
+    _write(tmp_path / "acme_tools" / "npu", {"other.py": "# edited"})
+    assert private_modules.package_digest(module) != full_fingerprint(backend)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acme_tools"]:
+        del sys.modules[name]
