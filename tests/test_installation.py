@@ -1,11 +1,13 @@
 """Installation: the names that the wheel installs, and that no folder of the same name gets in their way."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -86,12 +88,13 @@ class Environment:
         return result.stderr if code else result.stdout
 
 
-def requirements(wheel: Path, extra: str) -> set[str]:
-    """Return the names of the distributions that the wheel needs with an extra, except itself."""
+def requirements(wheel: Path, *roots: str) -> set[str]:
+    """Return the names of the distributions that requirements need, for example "nnhal[cli]", except nnhal itself."""
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
     own = [line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
-    pending, names = [("nnhal", extra)], set[tuple[str, str]]()
+    pending = [(each.name, extra) for each in map(Requirement, roots) for extra in ("", *each.extras)]
+    names = set[tuple[str, str]]()
     while pending:
         name, extra = pending.pop()
         if (name, extra) in names:
@@ -104,6 +107,17 @@ def requirements(wheel: Path, extra: str) -> set[str]:
     return {name for name, _ in names if name != "nnhal"}
 
 
+def link_packages(environment: Path, names: Iterable[str]) -> Path:
+    """Link distributions of this environment into another one, and return the folder of its packages."""
+    (site,) = environment.glob("lib/python*/site-packages")
+    for name in names:
+        files = distribution(name)
+        for top in {file.parts[0] for file in files.files or [] if file.parts[0] not in ("..", "__pycache__")}:
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(str(files.locate_file(top))))
+    return site
+
+
 @pytest.fixture(scope="module")
 def make_environment(
     wheel: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory
@@ -113,12 +127,7 @@ def make_environment(
     def make(extra: str) -> Environment:
         folder = tmp_path_factory.mktemp("environment")
         python("-m", "venv", "--without-pip", folder)
-        (site,) = folder.glob("lib/python*/site-packages")
-        for name in requirements(wheel, extra):
-            files = distribution(name)
-            for top in {file.parts[0] for file in files.files or [] if file.parts[0] not in ("..", "__pycache__")}:
-                if not (site / top).exists():
-                    (site / top).symlink_to(Path(str(files.locate_file(top))))
+        site = link_packages(folder, requirements(wheel, f"nnhal[{extra}]" if extra else "nnhal"))
         (site / "nnhal.pth").write_text(str(installed))
         return Environment(folder)
 
@@ -235,3 +244,64 @@ def test_cli_extra_runs_and_explains_models(make_environment: Callable[[str], En
     assert "probability" in environment.run("-m", "nnhal", "run", MODEL)
     environment.run("-m", "nnhal", "explain", MODEL, "--html", environment.folder / "graph.html")
     assert (environment.folder / "graph.html").stat().st_size > 0
+
+
+@dataclass(frozen=True)
+class AuthorEnvironment:
+    """Environment of a backend author: nnhal, and exactly the packages that a kit names. Its pip has no network."""
+
+    folder: Path
+
+    def run(self, command: str, working_folder: Path) -> str:
+        """Run a line of a shell and return its output."""
+        environment = {
+            "HOME": str(self.folder),
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",  # pip reads the variable as the value of --build-isolation
+        }
+        result = subprocess.run(
+            ["bash", "-c", command], cwd=working_folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
+        return result.stdout
+
+
+def author_environment(wheel: Path, kit: Path, folder: Path) -> AuthorEnvironment:
+    """Return an environment for a kit. Its packages are links, but nnhal and pip are its own."""
+    project = tomllib.loads((kit / "pyproject.toml").read_text())
+    roots = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+    roots += project["project"]["optional-dependencies"]["test"]
+    python("-m", "venv", folder)
+    environment = AuthorEnvironment(folder)
+    environment.run("pip uninstall --yes setuptools", folder)  # some versions of Python bring an old one
+    site = link_packages(folder, requirements(wheel, *roots))
+    (folder / "bin" / "pytest").write_text('#!/bin/sh\nexec python3 -m pytest "$@"\n')
+    (folder / "bin" / "pytest").chmod(0o755)
+    environment.run(f"pip install --no-deps {wheel}", folder)
+    assert (site / "nnhal_backend").is_dir()
+    return environment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["python", "c"])
+def test_kit_of_a_new_backend_installs_and_passes(language: str, wheel: Path, installed: Path, tmp_path: Path) -> None:
+    """The commands of its README, in an environment with only what its pyproject.toml names."""
+    if language == "c" and shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    kit = tmp_path / "kit"
+    arguments = ("new-backend", "Acme", "Npu", "--lang", language, "--folder", kit)
+    others = next(path for path in sys.path if path.endswith("site-packages"))
+    python("-m", "nnhal", *arguments, path=os.pathsep.join([str(installed), others]), folder=tmp_path)
+    environment = author_environment(wheel, kit, tmp_path / "environment")
+    install, test, conformance = re.findall("^    (.+)$", (kit / "README.md").read_text(), re.MULTILINE)
+
+    environment.run(install, kit)
+    ready = r"^ready +Npu \S+ +package acme-npu-nnhal-backend 0\.1 \(entry point Acme_Npu\)"
+    assert re.search(ready, environment.run("nnhal backends", tmp_path), re.MULTILINE)
+    assert re.search(r"\b[4-9] passed", environment.run(test, kit))
+    plugin = next(kit.glob("Acme_Npu_backend.[ps][yo]"))
+    assert environment.run(f"nnhal backends doctor {plugin}", tmp_path).splitlines()[-1] == "verdict      ready"
+    report = environment.run(f"{conformance} --suite basic,generated --path SYNC,BURST", kit)
+    assert re.search(r"^ *Npu \S+ +[2-9] of \d+ ", report, re.MULTILINE), report
+    assert ", 0 failed, " in report

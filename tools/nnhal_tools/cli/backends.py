@@ -81,7 +81,7 @@ def new_backend(
         Path | None, typer.Option(metavar="FOLDER", help="The folder to create. Default: VENDOR_NAME.")
     ] = None,
 ) -> None:
-    """Create a working backend with its tests, as a start for your own."""
+    """Create a working backend with its tests, package and CI, as a start for your own."""
     path = folder or Path(f"{vendor}_{name}")
     command = [
         sys.executable,
@@ -97,9 +97,8 @@ def new_backend(
     if result.returncode:
         raise CommandError(result.stderr)
     typer.echo(result.stdout, nl=False)
-    build = "make && " if lang is Language.C else ""
-    plugin = f"{vendor}_{name}_backend.{'so' if lang is Language.C else 'py'}"
-    typer.echo(f"next: cd {path} && {build}nnhal backends doctor {plugin} && pytest")
+    editable, test = ("", "make test") if lang is Language.C else ("--editable ", "pytest")
+    typer.echo(f"next: cd {path} && pip install {editable}'.[test]' && {test}")
 
 
 def _to_row(backend: "BackendInfo") -> dict[str, object]:

@@ -1,5 +1,7 @@
 """Tools for backend authors: the doctor and the skeletons."""
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,9 @@ from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
 from tests.driver.backends.native.building import HEADERS, build, newer
 from tests.driver.backends.plugins import plugin_files
+
+PROJECT = ["pyproject.toml", "README.md", ".github/workflows/test.yml"]
+"""Files of a kit in any language. tests/test_installation.py runs the commands of its README."""
 
 
 def test_doctor_accepts_a_python_backend(tmp_path: Path) -> None:
@@ -49,11 +54,16 @@ def test_doctor_names_the_fault(name: str, changes: dict[str, str], fault: str, 
 
 def test_python_skeleton_loads(tmp_path: Path) -> None:
     paths = skeleton.write_skeleton("Acme", "Npu", "python", tmp_path / "new")
-    assert [path.name for path in paths] == ["Acme_Npu_backend.py", "test_npu.py"]
+    files = {path.relative_to(tmp_path / "new").as_posix(): path.read_text() for path in paths}
+    assert list(files) == ["Acme_Npu_backend.py", "test_npu.py", *PROJECT]
     assert load(file_candidate(paths[0])).backend.id == "Npu"
-    for path in paths:
-        assert "@" not in path.read_text().replace("@pytest", "")
-        compile(path.read_text(), path, "exec")
+    for name, text in files.items():
+        assert not re.search("@[A-Z_]+@", text), name
+        if name.endswith(".py"):
+            compile(text, name, "exec")
+    project = tomllib.loads(files["pyproject.toml"])
+    assert project["project"]["entry-points"]["nnhal.backends"] == {"Acme_Npu": "Acme_Npu_backend"}
+    assert project["tool"]["setuptools"]["py-modules"] == ["Acme_Npu_backend"]
 
 
 def test_c_skeleton_builds_and_loads(tmp_path: Path) -> None:
@@ -64,6 +74,7 @@ def test_c_skeleton_builds_and_loads(tmp_path: Path) -> None:
     assert backend.id == "Dsp"
     assert [extension.name for extension in backend.extensions()] == ["com.acme.dsp"]
     assert "Simple" not in files["Acme_Dsp_backend.c"].read_text()
+    assert {"Makefile", "setup.py", "test_dsp.py", "pyproject.toml", "README.md", "test.yml"} <= set(files)
 
 
 def test_skeleton_rejects_invalid_names_and_existing_files(tmp_path: Path) -> None:
