@@ -7,6 +7,7 @@ MISSED_DEADLINE = frozenset([ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.
 
 FAILURES = frozenset(ErrorStatus) - {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}
 """Statuses that an error may have."""
+_KINDS = frozenset(ErrorKind)
 
 DETAILS_KEY = "grpc-status-details-bin"
 """Key of the gRPC trailer with the details of an error."""
@@ -85,20 +86,41 @@ def expired(reason: str) -> HalError:
     return HalError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, reason)
 
 
+def is_well_formed(error: HalError) -> bool:
+    """Return whether the attributes of an error have the types and values of an error of the HAL.
+
+    Code that raises one can set them at will.
+    """
+    status, kind = getattr(error, "status", None), getattr(error, "kind", None)
+    if not isinstance(status, int) or status not in FAILURES or not isinstance(kind, int) or kind not in _KINDS:
+        return False
+    return all(isinstance(getattr(error, name, None), str) for name in ("reason", "rule", "limit"))
+
+
 def well_formed(error: HalError) -> HalError:
-    """Return the error itself; or, if no HAL error can have its status, a GENERAL_FAILURE that tells what it had."""
-    if error.status in FAILURES and isinstance(error.reason, str):
+    """Return the error itself; or, if no error of the HAL has its status, a GENERAL_FAILURE that tells what it had."""
+    if is_well_formed(error):
         return error
-    return general_failure(f"{type(error).__name__} has status {error.status!r}, not an error: {error.reason}")
+    return general_failure(f"an invalid error with status {_safe_repr(getattr(error, 'status', None))}: {_text(error)}")
 
 
 def exception_text(error: BaseException) -> str:
     """Return the class and the message of an exception, even if its `__str__` fails."""
+    return f"{type(error).__name__}: {_text(error)}"
+
+
+def _text(error: BaseException) -> str:
     try:
-        text = error.reason if isinstance(error, HalError) else str(error)
+        return f"{error.reason}" if isinstance(error, HalError) else str(error)
     except BaseException:
-        text = "its message cannot be read"
-    return f"{type(error).__name__}: {text}"
+        return "its message cannot be read"
+
+
+def _safe_repr(value: object) -> str:
+    try:
+        return repr(value)
+    except BaseException:
+        return f"of type {type(value).__name__}"
 
 
 def shorten(text: str) -> str:

@@ -27,8 +27,9 @@ from nnhal.types import (
 )
 from nnhal.version import __version__
 from nnhal_driver.backends.api import Backend, CompileOptions
-from nnhal_driver.compilation.compiler import place_and_compile
+from nnhal_driver.backends.boundary.answers import extensions, identity_fault
 from nnhal_driver.backends.identity import full_version
+from nnhal_driver.compilation.compiler import place_and_compile
 from nnhal_driver.compilation.placement import place
 from nnhal_driver.execution.buffer import Buffer, ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable, LiveBuffers
@@ -124,6 +125,9 @@ class Device:
         disabled_extensions: names of extensions of the backends that the device does not support.
         cache_unusable: why the device does not cache models, or "".
         buffers: the buffers of the service, which its devices share so that no two buffers have the same token.
+
+    Raises:
+        ValueError: the id or the version of a backend is invalid.
     """
 
     def __init__(
@@ -145,6 +149,9 @@ class Device:
         self._buffers = BufferTable(tensor_bytes, buffers or LiveBuffers())
         self._performance = performance or PerformanceStore()
         self.backends = tuple(backends)
+        for backend in self.backends:
+            if fault := identity_fault(backend):
+                raise ValueError(f"a {type(backend).__name__} cannot be a backend of {name}: {fault}")
         key = secrets.token_bytes(32) if cache_key is None else cache_key
         self._merge = merge_partitions
         self._disabled_extensions = frozenset(disabled_extensions)
@@ -173,9 +180,10 @@ class Device:
         return NO_FILES if self._cache_unusable else FILE_COUNTS
 
     def get_supported_extensions(self) -> tuple[Extension, ...]:
-        """Return the extensions of the backends. Of several with the same name, the first counts."""
-        extensions = (extension for backend in reversed(self.backends) for extension in backend.extensions())
-        by_name = {extension.name: extension for extension in extensions}
+        """Return the well-formed extensions of the backends. Of several with the same name, the first counts."""
+        by_name = {
+            extension.name: extension for backend in reversed(self.backends) for extension in extensions(backend)
+        }
         return tuple(extension for name, extension in by_name.items() if name not in self._disabled_extensions)
 
     def get_type(self) -> DeviceType:

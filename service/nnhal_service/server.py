@@ -14,6 +14,7 @@ from nnhal.address import Address
 from nnhal.services import SERVICES
 from nnhal_cache.store import Store
 from nnhal_driver.backends.api import Backend
+from nnhal_driver.backends.boundary.answers import extensions
 from nnhal_driver.device import Device
 from nnhal_driver.execution.buffer_table import LiveBuffers
 from nnhal_driver.performance.store import PerformanceStore
@@ -247,7 +248,7 @@ def _extension_names(disabled: Sequence[str], backends: Sequence[Backend]) -> li
     Raises:
         ValueError: no backend has such an extension.
     """
-    offered = [extension.name for backend in backends for extension in backend.extensions()]
+    offered = [extension.name for backend in backends for extension in extensions(backend)]
     for name in disabled:
         if not any(name in (full, full.rpartition(".")[2]) for full in offered):
             known = ", ".join(dict.fromkeys(offered)) or "none"

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import nnhal_driver.backends
+from nnhal.errors import exception_text
 from nnhal_driver.backends.api import API_VERSION, Backend
+from nnhal_driver.backends.boundary.answers import capabilities, identity_fault
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.backends.report import BUILT_IN, CandidateState, Report
+from nnhal_driver.interrupts import is_interrupt
 
 Factory = Callable[[], Backend]
 
@@ -130,12 +133,16 @@ def _create(registration: Registration) -> tuple[Backend | None, Report]:
     id_, origin, version = registration.id, registration.origin, _version_text(registration.api_version)
     try:
         backend = registration.create()
-        capabilities = dict(backend.capabilities())
-    except Exception as error:
-        reason = str(error) or type(error).__name__
+        if fault := identity_fault(backend):
+            raise ValueError(fault)
+        properties = capabilities(backend)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        reason = exception_text(error).partition(": ")[2] or type(error).__name__
         _log.warning("backend %s (%s) cannot be used: %s", id_, origin, reason)
         return None, Report(id_, CandidateState.FAILED, origin, reason, api_version=version)
-    return backend, Report(id_, CandidateState.READY, origin, "", full_version(backend), version, capabilities)
+    return backend, Report(id_, CandidateState.READY, origin, "", full_version(backend), version, properties)
 
 
 def _missing(id_: str) -> Report:

@@ -1,17 +1,26 @@
 """Hooks of backends: the driver calls them, acquires memory, and serializes executions where a backend requires it.
 
-Most backends have no hooks. What they compile is then used directly, at no cost.
+Most backends have no hooks, and pay nothing for them.
 """
 
 import itertools
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 
 from nnhal.types import AnyArray
-from nnhal_driver.backends.api import Backend, CompiledSubgraph, Output, Run, Sections
+from nnhal_driver.backends.api import (
+    Backend,
+    CompiledSubgraph,
+    CompileOptions,
+    Output,
+    Run,
+    Sections,
+    SubgraphView,
+)
+from nnhal_driver.backends.boundary.calls import call, notify
+from nnhal_driver.backends.boundary.subgraphs import CheckedSubgraph
 
 _LOADING = ("before_load", "after_load", "before_unload", "after_unload")
 _RESIZING = ("resize_begin", "resize", "resize_end")
@@ -20,38 +29,45 @@ _EXECUTING = ("execute_begin", "execute_end", "wait_finish")
 _networks = itertools.count(1)
 """Numbers by which hooks tell networks apart. Devices may share a backend, so numbers are unique in the process."""
 
-_log = logging.getLogger(__name__)
 
-
-def with_hooks(backend: Backend, make: Callable[[], CompiledSubgraph]) -> CompiledSubgraph:
-    """Return the compiled subgraph that `make` returns, with all hooks of the backend around it.
+def with_hooks(
+    backend: Backend, view: SubgraphView, options: CompileOptions, make: Callable[[], CompiledSubgraph]
+) -> CompiledSubgraph:
+    """Return the compiled subgraph that `make` returns, checked and with all hooks of the backend around it.
 
     Args:
         backend: the backend.
-        make: calls its `compile` or `load`.
+        view: the subgraph.
+        options: the options of the preparation.
+        make: compiles or loads it.
 
     Raises:
-        whatever `make` or a hook raises.
+        HalError: what `make` raises, or a hook fails.
+        MemoryError: there is not enough memory.
     """
+    return CheckedSubgraph(backend, view, _with_loading_hooks(backend, make), options)
+
+
+def _with_loading_hooks(backend: Backend, make: Callable[[], CompiledSubgraph]) -> CompiledSubgraph:
     if not _overrides(backend, Backend, _LOADING):
-        return _with_execution_hooks(make())
+        return _with_execution_hooks(backend, make())
     network = next(_networks)
-    backend.before_load(network)
+    call(backend, "before_load", backend.before_load, network)
     with ExitStack() as undo:
-        undo.callback(_call_hook, backend, "after_unload", network)
+        undo.callback(notify, backend, "after_unload", backend.after_unload, network)
         compiled = make()
-        undo.callback(_call_hook, backend, "before_unload", network, compiled)
-        backend.after_load(network, compiled)
+        undo.callback(notify, backend, "before_unload", backend.before_unload, network, compiled)
+        call(backend, "after_load", backend.after_load, network, compiled)
         undo.pop_all()
-    hooked = _HookedSubgraph(compiled)
+    hooked = _HookedSubgraph(backend, compiled)
     weakref.finalize(hooked, _unload, backend, network, [compiled]).atexit = False
     return hooked
 
 
-def _with_execution_hooks(compiled: CompiledSubgraph) -> CompiledSubgraph:
+def _with_execution_hooks(backend: Backend, compiled: CompiledSubgraph) -> CompiledSubgraph:
     if compiled.memory is None and not _overrides(compiled, CompiledSubgraph, (*_RESIZING, *_EXECUTING)):
         return compiled
-    return _HookedSubgraph(compiled)
+    return _HookedSubgraph(backend, compiled)
 
 
 def _overrides(instance: object, base: type, names: Sequence[str]) -> bool:
@@ -60,24 +76,17 @@ def _overrides(instance: object, base: type, names: Sequence[str]) -> bool:
 
 
 def _unload(backend: Backend, network: int, compiled: list[CompiledSubgraph]) -> None:
-    _call_hook(backend, "before_unload", network, compiled[0])
+    notify(backend, "before_unload", backend.before_unload, network, compiled[0])
     compiled.clear()  # the last reference, unless the backend has one
-    _call_hook(backend, "after_unload", network)
-
-
-def _call_hook(backend: Backend, name: str, *arguments: object) -> None:
-    """Call a hook whose failure must not stop the others."""
-    try:
-        getattr(backend, name)(*arguments)
-    except Exception:
-        _log.exception("backend %s failed in %s", backend.id, name)
+    notify(backend, "after_unload", backend.after_unload, network)
 
 
 class _HookedSubgraph(CompiledSubgraph):
     """Compiled subgraph with its hooks around each execution."""
 
-    def __init__(self, compiled: CompiledSubgraph) -> None:
-        self._compiled = compiled
+    def __init__(self, backend: Backend, compiled: CompiledSubgraph) -> None:
+        self.compiled = compiled
+        self._backend = backend
         self.layouts = compiled.layouts
         self.copies_inputs = compiled.copies_inputs
         self._resizes = _overrides(compiled, CompiledSubgraph, _RESIZING)
@@ -86,31 +95,32 @@ class _HookedSubgraph(CompiledSubgraph):
 
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
         """Run the subgraph between its hooks."""
-        compiled = self._compiled
+        backend, compiled = self._backend, self.compiled
         with ExitStack() as after:
             after.enter_context(self._lock or nullcontext())
             run.check()
             if self._resizes:
                 self._resize([None if array is None else array.shape for array in inputs])
             if compiled.memory is not None:
-                compiled.memory.acquire()
-                after.callback(compiled.memory.release)
-            compiled.execute_begin()
-            after.callback(compiled.execute_end)
+                call(backend, "memory.acquire", compiled.memory.acquire)
+                after.callback(call, backend, "memory.release", compiled.memory.release)
+            call(backend, "execute_begin", compiled.execute_begin)
+            after.callback(call, backend, "execute_end", compiled.execute_end)
             compiled.execute(inputs, outputs, run)
-            compiled.wait_finish()
+            call(backend, "wait_finish", compiled.wait_finish)
 
     def save(self) -> Sections | None:
         """Return the data that the compiled subgraph saves."""
-        return self._compiled.save()
+        return self.compiled.save()
 
     def _resize(self, shapes: list[tuple[int, ...] | None]) -> None:
         if shapes == self._shapes:
             return
         self._shapes = None
-        self._compiled.resize_begin()
+        backend, compiled = self._backend, self.compiled
+        call(backend, "resize_begin", compiled.resize_begin)
         try:
-            self._compiled.resize(shapes)
+            call(backend, "resize", compiled.resize, shapes)
         finally:
-            self._compiled.resize_end()
+            call(backend, "resize_end", compiled.resize_end)
         self._shapes = shapes

@@ -55,7 +55,7 @@ def place_and_compile(
     while True:
         placement = placer.place()
         if missing := unplaced_operations(placement):
-            raise compiler.memory_error or general_failure(explain_refusal(graphs, missing[0]))
+            raise compiler.memory_error or placer.memory_error or general_failure(explain_refusal(graphs, missing[0]))
         failures = compiler.compile(placement.partitions)
         if not failures:
             return placement, _build_plan(graphs, placement, compiler.nodes)

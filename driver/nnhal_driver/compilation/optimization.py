@@ -10,11 +10,11 @@ from nnhal_driver.backends.api import (
     Backend,
     CompiledSubgraph,
     CompileOptions,
-    OptimizedSubgraph,
     Output,
     Run,
     SubgraphView,
 )
+from nnhal_driver.backends.boundary.subgraphs import check_compiled, compile_subgraph, optimize_subgraph
 from nnhal_driver.compilation.backend_hooks import with_hooks
 from nnhal_driver.execution.plan import PartitionNode, SubgraphValues
 from nnhal_driver.graph import used_outside
@@ -38,14 +38,14 @@ def optimize_and_compile(backend: Backend, view: SubgraphView, options: CompileO
 
     Raises:
         OperationsFailedError: other backends may run these operations; nothing was compiled.
-        HalError: the subgraph cannot be compiled. Backends may raise anything else.
+        HalError: the subgraph cannot be compiled.
+        MemoryError: there is not enough memory.
     """
-    optimized = backend.optimize(view, options)
-    _check_answer(backend, view, optimized)
+    optimized = optimize_subgraph(backend, view, options)
     if optimized.failed:
         raise OperationsFailedError(optimized.failed)
     if not optimized.substitutions:
-        return with_hooks(backend, lambda: backend.compile(view, options))
+        return with_hooks(backend, view, options, lambda: compile_subgraph(backend, view, options))
     substitutes = {i: entry.compiled for entry in optimized.substitutions for i in entry.operations}
     nodes, substituted = [], set()
     units = _units_in_order(backend, view, [entry.operations for entry in optimized.substitutions])
@@ -62,18 +62,9 @@ def optimize_and_compile(backend: Backend, view: SubgraphView, options: CompileO
 def _compile_part(
     backend: Backend, view: SubgraphView, options: CompileOptions, substitute: CompiledSubgraph | None
 ) -> CompiledSubgraph:
-    return with_hooks(backend, lambda: substitute or backend.compile(view, options))
-
-
-def _check_answer(backend: Backend, view: SubgraphView, optimized: OptimizedSubgraph) -> None:
-    """Raise if an answer names operations of other subgraphs, or an operation twice."""
-    named = [*optimized.failed, *(i for entry in optimized.substitutions for i in entry.operations)]
-    own = {operation.index for operation in view.operations}
-    empty = any(not entry.operations for entry in optimized.substitutions)
-    if empty or len(set(named)) < len(named) or not own.issuperset(named):
-        raise general_failure(
-            f"backend {backend.id}: optimize must name operations of the subgraph, each once: {named}"
-        )
+    if substitute is None:
+        return with_hooks(backend, view, options, lambda: compile_subgraph(backend, view, options))
+    return with_hooks(backend, view, options, lambda: check_compiled(backend, "optimize", view, substitute))
 
 
 def _units_in_order(backend: Backend, view: SubgraphView, substituted: Sequence[tuple[int, ...]]) -> list[list[int]]:

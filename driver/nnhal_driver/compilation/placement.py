@@ -8,10 +8,12 @@ authors of a backend can forbid this. Operations on constants join a partition t
 The subgraphs that they run are placed in the same way.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import prod
 
 from nnhal.types import (
+    ExtensionOperandTypeInformation,
     OperandLifeTime,
     OperationPlacement,
     OperationType,
@@ -21,6 +23,7 @@ from nnhal.types import (
     is_extension,
 )
 from nnhal_driver.backends.api import Backend, Support
+from nnhal_driver.backends.boundary.answers import extensions, support
 from nnhal_driver.compilation.constant_operations import Unit, add_constant_operations, constant_operations
 from nnhal_driver.compilation.cost import unprofitable_reason
 from nnhal_driver.compilation.partitioning import DataFlow, Partitioner
@@ -36,8 +39,6 @@ MAX_NESTING = 64
 _MODEL_IO = (OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.SUBGRAPH_OUTPUT)
 
 _JOINED = "merged: it only reads constants, and joins the partition that reads its result"
-
-_log = logging.getLogger(__name__)
 
 
 def place(graphs: Sequence[Graph], backends: Sequence[Backend], *, merge: bool = True) -> Placement:
@@ -100,6 +101,11 @@ class Placer:
             return ""
         return missing.refusals[0].reason if missing.type in CONTROL_FLOW else explain_refusal(self._graphs, missing)
 
+    @property
+    def memory_error(self) -> MemoryError | None:
+        """The error of a question for which there was not enough memory, or None."""
+        return next(filter(None, (subgraph.memory_error for subgraph in self._subgraphs.values())), None)
+
     def exclude(self, partition: Partition, reason: str) -> None:
         """Record that the backend of a partition does not run its operations. The next `place` moves them."""
         subgraph, backend = self._subgraphs[partition.subgraph], self._ids.index(partition.backend)
@@ -112,6 +118,7 @@ class _SubgraphPlacer:
 
     Attributes:
         answers: for each operation, the answer of each backend by the backend's number.
+        memory_error: the error of a question for which there was not enough memory, or None.
     """
 
     def __init__(self, graph: Graph, backends: Sequence[Backend], merge: bool) -> None:
@@ -121,8 +128,10 @@ class _SubgraphPlacer:
         self._constant = constant_operations(graph) if merge else frozenset()
         self._flow = DataFlow(graph, self._constant)
         self.answers: list[dict[int, Support]] = [{} for _ in graph.operations]
-        extensions = (extension for backend in backends for extension in backend.extensions())
-        self._extension_types = extension_types(graph.extensions, extensions if graph.extensions else ())
+        listed = [extensions(backend) if graph.extensions else () for backend in backends]
+        self._extension_types = extension_types(graph.extensions, chain(*listed))
+        self._own_types = [extension_types(graph.extensions, own) for own in listed]
+        self.memory_error: MemoryError | None = None
 
     def place(self, obstacles: Mapping[int, str]) -> tuple[list[OperationPlacement], list[Partition]]:
         """Return the operations in the model's order, and the partitions in an order of execution.
@@ -156,9 +165,16 @@ class _SubgraphPlacer:
     def _ask(self, view: OperationView, backend: int) -> Support:
         answers = self.answers[view.index]
         if backend not in answers:
-            obstacle = _unsized_operand(view, self._extension_types)
-            answers[backend] = Support(obstacle) if obstacle else _ask_backend(self._backends[backend], view)
+            obstacle = _extension_obstacle(view, self._extension_types, self._own_types[backend])
+            answers[backend] = Support(obstacle) if obstacle else self._ask_backend(view, self._backends[backend])
         return answers[backend]
+
+    def _ask_backend(self, view: OperationView, backend: Backend) -> Support:
+        try:
+            return support(backend, view)
+        except MemoryError as error:
+            self.memory_error = error
+            return Support("there is not enough memory to ask it")
 
     def _first_supporter(self, view: OperationView) -> int:
         """Return the number of the first backend that supports an operation, or a negative number of its own."""
@@ -217,28 +233,34 @@ class _SubgraphPlacer:
         return OperationPlacement(*where, "" if label < 0 else self._backends[label].id, refusals)
 
 
-def _ask_backend(backend: Backend, view: OperationView) -> Support:
-    """Return a backend's answer about an operation. A backend that fails does not support it."""
-    try:
-        return backend.supports(view)
-    except MemoryError:
-        raise
-    except Exception as error:
-        _log.exception("backend %s failed when asked about %s", backend.id, view.name)
-        return Support(f"asking it failed: {type(error).__name__}: {error}")
+def _extension_obstacle(view: OperationView, known: ExtensionTypes, own: ExtensionTypes) -> str:
+    """Return why a backend cannot run an operation with operands of extensions, or "".
 
-
-def _unsized_operand(view: OperationView, known: ExtensionTypes) -> str:
-    """Return why no backend can run an operation, or "".
-
-    A client cannot pass values of a type whose size is unknown.
+    A client cannot pass values of a type whose size is unknown. A constant has the size that the backend lists.
 
     Args:
         view: the operation.
-        known: the operand types of extensions that have a size.
+        known: the operand types of extensions that the device lists.
+        own: those that the backend lists.
     """
+    graph = view.graph
     for o in (*view.operation.inputs, *view.operation.outputs):
-        operand = view.graph.operands[o]
-        if is_extension(operand.type) and operand.type not in known and operand.lifetime in _MODEL_IO:
-            return f"operand {o}, an input or output of {view.graph.name}, has an extension type that no backend lists"
+        operand = graph.operands[o]
+        if not is_extension(operand.type):
+            continue
+        if operand.type not in known and operand.lifetime in _MODEL_IO:
+            return f"operand {o}, an input or output of {graph.name}, has an extension type that no backend lists"
+        if operand.type in own and o in graph.constants:
+            dimensions, size = operand.dimensions, graph.constants[o].nbytes
+            if not _has_size(size, dimensions, own[operand.type]):
+                expected = f"{list(dimensions)} elements of {own[operand.type].byte_size}"
+                return f"operand {o} has {size} bytes; expected {expected}"
     return ""
+
+
+def _has_size(size: int, dimensions: Sequence[int], type_: ExtensionOperandTypeInformation) -> bool:
+    """Return whether bytes are a whole number of elements, and as many as the dimensions say that are known."""
+    known = type_.byte_size * prod(dimension for dimension in dimensions if dimension)
+    if 0 in dimensions or (type_.is_tensor and not dimensions):
+        return size % known == 0
+    return size == known

@@ -77,6 +77,8 @@ class ModelCache:
             writer.write(files, self._key, document)
         except (OSError, MemoryError) as error:
             return _discard(files, f"the cache files cannot be written: {error}")
+        except HalError as error:
+            return _discard(files, error.reason)
         except Exception as error:
             _log.exception("a prepared model cannot be saved")
             return _discard(files, f"the driver failed to save: {type(error).__name__}: {error}")

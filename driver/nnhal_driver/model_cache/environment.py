@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from nnhal_driver.backends.api import Backend
-from nnhal_driver.backends.identity import full_fingerprint, full_version
+from nnhal_driver.backends.boundary.answers import fingerprint
+from nnhal_driver.backends.identity import full_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class BuildEnvironment:
 def current_environment(driver: str, backends: Sequence[Backend]) -> BuildEnvironment:
     """Return the environment of a device with these backends on this machine."""
     described = tuple(
-        BackendEnvironment(backend.id, full_version(backend), full_fingerprint(backend)) for backend in backends
+        BackendEnvironment(backend.id, full_version(backend), fingerprint(backend)) for backend in backends
     )
     return BuildEnvironment(driver, described, cpu_digest())
 

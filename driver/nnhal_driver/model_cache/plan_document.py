@@ -15,6 +15,7 @@ from typing import TypeVar, overload
 
 from nnhal.types import AnyArray, Operand, Operation, Partition, Placement, Subgraph
 from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Sections
+from nnhal_driver.backends.boundary.subgraphs import compile_subgraph, load_subgraph
 from nnhal_driver.compilation.backend_hooks import with_hooks
 from nnhal_driver.compilation.optimization import CompositeSubgraph, optimize_and_compile
 from nnhal_driver.execution.control_flow import If, While, control_flow_node
@@ -206,10 +207,10 @@ def _compiled(
     if sections is None:
         return optimize_and_compile(backend, view, options)
     if not sections:
-        return with_hooks(backend, lambda: backend.compile(view, options))
+        return with_hooks(backend, view, options, lambda: compile_subgraph(backend, view, options))
     model, data = sections
     saved = Sections(container.blob(model), tuple(map(container.array, data)))
-    return with_hooks(backend, lambda: backend.load(view, saved, options))
+    return with_hooks(backend, view, options, lambda: load_subgraph(backend, view, saved, options))
 
 
 class _LazySequence(Sequence[T]):

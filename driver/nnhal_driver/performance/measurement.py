@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nnhal.types import DEFAULT_LOOP_TIMEOUT_NS, ExecutionPreference, Model, PerformanceInfo, Placement
 from nnhal_driver.backends.api import Backend, CompileOptions
+from nnhal_driver.backends.boundary.answers import performance
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.compilation.compiler import place_and_compile
 from nnhal_driver.execution.control_flow import DRIVER_ID
@@ -18,6 +19,9 @@ from nnhal_driver.scheduling.deadline import NO_DEADLINE
 
 Figures = Mapping[str, PerformanceInfo | None]
 """Performance by group of `nnhal_driver.performance.benchmark_models`; None: no backend runs the model."""
+
+_SMALLEST, _LARGEST = 1e-37, 3.4e38
+"""Range of figures: float32 without subnormal numbers."""
 
 Clock = Callable[[], float]
 """Monotonic clock in seconds."""
@@ -52,8 +56,8 @@ def _measure_group(group: str, model: Model, backends: Sequence[Backend], clock:
         return None
     finally:
         drop_caches(graphs)
-    stated = users[0].performance()
-    return PerformanceInfo(_round(ratio), _round(ratio * stated.power_usage / stated.exec_time))
+    stated = performance(users[0])
+    return PerformanceInfo(_round(ratio), _round(ratio / stated.exec_time * stated.power_usage))
 
 
 def _prepare(graphs: Sequence[Graph], backends: Sequence[Backend], model: Model) -> tuple[Placement, Plan]:
@@ -89,5 +93,8 @@ def _time_ratio(subject: Callable[[], None], reference: Callable[[], None], cloc
 
 
 def _round(figure: float) -> float:
-    """Return a figure with three significant digits, which is more than the precision of the measurement."""
-    return float(f"{figure:.3g}")
+    """Return a figure with three significant digits, which is more than the precision of the measurement.
+
+    It is within the range of the HAL's type, which the figures that a backend states may leave.
+    """
+    return float(f"{min(max(figure, _SMALLEST), _LARGEST):.3g}")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nnhal.types import Capabilities, OperandPerformance, PerformanceInfo
 from nnhal_driver.backends.api import Backend
-from nnhal_driver.backends.identity import measured_as
+from nnhal_driver.backends.boundary.answers import speed_fingerprint
 from nnhal_driver.performance.benchmark_models import GROUP_OF_TYPE
 from nnhal_driver.performance.figures_file import FLT_MAX, file_lock, read_figures, write_figures
 from nnhal_driver.performance.measurement import Figures, measure
@@ -46,7 +46,7 @@ class PerformanceStore:
         key = {
             "machine": _processor(),
             "version": version,
-            "engines": " ".join(measured_as(backend) for backend in backends),
+            "engines": " ".join(speed_fingerprint(backend) for backend in backends),
         }
         name = f"performance-{sha256(json.dumps(key).encode()).hexdigest()[:16]}"
         with self._lock:

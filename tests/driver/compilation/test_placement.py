@@ -368,13 +368,12 @@ def test_backends_are_tried_in_order() -> None:
 
 
 def test_preparation_fails_if_all_backends_fail() -> None:
-    with device_of(Fake("A", fails=RuntimeError("no luck")), Fake("B", fails=HalError(3, "no chance"))) as device:
+    with device_of(Fake("A", fails=RuntimeError("no luck")), Fake("B", fails=HalError(2, "no chance"))) as device:
         outcome = prepare(CHAIN, device)
     assert outcome.status == ErrorStatus.GENERAL_FAILURE
     assert "operation 0 of main (ADD)" in outcome.reason
-    assert (
-        "A: it failed to compile this: RuntimeError: no luck; B: it failed to compile this: no chance" in outcome.reason
-    )
+    failed = "A: it failed to compile this: backend A failed in compile: RuntimeError: no luck"
+    assert f"{failed}; B: it failed to compile this: no chance" in outcome.reason
 
 
 def test_preparation_fails_if_memory_runs_out_twice() -> None:

@@ -25,6 +25,7 @@ from nnhal_driver.backends.native.library import Library, PluginError
 from nnhal_driver.backends.plugins import private_modules
 from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind
 from nnhal_driver.backends.plugins.private_modules import PrivatePackage, package_digest
+from nnhal_driver.interrupts import is_interrupt
 
 Version = tuple[int, int]
 ProgressCallback = Callable[[str], None]
@@ -133,7 +134,9 @@ def _call(name: str, function: Callable[[], T]) -> T:
         return function()
     except LoadError:
         raise
-    except (Exception, SystemExit) as error:  # a plug-in must not end this process
+    except BaseException as error:  # also SystemExit: a plug-in must not end this process
+        if is_interrupt(error):
+            raise
         raise LoadError(f"{name} failed: {_describe(error)}") from error
 
 

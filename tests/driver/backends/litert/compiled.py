@@ -1,6 +1,7 @@
 """Access to the TFLite models of a prepared model."""
 
 from nnhal.types import Model
+from nnhal_driver.backends.boundary.subgraphs import CheckedSubgraph
 from nnhal_driver.backends.litert.subgraph import LitertSubgraph
 from nnhal_driver.device import Outcome
 from nnhal_driver.execution.plan import PartitionNode
@@ -19,7 +20,8 @@ def compiled_parts(outcome: Outcome) -> list[LitertSubgraph]:
     """Return the partitions of CpuAcc."""
     assert outcome.prepared_model is not None
     nodes = [node for node in outcome.prepared_model.plan.nodes if isinstance(node, PartitionNode)]
-    return [node.compiled for node in nodes if isinstance(node.compiled, LitertSubgraph)]
+    parts = [node.compiled.compiled for node in nodes if isinstance(node.compiled, CheckedSubgraph)]
+    return [part for part in parts if isinstance(part, LitertSubgraph)]
 
 
 def operators(outcome: Outcome) -> list[str]:

@@ -146,7 +146,7 @@ def test_block_is_freed_in_mode_limit(
         assert f"mode {mode}" in events()
         prepared = outcome.prepared_model
         assert prepared is not None
-        compiled = prepared.plan.nodes[0].compiled  # type: ignore[attr-defined]
+        compiled = prepared.plan.nodes[0].compiled.compiled  # type: ignore[attr-defined]
         compiled.planned_memory.manager._allocate = allocate
         for _ in range(2):
             assert execute(outcome, [np.ones(8, np.float32)])[1][0].tolist() == [-1] * 8
@@ -162,7 +162,7 @@ def test_new_shapes_are_planned_again(
         outcome = prepare(chain(1, declared=(0,)), device)
         prepared = outcome.prepared_model
         assert prepared is not None
-        manager = prepared.plan.nodes[0].compiled.planned_memory.manager  # type: ignore[attr-defined]
+        manager = prepared.plan.nodes[0].compiled.compiled.planned_memory.manager  # type: ignore[attr-defined]
         for count in (16, 2000, 16, 16):
             values = floats(count)
             np.testing.assert_array_equal(execute(outcome, [values])[1][0], -values)

@@ -1,0 +1,154 @@
+"""Answers of backends about themselves and about operations. An invalid one costs the backend, not the call."""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+
+from nnhal.errors import HalError, shorten
+from nnhal.types import Extension, ExtensionOperandTypeInformation, PerformanceInfo
+from nnhal_driver.backends.api import Backend, OperationView, Support
+from nnhal_driver.backends.boundary.calls import call, describe, invalid_answer
+from nnhal_driver.backends.identity import full_fingerprint, measured_as
+
+_SUPPORTED = Support()
+_FLT_MAX = 3.4028234663852886e38
+_NEUTRAL = PerformanceInfo(1.0, 1.0)
+
+_EXTENSION_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
+_MAX_TYPE = 2**16 - 1
+_MAX_BYTES = 2**31 - 1
+
+_UNKNOWN = f"unknown {secrets.token_hex(16)}"
+"""Fingerprint of a backend that cannot tell its own: no saved program and no measurement is found again."""
+
+
+def support(backend: Backend, view: OperationView) -> Support:
+    """Return whether a backend supports an operation. One that fails, or gives an invalid answer, does not.
+
+    Raises:
+        MemoryError: there is not enough memory.
+    """
+    try:
+        answer: object = call(backend, "supports", backend.supports, view)
+    except HalError as error:
+        return Support(f"asking it failed: {error.reason}")
+    match answer:
+        case Support(reason=str(reason), nearest=str(nearest)):
+            return Support(shorten(reason), shorten(nearest)) if reason else _SUPPORTED
+        case Support():
+            fault = f"returned a {type(answer).__name__} whose reason or nearest signature is not text"
+        case _:
+            fault = f"returned {describe(answer)}; expected a Support"
+    return Support(f"asking it failed: {invalid_answer(backend, 'supports', fault).reason}")
+
+
+def extensions(backend: Backend) -> tuple[Extension, ...]:
+    """Return the extensions of a backend. Those that are not well formed are left out, with a line in the log."""
+    try:
+        listed: tuple[object, ...] = call(backend, "extensions", lambda: tuple(backend.extensions()))
+    except (HalError, MemoryError):
+        return ()
+    valid: dict[str, Extension] = {}
+    for extension in listed:
+        if not isinstance(extension, Extension):
+            invalid_answer(backend, "extensions", f"lists {describe(extension)}; expected an Extension")
+        elif fault := _extension_fault(extension):
+            invalid_answer(backend, "extensions", f"lists {describe(extension.name)}, which is left out: {fault}")
+        elif extension.name in valid:
+            invalid_answer(backend, "extensions", f"lists {extension.name} twice; the first counts")
+        else:
+            valid[extension.name] = Extension(extension.name, tuple(extension.operand_types))
+    return tuple(valid.values())
+
+
+def _extension_fault(extension: Extension) -> str:
+    """Return why an extension is not well formed, or ""."""
+    name: object = extension.name
+    if not isinstance(name, str) or not _EXTENSION_NAME.fullmatch(name):
+        return "a name has parts of a-z, 0-9 and '_', separated by periods, and begins with the vendor's domain"
+    types: object = extension.operand_types
+    if not isinstance(types, tuple | list):
+        return f"its operand types are {describe(types)}; expected a tuple"
+    numbers = set()
+    for type_ in types:
+        if fault := _type_fault(type_):
+            return fault
+        if type_.type in numbers:
+            return f"it has operand type {type_.type} twice"
+        numbers.add(type_.type)
+    return ""
+
+
+def _type_fault(type_: object) -> str:
+    """Return why an operand type of an extension is not well formed, or ""."""
+    if not isinstance(type_, ExtensionOperandTypeInformation):
+        return f"an operand type is {describe(type_)}; expected an ExtensionOperandTypeInformation"
+    if not _is_number(type_.type) or not 0 <= type_.type <= _MAX_TYPE:
+        return f"operand type {describe(type_.type)} is not between 0 and {_MAX_TYPE}"
+    if not isinstance(type_.is_tensor, bool):
+        return f"is_tensor of operand type {type_.type} is {describe(type_.is_tensor)}; expected a bool"
+    if not _is_number(type_.byte_size) or not 1 <= type_.byte_size <= _MAX_BYTES:
+        return f"operand type {type_.type} has {describe(type_.byte_size)} bytes; expected 1 to {_MAX_BYTES}"
+    return ""
+
+
+def capabilities(backend: Backend) -> Mapping[str, bool]:
+    """Return the named properties of a backend.
+
+    Raises:
+        HalError: GENERAL_FAILURE: it fails, or gives an invalid answer.
+        MemoryError: there is not enough memory.
+    """
+    listed: dict[object, object] = call(backend, "capabilities", lambda: dict(backend.capabilities()))
+    valid = {name: value for name, value in listed.items() if isinstance(name, str) and isinstance(value, bool)}
+    if len(valid) < len(listed):
+        raise invalid_answer(backend, "capabilities", f"returned {describe(listed)}; expected names with a bool each")
+    return valid
+
+
+def performance(backend: Backend) -> PerformanceInfo:
+    """Return the performance that a backend states; that of the CPU if it fails or gives an invalid answer."""
+    try:
+        stated: object = call(backend, "performance", backend.performance)
+    except (HalError, MemoryError):
+        return _NEUTRAL
+    if isinstance(stated, PerformanceInfo):
+        figures = (stated.exec_time, stated.power_usage)
+        if all(isinstance(figure, float | int) and 0 < figure <= _FLT_MAX for figure in figures):
+            return stated
+    invalid_answer(backend, "performance", f"returned {describe(stated)}; expected positive, finite figures")
+    return _NEUTRAL
+
+
+def fingerprint(backend: Backend) -> str:
+    """Return what a saved program depends on. If the backend cannot tell, no other process has the same text."""
+    return _fingerprint(backend, full_fingerprint)
+
+
+def speed_fingerprint(backend: Backend) -> str:
+    """Return what the speed of a backend depends on, as `fingerprint` does."""
+    return _fingerprint(backend, measured_as)
+
+
+def _fingerprint(backend: Backend, read: Callable[[Backend], str]) -> str:
+    try:
+        text: object = call(backend, "fingerprint", read, backend)
+    except (HalError, MemoryError):
+        return _UNKNOWN
+    if isinstance(text, str):
+        return shorten(text)
+    invalid_answer(backend, "fingerprint", f"returned {describe(text)}; expected a string")
+    return _UNKNOWN
+
+
+def identity_fault(backend: Backend) -> str:
+    """Return why the id or the version of a backend is invalid, or ""."""
+    for name in ("id", "version"):
+        text: object = getattr(backend, name, None)
+        if not isinstance(text, str) or not text or not text.isprintable():
+            return f"its {name} is {describe(text)}; expected a non-empty, printable string"
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

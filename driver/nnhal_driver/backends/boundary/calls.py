@@ -1,0 +1,97 @@
+"""Calls of methods of backends. What they raise becomes an error of the HAL, and a line in the log."""
+
+import logging
+from collections.abc import Callable
+from typing import ParamSpec, Protocol, TypeVar
+
+from nnhal.errors import HalError, exception_text, general_failure, is_well_formed, shorten, well_formed
+from nnhal.types import ErrorKind
+from nnhal_driver.interrupts import is_interrupt
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_KINDS = (ErrorKind.UNSPECIFIED, ErrorKind.LIMIT)
+"""Kinds of errors that a backend may raise. The others are about sessions and handles, which it does not know."""
+
+_log = logging.getLogger(__name__)
+
+
+class Named(Protocol):
+    """A backend, of which the boundary needs the id only."""
+
+    @property
+    def id(self) -> str:
+        """Id of the backend."""
+
+
+def call(backend: Named, method: str, function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+    """Call a method of a backend, or of something that the backend made.
+
+    Args:
+        backend: the backend.
+        method: name of the method, for messages.
+        function: the method.
+        arguments: its arguments.
+        named: its arguments by name.
+
+    Raises:
+        HalError: the backend raised it; GENERAL_FAILURE for any other exception.
+        MemoryError: there is not enough memory, for which the backend may be no reason.
+        KeyboardInterrupt: see `is_interrupt`.
+    """
+    try:
+        return function(*arguments, **named)
+    except BaseException as error:
+        raise translated(backend.id, method, error) from None
+
+
+def notify(backend: Named, method: str, function: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> None:
+    """Call a method whose failure must not stop the caller. The arguments are those of `call`. Errors are logged."""
+    try:
+        call(backend, method, function, *arguments, **named)
+    except HalError as error:
+        _log.warning("backend %s failed in %s: %s", backend.id, method, error.reason)
+    except MemoryError as error:
+        _log.warning("backend %s failed in %s: %s", backend.id, method, exception_text(error))
+
+
+def translated(backend: str, method: str, error: BaseException) -> BaseException:
+    """Return the exception to raise instead of one that a backend raised: often the same. Logs what is not an error.
+
+    Args:
+        backend: id of the backend.
+        method: name of the method that raised it.
+        error: what it raised.
+    """
+    if (type(error) is HalError and _is_valid(error)) or isinstance(error, MemoryError) or is_interrupt(error):
+        return error
+    _log.error("backend %s failed in %s", backend, method, exc_info=error)
+    if not isinstance(error, HalError):
+        return general_failure(f"backend {backend} failed in {method}: {exception_text(error)}")
+    if _is_valid(error):  # a class of the backend's own
+        return HalError(error.status, error.reason, rule=error.rule, kind=error.kind, limit=error.limit)
+    invalid = well_formed(error)
+    reason = f"an invalid error of kind {error.kind}: {error.reason}" if invalid is error else invalid.reason
+    return general_failure(f"backend {backend} raised in {method} {reason}")
+
+
+def invalid_answer(backend: Named, method: str, fault: str) -> HalError:
+    """Return the error for an invalid answer, and log it."""
+    reason = shorten(f"backend {backend.id}: {method} {fault}")
+    _log.error("%s", reason)
+    return general_failure(reason)
+
+
+def describe(value: object) -> str:
+    """Return a value of a backend for a message, whatever its `__repr__` does."""
+    try:
+        text = repr(value)
+    except BaseException:
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _is_valid(error: HalError) -> bool:
+    """Return whether a backend may raise an error with these attributes."""
+    return is_well_formed(error) and error.kind in _KINDS

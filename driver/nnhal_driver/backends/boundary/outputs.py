@@ -1,0 +1,139 @@
+"""Outputs of a compiled subgraph, checked before the host uses them: type, shape, and one value for each."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nnhal.errors import HalError, general_failure, limit_exceeded
+from nnhal.types import DTYPES, AnyArray, ErrorStatus, elements, is_extension, is_tensor
+from nnhal_driver.backends.api import Output
+from nnhal_driver.backends.boundary.calls import describe
+from nnhal_driver.backends.layout import Relayout
+from nnhal_driver.extension_types import ExtensionTypes
+from nnhal_driver.graph import Graph
+from nnhal_driver.validation.rank import check_rank
+
+_NO_DTYPE = np.dtype(np.void)
+
+
+class ExpectedOutput:
+    """Values that one output of a compiled subgraph may have.
+
+    Args:
+        name: name of the output in messages.
+        graph: the graph.
+        operand: the operand.
+        types: operand types of the backend's extensions.
+        relayout: the layout in which the backend writes it; None: that of the model.
+        tensor_bytes: largest size of a value.
+
+    Attributes:
+        dtype: the dtype; that of nothing else for an operand of an extension's type.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        operand: int,
+        types: ExtensionTypes,
+        relayout: Relayout | None,
+        tensor_bytes: int,
+    ) -> None:
+        type_ = graph.operands[operand].type
+        self.name = name
+        self.dtype: np.dtype[Any] = DTYPES.get(type_, _NO_DTYPE)
+        self._is_opaque = is_extension(type_)
+        self._element_bytes = types[type_].byte_size if type_ in types else 0
+        self._is_tensor = types[type_].is_tensor if type_ in types else self._is_opaque or is_tensor(type_)
+        self._relayout = relayout
+        self._tensor_bytes = tensor_bytes
+
+    def check(self, array: object, declared: tuple[int, ...]) -> AnyArray:
+        """Return a value in the form that the host expects.
+
+        Args:
+            array: what the backend wrote.
+            declared: the declared shape of the output.
+
+        Raises:
+            HalError: GENERAL_FAILURE: it is not a value of the output; RESOURCE_EXHAUSTED_PERSISTENT: it is too large.
+        """
+        if not isinstance(array, np.ndarray | np.generic):
+            raise self._error(f"is {describe(array)}; expected an array")
+        value: AnyArray = np.asarray(array)  # a subclass may have methods of its own
+        check_rank(value.ndim, self.name)
+        if value.nbytes > self._tensor_bytes:
+            reason = (
+                f"{self.name} has shape {list(value.shape)}, {value.nbytes} bytes; the limit is {self._tensor_bytes}"
+            )
+            raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
+        if self._relayout is not None:
+            declared = self._relayout.own_shape(declared)
+        if self._is_opaque:
+            return self._check_opaque(value, declared)
+        if value.dtype != self.dtype:
+            raise self._error(f"has dtype {value.dtype}; expected {self.dtype}")
+        if not self._fits(value.shape, declared):
+            raise self._error(f"has shape {list(value.shape)}; declared is {list(declared)}", "V-RUN-04")
+        return value if self._is_tensor else value.reshape(declared)
+
+    def _check_opaque(self, value: AnyArray, declared: tuple[int, ...]) -> AnyArray:
+        """Return the value of an extension's type. A backend may write the bytes of all elements instead."""
+        size = self._element_bytes
+        if value.dtype.hasobject:
+            raise self._error(f"has dtype {value.dtype}; expected bytes or opaque elements")
+        if not size or (value.itemsize == size and self._fits(value.shape, declared)):
+            return value
+        is_known = 0 not in declared and (bool(declared) or not self._is_tensor)
+        if is_known and value.nbytes == size * prod(declared):
+            return elements(np.ascontiguousarray(value).reshape(-1).view(np.uint8), declared)
+        given = f"shape {list(value.shape)} of {value.itemsize} bytes each"
+        raise self._error(f"has {given}; expected {list(declared)} elements of {size}")
+
+    def _fits(self, shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+        """Return whether a shape fits the declared one, where 0 is an unknown dimension and () an unknown rank."""
+        if not self._is_tensor:
+            return prod(shape) == 1
+        if not declared:
+            return True
+        return len(declared) == len(shape) and all(d in (0, s) for d, s in zip(declared, shape, strict=True))
+
+    def _error(self, fault: str, rule: str = "") -> HalError:
+        return general_failure(f"{self.name} {fault}", rule)
+
+
+class CheckedOutput:
+    """Output that takes one value, if it is valid. The backend sees this object. Hot path: each execution has its own.
+
+    Attributes:
+        declared: as of the output.
+        destination: where the value goes; None once it has arrived, or when the execution has ended.
+    """
+
+    __slots__ = ("_expected", "declared", "destination")
+
+    def __init__(self, destination: Output, expected: ExpectedOutput) -> None:
+        self.declared = destination.declared
+        self.destination: Output | None = destination
+        self._expected = expected
+
+    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+        """Check the value and pass it on.
+
+        Raises:
+            HalError: it is invalid, the second one, or late.
+        """
+        destination, expected = self.destination, self._expected
+        if destination is None:
+            raise general_failure(f"{expected.name} was written twice, or after the execution")
+        # most values have the shape that is declared; dtypes of the HAL's types exist once
+        if type(array) is not np.ndarray or array.dtype is not expected.dtype or array.shape != self.declared:
+            array = expected.check(array, self.declared)
+        destination.write(array, keep=keep)
+        self.destination = None
+
+    def missing(self) -> HalError:
+        """Return the error for an output that has no value."""
+        return general_failure(f"{self._expected.name} was not written")

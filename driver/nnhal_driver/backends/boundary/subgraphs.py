@@ -1,0 +1,202 @@
+"""Compiled subgraphs of backends: how the host gets them, and how it runs them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from nnhal.types import AnyArray
+from nnhal_driver.backends.api import (
+    Backend,
+    CompiledSubgraph,
+    CompileOptions,
+    OptimizedSubgraph,
+    Output,
+    Run,
+    Sections,
+    SubgraphView,
+    Substitution,
+)
+from nnhal_driver.backends.boundary.answers import extensions
+from nnhal_driver.backends.boundary.calls import call, describe, invalid_answer, translated
+from nnhal_driver.backends.boundary.outputs import CheckedOutput, ExpectedOutput
+from nnhal_driver.backends.layout import Layout, Relayout
+from nnhal_driver.extension_types import extension_types
+
+T = TypeVar("T")
+
+_MODEL_LAYOUTS = (Layout.NHWC, Layout.NCHW)
+
+
+def compile_subgraph(backend: Backend, view: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+    """Compile a subgraph.
+
+    Raises:
+        HalError: the backend fails, or its answer is invalid.
+        MemoryError: there is not enough memory.
+    """
+    return check_compiled(backend, "compile", view, call(backend, "compile", backend.compile, view, options))
+
+
+def load_subgraph(
+    backend: Backend, view: SubgraphView, sections: Sections, options: CompileOptions
+) -> CompiledSubgraph:
+    """Load a subgraph from its saved sections. Raises as `compile_subgraph`."""
+    return check_compiled(backend, "load", view, call(backend, "load", backend.load, view, sections, options))
+
+
+def optimize_subgraph(backend: Backend, view: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:
+    """Optimize a subgraph. Raises as `compile_subgraph`."""
+    answer: object = call(backend, "optimize", backend.optimize, view, options)
+    if not isinstance(answer, OptimizedSubgraph):
+        raise invalid_answer(backend, "optimize", f"returned {describe(answer)}; expected an OptimizedSubgraph")
+    substitutions = _substitutions(backend, view, answer.substitutions)
+    failed: object = answer.failed
+    if not isinstance(failed, Mapping) or not all(isinstance(reason, str) for reason in failed.values()):
+        raise invalid_answer(backend, "optimize", f"returned failed={describe(failed)}; expected reasons by operation")
+    named = [*failed, *(i for entry in substitutions for i in entry.operations)]
+    own = {operation.index for operation in view.operations}
+    empty = any(not entry.operations for entry in substitutions)
+    if empty or len(set(named)) < len(named) or not own.issuperset(named):
+        fault = f"must name operations of the subgraph, each once: {describe(named)}"
+        raise invalid_answer(backend, "optimize", fault)
+    return OptimizedSubgraph(substitutions, {i: reason or "the backend gave no reason" for i, reason in failed.items()})
+
+
+def _substitutions(backend: Backend, view: SubgraphView, answer: object) -> tuple[Substitution, ...]:
+    if not isinstance(answer, tuple | list):
+        raise invalid_answer(backend, "optimize", f"returned substitutions={describe(answer)}; expected a tuple")
+    for entry in answer:
+        if not isinstance(entry, Substitution) or not isinstance(entry.operations, tuple | list):
+            raise invalid_answer(backend, "optimize", f"returned {describe(entry)}; expected a Substitution")
+        if not all(isinstance(i, int) for i in entry.operations):
+            raise invalid_answer(
+                backend, "optimize", f"names operations {describe(entry.operations)}; expected indexes"
+            )
+        if not isinstance(entry.compiled, CompiledSubgraph):
+            fault = f"substitutes {describe(entry.compiled)}; expected a CompiledSubgraph"
+            raise invalid_answer(backend, "optimize", fault)
+    return tuple(answer)
+
+
+def check_compiled(backend: Backend, method: str, view: SubgraphView, compiled: object) -> CompiledSubgraph:
+    """Return a compiled subgraph if the host can use it.
+
+    Args:
+        backend: the backend.
+        method: name of the method that returned it.
+        view: the subgraph.
+        compiled: what the method returned.
+
+    Raises:
+        HalError: GENERAL_FAILURE: it has the wrong type, or invalid attributes.
+    """
+    if not isinstance(compiled, CompiledSubgraph):
+        raise invalid_answer(backend, method, f"returned {describe(compiled)}; expected a CompiledSubgraph")
+    if fault := call(backend, method, _attribute_fault, compiled, view):
+        raise invalid_answer(backend, method, f"returned a subgraph {fault}")
+    return compiled
+
+
+def _attribute_fault(compiled: CompiledSubgraph, view: SubgraphView) -> str:
+    """Return why the attributes of a compiled subgraph are invalid, or ""."""
+    memory, copies, layouts = compiled.memory, compiled.copies_inputs, compiled.layouts
+    if memory is not None and not all(callable(getattr(memory, name, None)) for name in ("acquire", "release")):
+        return f"with memory {describe(memory)}; expected a MemoryManager or None"
+    if not isinstance(copies, bool):
+        return f"with copies_inputs {describe(copies)}; expected a bool"
+    if not isinstance(layouts, Mapping):
+        return f"with layouts {describe(layouts)}; expected a mapping"
+    return next(filter(None, (_layout_fault(view, *item) for item in layouts.items())), "")
+
+
+def _layout_fault(view: SubgraphView, operand: object, relayout: object) -> str:
+    """Return why a backend cannot declare a layout for an operand, or ""."""
+    if operand not in (*view.inputs, *view.outputs) or not isinstance(operand, int):
+        return f"with a layout for operand {describe(operand)}; expected an input or output"
+    if not isinstance(relayout, Relayout) or relayout.model not in _MODEL_LAYOUTS or relayout.own not in Layout:
+        return f"with layout {describe(relayout)} for operand {operand}; expected a Relayout from NHWC or NCHW"
+    dimensions = view.graph.operands[operand].dimensions
+    if len(dimensions) != 4 or (operand in view.outputs and 0 in dimensions):
+        expected = "expected rank 4, with known dimensions for an output"
+        return f"with a layout for operand {operand} of shape {list(dimensions)}; {expected}"
+    return ""
+
+
+class CheckedSubgraph(CompiledSubgraph):
+    """Compiled subgraph whose exceptions are translated and whose outputs are checked. All that a plan runs is one.
+
+    Args:
+        backend: the backend.
+        view: the subgraph.
+        compiled: what runs it; `compile_subgraph` or `load_subgraph` has checked it.
+        options: the options of the preparation.
+
+    Attributes:
+        compiled: what runs it.
+    """
+
+    def __init__(
+        self, backend: Backend, view: SubgraphView, compiled: CompiledSubgraph, options: CompileOptions
+    ) -> None:
+        self.compiled = compiled
+        self.layouts = dict(compiled.layouts)
+        self.copies_inputs = compiled.copies_inputs
+        self._backend = backend
+        self._execute: Callable[[Sequence[AnyArray | None], Sequence[Output], Run], None] = compiled.execute
+        graph = view.graph
+        types = extension_types(graph.extensions, extensions(backend)) if graph.extensions else {}
+        self._expected = [
+            ExpectedOutput(
+                f"output {number} of a partition of {backend.id} (operand {operand} of {graph.name})",
+                graph,
+                operand,
+                types,
+                self.layouts.get(operand),
+                options.tensor_bytes,
+            )
+            for number, operand in enumerate(view.outputs)
+        ]
+
+    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+        """Run the subgraph.
+
+        Raises:
+            HalError: the backend fails, or an output is invalid or missing.
+            MemoryError: there is not enough memory.
+        """
+        checked = []  # hot path: loops and not comprehensions, which are calls
+        for destination, expected in zip(outputs, self._expected):  # noqa: B905
+            checked.append(CheckedOutput(destination, expected))
+        try:
+            self._execute(inputs, checked, run)
+            for output in checked:
+                if output.destination is not None:
+                    raise output.missing()
+        except BaseException as error:
+            for output in checked:
+                output.destination = None  # the memory of a failed execution may already be in other use
+            raise translated(self._backend.id, "execute", error) from None
+
+    def save(self) -> Sections | None:
+        """Return the data that the compiled subgraph saves, or None.
+
+        Raises:
+            HalError: the backend fails, or its answer is invalid.
+            MemoryError: there is not enough memory.
+        """
+        sections: object = call(self._backend, "save", self.compiled.save)
+        if sections is None:
+            return None
+        if not isinstance(sections, Sections):
+            raise invalid_answer(self._backend, "save", f"returned {describe(sections)}; expected Sections or None")
+        if not isinstance(sections.model, bytes | bytearray):
+            raise invalid_answer(self._backend, "save", f"returned model {describe(sections.model)}; expected bytes")
+        data: object = sections.data
+        if not isinstance(data, tuple | list) or not all(map(_is_storable, data)):
+            raise invalid_answer(self._backend, "save", f"returned data {describe(data)}; expected a tuple of arrays")
+        return sections
+
+
+def _is_storable(array: object) -> bool:
+    return isinstance(array, np.ndarray) and not array.dtype.hasobject
