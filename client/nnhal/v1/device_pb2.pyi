@@ -755,7 +755,7 @@ class AllocateResponse(_message.Message):
     buffer: _builtins.bytes
     """Handle for the Buffer service."""
     token: _builtins.int
-    """> 0. Denotes the buffer in RequestMemoryPool.token."""
+    """> 0. Denotes the buffer in RequestMemoryPool.token. No two buffers of a service have the same token at one time."""
     def __init__(
         self,
         *,

@@ -187,7 +187,8 @@ class DeviceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PrepareModelFromCache(self, request, context):
-        """Prepares a model from the cache alone. A miss is GENERAL_FAILURE. Events as in PrepareModel.
+        """Prepares a model from the cache alone. Events as in PrepareModel. A miss is GENERAL_FAILURE. The launch reports it,
+        except for a data cache of the right size with other bytes, which only `notify` reports.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -63,7 +63,9 @@ class DeviceStub:
     PrepareModelWithConfig: _grpc.UnaryStreamMultiCallable[_device_pb2.PrepareModelWithConfigRequest, _device_pb2.PrepareModelEvent]
     """Prepares a model with the options of a PrepareModelConfig. Events as in PrepareModel."""
     PrepareModelFromCache: _grpc.UnaryStreamMultiCallable[_device_pb2.PrepareModelFromCacheRequest, _device_pb2.PrepareModelEvent]
-    """Prepares a model from the cache alone. A miss is GENERAL_FAILURE. Events as in PrepareModel."""
+    """Prepares a model from the cache alone. Events as in PrepareModel. A miss is GENERAL_FAILURE. The launch reports it,
+    except for a data cache of the right size with other bytes, which only `notify` reports.
+    """
     Allocate: _grpc.UnaryUnaryMultiCallable[_device_pb2.AllocateRequest, _device_pb2.AllocateResponse]
     """Allocates a driver-managed buffer for the given roles."""
 
@@ -98,7 +100,9 @@ class DeviceAsyncStub(DeviceStub):
     PrepareModelWithConfig: _aio.UnaryStreamMultiCallable[_device_pb2.PrepareModelWithConfigRequest, _device_pb2.PrepareModelEvent]  # type: ignore[assignment]
     """Prepares a model with the options of a PrepareModelConfig. Events as in PrepareModel."""
     PrepareModelFromCache: _aio.UnaryStreamMultiCallable[_device_pb2.PrepareModelFromCacheRequest, _device_pb2.PrepareModelEvent]  # type: ignore[assignment]
-    """Prepares a model from the cache alone. A miss is GENERAL_FAILURE. Events as in PrepareModel."""
+    """Prepares a model from the cache alone. Events as in PrepareModel. A miss is GENERAL_FAILURE. The launch reports it,
+    except for a data cache of the right size with other bytes, which only `notify` reports.
+    """
     Allocate: _aio.UnaryUnaryMultiCallable[_device_pb2.AllocateRequest, _device_pb2.AllocateResponse]  # type: ignore[assignment]
     """Allocates a driver-managed buffer for the given roles."""
 
@@ -202,7 +206,9 @@ class DeviceServicer(metaclass=_abc_1.ABCMeta):
         request: _device_pb2.PrepareModelFromCacheRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_device_pb2.PrepareModelEvent], _abc.AsyncIterator[_device_pb2.PrepareModelEvent]]:
-        """Prepares a model from the cache alone. A miss is GENERAL_FAILURE. Events as in PrepareModel."""
+        """Prepares a model from the cache alone. Events as in PrepareModel. A miss is GENERAL_FAILURE. The launch reports it,
+        except for a data cache of the right size with other bytes, which only `notify` reports.
+        """
 
     @_abc_1.abstractmethod
     def Allocate(

@@ -503,7 +503,9 @@ class RequestMemoryPool(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
     token: _builtins.int
-    """A driver-managed buffer, by its token (> 0). Arguments in it have offset, length and padding 0."""
+    """A driver-managed buffer, by its token (> 0). Arguments in it have offset, length and padding 0. An execution that
+    fails leaves its output buffers uninitialized, also if its launch refused the request.
+    """
     @_builtins.property
     def pool(self) -> Global___Memory:
         """Memory of the client."""
@@ -1044,7 +1046,7 @@ Global___Capabilities: _TypeAlias = Capabilities  # noqa: Y015
 
 @_typing.final
 class NumberOfCacheFiles(_message.Message):
-    """Each 0 to 32. Both are 0 if the device does not support caching."""
+    """Each 0 to 32. Both are 0 if the device does not support caching, or its service has no usable cache directory."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -24,7 +24,7 @@ from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.log import event
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
-from nnhal_service.rpc.preparation import PreparationStream
+from nnhal_service.rpc.preparation import PreparationStream, Stream, reject_preparation
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import read_memory
 from nnhal_service.sessions.memory_quota import MemoryQuota
@@ -242,10 +242,15 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             context: of the call.
             send: sends an event.
         """
-        session = self._sessions.get(handle)
+        responses: Stream = ResponseStream(context, send)
+        try:
+            session = self._sessions.get(handle)
+        except HalError as error:
+            reject_preparation(responses, error)
+            return
         longest_ns = now_ns() + self._limits["preparation_seconds"] * 10**9
         limited = deadline_ns == OMITTED or deadline_ns > longest_ns
-        stream = PreparationStream(session, ResponseStream(context, send), self._executor, limited=limited)
+        stream = PreparationStream(session, responses, self._executor, limited=limited)
         try:
             cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
         except HalError as error:

@@ -62,9 +62,8 @@ class PreparationStream:
     def reject(self, error: HalError) -> None:
         """Report a failed launch: first the `notify` of the callback, then the error."""
         outcome = self._outcome or Outcome.from_error(error)
-        self._stream.send(device_pb2.PrepareModelEvent(notify=self._message(outcome)))
+        reject_preparation(self._stream, error, outcome)
         self._log(outcome)
-        self._stream.end(error)
 
     def _finish(self, outcome: Outcome) -> None:
         """Send the outcome if the client is still connected; release a prepared model that it did not receive."""
@@ -72,11 +71,11 @@ class PreparationStream:
         try:
             if self._stream.active:
                 handle = self._handle(outcome)
-            message = self._message(outcome, handle)
+            message = _notify_message(outcome, handle)
         except BaseException as error:  # the client waits for its notify
             self._session.release([handle])
             handle, outcome = b"", Outcome.from_error(error if isinstance(error, HalError) else internal_error(error))
-            message = self._message(outcome)
+            message = _notify_message(outcome)
         wanted = bool(handle) or outcome.prepared_model is None
         if wanted and not self._stream.send(device_pb2.PrepareModelEvent(notify=message)):
             self._session.release([handle])
@@ -93,20 +92,6 @@ class PreparationStream:
             return b""
         return self._session.add(outcome.prepared_model, "prepared_models")
 
-    def _message(self, outcome: Outcome, handle: bytes = b"") -> device_pb2.Notify:
-        prepared = outcome.prepared_model
-        return device_pb2.Notify(
-            status=int(outcome.status),  # type: ignore[arg-type]
-            prepared_model=handle,
-            reason=outcome.reason,
-            rule=outcome.rule,
-            warnings=(device_pb2.Warning(code=warning.code, text=warning.text) for warning in outcome.warnings),
-            cache=wire.cache_outcome_message(outcome.cache) if outcome.cache.state else None,
-            placement=wire.placement_message(outcome.placement),
-            inputs=map(wire.operand_message, prepared.inputs) if prepared else (),
-            outputs=map(wire.operand_message, prepared.outputs) if prepared else (),
-        )
-
     def _log(self, outcome: Outcome, handle: bytes = b"") -> None:
         session, ms = self._session.name, (time.perf_counter() - self._started) * 1e3
         if outcome.cache.state == CacheState.MISS and outcome.prepared_model is None:
@@ -121,3 +106,30 @@ class PreparationStream:
             ms=ms,
             reason=outcome.reason or outcome.cache.reason or "-",
         )
+
+
+def reject_preparation(stream: Stream, error: HalError, outcome: Outcome | None = None) -> None:
+    """End the call of a failed launch: first with the `notify` of the callback, then with the error.
+
+    Args:
+        stream: the stream of the call.
+        error: the error of the call.
+        outcome: what the callback gets; by default the error.
+    """
+    stream.send(device_pb2.PrepareModelEvent(notify=_notify_message(outcome or Outcome.from_error(error))))
+    stream.end(error)
+
+
+def _notify_message(outcome: Outcome, handle: bytes = b"") -> device_pb2.Notify:
+    prepared = outcome.prepared_model
+    return device_pb2.Notify(
+        status=int(outcome.status),  # type: ignore[arg-type]
+        prepared_model=handle,
+        reason=outcome.reason,
+        rule=outcome.rule,
+        warnings=(device_pb2.Warning(code=warning.code, text=warning.text) for warning in outcome.warnings),
+        cache=wire.cache_outcome_message(outcome.cache) if outcome.cache.state else None,
+        placement=wire.placement_message(outcome.placement),
+        inputs=map(wire.operand_message, prepared.inputs) if prepared else (),
+        outputs=map(wire.operand_message, prepared.outputs) if prepared else (),
+    )

@@ -182,8 +182,15 @@ def test_model_does_not_change_with_its_memory(raw: RawSession) -> None:
 
 
 def test_unknown_session_is_lost(raw: RawSession) -> None:
-    request = device_pb2.PrepareModelRequest(session=b"x" * 16, model=add_chain(1))
-    events, error = read_events(raw.device.PrepareModel(request))
-    assert events == []
-    assert error is not None
-    assert error_detail(error).kind == error_pb2.ERROR_KIND_SESSION_LOST
+    lost, model = b"x" * 16, add_chain(1)
+    for stream in (
+        raw.device.PrepareModel(device_pb2.PrepareModelRequest(session=lost, model=model)),
+        raw.device.PrepareModelWithConfig(device_pb2.PrepareModelWithConfigRequest(session=lost, model=model)),
+        raw.device.PrepareModelFromCache(device_pb2.PrepareModelFromCacheRequest(session=lost)),
+    ):
+        events, error = read_events(stream)
+        assert kinds(events) == ["notify"] and error is not None
+        detail = error_detail(error)
+        assert detail.kind == error_pb2.ERROR_KIND_SESSION_LOST
+        assert detail.status == events[0].notify.status == enums_pb2.ERROR_STATUS_DEVICE_UNAVAILABLE
+        assert detail.reason == events[0].notify.reason

@@ -5,6 +5,7 @@ from typing import Any
 import grpc.aio
 
 from nnhal.client.aio.connection import Connection
+from nnhal.client.core.cache import is_session_lost
 from nnhal.client.core.prepared_model import missing_notify_error
 from nnhal.errors import HalError
 from nnhal.v1 import device_pb2
@@ -35,8 +36,9 @@ class PreparationCall:
             async for event in connection.stream(method, request):
                 if event.WhichOneof("event") == "notify":
                     notify = event.notify
-        except HalError:
-            if notify is None:  # an error of the launch is reported by notify first
+        except HalError as error:
+            # an error of the launch is reported by notify first, which does not say that the session is lost
+            if notify is None or is_session_lost(error):
                 raise
         if notify is None:
             raise missing_notify_error()

@@ -8,6 +8,7 @@ import grpc
 from nnhal.client.core.prepared_model import missing_notify_error
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.sync.connection import Connection
+from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2
 
 if TYPE_CHECKING:
@@ -75,15 +76,21 @@ def read_notify(stream: "Stream") -> device_pb2.Notify:
     Raises:
         HalError: the call failed without a result.
     """
+    unavailable: device_pb2.Notify | None = None
     try:
         for event in stream:
             if event.WhichOneof("event") == "notify":
+                if int(event.notify.status) == ErrorStatus.DEVICE_UNAVAILABLE:
+                    unavailable = event.notify  # the end says whether the session is lost
+                    continue
                 # only the end follows, so do not wait for it; a stream without references would be cancelled
                 cast("grpc.Future[Any]", stream).add_done_callback(_keep_alive)
                 return event.notify
     except grpc.RpcError as error:
         raise hal_error(error) from error
-    raise missing_notify_error()
+    if unavailable is None:
+        raise missing_notify_error()
+    return unavailable
 
 
 def _keep_alive(stream: "grpc.Future[Any]") -> None:
