@@ -26,10 +26,12 @@ from nnhal.types import (
     PrepareModelConfig,
 )
 from nnhal.version import __version__
+from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.api import Backend, CompileOptions
 from nnhal_driver.backends.boundary.answers import extensions, identity_fault
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.compilation.compiler import place_and_compile
+from nnhal_driver.compilation.networks import Network
 from nnhal_driver.compilation.placement import place
 from nnhal_driver.execution.buffer import Buffer, ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable, LiveBuffers
@@ -161,10 +163,14 @@ class Device:
         driver += "".join(f", no {name}" for name in sorted(self._disabled_extensions))
         self._cache = ModelCache(driver, self.backends, key, tensor_bytes, check_data=check_cached_data)
         self._scheduler = Scheduler(available_cpus(), _PREPARATION_THREADS, queues)
+        lifetime.acquire(self.backends)
+        self._close_backends = weakref.finalize(self, lifetime.release, self.backends)
+        self._close_backends.atexit = False
 
     def close(self) -> None:
-        """Finish the queued preparations and end the threads."""
+        """Finish the queued preparations, end the threads, and close the backends that no prepared model uses."""
         self._scheduler.close()
+        self._close_backends()
 
     @property
     def execution_counts(self) -> ExecutionCounts:
@@ -373,22 +379,26 @@ class Device:
         check = _begin(deadline, cancellation)
         graphs = build_graphs(model, self._disabled_extensions)
         relaxed = model.relax_computation_float32_to_float16
-        options = CompileOptions(config.preference, self._tensor_bytes)
-        try:
-            placement, plan = place_and_compile(
-                graphs, self.backends, options, relaxed=relaxed, check=check, merge=self._merge
-            )
-            cancellation.check()
-        except BaseException:
-            drop_caches(graphs)
-            raise
+        with Network(self.backends) as network:
+            options = CompileOptions(config.preference, self._tensor_bytes, network.number)
+            try:
+                placement, plan = place_and_compile(
+                    graphs, self.backends, options, relaxed=relaxed, check=check, merge=self._merge
+                )
+                cancellation.check()
+            except BaseException:
+                drop_caches(graphs)
+                raise
+            network.loaded(plan)
         cached = CachedModel(plan, placement, config.priority, config.preference, graphs)
         outcome = self._success(cached)
         return outcome.with_cache(save_target.save(self._cache, cached))
 
     def _load(self, verified: VerifiedFiles, deadline: Deadline, cancellation: Cancellation) -> Outcome:
         check = _begin(deadline, cancellation)
-        cached = self._cache.load(verified, check)
+        with Network(self.backends) as network:
+            cached = self._cache.load(verified, check, network.number)
+            network.loaded(cached.plan)
         outcome = self._success(cached, verified.identity)
         cancellation.check()
         return outcome.with_cache(CacheOutcome(CacheState.HIT))

@@ -4,6 +4,7 @@ import faulthandler
 import gc
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from typing import Any, cast
 
 import grpc
@@ -75,6 +76,18 @@ class Server:
         for text in settings.listen:
             if not Address.parse(text).is_local and not settings.insecure:
                 raise ValueError(f"{text} can be reached from other machines; without TLS that needs --insecure")
+        with ExitStack() as started, ExitStack() as undo:
+            self._create(settings, started, undo)
+            undo.pop_all()
+
+    def _create(self, settings: Settings, started: ExitStack, undo: ExitStack) -> None:
+        """Create everything.
+
+        Args:
+            settings: the settings.
+            started: closed after the start, whether it succeeds or not.
+            undo: closed if the start fails.
+        """
         self.settings = settings
         self.addresses: tuple[str, ...] = ()
         self._listeners: list[Listener] = []
@@ -84,7 +97,9 @@ class Server:
         queues = QueueLimits(self._limits["queued_preparations"], self._limits["queued_executions"])
         performance, buffers = PerformanceStore(settings.state_dir), LiveBuffers()
         dynamic_backends = find_dynamic(settings)
-        assemblies = {name: assemble(settings, dynamic_backends) for name in settings.devices}
+        assemblies = {
+            name: started.enter_context(closing(assemble(settings, dynamic_backends))) for name in settings.devices
+        }
         self._reports = {name: assembly.reports for name, assembly in assemblies.items()}
         self._devices = [
             Device(
@@ -101,6 +116,7 @@ class Server:
             )
             for name, assembly in assemblies.items()
         ]
+        undo.callback(self._close_devices)
         self._preloader = ModelPreloader(self._store, self._devices, settings.warm)
         self._sessions = SessionRegistry(settings.session_grace_s, self._limits, self._schedule_trim)
         self._executor = ElasticThreadPool(settings.threads, settings.idle_thread_s, "nnhal-call")
@@ -166,6 +182,7 @@ class Server:
                 self._listeners.append(Listener(self._server, address))
         except ValueError:
             self._remove_sockets()
+            self._close_devices()
             raise
         self.addresses = tuple(listener.address for listener in self._listeners)
         self._data_socket.start()
@@ -190,14 +207,17 @@ class Server:
         self._remove_sockets()
         stopped.wait()
         self._preloader.close()
-        for device in self._devices:
-            device.close()
+        self._close_devices()
         self._executor.shutdown()
         self._transfers.shutdown()
         self._bursts.shutdown()
         self._timers.close()
         self._data_socket.close()
         event("stopped")
+
+    def _close_devices(self) -> None:
+        for device in self._devices:
+            device.close()
 
     def _remove_sockets(self) -> None:
         for listener in self._listeners:

@@ -37,7 +37,7 @@ keep working. A new major version may break them. Each addition is listed here a
 
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
-1.2: no members yet.
+1.2: hooks for networks, `CompileOptions.network`, close.
 """
 
 
@@ -64,10 +64,12 @@ class CompileOptions:
     Attributes:
         preference: an ExecutionPreference.
         tensor_bytes: largest size of one tensor; `infer` enforces it.
+        network: number of the network that the subgraph is a part of; 0 if the host compiles it for itself. (1.2)
     """
 
     preference: int
     tensor_bytes: int = MAX_TENSOR_BYTES
+    network: int = 0
 
     @property
     def memory_mode(self) -> MemoryMode:
@@ -275,7 +277,8 @@ class Backend(ABC):
         """
         return OptimizedSubgraph()
 
-    # ---- Hooks (1.1), all optional. `network` is the number of one compiled subgraph and is never reused.
+    # ---- Hooks for parts of a network (1.1), all optional. `network` is the number of one compiled subgraph, which is
+    # never reused.
 
     def before_load(self, network: int) -> None:
         """Run before `compile` or `load`. If that fails, `after_unload` is the only other hook for this number."""
@@ -291,6 +294,33 @@ class Backend(ABC):
 
     def after_unload(self, network: int) -> None:
         """Run when the compiled subgraph is freed, unless the backend kept a reference to it."""
+        return
+
+    # ---- Hooks for networks (1.2), all optional. A network is a prepared model. Every backend of the device is told,
+    # even if it runs no part of the model. `network` is `CompileOptions.network`, which is never reused. Errors are
+    # logged.
+
+    def before_load_network(self, network: int) -> None:
+        """Run before anything of a network is optimized, compiled or loaded."""
+        return
+
+    def after_load_network(self, network: int) -> None:
+        """Run after all parts of a network are compiled or loaded. If that fails, only `after_unload_network` runs."""
+        return
+
+    def before_unload_network(self, network: int) -> None:
+        """Run before the parts of a network are unloaded, because nothing uses it any more. From any thread."""
+        return
+
+    def after_unload_network(self, network: int) -> None:
+        """Run after the parts of a network are unloaded."""
+        return
+
+    def close(self) -> None:
+        """Free all resources (optional, 1.2).
+
+        Called once, when the device is closed and all networks are unloaded. Not called if the process ends first.
+        """
         return
 
     def fingerprint(self) -> str:

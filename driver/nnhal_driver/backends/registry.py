@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import nnhal_driver.backends
+from nnhal_driver.backends import lifetime
 from nnhal.errors import exception_text
 from nnhal_driver.backends.api import API_VERSION, Backend
 from nnhal_driver.backends.boundary.answers import capabilities, identity_fault
@@ -50,10 +51,17 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """Backends of one device, in its order, and a report of every candidate. Those in use come first."""
+    """Backends of one device, in its order, and a report of every candidate. Those in use come first.
+
+    Close it once a device has its backends, or if none is created after all.
+    """
 
     backends: tuple[Backend, ...]
     reports: tuple[Report, ...]
+
+    def close(self) -> None:
+        """Close the backends that no device uses."""
+        lifetime.release(self.backends)
 
 
 _BUILT_IN: dict[str, Registration] = {}
@@ -117,6 +125,7 @@ def assemble(ids: Sequence[str], plugins: SearchResult = _NO_PLUGINS) -> Assembl
     reports = (*ready, *others, *_unused(plugins.registrations, ids), *plugins.reports)
     if not backends:
         raise ValueError("no backend can be used: " + "; ".join(f"{report.id}: {report.reason}" for report in reports))
+    lifetime.acquire(backends)
     return Assembly(tuple(backends), reports)
 
 
@@ -131,6 +140,7 @@ def _check_ids(ids: list[str], known: Sequence[str]) -> list[str]:
 
 def _create(registration: Registration) -> tuple[Backend | None, Report]:
     id_, origin, version = registration.id, registration.origin, _version_text(registration.api_version)
+    backend: Backend | None = None
     try:
         backend = registration.create()
         if fault := identity_fault(backend):
@@ -139,6 +149,8 @@ def _create(registration: Registration) -> tuple[Backend | None, Report]:
     except BaseException as error:
         if is_interrupt(error):
             raise
+        if backend is not None:
+            lifetime.close(backend)
         reason = exception_text(error).partition(": ")[2] or type(error).__name__
         _log.warning("backend %s (%s) cannot be used: %s", id_, origin, reason)
         return None, Report(id_, CandidateState.FAILED, origin, reason, api_version=version)

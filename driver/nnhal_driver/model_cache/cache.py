@@ -102,12 +102,13 @@ class ModelCache:
         identity = FilesIdentity(container.seal, (status.st_dev, status.st_ino, status.st_size, *times))
         return VerifiedFiles(files, identity, None if container.size > _KEPT_BYTES else container)
 
-    def load(self, verified: "VerifiedFiles", check: Callable[[], None]) -> CachedModel:
+    def load(self, verified: "VerifiedFiles", check: Callable[[], None], network: int) -> CachedModel:
         """Read a prepared model from its files.
 
         Args:
             verified: where it was saved.
             check: called between partitions; raises to end the preparation.
+            network: its number for the backends.
 
         Raises:
             CacheMissError: the files hold no model for this device.
@@ -119,7 +120,7 @@ class ModelCache:
         try:
             priority, preference = container.document["use"]
             graphs = load_graphs(container)
-            options = CompileOptions(preference, self._tensor_bytes)
+            options = CompileOptions(preference, self._tensor_bytes, network)
             plan = load_plan(container, graphs, self._backends, options, check)
             placement = load_placement(container.document)
         finally:

@@ -40,6 +40,9 @@ MEMBERS_1_1 = {
 }
 
 MEMBERS_1_2: dict[type, str] = {
+    Backend: """
+        after_load_network after_unload_network before_load_network before_unload_network close
+    """,
     PerOperationBackend: "creator output_shapes supports",
 }
 """Additions of 1.2."""

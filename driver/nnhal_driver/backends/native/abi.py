@@ -115,6 +115,7 @@ class SubgraphDescription(c.Structure):
         ("relaxed", c.c_int32),
         ("preference", c.c_int32),
         ("memory", c.POINTER(Memory)),
+        ("network", c.c_uint64),
     ]
 
 
@@ -220,6 +221,10 @@ OPTIONAL: Fields = [
     ("optimize", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(SubgraphDescription), c.POINTER(Optimization), *_REASON)),
     ("layouts", c.CFUNCTYPE(c.POINTER(RelayoutStruct), _SELF, _COMPILED, _COUNT)),
     ("operand_types", c.CFUNCTYPE(c.POINTER(OperandTypeStruct), _SELF, c.c_char_p, _COUNT)),
+    ("before_load_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
+    ("after_load_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
+    ("before_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
+    ("after_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
 ]
 """Functions that a backend may have. The header documents their defaults."""
 

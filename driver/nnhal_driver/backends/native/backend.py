@@ -5,7 +5,8 @@ import itertools
 import weakref
 from collections.abc import Mapping, Sequence
 
-from nnhal.types import Extension, ExtensionOperandTypeInformation, PerformanceInfo
+from nnhal.errors import HalError
+from nnhal.types import ErrorStatus, Extension, ExtensionOperandTypeInformation, PerformanceInfo
 from nnhal_driver.backends.api import (
     Backend,
     CompiledSubgraph,
@@ -40,10 +41,16 @@ class NativeBackend(Backend):
     def __init__(self, id_: str, table: FunctionTable) -> None:
         self.id = id_
         self.version = table.version
-        self._table = table
+        self._open_table: FunctionTable | None = table
         self._callbacks = Callbacks()
         self._networks = itertools.count(1)
         self._types = ExtensionTypes(self.extensions())
+
+    @property
+    def _table(self) -> FunctionTable:
+        if self._open_table is None:
+            raise HalError(ErrorStatus.DEVICE_UNAVAILABLE, f"backend {self.id} is closed")
+        return self._open_table
 
     def supports(self, operation: OperationView) -> Support:
         """Ask the plug-in whether it supports an operation."""
@@ -67,7 +74,7 @@ class NativeBackend(Backend):
         """Ask the plug-in for substitutions, and for operations that it cannot run after all."""
         if not self._table.has("optimize"):
             return OptimizedSubgraph()
-        whole = SubgraphStruct.of_view(subgraph, self._types, options.preference)
+        whole = SubgraphStruct.of_view(subgraph, self._types, options)
         return OptimizationCall(subgraph, lambda operations: self._part(subgraph, operations, options)).run(
             self._table, whole
         )
@@ -94,7 +101,7 @@ class NativeBackend(Backend):
     def _describe(self, view: SubgraphView, options: CompileOptions) -> tuple[SubgraphStruct, PlannedMemory]:
         """Return a subgraph for the plug-in to compile, and the planner of its memory."""
         memory = PlannedMemory(self._table, options.memory_mode)
-        return SubgraphStruct.of_view(view, self._types, options.preference, memory.struct()), memory
+        return SubgraphStruct.of_view(view, self._types, options, memory.struct()), memory
 
     def _adopt(
         self,
@@ -135,6 +142,26 @@ class NativeBackend(Backend):
         time, power = c.c_float(1.0), c.c_float(1.0)
         self._table.hook("performance", c.byref(time), c.byref(power))
         return PerformanceInfo(time.value, power.value)
+
+    def before_load_network(self, network: int) -> None:
+        """Tell the plug-in."""
+        self._table.hook("before_load_network", network)
+
+    def after_load_network(self, network: int) -> None:
+        """Tell the plug-in."""
+        self._table.hook("after_load_network", network)
+
+    def before_unload_network(self, network: int) -> None:
+        """Tell the plug-in."""
+        self._table.hook("before_unload_network", network)
+
+    def after_unload_network(self, network: int) -> None:
+        """Tell the plug-in."""
+        self._table.hook("after_unload_network", network)
+
+    def close(self) -> None:
+        """Drop the plug-in's object. It is destroyed when nothing that it compiled is in use any more."""
+        self._open_table = None
 
     def optional_hooks(self) -> Mapping[str, bool]:
         """Return which optional functions of the interface the plug-in has."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nnhal.types import AnyArray, OperandLifeTime, SymmPerChannelQuantParams
-from nnhal_driver.backends.api import Graph, OperationView, SubgraphView
+from nnhal_driver.backends.api import CompileOptions, Graph, OperationView, SubgraphView
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.operand_types import ExtensionTypes
 
@@ -63,6 +63,7 @@ class SubgraphStruct:
         relaxed: whether float32 may be computed in half precision.
         preference: an ExecutionPreference.
         memory: planner of the compiled subgraph's memory.
+        network: number of the network.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class SubgraphStruct:
         relaxed: bool = False,
         preference: int = 0,
         memory: abi.Memory | None = None,
+        network: int = 0,
     ) -> None:
         self._referenced: list[object] = [memory]
         self._types = types
@@ -94,15 +96,24 @@ class SubgraphStruct:
             relaxed,
             preference,
             c.pointer(memory) if memory else None,
+            network,
         )
 
     @staticmethod
     def of_view(
-        view: SubgraphView, types: ExtensionTypes, preference: int, memory: abi.Memory | None = None
+        view: SubgraphView, types: ExtensionTypes, options: CompileOptions, memory: abi.Memory | None = None
     ) -> "SubgraphStruct":
         """Return the struct of a partition."""
         return SubgraphStruct(
-            view.graph, view.operations, view.inputs, view.outputs, types, view.relaxed, preference, memory
+            view.graph,
+            view.operations,
+            view.inputs,
+            view.outputs,
+            types,
+            view.relaxed,
+            options.preference,
+            memory,
+            options.network,
         )
 
     @staticmethod

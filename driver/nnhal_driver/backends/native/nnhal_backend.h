@@ -15,7 +15,7 @@
  *   Structs that may grow are passed by pointer or as arrays of pointers, never as arrays of structs.
  *   1.0: everything without another version number.
  *   1.1: optimize, layouts and operand_types; planned memory; operation_span; the capability "CopiesInputs".
- *   1.2: no members yet.
+ *   1.2: the network of a subgraph, and hooks for networks.
  *
  * RULES
  *   Threads: functions may be called from any thread, and from several at the same time, also for the same object.
@@ -154,6 +154,9 @@ typedef struct NnhalSubgraph {
 
     /* (1.1) Planner of memory for this subgraph; NULL in `supports`, and for the whole subgraph in `optimize`. */
     const NnhalMemory *memory;
+
+    /* (1.2) Number of the network (prepared model) that it is a part of; 0 in `supports`, and for the host itself. */
+    uint64_t network;
 } NnhalSubgraph;
 
 /* ---- One execution. Created by the host, valid until `execute` returns. ---- */
@@ -260,8 +263,9 @@ struct NnhalBackend {
     void *state;         /* belongs to the plug-in; opaque to the host */
     const char *version; /* of the backend itself, not empty; valid as long as the object */
 
-    /* Frees the object, including the table. Called once, after `release` of all its compiled subgraphs. Not called if
-     * the process ends first. */
+    /* Frees the object, including the table. Called once, after `release` of all its compiled subgraphs: when the
+     * device is closed and its networks are unloaded, or if the device cannot start. The library is unloaded then. Not
+     * called if the process ends first. */
     void (*destroy)(NnhalBackend *self);
 
     /* Returns whether the backend supports the only operation of `one`: 1, and then it must compile, or 0 with the
@@ -308,8 +312,8 @@ struct NnhalBackend {
     /* (required with `allocate_buffer`) Frees memory. Called once for each allocation, from any thread. */
     void (*free_buffer)(NnhalBackend *self, void *buffer, size_t size);
 
-    /* (optional) Called around loading and unloading. `network` is the number of one compiled subgraph of this object
-     * and is never reused. after_load is not called if compiling failed. Default: nothing. */
+    /* (optional) Called around loading and unloading a part of a network. `network` is the number of one compiled
+     * subgraph of this object and is never reused. after_load is not called if compiling failed. Default: nothing. */
     void (*before_load)(NnhalBackend *self, uint64_t network);
     void (*after_load)(NnhalBackend *self, uint64_t network, NnhalCompiled *compiled);
     void (*before_unload)(NnhalBackend *self, uint64_t network, NnhalCompiled *compiled);
@@ -347,6 +351,15 @@ struct NnhalBackend {
     /* (optional, 1.1) Returns the `*count` operand types of one of its extensions, valid as long as the object. Their
      * values are tensors with elements of `byte_size` bytes (see NnhalDataType). Default: none. */
     const NnhalOperandType *(*operand_types)(NnhalBackend *self, const char *extension, size_t *count);
+
+    /* (optional, 1.2) Called around loading and unloading a network, which is a prepared model, even if this backend
+     * runs no part of it. `network` is NnhalSubgraph.network and is never reused. before_load_network comes before
+     * anything is optimized, compiled or loaded. If that fails, after_unload_network is the only other call. The two
+     * others enclose the release of the network's parts. Default: nothing. */
+    void (*before_load_network)(NnhalBackend *self, uint64_t network);
+    void (*after_load_network)(NnhalBackend *self, uint64_t network);
+    void (*before_unload_network)(NnhalBackend *self, uint64_t network);
+    void (*after_unload_network)(NnhalBackend *self, uint64_t network);
 };
 
 /* ---- The three entry points. All are required. ---- */

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind
 from nnhal_driver.backends.plugins.loading import LoadError, ProgressCallback, load
@@ -132,7 +133,7 @@ def _outcome(candidate: Candidate, report_step: ProgressCallback) -> dict[str, o
         loaded = load(candidate, report_step)
         backend = loaded.backend
         report_step("asking for its capabilities")
-        return outcome | {
+        outcome |= {
             "id": backend.id,
             "state": CandidateState.READY.value,
             "version": full_version(backend),
@@ -144,6 +145,9 @@ def _outcome(candidate: Candidate, report_step: ProgressCallback) -> dict[str, o
         return outcome | {"id": error.id, "reason": str(error)}
     except Exception as error:
         return outcome | {"reason": f"capabilities failed: {type(error).__name__}: {error}"}
+    report_step("closing it")
+    lifetime.close(backend)
+    return outcome
 
 
 if __name__ == "__main__":

@@ -44,3 +44,8 @@ def newer(folder: Path) -> Path:
 def frozen(folder: Path) -> Path:
     """Build the frozen plug-in with the frozen header 1.0."""
     return build(FROZEN / "Frozen_All_backend.c", folder / "Frozen_All_backend.so", FROZEN)
+
+
+def lifecycle(folder: Path) -> Path:
+    """Build the plug-in that writes each call of its life to the file NNHAL_TEST_LOG."""
+    return build(Path(__file__).with_name("lifecycle.c"), folder / "Test_Lifecycle_backend.so")

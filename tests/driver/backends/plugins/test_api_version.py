@@ -35,7 +35,12 @@ ADDED: dict[tuple[int, int], dict[type, set[str]]] = {
         Run: {"profile"},
         Sections: {"model", "data"},
     },
-    (1, 2): {},
+    (1, 2): {
+        Backend: {
+            *("before_load_network", "after_load_network", "before_unload_network", "after_unload_network", "close"),
+        },
+        CompileOptions: {"network"},
+    },
 }
 """Additions of each version. Rows of released versions are never changed."""
 

@@ -1,0 +1,78 @@
+"""End of native backends with a service: each object is destroyed on every orderly stop, and if the start fails."""
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnhal
+from nnhal.types import Model, Operand, OperandType, OperationType
+from tests.driver.backends.native.building import lifecycle
+from tests.end_to_end.support.service_process import start_service, stop_service
+
+X = np.ones((300, 400), np.float32)
+
+
+def _model() -> Model:
+    b = nnhal.ModelBuilder()
+    x = b.input(OperandType.TENSOR_FLOAT32, X.shape)
+    b.output(b.add(OperationType.NEG, x, output=Operand(OperandType.TENSOR_FLOAT32, X.shape)))
+    return b.build()
+
+
+def _events(folder: Path) -> list[str]:
+    return [line.split()[0] for line in (folder / "events").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_destroys_the_objects_while_clients_are_connected(number: signal.Signals, tmp_path: Path) -> None:
+    lifecycle(tmp_path)
+    environment = {"NNHAL_DYNAMIC_BACKENDS_PATH": str(tmp_path), "NNHAL_TEST_LOG": str(tmp_path / "events")}
+    service = start_service(tmp_path, "--stop-grace-s", "1", **environment)
+    try:
+        with nnhal.connect(service.target) as device:
+            prepared = device.prepare(_model()).result()
+            with prepared.burst() as burst:
+                assert burst.execute([X])[0].max() == -1
+                assert prepared.execute([X])[0].max() == -1
+                probed = ["create", "destroy"]
+                used = ["create", "before_load_network", "compile", "after_load_network", "execute", "execute"]
+                assert _events(tmp_path) == [*probed, *used]
+                service.process.send_signal(number)
+                assert service.process.wait(timeout=60) == 0
+    finally:
+        stop_service(service)
+    unloaded = ["before_unload_network", "release", "after_unload_network"]
+    assert _events(tmp_path)[len(probed) + len(used) :] == [*unloaded, "destroy"]
+
+
+def test_preloaded_models_are_unloaded_before_the_end(tmp_path: Path) -> None:
+    lifecycle(tmp_path)
+    events = tmp_path / "events"
+    environment = {"NNHAL_DYNAMIC_BACKENDS_PATH": str(tmp_path), "NNHAL_TEST_LOG": str(events)}
+    service = start_service(tmp_path, **environment)
+    with nnhal.connect(service.target) as device:
+        device.prepare(_model(), cache=True).result()
+    stop_service(service)
+    events.unlink()
+    service = start_service(tmp_path, "--warm", "1", **environment)
+    try:
+        with nnhal.connect(service.target) as device:
+            prepared = device.prepare(_model(), cache=True).result()
+            assert prepared.execute([X])[0].max() == -1
+    finally:
+        assert stop_service(service) == 0
+    created = ["create", "destroy", "create", "before_load_network", "compile", "after_load_network", "execute"]
+    assert _events(tmp_path) == [*created, "before_unload_network", "release", "after_unload_network", "destroy"]
+
+
+@pytest.mark.parametrize("options", [("--no-extension", "none.such"), ("--listen", "unix:/no/such/folder/socket")])
+def test_failed_start_destroys_the_objects(options: tuple[str, ...], tmp_path: Path) -> None:
+    lifecycle(tmp_path)
+    environment = {"NNHAL_DYNAMIC_BACKENDS_PATH": str(tmp_path), "NNHAL_TEST_LOG": str(tmp_path / "events")}
+    with pytest.raises(RuntimeError, match="the service did not start"):
+        start_service(tmp_path, "--device", "one", "--device", "two", *options, **environment)
+    events = _events(tmp_path)
+    assert events[:4] == ["create", "destroy", "create", "create"]
+    assert events[4:] == ["destroy", "destroy"]
