@@ -313,10 +313,11 @@ SAMPLE = (
     "reusable-execution-keeps-old-inputs",
     "defined-request-runs-once",
     "unsealed-memory-accepted",
+    "backend-never-closed",
 )
 GROUPS = (
     *("COM", "PREP", "BASIC", "GEN", "VALMODEL", "VALREQ", "BURST", "CACHE", "CACHESEC"),
-    *("MEMDOM", "QOS", "STATIC", "EXTRA", "NNHAL"),
+    *("MEMDOM", "QOS", "STATIC", "EXTRA", "NNHAL", "HOST"),
 )
 
 

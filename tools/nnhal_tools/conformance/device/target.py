@@ -30,6 +30,7 @@ from nnhal.v1 import (
 )
 from nnhal_tools.conformance.check import NotServiceSpecific
 from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke
+from nnhal_tools.conformance.device.interposer import NO_FAULTS, Interposer
 from nnhal_tools.conformance.device.options import DEFAULT_RUN, PREPARE_MODEL, PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PreparationOutcome
 
@@ -51,17 +52,26 @@ class Target:
         device_name: the name of the device; "" for the first.
         restart_command: a shell command that restarts the server; "" if there is none.
         paths: the codes of the paths that vectors are executed on; () for the default paths.
+        interposer: the faults of services that checks start themselves.
 
     Raises:
         NotServiceSpecific: the address is invalid, or there is no server of this contract at the address.
     """
 
-    def __init__(self, address: str, device: str = "", restart_command: str = "", paths: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        address: str,
+        device: str = "",
+        restart_command: str = "",
+        paths: Sequence[str] = (),
+        interposer: Interposer = NO_FAULTS,
+    ) -> None:
         try:
             Address.parse(address)
         except ValueError as error:
             raise NotServiceSpecific(str(error)) from None
         self.address, self.device_name, self.restart_command, self.paths = address, device, restart_command, paths
+        self.interposer = interposer
         self.channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 16 * 2**20)])
         self.sessions = session_pb2_grpc.SessionStub(self.channel)
         self.device = device_pb2_grpc.DeviceStub(self.channel)
@@ -92,7 +102,7 @@ class Target:
 
     def new_session(self) -> "Target":
         """Open another session on the same device."""
-        return Target(self.address, self.device_name, self.restart_command, self.paths)
+        return Target(self.address, self.device_name, self.restart_command, self.paths, self.interposer)
 
     def __enter__(self) -> "Target":
         return self

@@ -10,6 +10,7 @@ import grpc
 from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2, error_pb2, session_pb2, types_pb2
 from nnhal_tools.conformance.device.calls import detail_of
+from nnhal_tools.conformance.device.interposer import Trace, unchanged
 from nnhal_tools.conformance.ids import CHECKS, validate_id
 from nnhal_tools.conformance.selftest.proxy import Hook, InjectedError, ProxyCall
 from nnhal_tools.conformance.selftest.relay import DataHook, Relay
@@ -39,6 +40,7 @@ class Fault:
         paths: the codes of the paths that vectors are executed on; () for the default paths.
         needs_restart: the fault shows only if the service can be restarted.
         needs_data_socket: the fault shows only if the service's data socket is reachable from this machine.
+        edit_trace: returns what a plug-in would record in a host with the fault.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Fault:
     paths: tuple[str, ...] = ()
     needs_restart: bool = False
     needs_data_socket: bool = False
+    edit_trace: Callable[[Trace], Trace] = unchanged
 
     @property
     def suites(self) -> tuple[str, ...]:
@@ -99,6 +102,20 @@ def data_fault(
             needs_data_socket=True,
         )
         return hook
+
+    return register
+
+
+def trace_fault(*checks: str) -> Callable[[Callable[[Trace], Trace]], Callable[[Trace], Trace]]:
+    """Register a fault of a host of plug-ins: a function that edits what a plug-in has recorded.
+
+    Args:
+        checks: the ids that must fail.
+    """
+
+    def register(edit: Callable[[Trace], Trace]) -> Callable[[Trace], Trace]:
+        _register(edit, checks, {}, select=(), edit_trace=edit)
+        return edit
 
     return register
 

@@ -1,10 +1,12 @@
 """Trials of faults: the checks of a fault run against a device that has it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from nnhal_tools.conformance.check import Status
+from nnhal_tools.conformance.device.interposer import Interposer
 from nnhal_tools.conformance.runner import TargetConfig, plan_tasks, run_tasks
 from nnhal_tools.conformance.selection import Selection
 from nnhal_tools.conformance.selftest.fault import Fault
@@ -32,8 +34,19 @@ class TrialResult:
 
 def run_trial(config: TargetConfig, fault: Fault) -> TrialResult:
     """Run the checks that must catch a fault, through a proxy that injects it."""
-    config = replace(config, paths=fault.paths)
+    config = replace(config, paths=fault.paths, interposer=_interposer(fault))
     return _run(config, fault.hooks, fault.suites, (*fault.checks, *fault.select), expected=fault.checks)
+
+
+def _interposer(fault: Fault) -> Interposer:
+    """Return what injects a fault into the services that checks start themselves."""
+
+    @contextmanager
+    def proxy(address: str) -> Iterator[str]:
+        with Proxy(address, fault.hooks) as interposed:
+            yield interposed.address
+
+    return Interposer(proxy, fault.edit_trace)
 
 
 def run_clean_trial(config: TargetConfig, faults: Sequence[Fault]) -> TrialResult:

@@ -48,17 +48,18 @@ def extensions(target: Target, recorder: CheckRecorder) -> None:
     names = [extension.name for extension in response.extensions]
     recorder.expect("EXTRA-08", len(set(names)) == len(names), "names of extensions", "unique names", names)
     for extension in response.extensions:
-        _expect_well_formed(recorder, extension)
+        expect_well_formed(recorder, extension, "EXTRA-08")
 
 
-def _expect_well_formed(recorder: CheckRecorder, extension: types_pb2.Extension) -> None:
+def expect_well_formed(recorder: CheckRecorder, extension: types_pb2.Extension, check_: str) -> None:
+    """Check the name, the types and the sizes of an extension."""
     name = extension.name
-    recorder.expect("EXTRA-08", bool(_NAME.fullmatch(name)), "name of an extension", "a-z, 0-9, '_' and periods", name)
+    recorder.expect(check_, bool(_NAME.fullmatch(name)), "name of an extension", "a-z, 0-9, '_' and periods", name)
     types = [type_.type for type_ in extension.operand_types]
     valid = len(set(types)) == len(types) and all(0 <= type_ < 2**16 for type_ in types)
-    recorder.expect("EXTRA-08", valid, f"types of {name}", "unique numbers of 16 bits", types)
+    recorder.expect(check_, valid, f"types of {name}", "unique numbers of 16 bits", types)
     sizes = [type_.byte_size for type_ in extension.operand_types]
-    recorder.expect("EXTRA-08", all(size > 0 for size in sizes), f"byte sizes of {name}", "above 0", sizes)
+    recorder.expect(check_, all(size > 0 for size in sizes), f"byte sizes of {name}", "above 0", sizes)
 
 
 @check("EXTRA-08", "unique operand performance")

@@ -1,0 +1,1 @@
+"""Services that checks start themselves, with a plug-in that records what its host does and misbehaves on demand."""

@@ -1,0 +1,127 @@
+"""Faults of services that run plug-ins."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+from nnhal.types import ErrorStatus
+from nnhal.v1 import device_pb2, error_pb2, types_pb2
+from nnhal_tools.conformance.device.interposer import Trace
+from nnhal_tools.conformance.selftest.fault import (
+    PREPARE,
+    SUPPORTED,
+    accept_model,
+    fault,
+    invalid_argument,
+    trace_fault,
+)
+from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
+
+_MISSED = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
+
+
+@fault("HOST-01", on=(PREPARE,), select=())
+def callback_lost_with_its_thread(call: ProxyCall, request: Any) -> Iterator[Any]:
+    """Lose the callback and the thread of a preparation whose backend exits."""
+    for event in call.forward(request):
+        if event.HasField("notify") and event.notify.status:
+            raise InjectedError(grpc.StatusCode.DEADLINE_EXCEEDED)
+        yield event
+
+
+@fault("HOST-02", on=(SUPPORTED,), select=())
+def invalid_answer_of_a_backend_fails_the_call(call: ProxyCall, request: Any) -> Any:
+    """Fail getSupportedOperations of a service with plug-ins."""
+    failure: Any = ErrorStatus.GENERAL_FAILURE
+    detail = error_pb2.ErrorDetail(status=failure, reason="'NoneType' object has no attribute 'reason'")
+    raise InjectedError(grpc.StatusCode.INTERNAL, detail)
+
+
+@fault("HOST-03", on=("Device.GetCapabilities",), select=())
+def invalid_performance_passed_on(call: ProxyCall, request: Any) -> Any:
+    """Multiply the figures of a backend by those that it states, whatever they are."""
+    capabilities = call.forward(request)
+    for entry in capabilities.operand_performance:
+        entry.info.exec_time, entry.info.power_usage = 0, -1
+    return capabilities
+
+
+@fault("HOST-04", on=("Device.GetSupportedExtensions",), select=())
+def extension_of_a_backend_unchecked(call: ProxyCall, request: Any) -> Any:
+    """Pass on any name of an extension."""
+    return device_pb2.GetSupportedExtensionsResponse(extensions=[types_pb2.Extension(name="NoPeriod")])
+
+
+@fault("HOST-05", on=("Device.Allocate",), select=())
+def no_buffers_of_extension_types(call: ProxyCall, request: Any) -> Any:
+    """Reject buffers of all types of extensions."""
+    failure: Any = ErrorStatus.GENERAL_FAILURE
+    detail = error_pb2.ErrorDetail(status=failure, reason="buffers of extension types are not supported")
+    raise InjectedError(grpc.StatusCode.INTERNAL, detail)
+
+
+@fault("HOST-05", on=("PreparedModel.ExecuteFenced*",), select=())
+def no_fenced_executions_of_extensions(call: ProxyCall, request: Any) -> Any:
+    """Reject fenced executions of models with an extension."""
+    raise invalid_argument("extension types are not supported in fenced executions")
+
+
+@fault("HOST-05", on=("PreparedModel.*",), select=())
+def supported_extension_fails_to_execute(call: ProxyCall, request: Any) -> Any:
+    """Fail each execution of an operation of an extension that was reported as supported."""
+    failure: Any = ErrorStatus.GENERAL_FAILURE
+    raise InjectedError(grpc.StatusCode.INTERNAL, error_pb2.ErrorDetail(status=failure, reason="KeyError: 196609"))
+
+
+@fault("HOST-06", on=(SUPPORTED, PREPARE), select=())
+def extension_constants_unchecked(call: ProxyCall, request: Any) -> Any:
+    """Accept constants of extension types of any size."""
+    return accept_model(call, request)
+
+
+@fault("HOST-08", on=(PREPARE,), select=())
+def deadline_unknown_to_backends(call: ProxyCall, request: Any) -> Any:
+    """Wait for a compilation to end, whatever the deadline."""
+    request.ClearField("deadline_ns")
+    return call.forward(request)
+
+
+@fault("HOST-09", on=(PREPARE,), select=())
+def lost_time_in_the_queue_is_persistent(call: ProxyCall, request: Any) -> Iterator[Any]:
+    """Report a deadline that passed in the queue as PERSISTENT."""
+    for event in call.forward(request):
+        if event.notify.status in _MISSED:
+            event.notify.status = ErrorStatus.MISSED_DEADLINE_PERSISTENT
+        yield event
+
+
+@fault("HOST-11", on=("Device.GetVersionString",), select=())
+def version_of_a_plugin_alone(call: ProxyCall, request: Any) -> Any:
+    """Take the version of a backend from the backend alone, so that an edited one has the same."""
+    return device_pb2.GetVersionStringResponse(version="nnhal/1 Witness/1")
+
+
+@trace_fault("HOST-07")
+def notices_for_each_part(trace: Trace) -> Trace:
+    """Notify a backend for each of its parts of a network."""
+    return [event for event in trace for _ in range(2 if "before-load-network" in event else 1)]
+
+
+@trace_fault("HOST-07")
+def optimized_before_the_notice(trace: Trace) -> Trace:
+    """Optimize a network before the backend is told of it."""
+    return [event for event in trace if event == "optimize"] + [event for event in trace if event != "optimize"]
+
+
+@trace_fault("HOST-08")
+def compilation_outlives_its_client(trace: Trace) -> Trace:
+    """Continue a compilation that was cancelled."""
+    ends = [index for index, event in enumerate(trace) if event == "compile ends"]
+    return [event for index, event in enumerate(trace) if index not in ends[1:]]
+
+
+@trace_fault("HOST-10")
+def backend_never_closed(trace: Trace) -> Trace:
+    """Stop the service without closing its backends."""
+    return [event for event in trace if event != "close"]

@@ -1,0 +1,316 @@
+"""Suite `host` (HOST): what a service does with plug-ins, however they behave.
+
+The checks start services with the harness's own plug-in, the witness, in place of the device under test.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from math import isfinite
+
+import numpy as np
+
+from nnhal.types import ErrorStatus, OperandLifeTime
+from nnhal.v1 import device_pb2, types_pb2
+from nnhal_tools.conformance.check import CheckRecorder, Skipped
+from nnhal_tools.conformance.device.calls import collect_preparation, invoke
+from nnhal_tools.conformance.device.options import DEFAULT_RUN
+from nnhal_tools.conformance.device.results import PreparationOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.hosting.service import EXTENSION, ID, HostedWitness, hosted_witness
+from nnhal_tools.conformance.paths import reachable_calls
+from nnhal_tools.conformance.paths.buffers import allocate, buffer_role, copy_from, copy_to, place_in_pool
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.suites.extra.device import expect_well_formed
+from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
+from nnhal_tools.conformance.vectors.requests import build_request
+
+SOON_S = 15.0
+"""Time in which an answer must come that a correct device gives at once."""
+SHORT_NS = 50_000_000
+POLL_S = 0.01
+
+PREPARATIONS = 4
+"""More than the threads that a device prepares on, so that it answers the last one only if none of them is lost."""
+
+ROW = np.array([1, -2, 3], np.float32)
+PREFIX = 5
+
+
+def chain(*operations: str) -> types_pb2.Model:
+    """Return a model of operations on three floats, one after the other."""
+    graph = CaseGraph()
+    value = graph.input("TENSOR_FLOAT32", (3,))
+    for number, operation in enumerate(operations):
+        inputs = [value]
+        if operation == "ADD":
+            inputs += [graph.constant("TENSOR_FLOAT32", ROW), graph.int32(0)]
+        add = graph.output if number == len(operations) - 1 else graph.temporary
+        value = add("TENSOR_FLOAT32", (3,))
+        graph.apply(operation, inputs, [value])
+    return make_case("chain", graph, [ROW], [ROW]).model()
+
+
+def extension_model(constant: bytes | None = None) -> types_pb2.Model:
+    """Return a model that copies a tensor of the witness's operand type: its input, or a constant."""
+    model = types_pb2.Model()
+    model.extension_name_to_prefix.add(name=EXTENSION, prefix=PREFIX)
+    source = OperandLifeTime.SUBGRAPH_INPUT if constant is None else OperandLifeTime.CONSTANT_COPY
+    for lifetime in (source, OperandLifeTime.SUBGRAPH_OUTPUT):
+        model.main.operands.add(type=PREFIX << 16 | 1, dimensions=[3], lifetime=int(lifetime))  # type: ignore[arg-type]
+    model.main.operations.add(type=PREFIX << 16, inputs=[0], outputs=[1])  # type: ignore[arg-type]
+    model.main.output_indexes.append(1)
+    if constant is None:
+        model.main.input_indexes.append(0)
+    else:
+        model.operand_values = constant
+        model.main.operands[0].location.length = len(constant)
+    return model
+
+
+def _launch(
+    session: Target, model: types_pb2.Model, deadline_ns: int | None = None
+) -> Iterator[device_pb2.PrepareModelEvent]:
+    """Launch a preparation, and return its events. They end with an error if they do not come soon."""
+    request = device_pb2.PrepareModelRequest(
+        session=session.session,
+        device=session.device_name,
+        model=model,
+        preference=1,  # type: ignore[arg-type]
+        priority=1,  # type: ignore[arg-type]
+        deadline_ns=deadline_ns,
+    )
+    return session.device.PrepareModel(request, timeout=SOON_S)  # type: ignore[no-any-return]
+
+
+def _prepare(session: Target, model: types_pb2.Model, deadline_ns: int | None = None) -> PreparationOutcome:
+    return collect_preparation(_launch(session, model, deadline_ns))
+
+
+def _is_soon(condition: Callable[[], bool]) -> bool:
+    """Poll a condition. Return False if it does not hold soon."""
+    pause = threading.Event()
+    return any(condition() or pause.wait(POLL_S) for _ in range(int(SOON_S / POLL_S)))
+
+
+# ---- Misbehavior ----------------------------------------------------------------------------------------
+
+
+@check("HOST-01")
+def exit_while_compiling(target: Target, recorder: CheckRecorder) -> None:
+    """Check that each of several preparations has one callback, with an error."""
+    with hosted_witness(target, "compile-exits") as witness:
+        for number in range(PREPARATIONS):
+            outcome = _prepare(witness.target, chain("ADD"))
+            right = len(outcome.callbacks) == 1 and outcome.callback.status != ErrorStatus.NONE and not outcome.model
+            stimulus = f"preparation {number + 1} by a backend that exits while it compiles"
+            got = f"{outcome.events}, {outcome.callback}"
+            recorder.expect("HOST-01", right, stimulus, "one callback, with an error and no model", got)
+
+
+@check("HOST-02")
+def invalid_answers_of_supports(target: Target, recorder: CheckRecorder) -> None:
+    """Check that an invalid answer is a no of this backend, and that the next backend is asked."""
+    for mode, backends, expected in (("supports-exits", ID, [False]), ("supports-nothing", f"{ID},CpuRef", [True])):
+        with hosted_witness(target, mode, backends) as witness:
+            answer, supported = witness.target.supported_operations(chain("ADD"))
+            right = answer.status == ErrorStatus.NONE and supported == expected
+            stimulus = f"getSupportedOperations of {backends}, {mode}"
+            recorder.expect("HOST-02", right, stimulus, str(expected), f"{answer} {supported}")
+
+
+@check("HOST-03")
+def invalid_performance(target: Target, recorder: CheckRecorder) -> None:
+    """Check that getCapabilities succeeds, with figures above 0."""
+    with hosted_witness(target, "performance-zero", f"{ID},CpuRef") as witness:
+        session = witness.target
+        answer, response = invoke(session.device.GetCapabilities, device_pb2.DeviceRequest(device=session.device_name))
+        stimulus = "getCapabilities with a backend whose performance is (0, -1)"
+        recorder.expect("HOST-03", response is not None, stimulus, "NONE", answer)
+        figures = [
+            getattr(entry.info, name) for entry in response.operand_performance for name in ("exec_time", "power_usage")
+        ]
+        right = all(isfinite(figure) and figure > 0 for figure in figures)
+        recorder.expect("HOST-03", right, stimulus, "finite figures above 0", figures)
+
+
+@check("HOST-04")
+def ill_formed_extension(target: Target, recorder: CheckRecorder) -> None:
+    """Check that every listed extension is well-formed."""
+    with hosted_witness(target, "extension-ill-formed") as witness:
+        session = witness.target
+        request = device_pb2.DeviceRequest(device=session.device_name)
+        answer, response = invoke(session.device.GetSupportedExtensions, request)
+        recorder.expect("HOST-04", response is not None, "getSupportedExtensions", "NONE", answer)
+        for extension in response.extensions:
+            expect_well_formed(recorder, extension, "HOST-04")
+
+
+@check("HOST-11")
+def version_of_an_edited_backend(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the version string differs after a plug-in was edited, although its own version is the same."""
+    versions = []
+    for edit in ("", "# edited"):
+        with hosted_witness(target, edit=edit) as witness:
+            session = witness.target
+            request = device_pb2.DeviceRequest(device=session.device_name)
+            answer, response = invoke(session.device.GetVersionString, request)
+            recorder.expect("HOST-11", response is not None, "getVersionString", "NONE", answer)
+            versions.append(response.version)
+    recorder.expect("HOST-11", len(set(versions)) == 2, "getVersionString of an edited backend", "another", versions)
+
+
+# ---- Extensions -----------------------------------------------------------------------------------------
+
+
+@check("HOST-05", "calls")
+def extension_in_each_call(target: Target, recorder: CheckRecorder) -> None:
+    """Check that each call that executes copies a value of the extension."""
+    with hosted_witness(target) as witness:
+        model = _prepared_extension(witness.target, recorder)
+        for path, execute in reachable_calls(witness.target).items():
+            execution = execute(witness.target, model, _extension_request(), DEFAULT_RUN)
+            got: object = execution.outcome
+            if execution.outcome.status == ErrorStatus.NONE:
+                (output,) = execution.outputs
+                got = None if output is None else output.tobytes()
+            recorder.expect("HOST-05", got == ROW.tobytes(), f"{path}, an extension", "the bytes of the input", got)
+
+
+@check("HOST-05", "buffers")
+def extension_in_buffers(target: Target, recorder: CheckRecorder) -> None:
+    """Check that a buffer holds a value of the extension."""
+    with hosted_witness(target) as witness:
+        session = witness.target
+        model = _prepared_extension(session, recorder)
+        answer, buffer = allocate(session, [model], [buffer_role(0, 0)])
+        recorder.expect("HOST-05", buffer is not None, "allocate for an extension type", "a buffer", answer)
+        assert buffer is not None
+        answer = copy_from(session, buffer, types_pb2.Memory(inline=ROW.tobytes()))
+        recorder.expect("HOST-05", answer.status == ErrorStatus.NONE, "copyFrom, an extension type", "NONE", answer)
+        request = _extension_request()
+        place_in_pool(request.inputs[0], len(request.pools))
+        request.pools.add().token = buffer.token
+        execution = session.execute(model, request)
+        outputs = [output.tobytes() for output in execution.outputs if output is not None]
+        right = execution.outcome.status == ErrorStatus.NONE and outputs == [ROW.tobytes()]
+        stimulus = "a buffer of an extension type as input"
+        recorder.expect("HOST-05", right, stimulus, "its bytes", f"{execution.outcome} {outputs}")
+        answer, data = copy_to(session, buffer, ROW.nbytes)
+        right = answer.status == ErrorStatus.NONE and data.tobytes() == ROW.tobytes()
+        recorder.expect("HOST-05", right, "copyTo, an extension type", "the bytes that were copied in", answer)
+
+
+def _prepared_extension(session: Target, recorder: CheckRecorder) -> bytes:
+    answer, supported = session.supported_operations(extension_model())
+    got = f"{answer} {supported}"
+    recorder.expect("HOST-05", supported == [True], "getSupportedOperations, an extension", "[True]", got)
+    outcome = _prepare(session, extension_model())
+    recorder.expect("HOST-05", bool(outcome.model), "prepareModel, an extension", "NONE", outcome.callback)
+    return outcome.model
+
+
+def _extension_request() -> types_pb2.Request:
+    request, data = build_request([ROW], [ROW.nbytes])
+    request.pools[0].pool.inline = data
+    return request
+
+
+@check("HOST-06")
+def extension_constant_of_another_size(target: Target, recorder: CheckRecorder) -> None:
+    """Check that no operation on a constant of the wrong size is supported or prepared."""
+    with hosted_witness(target) as witness:
+        for constant in (ROW.tobytes()[:-1], bytes(4)):
+            answer, supported = witness.target.supported_operations(extension_model(constant))
+            right = answer.status == ErrorStatus.INVALID_ARGUMENT or supported == [False]
+            stimulus = f"getSupportedOperations, 3 elements of 4 bytes with a constant of {len(constant)} bytes"
+            recorder.expect("HOST-06", right, stimulus, "INVALID_ARGUMENT or [False]", f"{answer} {supported}")
+            outcome = _prepare(witness.target, extension_model(constant))
+            stimulus = f"prepareModel with a constant of {len(constant)} bytes"
+            recorder.expect("HOST-06", not outcome.model, stimulus, "an error and no model", outcome.callback)
+
+
+# ---- Notices --------------------------------------------------------------------------------------------
+
+
+@check("HOST-07")
+def notices_of_networks(target: Target, recorder: CheckRecorder) -> None:
+    """Check the notices of a model of which the backend runs two parts, and of one of which it runs none."""
+    with hosted_witness(target, "", f"{ID},CpuRef", "--no-merge-partitions") as witness:
+        for operations in (("ADD", "RELU", "ADD"), ("RELU",)):
+            _expect_notices(recorder, witness, operations)
+
+
+def _expect_notices(recorder: CheckRecorder, witness: HostedWitness, operations: Sequence[str]) -> None:
+    before = len(witness.trace)
+    outcome = _prepare(witness.target, chain(*operations))
+    if outcome.backends.count(ID) != operations.count("ADD"):
+        raise Skipped("", f"the device runs the operations on {outcome.backends}")
+    witness.target.release(outcome.model)
+    _is_soon(lambda: any("after-unload-network" in event for event in witness.trace[before:]))
+    trace = witness.trace[before:]
+    notices = [event for event in trace if "network" in event]
+    number = notices[0].rpartition(" ")[2] if notices else ""
+    kinds = ("before-load", "after-load", "before-unload", "after-unload")
+    expected = [f"{kind}-network {number}" for kind in kinds]
+    stimulus = f"notices of a model of {', '.join(operations)}"
+    recorder.expect("HOST-07", notices == expected, stimulus, "one of each kind, in order", trace)
+    work = [index for index, event in enumerate(trace) if event in ("optimize", "compile")]
+    first, last = trace.index(expected[0]), trace.index(expected[1])
+    enclosed = all(first < index < last for index in work)
+    recorder.expect("HOST-07", enclosed, stimulus, "all work between before-load and after-load", trace)
+
+
+@check("HOST-10")
+def closed_when_the_service_stops(target: Target, recorder: CheckRecorder) -> None:
+    """Check that every object that the factory made in the service is closed when it stops."""
+    with hosted_witness(target) as witness:
+        _prepare(witness.target, chain("ADD"))
+        witness.stop()
+        trace = witness.trace
+        right = 0 < trace.count("factory") == trace.count("close") and trace[-1] == "close"
+        recorder.expect("HOST-10", right, "a service that stops", "as many calls of close as of the factory", trace)
+
+
+# ---- Time -----------------------------------------------------------------------------------------------
+
+
+@check("HOST-08")
+def deadline_and_cancellation_while_compiling(target: Target, recorder: CheckRecorder) -> None:
+    """Check that a backend that checks its options while it compiles ends at the deadline, and when it is cancelled."""
+    with hosted_witness(target, "compile-checks") as witness:
+        outcome = _prepare(witness.target, chain("ADD"), SHORT_NS)
+        missed = outcome.callback.is_missed_deadline and not outcome.model
+        stimulus = "a deadline that passes while a backend compiles"
+        recorder.expect("HOST-08", missed, stimulus, "MISSED_DEADLINE_* and no model", outcome.callback)
+        stream = _launch(witness.target, chain("ADD"))
+        _is_soon(lambda: witness.trace.count("compile") == 2)
+        stream.cancel()  # type: ignore[attr-defined]
+        ended = _is_soon(lambda: witness.trace.count("compile ends") == 2)
+        stimulus = "a preparation that is cancelled while a backend compiles"
+        recorder.expect("HOST-08", ended, stimulus, "the end of the compilation", witness.trace)
+
+
+@check("HOST-09")
+def deadline_in_the_queue(target: Target, recorder: CheckRecorder) -> None:
+    """Check that a preparation behind others that block is reported at its deadline, as transient."""
+    with hosted_witness(target, "compile-blocks") as witness, _blocked(witness):
+        outcome = _prepare(witness.target, chain("ADD", "ADD"), SHORT_NS)
+    right = outcome.callback.status == ErrorStatus.MISSED_DEADLINE_TRANSIENT and not outcome.model
+    stimulus = "a deadline that passes while other preparations block the device"
+    recorder.expect("HOST-09", right, stimulus, "MISSED_DEADLINE_TRANSIENT, while they still run", outcome.callback)
+
+
+@contextmanager
+def _blocked(witness: HostedWitness) -> Iterator[None]:
+    """Block all threads that prepare models."""
+    with ThreadPoolExecutor(PREPARATIONS) as threads:
+        blocked = [threads.submit(_prepare, witness.target, chain("ADD")) for _ in range(PREPARATIONS)]
+        try:
+            _is_soon(lambda: "waits for go" in witness.trace)
+            yield
+        finally:
+            witness.let("go")
+            for preparation in blocked:
+                preparation.result()
