@@ -5,6 +5,7 @@ A shape that the model computes with is folded. SHAPE and RANK remain as results
 
 from collections.abc import Sequence
 
+import numpy as np
 from tflite import BuiltinOperator, TensorType
 
 from nnhal.tflite.call import OperatorCall, converter
@@ -24,15 +25,15 @@ def reshape(call: OperatorCall) -> None:
         shape = call.int32_tensor(call.integers(1) or (1,))
     else:
         shape = call.input(1)
-    call.emit(OperationType.RESHAPE, [input_, shape])
+    _emit_reshape(call, input_, shape)
 
 
 @converter(BuiltinOperator.SQUEEZE)
 def squeeze(call: OperatorCall) -> None:
     """Convert SQUEEZE. Without axes, both operations remove every dimension of length 1."""
     input_, rank = call.input(0), len(call.shape(0))
-    if call.operand(input_).type == OperandType.TENSOR_INT32 or not rank:
-        call.emit(OperationType.RESHAPE, [input_, call.int32_tensor(call.known_output().dimensions)])
+    if call.operand(input_).type in (OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8) or not rank:
+        _emit_reshape(call, input_, call.int32_tensor(call.known_output().dimensions))
         return
     axes = [call.axis(axis, rank) for axis in call.option("SqueezeDims", ())]
     omitted = Operand(OperandType.TENSOR_INT32, (0,), lifetime=OperandLifeTime.NO_VALUE)
@@ -44,10 +45,11 @@ def expand_dims(call: OperatorCall) -> None:
     """Convert EXPAND_DIMS. The axis, a tensor in TFLite, is a scalar in NNAPI."""
     shape = call.shape(0)
     axis = call.axis(call.value(1), len(shape) + 1)
-    if shape:
-        call.emit(OperationType.EXPAND_DIMS, [call.input(0), call.int32_scalar(axis)])
+    input_ = call.input(0)
+    if shape and call.operand(input_).type != OperandType.TENSOR_BOOL8:
+        call.emit(OperationType.EXPAND_DIMS, [input_, call.int32_scalar(axis)])
     else:
-        call.emit(OperationType.RESHAPE, [call.input(0), call.int32_tensor([1])])
+        _emit_reshape(call, input_, call.int32_tensor(call.known_output().dimensions))
 
 
 @converter(BuiltinOperator.TRANSPOSE)
@@ -59,9 +61,30 @@ def transpose(call: OperatorCall) -> None:
         raise TfliteError(f"{order} is not a permutation of {len(shape)} dimensions")
     moved = [axis for axis in order if shape[axis] > 1]
     if moved == sorted(moved):
-        call.emit(OperationType.RESHAPE, [input_, call.int32_tensor(call.known_output().dimensions)])
+        _emit_reshape(call, input_, call.int32_tensor(call.known_output().dimensions))
     else:
         call.emit(OperationType.TRANSPOSE, [input_, call.int32_tensor(order)])
+
+
+def _emit_reshape(call: OperatorCall, input_: int, shape: int) -> None:
+    """Emit a RESHAPE to a shape. NNAPI cannot reshape booleans: numbers are selected, reshaped, and compared."""
+    if call.operand(input_).type != OperandType.TENSOR_BOOL8:
+        call.emit(OperationType.RESHAPE, [input_, shape])
+        return
+    call.require_small("NNAPI cannot reshape booleans, and three operations replace it")
+    numbers = numbers_of_booleans(call, input_)
+    dimensions, real = call.known_output().dimensions, Operand(OperandType.TENSOR_FLOAT32)
+    numbers = call.apply(OperationType.RESHAPE, [numbers, shape], real, dimensions)
+    call.emit(OperationType.GREATER, [numbers, call.constant(np.zeros(1, np.float32), real)])
+
+
+def numbers_of_booleans(call: OperatorCall, booleans: int) -> int:
+    """Emit a SELECT of 1 and 0, for operations that take no booleans. Return its output, of float32."""
+    dimensions, real = call.operand(booleans).dimensions, Operand(OperandType.TENSOR_FLOAT32)
+    if not all(dimensions):
+        raise TfliteError(f"booleans have unknown dimensions: {list(dimensions)}")
+    ones, zeros = (call.constant(np.full(dimensions, value, np.float32), real) for value in (1, 0))
+    return call.apply(OperationType.SELECT, [booleans, ones, zeros], real, dimensions)
 
 
 @converter(BuiltinOperator.SHAPE)

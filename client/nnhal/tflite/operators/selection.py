@@ -8,6 +8,7 @@ from tflite import BuiltinOperator
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operators.concatenation import broadcast, repeated_constant
+from nnhal.tflite.operators.reshape import numbers_of_booleans
 from nnhal.types import Operand, OperandType, OperationType
 
 _COMPARISONS = {
@@ -58,8 +59,7 @@ def _row_condition(call: OperatorCall, shape: tuple[int, ...]) -> int:
         raise TfliteError(f"condition of shape {list(rows)} for {list(shape)}")
     column = (*rows, *(1 for _ in shape[1:]))
     real = Operand(OperandType.TENSOR_FLOAT32)
-    ones, zeros = (call.constant(np.full(rows, value, np.float32), real) for value in (1, 0))
-    numbers = call.apply(OperationType.SELECT, [call.input(0), ones, zeros], real, rows)
+    numbers = numbers_of_booleans(call, call.input(0))
     numbers = call.apply(OperationType.RESHAPE, [numbers, call.int32_tensor(column)], real, column)
     zeros = call.constant(np.zeros(shape, np.float32), real)
     return call.apply(OperationType.GREATER, [numbers, zeros], Operand(OperandType.TENSOR_BOOL8), shape)
