@@ -14,7 +14,11 @@ from nnhal.types import AnyArray, Bytes
 TENSOR_DTYPES: dict[int, np.dtype[Any]] = {
     getattr(tflite.TensorType, name.upper()): np.dtype(name)
     for name in ("float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
-} | {tflite.TensorType.UINT64: np.dtype(np.uint64), tflite.TensorType.BOOL: np.dtype(np.bool_)}
+} | {
+    tflite.TensorType.UINT64: np.dtype(np.uint64),
+    tflite.TensorType.BOOL: np.dtype(np.bool_),
+    tflite.TensorType.COMPLEX64: np.dtype(np.complex64),
+}
 """Type of the elements by `tflite.TensorType`."""
 TYPE_NAMES = {value: name for name, value in vars(tflite.TensorType).items() if isinstance(value, int)}
 

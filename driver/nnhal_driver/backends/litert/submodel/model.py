@@ -22,6 +22,7 @@ ITEM_BITS = {
     "UINT32": 32,
     "UINT16": 16,
     "INT4": 4,
+    "COMPLEX64": 64,
 }
 """Types of tensors that a sub-model may have, with the bits of an element."""
 
@@ -37,6 +38,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "FLOAT64": np.dtype("<f8"),
     "UINT32": np.dtype("<u4"),
     "UINT16": np.dtype("<u2"),
+    "COMPLEX64": np.dtype("<c8"),
 }
 """The types that numpy has."""
 

@@ -140,6 +140,7 @@ UnsortedSegmentSumOptions
 ATan2Options
 UnsortedSegmentMinOptions
 SignOptions
+Rfft2dOptions
 BitcastOptions
 BitwiseXorOptions
 RightShiftOptions

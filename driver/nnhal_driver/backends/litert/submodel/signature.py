@@ -20,6 +20,7 @@ _NAMES = {
     "u8": "UINT8",
     "u16": "UINT16",
     "u32": "UINT32",
+    "c64": "COMPLEX64",
     "bool": "BOOL",
 }
 

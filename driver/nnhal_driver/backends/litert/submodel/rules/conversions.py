@@ -5,9 +5,17 @@ from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, 
 _CAST = "f32|f64|f16|i8|u8|i16|u16|i32|u32|i64|bool"
 
 
-@rule("CAST", types=[f"{_CAST} -> {_CAST}"], options="CastOptions", optional_options=True, quantized=False)
+@rule(
+    "CAST", types=[f"{_CAST} -> {_CAST}", "c64 -> f32"], options="CastOptions", optional_options=True, quantized=False
+)
 def cast_(op: OperatorCheck) -> None:
     """Check a conversion of numbers, which takes the types of the tensors and ignores its options."""
+    op.output_shape(op.input(0).shape)
+
+
+@rule("COMPLEX_ABS", "REAL", "IMAG", types=["c64 -> f32"])
+def part(op: OperatorCheck) -> None:
+    """Check the magnitude or a part of complex numbers."""
     op.output_shape(op.input(0).shape)
 
 

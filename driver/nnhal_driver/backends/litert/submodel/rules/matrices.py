@@ -1,4 +1,4 @@
-"""Matrix products, normalizations and softmax."""
+"""Matrix products, Fourier transforms, normalizations and softmax."""
 
 from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, broadcast, elements, rule, scale
 from nnhal_driver.backends.litert.submodel.rules.images import check_weights
@@ -54,6 +54,18 @@ def batch_matmul(op: OperatorCheck) -> None:
         op.multiplier("product of the input scales / output scale", factor, 2.0**-31, 2.0**8)
     op.output_shape([*batches, rows, columns])
     op.work += elements(batches) * rows * columns * inner
+
+
+@rule("RFFT2D", types=["f32 i32 -> c64"], options="Rfft2dOptions", optional_options=True)
+def rfft2d(op: OperatorCheck) -> None:
+    """Check a Fourier transform of the last two dimensions. Their constant lengths are powers of two."""
+    shape, (height, width) = op.shape(0, low=2), op.integers(1, 2)
+    for name, length, low in (("height", height, 1), ("width", width, 2)):
+        op.require_range(f"{name} of the transform", length, low, 2**24)
+        op.require(length & (length - 1) == 0, f"{name} of the transform is {length}; expected a power of 2")
+    op.bounded("the transform", height * (width + 2) * 2)
+    op.output_shape([*shape[:-2], height, width // 2 + 1])
+    op.work += elements(shape[:-2]) * height * width * (height * width).bit_length()
 
 
 @rule("SOFTMAX", types=["T:f32|f16|i8|u8|i16 -> T", "i8 -> i16"], options="SoftmaxOptions")

@@ -6,7 +6,7 @@ ANY = "f32|f16|f64|i8|u8|i16|u16|i32|u32|i64|bool"
 """Types of operators that only move elements."""
 
 
-@rule("RESHAPE", types=[f"T:{ANY} i32? -> T"], options="ReshapeOptions", optional_options=True, quantized=False)
+@rule("RESHAPE", types=[f"T:{ANY}|c64 i32? -> T"], options="ReshapeOptions", optional_options=True, quantized=False)
 def reshape(op: OperatorCheck) -> None:
     """Check a reshape. The shape is the constant input 1, otherwise the option."""
     if op.optional(1) is not None:
@@ -25,7 +25,7 @@ def reshape(op: OperatorCheck) -> None:
     op.output_shape(shape)
 
 
-@rule("SQUEEZE", types=[f"T:{ANY} -> T"], options="SqueezeOptions", optional_options=True, quantized=False)
+@rule("SQUEEZE", types=[f"T:{ANY}|c64 -> T"], options="SqueezeOptions", optional_options=True, quantized=False)
 def squeeze(op: OperatorCheck) -> None:
     """Check the removal of dimensions of 1: those in the option, or all."""
     shape = op.input(0).shape
@@ -39,7 +39,11 @@ def squeeze(op: OperatorCheck) -> None:
 
 
 @rule(
-    "EXPAND_DIMS", types=[f"T:{ANY} i32|i64 -> T"], options="ExpandDimsOptions", optional_options=True, quantized=False
+    "EXPAND_DIMS",
+    types=[f"T:{ANY}|c64 i32|i64 -> T"],
+    options="ExpandDimsOptions",
+    optional_options=True,
+    quantized=False,
 )
 def expand_dims(op: OperatorCheck) -> None:
     """Check the insertion of a dimension."""
