@@ -95,8 +95,10 @@ with device.prepare("wake_word.tflite").result() as prepared:
 ## Shapes
 
 `nnhal.tflite.load(path, shapes={{"image": (8, 224, 224, 3)}})` imports a model for other shapes of
-its inputs, for example another batch. None stands for a dimension that each execution chooses.
-Regions of the extension need known shapes. Without `shapes`, an unknown batch is that of the file.
+its inputs, for example another batch or another length of sound. The shapes of all other tensors
+follow from those of the inputs: those in the file are only an example. None stands for a dimension
+that each execution chooses. Regions of the extension need known shapes. Without `shapes`, an
+unknown dimension of an input is that of the file.
 
 ## Differences from LiteRT
 

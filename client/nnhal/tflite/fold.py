@@ -1,7 +1,8 @@
 """Constant folding: operators whose result is known at import are evaluated and removed.
 
-SHAPE and RANK need only the shape of their input. An operator whose result is an output of the graph stays, since
-NNAPI requires that an operation computes each output. Operators whose results nothing reads are removed, too.
+The shapes of the other results are inferred on the way, since values and shapes depend on each other: SHAPE and RANK
+need only the shape of their input. An operator whose result is an output of the graph stays, since NNAPI requires that
+an operation computes each output. Operators whose results nothing reads are removed, too.
 """
 
 from collections.abc import Sequence
@@ -14,10 +15,12 @@ from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.folding import EVALUATORS, ConstantCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
 from nnhal.tflite.outputs import compute_outputs
-from nnhal.tflite.shapes import UNKNOWN
+from nnhal.tflite.shape_inference import Shape
+from nnhal.tflite.shapes import UNKNOWN, Shapes, output_shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
 from nnhal.types import AnyArray
 
+_NO_SHAPES: Shapes = {}
 _MAX_BYTES = 2**30
 """Largest folded value."""
 _MOVEMENTS = frozenset(
@@ -56,23 +59,33 @@ class FoldedGraph:
     unread: Sequence[Operator]
 
 
-def normalize(graph: TfliteGraph) -> FoldedGraph:
-    """Make sparse constants dense, compute each output by an operator, and fold constants.
+def normalize(graph: TfliteGraph, shapes: Shapes = _NO_SHAPES) -> FoldedGraph:
+    """Set shapes, make sparse constants dense, compute each output by an operator, and fold constants.
 
     Raises:
-        TfliteError: the layout of a sparse constant is inconsistent.
+        TfliteError: a shape does not fit the input, or the layout of a sparse constant is inconsistent.
     """
-    return fold(compute_outputs(densify_constants(graph)))
+    declared = [tensor.shape for tensor in graph.tensors]
+    return fold(compute_outputs(densify_constants(set_shapes(graph, shapes))), declared)
 
 
-def fold(graph: TfliteGraph) -> FoldedGraph:
-    """Fold constants and remove operators without readers."""
+def fold(graph: TfliteGraph, declared: Sequence[Shape] = ()) -> FoldedGraph:
+    """Fold constants, infer shapes, and remove operators without readers.
+
+    Args:
+        graph: the graph.
+        declared: shapes of the first tensors in the file, if the graph has other shapes.
+    """
     tensors, kept, evaluated = list(graph.tensors), [], []
+    declared = [*declared, *(tensor.shape for tensor in tensors[len(declared) :])]
     state = replace(graph, tensors=tensors)  # shares the list, in which values appear
     for operator in graph.operators:
         values = None if set(operator.outputs) & set(graph.outputs) else _evaluate(state, operator)
         if values is None:
             kept.append(operator)
+            for index, shape in zip(operator.outputs, output_shapes(state, operator, declared), strict=True):
+                if shape != tensors[index].shape:
+                    tensors[index] = replace(tensors[index], shape=shape)
             continue
         evaluated.append(operator)
         is_symbolic = _depends_on_unknown(state, operator)
@@ -98,7 +111,7 @@ def _evaluate(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | No
     if outputs is None or len(outputs) != len(operator.outputs) or sum(o.nbytes for o in outputs) > _MAX_BYTES:
         return None
     dtypes = [TENSOR_DTYPES.get(graph.tensors[index].type) for index in operator.outputs]
-    if any(value.dtype != dtype or 0 in value.shape for value, dtype in zip(outputs, dtypes, strict=True)):
+    if any(value.dtype != dtype for value, dtype in zip(outputs, dtypes, strict=True)):
         return None
     return [np.ascontiguousarray(value) if value.ndim else value.copy() for value in outputs]
 

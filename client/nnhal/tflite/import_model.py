@@ -9,7 +9,7 @@ from nnhal.tflite.lower import ModelLowering, lower
 from nnhal.tflite.operands import ConstantStore
 from nnhal.tflite.reader import read
 from nnhal.tflite.report import ImportOutcome, ImportReport, OperatorReport
-from nnhal.tflite.shapes import Shapes, set_shapes
+from nnhal.tflite.shapes import Shapes
 from nnhal.tflite.variables import Variable, expose_variables
 from nnhal.types import Bytes, Model, ModelState
 
@@ -29,21 +29,11 @@ def import_model(data: Bytes, *, extension: bool, shapes: Shapes) -> tuple[Model
         TfliteError: the file is damaged, or a shape does not match the file.
     """
     file = read(data)
-    result = _convert(file, data, extension, shapes, scale_batch=False)
-    if result[0] is None and shapes:
-        result = _convert(file, data, extension, shapes, scale_batch=True)
-    return result
-
-
-def _convert(
-    file: TfliteModel, data: Bytes, extension: bool, shapes: Shapes, *, scale_batch: bool
-) -> tuple[Model | None, ImportReport]:
     source = file.main
     problems: list[str] = []
     graph, state_operators, variables = _expose_variables(file, problems)
     problems += _problems_of_inputs_and_outputs(graph)
-    graph = set_shapes(graph, shapes, scale_batch=scale_batch) if shapes else graph
-    folded = normalize(graph)
+    folded = normalize(graph, shapes)
     graph = folded.graph
     if not problems and not graph.operators:
         problems.append("has no operators that depend on its inputs")

@@ -6,6 +6,7 @@ library into `TfliteError`.
 
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from types import FunctionType
 from typing import Any, TypeAlias, TypeVar
@@ -20,6 +21,7 @@ from nnhal.types import Bytes
 _IDENTIFIER = b"TFL3"
 _VERSION = 3
 _OMITTED = -1
+_EMPTY = (0, 0)
 """Index of an omitted optional tensor."""
 
 _DAMAGE = (struct.error, IndexError, TypeError, ValueError, OverflowError)
@@ -85,6 +87,8 @@ def _subgraph(
 def _graph(data: Bytes, graph: Table, buffers: list[tuple[int, int] | None], codes: list[Code]) -> TfliteGraph:
     tensors = tuple(_each(graph, "Tensors", "tensor", lambda table, i: _tensor(table, i, buffers)))
     operators = tuple(_each(graph, "Operators", "operator", lambda t, i: _operator(t, i, codes, len(tensors))))
+    written = {index for operator in operators for index in operator.outputs}
+    tensors = tuple(replace(t, data=None) if t.data == _EMPTY and t.index in written else t for t in tensors)
     inputs = _indexes("the list of inputs", graph.InputsAsNumpy(), len(tensors))
     outputs = _indexes("the list of outputs", graph.OutputsAsNumpy(), len(tensors))
     return TfliteGraph(data, tensors, operators, inputs, outputs)
@@ -122,7 +126,7 @@ def _tensor(tensor: Table, index: int, buffers: list[tuple[int, int] | None]) ->
     quantization, shape = tensor.Quantization(), _numbers(tensor.ShapeAsNumpy())
     data = buffers[tensor.Buffer()] if tensor.Buffer() else None
     if data is None and tensor.Buffer() and 0 in shape:
-        data = (0, 0)  # a constant without elements, for example the shape of a scalar
+        data = _EMPTY  # a constant without elements, for example the shape of a scalar
     unsupported = "has quantization of a custom kind" if quantization and quantization.DetailsType() else ""
     if tensor.IsVariable() and data is not None:
         unsupported = "is a variable with a value in the file"

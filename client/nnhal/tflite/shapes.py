@@ -1,6 +1,7 @@
-"""Shapes of inputs that the caller chooses, in place of those of the file.
+"""Shapes of tensors: those of inputs that the caller chooses, and those that operators compute.
 
-Tensors that depend on such an input get unknown dimensions, which the device infers.
+The shapes of the file are an example. Tensors that depend on an unknown dimension get unknown dimensions, too, which
+the device infers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from tflite import BuiltinOperator
 
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
+from nnhal.tflite.shape_inference import RULES, Shape, ShapeCall
 
 UNKNOWN = -1
 """An unknown dimension of a `Tensor`."""
@@ -18,40 +20,47 @@ Shapes = Mapping[str, Sequence[int | None]]
 """Shapes by name of the input; None and 0 are unknown dimensions."""
 
 
-def set_shapes(graph: TfliteGraph, shapes: Shapes, *, scale_batch: bool = False) -> TfliteGraph:
+def set_shapes(graph: TfliteGraph, shapes: Shapes) -> TfliteGraph:
     """Return the graph with other shapes of its inputs.
-
-    Args:
-        graph: the graph.
-        shapes: the shapes.
-        scale_batch: whether tensors whose first dimension alone is unknown are as many times longer than in the file
-            as the inputs. Regions of the LiteRT extension need known shapes. The device checks them.
 
     Raises:
         TfliteError: there is no such input, or a shape has another rank or negative dimensions.
     """
     tensors = list(graph.tensors)
-    open_shapes: dict[int, tuple[int, ...]] = {}
-    ratios = set()
     for name, shape in shapes.items():
         tensor = _input(graph, name)
-        new = _checked_shape(tensor, shape)
-        tensors[tensor.index] = replace(tensor, shape=new)
-        pairs = list(zip(tensor.shape, new, strict=True))
-        if tensor.shape != new:
-            open_shapes[tensor.index] = tuple(b if a == b else UNKNOWN for a, b in pairs)
-            ratios.add(pairs[0][1] // pairs[0][0] if pairs[0][1] > 0 and pairs[0][1] % pairs[0][0] == 0 else 0)
-    for operator in graph.operators:
-        if not open_shapes.keys().isdisjoint(operator.inputs):
-            for index in operator.outputs:
-                open_shapes[index] = _open_shape(graph, operator, graph.tensors[index], open_shapes)
-                tensors[index] = replace(tensors[index], shape=open_shapes[index])
-    if scale_batch and len(ratios) == 1 and ratios != {0}:
-        (ratio,) = ratios
-        for index, shape in open_shapes.items():
-            if index not in graph.inputs and UNKNOWN in shape[:1] and UNKNOWN not in shape[1:]:
-                tensors[index] = replace(tensors[index], shape=(graph.tensors[index].shape[0] * ratio, *shape[1:]))
+        tensors[tensor.index] = replace(tensor, shape=_checked_shape(tensor, shape))
     return replace(graph, tensors=tuple(tensors))
+
+
+def output_shapes(graph: TfliteGraph, operator: Operator, declared: Sequence[Shape]) -> Sequence[Shape]:
+    """Return the shapes of the outputs of an operator, as LiteRT computes them.
+
+    Args:
+        graph: the graph, with the shapes of the operator's inputs and the values of those that are constants.
+        operator: the operator.
+        declared: shapes of the tensors in the file. They count where nothing is known that contradicts them.
+    """
+    shapes = [declared[index] for index in operator.outputs]
+    inputs = [graph.tensors[index] for index in operator.inputs if index >= 0]
+    if any(UNKNOWN in tensor.shape for tensor in inputs):
+        return [_open_shape(graph, operator, declared, shape) for shape in shapes]
+    if (inferred := _inferred(graph, operator)) is not None:
+        return inferred
+    if all(tensor.shape == declared[tensor.index] for tensor in inputs):
+        return shapes
+    return [(UNKNOWN,) * len(shape) for shape in shapes]
+
+
+def _inferred(graph: TfliteGraph, operator: Operator) -> Sequence[Shape] | None:
+    rule = RULES.get(operator.code)
+    try:
+        shapes = rule(ShapeCall(graph, operator)) if rule else None
+    except (TfliteError, ValueError, LookupError, TypeError, ZeroDivisionError):
+        return None  # the converter of the operator finds the reason
+    if shapes is None or len(shapes) != len(operator.outputs) or any(n < 0 for shape in shapes for n in shape):
+        return None
+    return shapes
 
 
 def _input(graph: TfliteGraph, name: str) -> Tensor:
@@ -68,19 +77,30 @@ def _checked_shape(tensor: Tensor, shape: Sequence[int | None]) -> tuple[int, ..
     return tuple(length or UNKNOWN for length in shape)
 
 
-def _open_shape(
-    graph: TfliteGraph, operator: Operator, tensor: Tensor, open_shapes: Mapping[int, tuple[int, ...]]
-) -> tuple[int, ...]:
-    """Return the shape of an output, with unknown dimensions where the open shapes of the inputs may change it."""
-    inputs = [open_shapes[index] for index in operator.inputs if index in open_shapes]
+def _open_shape(graph: TfliteGraph, operator: Operator, declared: Sequence[Shape], shape: Shape) -> Shape:
+    """Return the shape of an output, with unknown dimensions where those of the inputs may change it.
+
+    Args:
+        graph: the graph.
+        operator: the operator, of which an input has an unknown dimension.
+        declared: shapes of the tensors in the file.
+        shape: the output's among them.
+    """
+    inputs = [_open(graph.tensors[index].shape, declared[index]) for index in operator.inputs if index >= 0]
     second = graph.tensors[operator.inputs[1]] if len(operator.inputs) > 1 else None
-    if operator.code == BuiltinOperator.RESHAPE and (second is None or second.is_constant):
-        new = operator.options.get("NewShape", ()) if second is None else graph.values(second.index)
-        return tuple(int(length) for length in new)
+    if operator.code == BuiltinOperator.RESHAPE and second is None:
+        return tuple(operator.options.get("NewShape", ()))
+    if operator.code == BuiltinOperator.RESHAPE and second is not None and second.is_constant:
+        new = graph.values(second.index) if second.folded is None else second.folded
+        return tuple(int(length) for length in new.reshape(-1))
     if operator.code == BuiltinOperator.TRANSPOSE and second is not None and second.is_constant:
         return tuple(inputs[0][int(axis)] for axis in graph.values(second.index))
-    rank = len(tensor.shape)
-    unknown = {i for shape in inputs for i, length in enumerate(shape) if length == UNKNOWN}
-    if any(len(shape) != rank for shape in inputs) and unknown - {0}:
-        unknown = set(range(rank))  # an operator that removes or adds dimensions may move them
-    return tuple(UNKNOWN if i in unknown else length for i, length in enumerate(tensor.shape))
+    unknown = {i for each in inputs for i, length in enumerate(each) if length == UNKNOWN}
+    if any(len(each) != len(shape) for each in inputs if UNKNOWN in each) and unknown - {0}:
+        unknown = set(range(len(shape)))  # an operator that removes or adds dimensions may move them
+    return tuple(UNKNOWN if i in unknown else length for i, length in enumerate(shape))
+
+
+def _open(shape: Shape, declared: Shape) -> Shape:
+    """Return a shape with unknown dimensions where it differs from the one in the file."""
+    return tuple(a if a == b else UNKNOWN for a, b in zip(shape, declared, strict=False))

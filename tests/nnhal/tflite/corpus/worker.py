@@ -16,6 +16,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from nnhal import litert_extension, tflite
 from nnhal.errors import HalError
+from nnhal.tflite.reader import read
+from nnhal.tflite.shape_inference import RULES, ShapeCall
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -118,6 +120,8 @@ def _invoke(model: bytes, arrays: Sequence[AnyArray], resolver: OpResolverType) 
 def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str, Device]) -> Result:
     """Import a model without the LiteRT extension or, if that is refused, with it, and compare its results."""
     used: Mapping[str, Device] = devices
+    if wrong := _wrong_shapes(case, run):
+        return replace(result, verdicts={"import": wrong})
     try:
         try:
             model = tflite.parse(run.model, case.operator, extension=False)
@@ -132,6 +136,19 @@ def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str,
     operations = tuple(operation_name(operation.type) for operation in model.main.operations)
     verdicts = {name: _compare(case, run, model, name, device) for name, device in used.items()}
     return replace(result, operations=operations, verdicts=verdicts)
+
+
+def _wrong_shapes(case: Case, run: LitertRun) -> str:
+    """Return how the inferred shapes of the outputs differ from LiteRT's, or ""."""
+    graph = read(np.frombuffer(case.model(), np.uint8)).main
+    (operator,) = graph.operators
+    rule = RULES.get(operator.code)
+    try:
+        inferred = rule(ShapeCall(graph, operator)) if rule else None
+    except (tflite.TfliteError, ValueError, LookupError, TypeError, ZeroDivisionError):
+        inferred = None
+    expected = [array.shape for array in run.results[0]]
+    return "" if inferred is None or [*inferred] == expected else f"infers the shapes {inferred}; LiteRT has {expected}"
 
 
 def _has_extension(device: Device) -> bool:

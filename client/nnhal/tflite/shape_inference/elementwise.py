@@ -1,0 +1,44 @@
+"""Shapes of operators on single elements: like an input, or broadcast."""
+
+import numpy as np
+from tflite import BuiltinOperator
+
+from nnhal.tflite.shape_inference.rule import ShapeCall, Shapes, shapes
+
+_UNARY = (
+    "ABS BITCAST CAST CEIL COMPLEX_ABS COS CUMSUM DEQUANTIZE DYNAMIC_UPDATE_SLICE ELU EXP FAKE_QUANT FLOOR GELU "
+    "HARD_SWISH IMAG L2_NORMALIZATION LEAKY_RELU LOCAL_RESPONSE_NORMALIZATION LOG LOGICAL_NOT LOGISTIC LOG_SOFTMAX "
+    "MATRIX_DIAG MATRIX_SET_DIAG NEG QUANTIZE REAL RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 REVERSE_SEQUENCE REVERSE_V2 "
+    "ROUND RSQRT SIGN SIN SOFTMAX SQRT SQUARE TANH ZEROS_LIKE ADD_N"
+)
+_BINARY = (
+    "ADD ATAN2 BITWISE_XOR DIV EQUAL FLOOR_DIV FLOOR_MOD GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_OR "
+    "MAXIMUM MINIMUM MUL NOT_EQUAL POW PRELU RIGHT_SHIFT SELECT_V2 SQUARED_DIFFERENCE SUB"
+)
+
+
+def _codes(names: str) -> list[int]:
+    return [getattr(BuiltinOperator, name) for name in names.split() if hasattr(BuiltinOperator, name)]
+
+
+@shapes(*_codes(_UNARY))
+def like_input(call: ShapeCall) -> Shapes:
+    """Infer the shape of the first input. MATRIX_DIAG adds a dimension; BITCAST may remove or add one."""
+    shape = call.shape(0)
+    if call.operator.code == BuiltinOperator.MATRIX_DIAG:
+        return [(*shape, shape[-1])]
+    if call.operator.code == BuiltinOperator.BITCAST and len(call.output().shape) != len(shape):
+        return None
+    return [shape]
+
+
+@shapes(*_codes(_BINARY))
+def broadcast(call: ShapeCall) -> Shapes:
+    """Infer the broadcast of all inputs."""
+    return [np.broadcast_shapes(*call.shapes())]
+
+
+@shapes(BuiltinOperator.SELECT)
+def select(call: ShapeCall) -> Shapes:
+    """Infer the shape of the two alternatives: the condition may have fewer dimensions."""
+    return [call.shape(1)]
