@@ -3,8 +3,8 @@
 import logging
 import secrets
 import weakref
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 
 from nnhal.cpu import available_cpus
@@ -48,7 +48,9 @@ from nnhal_driver.scheduling.admission import ExecutionCounts
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_driver.scheduling.latency_history import LatencyHistory
+from nnhal_driver.scheduling.preparation import Check, Preparation
 from nnhal_driver.scheduling.scheduler import QueueLimits, Scheduler
+from nnhal_driver.scheduling.ticket import AdmissionRequest
 from nnhal_driver.validation.model import validate_model
 from nnhal_driver.validation.preparation import validate_hints, validate_preparation
 
@@ -105,7 +107,7 @@ class Outcome:
 
 
 PreparationCallback = Callable[[Outcome], None]
-"""IPreparedModelCallback.notify: called exactly once for each preparation, from any thread."""
+"""IPreparedModelCallback.notify: called exactly once for each preparation, from any thread. It must not block."""
 
 _DEFAULT_CONFIG = PrepareModelConfig()
 _QUEUES = QueueLimits(preparations=256, executions=1024)
@@ -219,12 +221,14 @@ class Device:
         callback: PreparationCallback,
         config: PrepareModelConfig = _DEFAULT_CONFIG,
         cache: CacheFiles | None = None,
+        owner: Hashable = None,
     ) -> Cancellation:
         """Launch a preparation in the background (hal-surface 8.1).
 
         The callback is called exactly once, even after a launch error (before it is raised), and possibly before this
         method returns. Its outcome is NONE with the model; GENERAL_FAILURE for an operation that no backend supports;
-        MISSED_DEADLINE_*; or the error of the launch.
+        MISSED_DEADLINE_*; or the error of the launch. A missed deadline is reported when it passes, TRANSIENT if time
+        was lost in the queue, else PERSISTENT.
 
         Args:
             model: the model.
@@ -232,6 +236,7 @@ class Device:
             config: preference, priority, deadline and hints.
             cache: files to save to. They never make a preparation fail (V-PREP-04): problems become warnings. The
                 descriptors may be closed once this method has returned.
+            owner: the client on whose behalf it runs; owners are served fairly.
 
         Returns:
             the cancellation of the preparation.
@@ -248,15 +253,11 @@ class Device:
             validate_hints(config.compilation_hints, config.extension_name_to_prefix)
             validate_model(model)
             deadline = Deadline(config.deadline_ns)
-
-            def work() -> None:
-                callback(
-                    _run_preparation(
-                        closing(save_target), lambda: self._compile(model, config, deadline, cancellation, save_target)
-                    )
-                )
-
-            self._scheduler.prepare(config.priority, deadline, work)
+            work = _PreparationWork(
+                lambda check: self._compile(model, config, check, save_target), callback, save_target.close
+            )
+            request = AdmissionRequest(config.priority, deadline, owner)
+            self._scheduler.prepare(Preparation(request, cancellation, work))
         except BaseException as error:
             save_target.close()
             callback(_failed(error))
@@ -269,6 +270,7 @@ class Device:
         cache: CacheFiles | MissingFiles,
         deadline_ns: int = OMITTED,
         preloaded: PreparedModel | None = None,
+        owner: Hashable = None,
     ) -> Cancellation:
         """Launch a preparation from files that `prepare_model` saved (hal-surface 8.1).
 
@@ -282,6 +284,7 @@ class Device:
             deadline_ns: instant of CLOCK_BOOTTIME, or -1.
             preloaded: a model that this device has loaded from the same files. If they have not changed since, the
                 callback gets at once a model that shares its plan.
+            owner: as for `prepare_model`.
 
         Returns:
             the cancellation of the preparation.
@@ -301,11 +304,9 @@ class Device:
                 if preloaded is not None and preloaded.loaded_from == verified.identity:
                     callback(_run_preparation(closing(files), lambda: _share(preloaded, deadline, cancellation)))
                     return cancellation
-
-                def work() -> None:
-                    callback(_run_preparation(closing(files), lambda: self._load(verified, deadline, cancellation)))
-
-                self._scheduler.prepare(_DEFAULT_CONFIG.priority, deadline, work)
+                work = _PreparationWork(lambda check: self._load(verified, check), callback, files.close)
+                request = AdmissionRequest(_DEFAULT_CONFIG.priority, deadline, owner)
+                self._scheduler.prepare(Preparation(request, cancellation, work))
             except BaseException:
                 files.close()
                 raise
@@ -368,15 +369,8 @@ class Device:
         """
         return self._buffers.allocate(desc, prepared_models, input_roles, output_roles, reserve)
 
-    def _compile(
-        self,
-        model: Model,
-        config: PrepareModelConfig,
-        deadline: Deadline,
-        cancellation: Cancellation,
-        save_target: SaveTarget,
-    ) -> Outcome:
-        check = _begin(deadline, cancellation)
+    def _compile(self, model: Model, config: PrepareModelConfig, check: Check, save_target: SaveTarget) -> Outcome:
+        check()
         graphs = build_graphs(model, self._disabled_extensions)
         relaxed = model.relax_computation_float32_to_float16
         with Network(self.backends) as network:
@@ -385,7 +379,7 @@ class Device:
                 placement, plan = place_and_compile(
                     graphs, self.backends, options, relaxed=relaxed, check=check, merge=self._merge
                 )
-                cancellation.check()
+                check()
             except BaseException:
                 drop_caches(graphs)
                 raise
@@ -394,13 +388,13 @@ class Device:
         outcome = self._success(cached)
         return outcome.with_cache(save_target.save(self._cache, cached))
 
-    def _load(self, verified: VerifiedFiles, deadline: Deadline, cancellation: Cancellation) -> Outcome:
-        check = _begin(deadline, cancellation)
+    def _load(self, verified: VerifiedFiles, check: Check) -> Outcome:
+        check()
         with Network(self.backends) as network:
             cached = self._cache.load(verified, check, network.number)
             network.loaded(cached.plan)
         outcome = self._success(cached, verified.identity)
-        cancellation.check()
+        check()
         return outcome.with_cache(CacheOutcome(CacheState.HIT))
 
     def _success(self, cached: CachedModel, loaded_from: FilesIdentity | None = None) -> Outcome:
@@ -425,25 +419,33 @@ def _share(prepared: PreparedModel, deadline: Deadline, cancellation: Cancellati
 
     Each client gets an object of its own, because roles of buffers refer to it.
     """
-    _begin(deadline, cancellation)
+    deadline.check_on_arrival("the preparation")
+    cancellation.check()
     shared = replace(prepared, latencies=LatencyHistory())
     return Outcome(ErrorStatus.NONE, shared, placement=shared.placement, cache=CacheOutcome(CacheState.HIT))
 
 
-def _begin(deadline: Deadline, cancellation: Cancellation) -> Callable[[], None]:
-    """Begin a preparation. Return the check to call between its steps.
+@dataclass(frozen=True)
+class _PreparationWork:
+    """Steps of one preparation: see `scheduling.preparation.Work`.
 
-    Raises:
-        HalError: MISSED_DEADLINE_PERSISTENT: the deadline has passed; or the preparation was cancelled.
+    Attributes:
+        prepare: does the work.
+        notify: the callback of the client.
+        close: closes the files.
     """
-    deadline.check_on_arrival("the preparation")
-    cancellation.check()
 
-    def check() -> None:
-        deadline.check("the preparation")
-        cancellation.check()
+    prepare: Callable[[Check], Outcome]
+    notify: PreparationCallback
+    close: Callable[[], None]
 
-    return check
+    def run(self, check: Check) -> Outcome:
+        """Return the outcome, also if the work fails."""
+        return _run_preparation(nullcontext(), lambda: self.prepare(check))
+
+    def fail(self, error: HalError) -> Outcome:
+        """Return the outcome of an early end."""
+        return Outcome.from_error(error)
 
 
 def _once(callback: PreparationCallback) -> PreparationCallback:

@@ -1,5 +1,6 @@
 """Cancellation of work that its client no longer waits for."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 
@@ -25,6 +26,11 @@ class Cancellation:
         self._listeners.append(listener)
         if self._cancelled:
             self._notify()
+
+    def off_cancel(self, listener: Callable[[], None]) -> None:
+        """Remove a listener, if it was not called yet."""
+        with contextlib.suppress(ValueError):
+            self._listeners.remove(listener)
 
     def _notify(self) -> None:
         while self._listeners:

@@ -1,26 +1,21 @@
 """Threads of a device.
 
-Preparations run on a few threads of their own. Synchronous executions run on the thread of their caller, fenced ones on
-worker threads. Both need a slot of the admission queue (`nnhal_driver.scheduling.admission`). One more thread runs the
-timers that end waiting executions.
+Preparations run on a few threads of their own (`nnhal_driver.scheduling.preparation`). Synchronous executions run on
+the thread of their caller, fenced ones on worker threads. Executions need a slot of one admission queue, preparations a
+slot of another (`nnhal_driver.scheduling.admission`). One more thread runs the timers that end work at its deadline.
 """
 
-import itertools
 import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import Full, PriorityQueue
+from queue import SimpleQueue
 
 from nnhal.errors import HalError, general_failure, out_of_memory
-from nnhal_driver.scheduling.admission import AdmissionQueue, queue_full
-from nnhal_driver.scheduling.deadline import Deadline
-from nnhal_driver.scheduling.ticket import SortKey, sort_key
+from nnhal_driver.scheduling.admission import AdmissionQueue
+from nnhal_driver.scheduling.preparation import Preparation, T
 from nnhal_driver.scheduling.timers import Timers
-
-_LAST = 2**63
-"""First part of a key that sorts after all jobs."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,17 +72,19 @@ class Scheduler:
 
     Attributes:
         admission: the queue for slots of executions.
+        preparations: the queue for the slots of preparations, one for each preparation thread.
         workers: the threads that run fenced executions.
-        timers: the timers that end executions that wait too long.
+        timers: the timers that end work at its deadline.
     """
 
     def __init__(self, executions: int, preparations: int, queues: QueueLimits) -> None:
         self.admission = AdmissionQueue(executions, queues.executions)
+        self.preparations = AdmissionQueue(preparations, queues.preparations, limit_name="queued_preparations")
         self.workers = Workers(executions)
         self.timers = Timers("nnhal-deadlines")
-        self._jobs: PriorityQueue[tuple[SortKey, Callable[[], None] | None]] = PriorityQueue(queues.preparations)
-        self._numbers = itertools.count()
-        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._changed = threading.Condition()
+        self._unfinished = 0
         self._closed = False
         self._threads = [
             threading.Thread(target=self._work, name=f"nnhal-prepare-{i}", daemon=True) for i in range(preparations)
@@ -95,27 +92,40 @@ class Scheduler:
         for thread in self._threads:
             thread.start()
 
-    def prepare(self, priority: int, deadline: Deadline, job: Callable[[], None]) -> None:
-        """Queue a job for the preparation threads. A job reports its own errors.
+    def prepare(self, preparation: Preparation[T]) -> None:
+        """Launch a preparation.
 
         Raises:
             HalError: GENERAL_FAILURE: the device is shutting down; RESOURCE_EXHAUSTED_TRANSIENT: the queue is full.
         """
-        with self._lock:
+        with self._changed:
             if self._closed:
                 raise _shutting_down()
-            try:
-                self._jobs.put_nowait((sort_key(priority, deadline, next(self._numbers)), job))
-            except Full:
-                raise queue_full("queued_preparations", self._jobs.maxsize) from None
+            self._unfinished += 1
+        try:
+            preparation.launch(self)
+        except BaseException:
+            self.end_preparation()
+            raise
+
+    def run_preparation(self, job: Callable[[], None]) -> None:
+        """Run a job, which has a slot, on a preparation thread."""
+        self._jobs.put(job)
+
+    def end_preparation(self) -> None:
+        """Count a preparation that has left the queue and the threads."""
+        with self._changed:
+            self._unfinished -= 1
+            self._changed.notify_all()
 
     def close(self) -> None:
-        """Finish the queued jobs, then end the threads."""
-        with self._lock:
+        """Finish the queued preparations, then end the threads."""
+        with self._changed:
             first, self._closed = not self._closed, True
+            self._changed.wait_for(lambda: self._unfinished == 0)
         if first:
-            for number, _ in enumerate(self._threads):
-                self._jobs.put(((_LAST, 0, number), None))
+            for _ in self._threads:
+                self._jobs.put(None)
         for thread in self._threads:
             thread.join()
         self.workers.close()
@@ -128,7 +138,7 @@ class Scheduler:
         self.close()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()[1]) is not None:
+        while (job := self._jobs.get()) is not None:
             _run(job, "a preparation")
             del job  # a waiting thread must keep no model alive
 

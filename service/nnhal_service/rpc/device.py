@@ -199,7 +199,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
                     stream.notify(outcome)
 
                 callback = source.reporting_damage(notify)
-                return device.prepare_model_from_cache(callback, source.files, deadline_ns, preloaded)
+                return device.prepare_model_from_cache(callback, source.files, deadline_ns, preloaded, session.owner)
 
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
         self._launch(launch, request.session, deadline_ns, context, send)
@@ -218,7 +218,8 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             target = self._cache_arguments.open_for_saving(device, session, cache)
             bounded = replace(config, deadline_ns=deadline_ns)
             try:
-                return device.prepare_model(model, target.committing(stream.notify), bounded, target.files)
+                callback = target.committing(stream.notify)
+                return device.prepare_model(model, callback, bounded, target.files, session.owner)
             except BaseException:
                 target.abandon()
                 raise
@@ -260,4 +261,5 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         else:
             if not context.add_callback(cancellation.cancel):
                 cancellation.cancel()
+            stream.cancel_with_session(cancellation)
             stream.send_launched()

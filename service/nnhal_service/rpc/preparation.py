@@ -5,6 +5,7 @@ The stream occupies no thread during the preparation.
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -13,10 +14,11 @@ from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import CacheState, ErrorStatus
 from nnhal.v1 import device_pb2
 from nnhal_driver.device import Outcome
+from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.response_stream import ResponseStream
 from nnhal_service.log import event
-from nnhal_service.sessions.session import Session
+from nnhal_service.sessions.session import Session, session_lost
 
 Stream = ResponseStream[device_pb2.PrepareModelEvent]
 
@@ -38,6 +40,7 @@ class PreparationStream:
         self._started = time.perf_counter()
         self._lock = threading.Lock()
         self._launched = False
+        self._on_session_close: Callable[[str], None] = lambda reason: None
         self._outcome: Outcome | None = None
 
     def notify(self, outcome: Outcome) -> None:
@@ -49,6 +52,11 @@ class PreparationStream:
             ready = self._launched
         if ready:
             self._executor.submit(self._finish, outcome)
+
+    def cancel_with_session(self, cancellation: Cancellation) -> None:
+        """Cancel the preparation when its session ends. Call it before `send_launched`."""
+        self._on_session_close = lambda reason: cancellation.cancel()
+        self._session.on_close(self._on_session_close)
 
     def send_launched(self) -> None:
         """Report a successful launch."""
@@ -67,6 +75,9 @@ class PreparationStream:
 
     def _finish(self, outcome: Outcome) -> None:
         """Send the outcome if the client is still connected; release a prepared model that it did not receive."""
+        self._session.off_close(self._on_session_close)
+        if self._session.closed:
+            outcome = Outcome.from_error(session_lost())
         handle = b""
         try:
             if self._stream.active:

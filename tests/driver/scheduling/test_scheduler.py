@@ -6,46 +6,40 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus, Priority
-from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from nnhal_driver.scheduling.scheduler import QueueLimits, Scheduler, Workers
 from tests.concurrency import new_threads
 from tests.driver.blocking_backend import TIMEOUT_S, until
+from tests.driver.scheduling.preparations import RecordedWork, Result, block, prepare
 
 QUEUES = QueueLimits(preparations=3, executions=10)
 
 
-def test_preparations_run_by_priority_and_a_full_queue_rejects() -> None:
+def test_preparations_of_one_owner_run_by_priority_and_a_full_queue_rejects() -> None:
     order: list[int] = []
-    busy, go = threading.Event(), threading.Event()
     with Scheduler(executions=1, preparations=1, queues=QUEUES) as scheduler:
-
-        def block() -> None:
-            busy.set()
-            go.wait(TIMEOUT_S)
-
-        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, block)
-        assert busy.wait(TIMEOUT_S)
+        blocker = block(scheduler)
         for priority in (Priority.LOW, Priority.HIGH, Priority.MEDIUM):
-            scheduler.prepare(priority, NO_DEADLINE, lambda p=priority: order.append(p))  # type: ignore[misc]
+            work = RecordedWork(lambda check, p=priority: order.append(p))  # type: ignore[misc]
+            prepare(scheduler, work, priority=priority)
         with pytest.raises(HalError) as caught:
-            scheduler.prepare(Priority.HIGH, NO_DEADLINE, lambda: None)
-        go.set()
+            prepare(scheduler, RecordedWork(), priority=Priority.HIGH)
+        blocker.go.set()
     assert order == [Priority.HIGH, Priority.MEDIUM, Priority.LOW]
     error = caught.value
     assert (error.status, error.limit) == (ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, "queued_preparations")
 
 
-def test_job_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixture) -> None:
-    done = threading.Event()
+def test_callback_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixture) -> None:
+    class FailingWork(RecordedWork):
+        def notify(self, result: Result) -> None:
+            raise SystemExit("broken callback")
 
-    def fail() -> None:
-        raise RuntimeError("broken job")
-
+    done = RecordedWork()
     with Scheduler(executions=1, preparations=1, queues=QUEUES) as scheduler:
-        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, fail)
-        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, done.set)
-        assert done.wait(TIMEOUT_S)
-    assert "broken job" in caplog.text
+        prepare(scheduler, FailingWork())
+        prepare(scheduler, done)
+        assert done.status() == ErrorStatus.NONE
+    assert "broken callback" in caplog.text
 
 
 def test_close_ends_the_threads_and_rejects_more() -> None:
@@ -56,14 +50,14 @@ def test_close_ends_the_threads_and_rejects_more() -> None:
     scheduler.close()
     assert not new_threads(before)
     with pytest.raises(HalError, match="shutting down"):
-        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, lambda: None)
+        prepare(scheduler, RecordedWork())
 
 
 def test_close_finishes_queued_jobs() -> None:
     done: list[int] = []
     scheduler = Scheduler(executions=1, preparations=2, queues=QueueLimits(100, 100))
     for number in range(100):
-        scheduler.prepare(Priority.MEDIUM, NO_DEADLINE, lambda n=number: done.append(n))  # type: ignore[misc]
+        prepare(scheduler, RecordedWork(lambda check, n=number: done.append(n)))  # type: ignore[misc]
     scheduler.close()
     assert sorted(done) == list(range(100))
 

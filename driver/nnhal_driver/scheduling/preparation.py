@@ -1,0 +1,221 @@
+"""Preparations: work that waits for a slot, runs on a preparation thread, and ends exactly once.
+
+A preparation ends with the result of its work, at its deadline, or when it is cancelled, whichever comes first. A
+queued one then leaves the queue. A running one cannot be interrupted: its result is dropped, and it keeps its slot
+until it returns or calls its check.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from nnhal.errors import MISSED_DEADLINE, HalError, exception_text, expired, general_failure, missed_deadline
+from nnhal.types import OMITTED
+from nnhal_driver.scheduling.admission import AdmissionQueue
+from nnhal_driver.scheduling.cancellation import Cancellation, cancelled_error
+from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
+from nnhal_driver.scheduling.timers import Timer, Timers
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Check = Callable[[], None]
+"""Function that work calls between its steps. It raises a HalError if the work must end."""
+
+
+class Work(Protocol[T]):
+    """Steps of one preparation."""
+
+    def run(self, check: Check) -> T:
+        """Do the work and return its result."""
+
+    def fail(self, error: HalError) -> T:
+        """Return the result of a preparation that ends with an error."""
+
+    def notify(self, result: T) -> None:
+        """Receive the result. Called once, from any thread. It must neither block nor raise."""
+
+    def close(self) -> None:
+        """Free resources. Called once: after `run`, or if `run` is never called. It must not raise."""
+
+
+class PreparationThreads(Protocol):
+    """The part of a scheduler that preparations use."""
+
+    @property
+    def preparations(self) -> AdmissionQueue:
+        """Queue for the slots of preparations."""
+
+    @property
+    def timers(self) -> Timers:
+        """Timers for deadlines."""
+
+    def run_preparation(self, job: Callable[[], None]) -> None:
+        """Run a job on a preparation thread."""
+
+    def end_preparation(self) -> None:
+        """Count a preparation that has left the queue and the threads."""
+
+
+class Preparation(Generic[T]):
+    """One preparation. Thread safe.
+
+    Args:
+        request: the request for a slot.
+        cancellation: ends the preparation early.
+        work: its steps.
+    """
+
+    def __init__(self, request: AdmissionRequest, cancellation: Cancellation, work: Work[T]) -> None:
+        self._deadline = request.deadline
+        self._cancellation = cancellation
+        self._work = work
+        self._ticket = Ticket(request, self._on_decided)
+        self._lock = threading.Lock()
+        self._timer: Timer | None = None
+        self._waited = False
+        self._started = False
+        self._ended = False
+
+    def launch(self, threads: PreparationThreads) -> None:
+        """Ask for a slot. Call it once only.
+
+        If the deadline has passed, the preparation ends at once with MISSED_DEADLINE_PERSISTENT.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT: the queue is full. The work is neither notified nor closed.
+        """
+        self._threads = threads
+        try:
+            granted = threads.preparations.acquire(self._ticket)
+        except HalError:
+            if not self._deadline.has_passed():
+                raise
+            self._reject(expired("the deadline had passed before the preparation began"))
+            return
+        self._start_timer()
+        self._cancellation.on_cancel(self._cancel)
+        if granted:
+            threads.run_preparation(self._run)
+
+    def check(self) -> None:
+        """Raise if the work must end.
+
+        Raises:
+            HalError: MISSED_DEADLINE_*, or GENERAL_FAILURE: cancelled.
+        """
+        self._cancellation.check()
+        if self._deadline.has_passed():
+            raise self._late_error()
+
+    # ---- Early ends -------------------------------------------------------------------------------------
+
+    def _start_timer(self) -> None:
+        if self._deadline.at_ns == OMITTED:
+            return
+        timer = self._threads.timers.call_at(self._deadline.at_ns, self._expire)
+        with self._lock:
+            if not self._ended:
+                self._timer = timer
+                return
+        timer.cancel()
+
+    def _expire(self) -> None:
+        self._abort(self._late_error())
+
+    def _cancel(self) -> None:
+        self._abort(cancelled_error())
+
+    def _abort(self, error: HalError) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            threads, work = self._threads, self._work
+        if not threads.preparations.withdraw(self._ticket, error):  # it has a slot
+            self._end(work.fail(error))
+
+    def _late_error(self) -> HalError:
+        """Return the error of a missed deadline. A retry is likely to help only if time was lost in the queue."""
+        if not self._started:
+            return missed_deadline("the deadline passed while the preparation waited in the queue")
+        if self._waited:
+            return missed_deadline("the deadline passed during the preparation, which had waited in the queue")
+        return expired("the deadline passed during the preparation")
+
+    # ---- The queue --------------------------------------------------------------------------------------
+
+    def _on_decided(self, ticket: Ticket) -> None:
+        """Run the work if the ticket, which was queued, is granted."""
+        self._waited = True
+        if ticket.error is None:
+            self._threads.run_preparation(self._run)
+        else:
+            self._reject(self._late_error() if ticket.error.status in MISSED_DEADLINE else ticket.error)
+
+    def _reject(self, error: HalError) -> None:
+        """End a preparation that will never run."""
+        try:
+            self._work.close()
+            self._end(self._work.fail(error))
+        finally:
+            self._leave()
+
+    def _run(self) -> None:
+        """Run the work on a preparation thread, which it leaves when its client is notified."""
+        try:
+            try:
+                self._started = True
+                result = None if self._ended else self._run_work()
+            finally:
+                self._work.close()
+                self._threads.preparations.release(self._ticket)
+            if result is not None:
+                self._end(result)
+        finally:
+            self._leave()
+
+    def _run_work(self) -> T:
+        check = _WorkCheck(self)
+        try:
+            return self._work.run(check)
+        except BaseException as error:  # also SystemExit: the client must be notified, and the thread serves others
+            _log.exception("a preparation failed")
+            return self._work.fail(general_failure(f"the driver failed: {exception_text(error)}"))
+        finally:
+            check.preparation = None
+
+    # ---- The end ----------------------------------------------------------------------------------------
+
+    def _end(self, result: T) -> None:
+        """Notify the client, unless that was done before."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            work, timer, self._timer = self._work, self._timer, None
+        if timer is not None:
+            timer.cancel()
+        work.notify(result)
+
+    def _leave(self) -> None:
+        """Drop what must not live as long as the cancellation, which its client holds."""
+        threads = self._threads
+        self._cancellation.off_cancel(self._cancel)
+        self._ticket.on_decided = None
+        del self._work, self._threads
+        threads.end_preparation()
+
+
+class _WorkCheck:
+    """Check of one preparation. It does nothing once the work has returned, because backends may keep it."""
+
+    __slots__ = ("preparation",)
+
+    def __init__(self, preparation: Preparation[Any]) -> None:
+        self.preparation: Preparation[Any] | None = preparation
+
+    def __call__(self) -> None:
+        if (preparation := self.preparation) is not None:
+            preparation.check()
