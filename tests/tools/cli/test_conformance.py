@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import nnhal
 from tests.tools.cli.command import assert_fails, invoke
 
 
@@ -10,9 +11,11 @@ def test_support_and_times_are_written_as_json(target: str, tmp_path: Path) -> N
     options = ["--target", target, "--select", "add*", "--sample", 1, "--json", tmp_path / "figures.json"]
     assert invoke("conformance", "--mode", "support", *options).exit_code == 0
     support = json.loads((tmp_path / "figures.json").read_text())
-    assert support["ADD"]["CpuAcc"] > 0
+    assert support["support"]["ADD"]["CpuAcc"] > 0
+    assert support["device"] == "nnhal" and support["nnhal_version"] == nnhal.__version__
+    assert {backend["id"]: backend["version"] for backend in support["backends"]}["CpuRef"]
     assert invoke("conformance", "--mode", "perf", *options).exit_code == 0
-    timings = json.loads((tmp_path / "figures.json").read_text())
+    timings = json.loads((tmp_path / "figures.json").read_text())["perf"]
     assert {tuple(timing["operations"]) for timing in timings} == {("ADD",)}
     assert all(timing["device_us"] > 0 for timing in timings)
 

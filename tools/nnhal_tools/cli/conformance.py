@@ -143,7 +143,8 @@ def conformance(
     if mode is not Mode.CHECK:
         with ExitStack() as stack, _reporting_dead_devices():
             config = _open_target(stack, target, device, restart_cmd, paths, options)
-            _show_table(console, mode, config, cases, selection, sample, json_)
+            info = _describe_run(config, "" if target else "a service started by this command")
+            _show_table(console, mode, config, info, cases, selection, sample, json_)
         return
     tasks = _plan_tasks(names, cases, selection, sample)
     with ExitStack() as stack, _reporting_dead_devices():
@@ -257,16 +258,16 @@ def _show_table(
     console: "Console",
     mode: Mode,
     config: "TargetConfig",
+    info: "RunInfo",
     cases: "Sequence[Case]",
     selection: "Selection",
     count: int | None,
     json_path: Path | None,
 ) -> None:
     """Show the table of the modes SUPPORT and PERF, and write its figures as JSON if there is a path."""
-    import json
     from dataclasses import asdict
 
-    from nnhal_tools.conformance import support_and_perf
+    from nnhal_tools.conformance import report, support_and_perf
     from nnhal_tools.conformance.selection import sample_cases
 
     selected = [case for case in cases if selection.matches_case(case)]
@@ -276,17 +277,18 @@ def _show_table(
     with config.open() as target, show_status(f"{mode}: {len(selected)} vectors"):
         if mode is Mode.SUPPORT:
             support = support_and_perf.count_support(target, selected)
-            facts: object = support
+            figures: object = support
             table = support_and_perf.support_table(support)
         else:
             timings = support_and_perf.measure_times(target, selected)
-            facts = [asdict(timing) for timing in timings]
+            figures = [asdict(timing) for timing in timings]
             table = support_and_perf.timing_table(timings)
     if json_path:
         try:
-            json_path.write_text(json.dumps(facts, indent=2))
+            report.write_figures(json_path, info, mode, figures)
         except OSError as error:
             raise CommandError(f"cannot write {json_path}: {error_text(error)}") from error
+    print_text(console, info.describe())
     print_table(console, table)
 
 

@@ -37,3 +37,16 @@ RESULTS = [
     make_result("fifth", FAILED, "basic", check="BASIC-01", reason="no"),
     make_result("sixth", FAILED, "generated", "RELU", check="GEN-18"),
 ]
+
+
+def _on_path(path: str, *operations: tuple[str, str]) -> Result:
+    return Result("", "generated", path, PASSED, operations=list(operations))
+
+
+RESULTS_ON_PATHS = [
+    _on_path("SYNC", ("ADD", "Npu"), ("MUL", "Npu")),
+    _on_path("SYNC", ("ADD", "Npu")),
+    _on_path("BURST", ("ADD", "Npu"), ("MUL", "CpuRef")),
+    _on_path("", ("RELU", "CpuRef")),
+]
+"""Results in which the backends differ by path."""

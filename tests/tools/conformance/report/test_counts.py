@@ -9,7 +9,15 @@ from nnhal_tools.conformance.report.counts import (
     counted_operations,
     summary_line,
 )
-from tests.tools.conformance.report.sample_results import FAILED, INFO, PASSED, RESULTS, SKIPPED, make_result
+from tests.tools.conformance.report.sample_results import (
+    FAILED,
+    INFO,
+    PASSED,
+    RESULTS,
+    RESULTS_ON_PATHS,
+    SKIPPED,
+    make_result,
+)
 
 
 def test_result_counts_once_for_each_operation() -> None:
@@ -41,6 +49,14 @@ def test_operations_count_for_the_backend_that_ran_them() -> None:
         ("driver", {"IF"}, {PASSED: 1}),
     ]
     assert shares[0].describe(4) == "ran 1 of 4 operations"
+
+
+def test_operations_count_for_each_path() -> None:
+    shares = by_backend(RESULTS_ON_PATHS, INFO)
+    assert [(share.backend.id, share.describe_paths()) for share in shares] == [
+        ("Npu", "SYNC 2, BURST 1"),
+        ("CpuRef", "BURST 1"),
+    ]
 
 
 def test_shares_are_unknown_without_placements() -> None:

@@ -14,7 +14,7 @@ from PIL import Image, ImageStat
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.conformance.report import write_html
 from tests.tools.browser import needs_chromium, run_chromium
-from tests.tools.conformance.report.sample_results import INFO
+from tests.tools.conformance.report.sample_results import INFO, RESULTS_ON_PATHS
 
 PASSED, FAILED, SKIPPED, UNSUPPORTED = Status
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">'&amp;\u2028"
@@ -227,6 +227,12 @@ def test_page_names_the_device_and_the_share_of_each_backend(tmp_path: Path) -> 
     assert about in text
     assert "<small>version 2, ran 0 of 3 operations</small>" in text
     assert "<small>version 1, ran 3 of 3 operations: ADD, CONV_2D, MUL</small>" in text
+
+
+def test_page_counts_operations_by_path(tmp_path: Path) -> None:
+    write_html(tmp_path / "report.html", INFO, RESULTS_ON_PATHS)
+    text = (tmp_path / "report.html").read_text()
+    assert "<small>version 2, ran 2 of 3 operations: ADD, MUL; by path: SYNC 2, BURST 1</small>" in text
 
 
 def test_page_loads_no_resources(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from nnhal_tools.conformance.report import write_junit
-from tests.tools.conformance.report.sample_results import FAILED, INFO, PASSED, RESULTS, make_result
+from tests.tools.conformance.report.sample_results import FAILED, INFO, PASSED, RESULTS, RESULTS_ON_PATHS, make_result
 
 
 def test_junit_has_a_test_case_for_each_make_result(tmp_path: Path) -> None:
@@ -59,6 +59,13 @@ def test_properties_describe_the_run(tmp_path: Path) -> None:
             "backend.Npu": "version 2, ran 0 of 3 operations",
             "backend.CpuRef": "version 1, ran 3 of 3 operations: ADD CONV_2D RELU",
         }
+
+
+def test_properties_count_operations_by_path(tmp_path: Path) -> None:
+    write_junit(tmp_path / "junit.xml", INFO, RESULTS_ON_PATHS)
+    (suite,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    properties = {each.get("name"): each.get("value") for each in suite.iter("property")}
+    assert properties["backend.Npu.paths"] == "SYNC 2, BURST 1"
 
 
 def test_hostile_text_gives_valid_xml(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nnhal_tools.conformance.report import summary_tables
-from tests.tools.conformance.report.sample_results import FAILED, INFO, PASSED, RESULTS, make_result
+from tests.tools.conformance.report.sample_results import FAILED, INFO, PASSED, RESULTS, RESULTS_ON_PATHS, make_result
 
 
 def print_tables(tables: Iterable[Table], width: int = 80) -> str:
@@ -53,3 +53,10 @@ def test_long_names_fit_and_markup_is_printed_literally() -> None:
     text = print_tables(summary_tables(many, INFO))
     assert ["UNIDIRECTIONAL_SEQUENCE_LSTM", "10000", "0", "10000", "0", "0"] in rows(text)
     assert "[red]s[/]" in text
+
+
+def test_operations_by_path() -> None:
+    *_, table = summary_tables(RESULTS_ON_PATHS, INFO)
+    assert rows(print_tables([table]))[:3] == [["path", "Npu", "CpuRef"], ["SYNC", "2", "0"], ["BURST", "1", "1"]]
+    *_, table = summary_tables(RESULTS_ON_PATHS[:2], INFO)  # one path: the table by backend says it all
+    assert rows(print_tables([table]))[0][:2] == ["backend", "ran"]

@@ -59,16 +59,28 @@ class BackendShare:
     Attributes:
         backend: the backend; only its id is known if the device does not list it.
         operations: the operations that it ran itself, by name.
+        by_path: the same for each path of execution, in the order in which the paths ran.
         counts: the results of models in which it ran an operation.
     """
 
     backend: BackendInfo
     operations: set[str] = field(default_factory=set)
+    by_path: dict[str, set[str]] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counter)
 
     def describe(self, total: int) -> str:
         """Return how many of a number of operations the backend ran itself."""
         return f"ran {len(self.operations)} of {count_of(total, 'operation')}"
+
+    def describe_paths(self) -> str:
+        """Return how many operations the backend ran on each path, for example "SYNC 2, BURST 1"."""
+        return ", ".join(f"{path} {len(operations)}" for path, operations in self.by_path.items())
+
+    def add(self, operation: str, path: str) -> None:
+        """Count an operation that the backend ran. `path`: "" if the check is not about a path."""
+        self.operations.add(operation)
+        if path:
+            self.by_path.setdefault(path, set()).add(operation)
 
 
 def by_backend(results: Sequence[Result], info: RunInfo) -> list[BackendShare]:
@@ -82,7 +94,7 @@ def by_backend(results: Sequence[Result], info: RunInfo) -> list[BackendShare]:
         pairs = {(name, backend) for name, backend in result.operations if backend and name in names}
         for name, backend in pairs:
             unlisted = BackendShare(BackendInfo(backend, "", BackendState.READY))
-            shares.setdefault(backend, unlisted).operations.add(name)
+            shares.setdefault(backend, unlisted).add(name, result.path)
         for backend in {backend for _, backend in pairs}:
             shares[backend].counts[result.status] += 1
     return list(shares.values()) if any(share.operations for share in shares.values()) else []

@@ -104,7 +104,8 @@ def _page(info: RunInfo, results: Sequence[Result], now: datetime) -> str:
 def _describe(share: BackendShare, total: int) -> str:
     version = f"version {share.backend.version}, " if share.backend.version else ""
     names = f": {', '.join(sorted(share.operations))}" if 0 < len(share.operations) <= _NAMED_OPERATIONS else ""
-    return f"{version}{share.describe(total)}{names}"
+    paths = f"; by path: {share.describe_paths()}" if share.by_path else ""
+    return f"{version}{share.describe(total)}{names}{paths}"
 
 
 def _verdict(totals: Counts) -> str:

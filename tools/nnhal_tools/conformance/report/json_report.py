@@ -17,19 +17,34 @@ def write_json(path: Path, info: RunInfo, results: Sequence[Result]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    report = {
-        **info.facts,
-        "backends": [_share_as_json(share) for share in by_backend(results, info)]
-        or [_backend_as_json(backend) for backend in info.ready_backends],
+    report = _facts_as_json(info) | {
         "summary": summary_line(results),
         "results": [result.as_json() for result in sorted(results, key=lambda r: (r.suite, r.name, r.path))],
     }
+    if shares := by_backend(results, info):
+        report["backends"] = [_share_as_json(share) for share in shares]
     path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def write_figures(path: Path, info: RunInfo, name: str, figures: object) -> None:
+    """Write the figures of a mode without checks, under its name.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.write_text(json.dumps(_facts_as_json(info) | {name: figures}, indent=1) + "\n")
+
+
+def _facts_as_json(info: RunInfo) -> dict[str, Any]:
+    """Return the part of a report that identifies the device and the versions."""
+    return {**info.facts, "backends": [_backend_as_json(backend) for backend in info.ready_backends]}
 
 
 def _share_as_json(share: BackendShare) -> dict[str, Any]:
     counts = {str(status): share.counts[status] for status in Status}
-    return _backend_as_json(share.backend) | {"operations": sorted(share.operations), "results": counts}
+    paths = {path: sorted(operations) for path, operations in share.by_path.items()}
+    facts = {"operations": sorted(share.operations), "operations_by_path": paths, "results": counts}
+    return _backend_as_json(share.backend) | facts
 
 
 def _backend_as_json(backend: BackendInfo) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def _properties(info: RunInfo, results: Sequence[Result]) -> dict[str, str]:
         version = f"version {share.backend.version}, " if share.backend.version else ""
         names = f": {' '.join(sorted(share.operations))}" if share.operations else ""
         facts[f"backend.{share.backend.id}"] = f"{version}{share.describe(total)}{names}"
+        facts[f"backend.{share.backend.id}.paths"] = share.describe_paths()
     return {name: value for name, value in facts.items() if value}
 
 

@@ -23,7 +23,7 @@ _STYLES = {Status.PASSED: "green", Status.FAILED: "bold red", Status.SKIPPED: "y
 
 
 def summary_tables(results: Sequence[Result], info: RunInfo) -> "list[Table]":
-    """Return a table by suite, one by operation and one by backend. The last two need results that have a model.
+    """Return tables by suite, operation, backend and path. The last three need results that have a model.
 
     Operations whose results all passed are not in the table. Its caption gives their number.
     """
@@ -37,7 +37,26 @@ def summary_tables(results: Sequence[Result], info: RunInfo) -> "list[Table]":
         tables[-1].caption = f"All results of all {count_of(len(operations), 'operation')} passed."
     if shares := by_backend(results, info):  # or else an author takes the operations of other backends for their own
         tables.append(_backend_table(shares, len(operations)))
+        tables += _path_tables(shares)
     return tables
+
+
+def _path_tables(shares: "Sequence[BackendShare]") -> "list[Table]":
+    """Return a table with a row for each path and a column for each backend; [] if all results are of one path."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    paths = list(dict.fromkeys(path for share in shares for path in share.by_path))
+    if len(paths) < 2:
+        return []
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left")
+    table.add_column("path")
+    for share in shares:
+        table.add_column(share.backend.id, overflow="fold", justify="right")
+    for path in paths:
+        table.add_row(path, *(str(len(share.by_path.get(path, ()))) for share in shares))
+    table.caption = "Operations by path."
+    return [table]
 
 
 def _backend_table(shares: Sequence[BackendShare], total: int) -> "Table":
