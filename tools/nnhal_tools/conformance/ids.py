@@ -452,6 +452,7 @@ GROUPS = (
             "a preparation whose deadline passes in the queue is reported while the work before it still runs",
             "a backend is closed once, when the service stops",
             "a backend that was edited has another version, even if it says the same",
+            "a plug-in may import modules beside its file, which register operations",
         ),
     ),
     Group(

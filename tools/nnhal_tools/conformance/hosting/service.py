@@ -13,9 +13,8 @@ from nnhal_tools.conformance.device.target import Target
 
 ID = "Witness"
 EXTENSION = "org.example.nnhal.witness"
-FILE = "Harness_Witness_backend.py"
-
-SOURCE = Path(__file__).with_name("witness.py.txt")
+FILES = {"witness.py.txt": "Harness_Witness_backend.py", "witness_creators.py.txt": "witness_creators.py"}
+"""File of the plug-in by source. The second one is beside the first, which imports it."""
 
 
 class HostedWitness:
@@ -47,8 +46,9 @@ class HostedWitness:
 
 
 def write_witness(folder: Path, mode: str, edit: str) -> None:
-    """Write the plug-in and its settings. `edit`: added to its source."""
-    (folder / FILE).write_text(SOURCE.read_text() + edit)
+    """Write the plug-in and its settings. `edit`: added to its sources."""
+    for source, name in FILES.items():
+        (folder / name).write_text(Path(__file__).with_name(source).read_text() + edit)
     (folder / "settings.json").write_text(json.dumps({"mode": mode, "extension": EXTENSION}))
 
 
@@ -63,7 +63,7 @@ def hosted_witness(
         mode: how the witness misbehaves.
         backends: the backends of the service, in order.
         options: further options of `nnhal serve`.
-        edit: text that is added to the source of the witness.
+        edit: text that is added to the sources of the witness.
 
     Raises:
         NotServiceSpecific: the service does not start.

@@ -217,6 +217,15 @@ def _extension_request() -> types_pb2.Request:
     return request
 
 
+@check("HOST-12")
+def creator_beside_the_plugin(target: Target, recorder: CheckRecorder) -> None:
+    """Check that an operation is supported whose creator is in a module beside the file of the plug-in."""
+    with hosted_witness(target) as witness:
+        answer, supported = witness.target.supported_operations(extension_model())
+        stimulus = "getSupportedOperations, an operation of a module beside the plug-in"
+        recorder.expect("HOST-12", supported == [True], stimulus, "[True]", f"{answer} {supported}")
+
+
 @check("HOST-06")
 def extension_constant_of_another_size(target: Target, recorder: CheckRecorder) -> None:
     """Check that no operation on a constant of the wrong size is supported or prepared."""

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import grpc
+
 from nnhal.types import ErrorStatus
 from nnhal.v1 import buffer_pb2, device_pb2
+from nnhal_tools.conformance.device.calls import detail_of
 from nnhal_tools.conformance.selftest.fault import EXECUTE, fake_result, fault, ignore_error, invalid_argument
 from nnhal_tools.conformance.selftest.proxy import ProxyCall
 
@@ -32,6 +35,20 @@ def buffer_initialized_after_a_failure(call: ProxyCall, request: Any) -> Any:
     response = call.forward(request)
     call.state[request.buffer] = True
     return response
+
+
+@fault("EXTRA-09", on=(COPY_FROM, COPY_TO, "PreparedModel.*"), select=())
+def buffer_kept_after_a_refused_launch(call: ProxyCall, request: Any) -> Any:
+    """Keep a buffer initialized after a launch that was refused as invalid."""
+    if call.method == COPY_TO and call.state.get("refused"):
+        return ignore_error(call, request, buffer_pb2.CopyToResponse(), _FAILURE)
+    call.state["refused"] = False
+    try:
+        return call.forward(request)
+    except grpc.RpcError as error:
+        detail = detail_of(error)
+        call.state["refused"] = detail is not None and detail.status == _INVALID
+        raise
 
 
 @fault("MEMDOM-55", "MEMDOM-57", "MEMDOM-53", on=(ALLOCATE, EXECUTE), select=())

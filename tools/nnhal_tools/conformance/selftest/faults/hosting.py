@@ -80,6 +80,12 @@ def extension_constants_unchecked(call: ProxyCall, request: Any) -> Any:
     return accept_model(call, request)
 
 
+@fault("HOST-12", on=(SUPPORTED,), select=())
+def modules_beside_a_plugin_ignored(call: ProxyCall, request: Any) -> Any:
+    """Support only the operations of the file of a plug-in."""
+    return device_pb2.GetSupportedOperationsResponse(supported=[False] * len(request.model.main.operations))
+
+
 @fault("HOST-08", on=(PREPARE,), select=())
 def deadline_unknown_to_backends(call: ProxyCall, request: Any) -> Any:
     """Wait for a compilation to end, whatever the deadline."""

@@ -130,6 +130,14 @@ def launch_error_without_a_callback(call: ProxyCall, request: Any) -> Iterator[A
     yield from events
 
 
+@fault("EXTRA-01", on=(PREPARE,), select=())
+def lost_session_without_a_callback(call: ProxyCall, request: Any) -> Iterator[Any]:
+    """Omit the `notify` if the session of the client has ended."""
+    for event in call.forward(request):
+        if event.notify.status != ErrorStatus.DEVICE_UNAVAILABLE:
+            yield event
+
+
 @fault("GEN-02", on=("Device.PrepareModelWithConfig",))
 def configured_model_is_another(call: ProxyCall, request: Any) -> Iterator[Any]:
     """Ignore the zero points of the model's inputs in prepareModelWithConfig."""

@@ -119,6 +119,25 @@ def after_a_failed_execution(target: Target, recorder: CheckRecorder) -> None:
             _expect_uninitialized(target, recorder, buffer, array.nbytes, f"a failed execution by {path}")
 
 
+@check("EXTRA-09", "after a refused launch")
+def after_a_refused_launch(target: Target, recorder: CheckRecorder) -> None:
+    """Check that an execution that is refused as invalid, by any call, makes its output buffer uninitialized."""
+    array = builtin_case(ADD).outputs[0].array
+    with (
+        prepared_model(target, ADD) as model,
+        allocated_buffer(target, recorder, "EXTRA-09", [model], (), [buffer_role(0, 0)]) as buffer,
+    ):
+        for path, execute in reachable_calls(target).items():
+            _copy_in(target, recorder, "EXTRA-09", buffer, array, ())
+            request = builtin_request(ADD)
+            move_to_buffer(request, request.outputs[0], buffer.token)
+            answer = execute(target, model, request, RunOptions(deadline_ns=-2)).outcome
+            recorder.expect(
+                "EXTRA-09", answer.status == INVALID, f"{path}, a deadline of -2 ns", "INVALID_ARGUMENT", answer
+            )
+            _expect_uninitialized(target, recorder, buffer, array.nbytes, f"a refused launch by {path}")
+
+
 @check("EXTRA-10", "unique tokens, unknown after release")
 def tokens(target: Target, recorder: CheckRecorder) -> None:
     """Check that live buffers have unique tokens, and that every call rejects the token of a released buffer."""

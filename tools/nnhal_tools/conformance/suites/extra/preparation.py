@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import types_pb2
+from nnhal.v1 import session_pb2, types_pb2
 from nnhal_tools.conformance.check import CheckRecorder, NotServiceSpecific, UnsupportedCase
 from nnhal_tools.conformance.device.options import BOTH_PREPARATIONS, PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
@@ -79,6 +79,20 @@ def notify_after_failure(target: Target, recorder: CheckRecorder) -> None:
 def notify_after_missed_deadline(target: Target, recorder: CheckRecorder) -> None:
     """Check that notify comes once if the deadline has passed before the call."""
     _expect_one_notify(target, recorder, builtin_case("add_float").model(), "a deadline that has passed", 0)
+
+
+@check("EXTRA-01", "on a session that has ended")
+def notify_on_a_closed_session(target: Target, recorder: CheckRecorder) -> None:
+    """Check that notify comes once, with the status of the launch, if the client's session has ended."""
+    with target.new_session() as session:
+        session.invoke("Session", "Close", session_pb2.CloseRequest(session=session.session))
+        for options in BOTH_PREPARATIONS:
+            outcome = session.prepare(builtin_case("add_float").model(), options)
+            status = outcome.launch.status
+            right = outcome.events == ["notify"] and status == outcome.callback.status != ErrorStatus.NONE
+            got = f"{outcome.events}, launch {outcome.launch}, callback {outcome.callback}"
+            stimulus, expected = f"{options.call} on a closed session", "one notify, with the status of the launch"
+            recorder.expect("EXTRA-01", right, stimulus, expected, got)
 
 
 def _expect_invalid(recorder: CheckRecorder, check_: str, outcome: PreparationOutcome, stimulus: str) -> None:
