@@ -1,0 +1,1 @@
+"""Tests of the boundary to the code of backends."""

@@ -1,0 +1,257 @@
+"""Exceptions of backends, in every method: a call has an answer, a preparation one notify, and threads live on."""
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from nnhal.client.core.arrays import ModelIO
+from nnhal.errors import HalError
+from nnhal.types import CacheState, DataLocation, ErrorStatus, FenceState, Memory, Request, RequestArgument
+from nnhal_driver.backends.reference.backend import CpuRef
+from nnhal_driver.device import Device, Outcome
+from nnhal_driver.execution.burst import Burst
+from nnhal_driver.execution.prepared_model import PreparedModel
+from tests.driver.fake_backend import device_of
+from tests.driver.hostile_backend import EXCEPTIONS, MODEL, Hostile, raises
+from tests.driver.model_cache.cache_files import Pair
+from tests.driver.one_operation import execute, prepare
+
+VALUES = np.array([1, -2], np.float32)
+
+T = TypeVar("T")
+
+PREPARING = ("supports", "optimize", "before_load", "compile", "after_load")
+EXECUTING = ("resize_begin", "resize", "resize_end", "execute_begin", "execute", "wait_finish", "execute_end")
+TELLING = ("extensions", "performance", "fingerprint")
+
+
+@pytest.fixture
+def backend() -> Hostile:
+    return Hostile()
+
+
+@pytest.fixture
+def device(backend: Hostile) -> Iterator[Device]:
+    with device_of(backend) as device:
+        yield device
+
+
+@pytest.fixture(params=EXCEPTIONS)
+def error(request: pytest.FixtureRequest) -> Callable[[], BaseException]:
+    return EXCEPTIONS[request.param]
+
+
+def on_thread(call: Callable[[], T]) -> T:
+    """Call a function on another thread: in the main thread, KeyboardInterrupt is the user's."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result(timeout=60)
+
+
+def assert_logged(caplog: pytest.LogCaptureFixture, method: str) -> None:
+    texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert any("Hostile" in text and method in text for text in texts), texts
+
+
+@pytest.mark.parametrize("method", PREPARING)
+def test_preparation_has_one_outcome(
+    device: Device,
+    backend: Hostile,
+    method: str,
+    error: Callable[[], BaseException],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcomes: list[Outcome] = []
+    backend.acts[method] = raises(error)
+    threads = set(threading.enumerate())
+    for _ in range(3):  # more often than there are threads that prepare
+        device.prepare_model(MODEL, outcomes.append)
+    device._scheduler.close()
+    assert [outcome.status for outcome in outcomes] == [ErrorStatus.GENERAL_FAILURE] * 3
+    assert all(outcome.reason for outcome in outcomes)
+    assert_logged(caplog, method)
+    assert threads >= {thread for thread in threading.enumerate() if thread.name.startswith("nnhal-prepare")}
+
+
+@pytest.mark.parametrize("method", PREPARING)
+def test_device_prepares_after_a_failure(device: Device, backend: Hostile, method: str) -> None:
+    for kind in ("SystemExit", "KeyboardInterrupt", "GeneratorExit"):
+        backend.acts[method] = raises(EXCEPTIONS[kind])
+        for _ in range(3):
+            assert prepare(MODEL, device).status == ErrorStatus.GENERAL_FAILURE
+        backend.acts.clear()
+        assert execute(prepare(MODEL, device), [VALUES])[1][0].tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize("method", PREPARING)
+def test_another_backend_takes_over(method: str, error: Callable[[], BaseException]) -> None:
+    with device_of(Hostile({method: raises(error)}), CpuRef()) as device:
+        assert on_thread(lambda: device.get_supported_operations(MODEL))[0] == [True]
+        assert execute(prepare(MODEL, device), [VALUES])[1][0].tolist() == [1, 0]
+
+
+def test_operation_is_unsupported_if_the_question_fails(
+    device: Device, backend: Hostile, error: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    backend.acts["supports"] = raises(error)
+    supported, placement = on_thread(lambda: device.get_supported_operations(MODEL))
+    assert supported == [False]
+    assert placement.operations[0].refusals[0].reason.startswith("asking it failed: ")
+    assert_logged(caplog, "supports")
+
+
+def test_shortage_of_memory_is_not_a_fault_of_the_backend(device: Device, backend: Hostile) -> None:
+    """GetSupportedOperations answers, and the preparation may be repeated."""
+    backend.acts["supports"] = raises(lambda: MemoryError("7 GiB"))
+    supported, placement = device.get_supported_operations(MODEL)
+    assert (supported, "memory" in placement.operations[0].refusals[0].reason) == ([False], True)
+    assert prepare(MODEL, device).status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
+
+
+def _prepared(device: Device) -> PreparedModel:
+    prepared = prepare(MODEL, device).prepared_model
+    assert prepared is not None
+    return prepared
+
+
+@pytest.mark.parametrize("method", EXECUTING)
+def test_execution_fails_with_a_status(
+    device: Device,
+    backend: Hostile,
+    method: str,
+    error: Callable[[], BaseException],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    prepared = _prepared(device)
+    io = ModelIO(prepared.inputs, prepared.outputs, (), ())
+    backend.acts[method] = raises(error)
+    burst = Burst(prepared, 1)
+    calls = [
+        lambda: prepared.execute_synchronously(io.request([VALUES])),
+        lambda: burst.execute_synchronously(io.request([VALUES]), [-1] * len(io.request([VALUES]).pools)),
+    ]
+    for call in calls:
+        with pytest.raises(HalError) as caught:
+            on_thread(call)
+        assert (caught.value.status, type(caught.value)) == (ErrorStatus.GENERAL_FAILURE, HalError)
+        assert caught.value.reason
+    assert_logged(caplog, method)
+    backend.acts.clear()
+    assert execute(prepare(MODEL, device), [VALUES])[1][0].tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize("method", EXECUTING)
+@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "status NONE"])
+def test_fence_of_a_failed_execution_ends(device: Device, backend: Hostile, method: str, kind: str) -> None:
+    prepared = _prepared(device)
+    backend.acts[method] = raises(EXCEPTIONS[kind])
+    ended = threading.Event()
+    arguments = [RequestArgument(location=DataLocation(pool, 0, VALUES.nbytes)) for pool in range(2)]
+    pools = Memory.of(VALUES), Memory.of(np.empty_like(VALUES), writable=True)
+    execution = prepared.execute_fenced(Request((arguments[0],), (arguments[1],), pools))
+    execution.fence.add_listener(lambda _: ended.set())
+    assert ended.wait(60)
+    assert (execution.fence.state, execution.info().status) == (FenceState.ERROR, ErrorStatus.GENERAL_FAILURE)
+
+
+def test_interrupt_of_the_user_is_not_swallowed(device: Device, backend: Hostile) -> None:
+    """In the main thread KeyboardInterrupt ends the program. SystemExit of a backend does not, in any thread."""
+    outcome = prepare(MODEL, device)
+    backend.acts["execute"] = raises(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        execute(outcome, [VALUES])
+    backend.acts["execute"] = raises(lambda: SystemExit(3))
+    with pytest.raises(HalError, match="Hostile failed in execute: SystemExit: 3"):
+        execute(outcome, [VALUES])
+    backend.acts["supports"] = raises(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        device.get_supported_operations(MODEL)
+
+
+def test_valid_error_passes_unchanged(device: Device, backend: Hostile, caplog: pytest.LogCaptureFixture) -> None:
+    outcome = prepare(MODEL, device)
+    for status in sorted(set(ErrorStatus) - {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}):
+        backend.acts["execute"] = raises(partial(HalError, status, "a reason", rule="V-RUN-01"))
+        with pytest.raises(HalError) as caught:
+            execute(outcome, [VALUES])
+        assert (caught.value.status, caught.value.reason, caught.value.rule) == (status, "a reason", "V-RUN-01")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("method", ["before_unload", "after_unload"])
+def test_unloading_goes_on(
+    device: Device,
+    backend: Hostile,
+    method: str,
+    error: Callable[[], BaseException],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backend.acts[method] = raises(error)
+
+    def prepare_and_drop() -> None:
+        prepare(MODEL, device)
+        gc.collect()
+
+    on_thread(prepare_and_drop)
+    assert_logged(caplog, method)
+
+
+def test_failure_to_save_is_a_warning(
+    device: Device, backend: Hostile, error: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    backend.acts["save"] = raises(error)
+    pair, outcomes = Pair(), list[Outcome]()
+    device.prepare_model(MODEL, outcomes.append, cache=pair.files())
+    device._scheduler.close()
+    pair.close()
+    (outcome,) = outcomes
+    assert (outcome.status, outcome.cache.state) == (ErrorStatus.NONE, CacheState.NOT_SAVED)
+    assert "save" in outcome.cache.reason
+    assert_logged(caplog, "save")
+
+
+def test_failure_to_load_has_one_outcome(
+    device: Device, backend: Hostile, error: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    pair, outcomes, saved = Pair(), list[Outcome](), threading.Event()
+    device.prepare_model(MODEL, lambda _: saved.set(), cache=pair.files())
+    assert saved.wait(60)
+    backend.acts["load"] = raises(error)
+    for _ in range(3):
+        device.prepare_model_from_cache(outcomes.append, pair.files())
+    device._scheduler.close()
+    pair.close()
+    assert [outcome.status for outcome in outcomes] == [ErrorStatus.GENERAL_FAILURE] * 3
+    assert_logged(caplog, "load")
+
+
+@pytest.mark.parametrize("method", TELLING)
+def test_device_describes_itself(
+    method: str, error: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A backend that fails to tell about itself costs the device neither its capabilities nor the other backends."""
+
+    def describe() -> None:
+        with device_of(Hostile({method: raises(error)}), CpuRef()) as device:
+            assert all(entry.info.exec_time > 0 for entry in device.get_capabilities().operand_performance)
+            names = [extension.name for extension in device.get_supported_extensions()]
+            assert names == ([] if method == "extensions" else ["com.example.quiet"])
+            assert device.get_supported_operations(MODEL)[0] == [True]
+            assert device.get_version_string().endswith(f"Hostile/1 CpuRef/{CpuRef.version}")
+
+    on_thread(describe)
+    assert_logged(caplog, method)
+
+
+def test_launch_error_is_notified_once(device: Device) -> None:
+    device.close()
+    outcomes: list[Outcome] = []
+    with pytest.raises(HalError) as caught:
+        device.prepare_model(MODEL, outcomes.append)
+    assert [outcome.status for outcome in outcomes] == [caught.value.status]
