@@ -4,7 +4,7 @@ A backend tells which operations it supports, and compiles the subgraphs that pl
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -38,6 +38,7 @@ keep working. A new major version may break them. Each addition is listed here a
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
 1.2: hooks for networks, `CompileOptions.network`, close.
+1.2, too: `PerOperationBackend.creator` and `output_shapes`; `Run.defer`.
 """
 
 
@@ -103,6 +104,17 @@ class Run(Protocol):
 
         Raises:
             HalError: the deadline has passed, or the execution was cancelled. Do not catch it.
+        """
+
+    def defer(self, wait: Callable[[], None]) -> None:
+        """Let `execute` return before its outputs are written, for example because a device works on them (1.2).
+
+        Until the wait is over, the execution does not hold its slot, so that others can run. Its inputs stay valid.
+        Other threads may write the outputs. A partition on another backend that reads an output waits first.
+
+        Args:
+            wait: called once, from any thread, even if `execute` fails afterwards. It returns when the outputs are
+                written, or raises as `execute` does. It can call `check` meanwhile.
         """
 
 
@@ -203,7 +215,11 @@ class CompiledSubgraph(ABC):
         return
 
     def wait_finish(self) -> None:
-        """Wait until all outputs are written, if `execute` returns early. Not called if `execute` failed."""
+        """Wait until all outputs are written, if `execute` returns early.
+
+        Not called if `execute` failed or deferred the wait. The execution holds its slot meanwhile; `Run.defer` is the
+        alternative for a device that works on its own.
+        """
         return
 
 

@@ -21,6 +21,7 @@ from nnhal_driver.backends.api import (
 )
 from nnhal_driver.backends.boundary.calls import call, notify
 from nnhal_driver.backends.boundary.subgraphs import CheckedSubgraph
+from nnhal_driver.backends.deferral import Wait, count_deferred, take_deferred, wait_for_all
 
 _LOADING = ("before_load", "after_load", "before_unload", "after_unload")
 _RESIZING = ("resize_begin", "resize", "resize_end")
@@ -81,6 +82,12 @@ def _unload(backend: Backend, network: int, compiled: list[CompiledSubgraph]) ->
     notify(backend, "after_unload", backend.after_unload, network)
 
 
+def _finish(waits: list[Wait], ends: ExitStack) -> None:
+    """End a deferred execution."""
+    with ends:
+        wait_for_all(waits)
+
+
 class _HookedSubgraph(CompiledSubgraph):
     """Compiled subgraph with its hooks around each execution."""
 
@@ -106,8 +113,16 @@ class _HookedSubgraph(CompiledSubgraph):
                 after.callback(call, backend, "memory.release", compiled.memory.release)
             call(backend, "execute_begin", compiled.execute_begin)
             after.callback(call, backend, "execute_end", compiled.execute_end)
-            compiled.execute(inputs, outputs, run)
-            call(backend, "wait_finish", compiled.wait_finish)
+            earlier = count_deferred(run)
+            try:
+                compiled.execute(inputs, outputs, run)
+            finally:
+                waits = take_deferred(run, earlier)
+                if waits:
+                    ends = after.pop_all()
+                    run.defer(lambda: _finish(waits, ends))
+            if not waits:
+                call(backend, "wait_finish", compiled.wait_finish)
 
     def save(self) -> Sections | None:
         """Return the data that the compiled subgraph saves."""

@@ -1,6 +1,8 @@
 """Execution of a plan over a bound request."""
 
+import logging
 import time
+from collections.abc import Callable
 
 from nnhal.errors import HalError
 from nnhal.types import UNMEASURED, ExecutionResult, Timing
@@ -9,9 +11,16 @@ from nnhal_driver.execution.request_binding import BoundRequest, OmittedOutput
 from nnhal_driver.graph import Graph
 from nnhal_driver.operations import SHAPE_RULES
 
+_log = logging.getLogger(__name__)
+
 
 def execute_plan(
-    plan: Plan, bound: BoundRequest, context: RunContext, measure: bool, started_ns: int
+    plan: Plan,
+    bound: BoundRequest,
+    context: RunContext,
+    measure: bool,
+    started_ns: int,
+    release_slot: Callable[[], None],
 ) -> ExecutionResult:
     """Run a plan and return its result.
 
@@ -21,13 +30,22 @@ def execute_plan(
         context: deadline, cancellation and profiling.
         measure: whether to measure timing.
         started_ns: time.perf_counter_ns() when the driver received the call; only used if `measure` is set.
+        release_slot: called when only work remains that backends have started elsewhere (`Run.defer`), before the wait
+            for it. It may be called again.
 
     Raises:
         HalError: the execution failed. The contents of the outputs are undefined.
     """
     _check_omitted(plan.graph, bound)
     before = time.perf_counter_ns()
-    plan.run(bound.inputs, bound.outputs, context)
+    try:
+        plan.run(bound.inputs, bound.outputs, context)
+    except BaseException:
+        _abandon(context)
+        raise
+    if context.deferred:
+        release_slot()
+        context.finish()
     device_ns = time.perf_counter_ns() - before
     shapes, sufficient = bound.shapes()
     if not sufficient:
@@ -39,6 +57,14 @@ def execute_plan(
         return ExecutionResult(True, shapes, timing, bound.returned_data())
     context.spans.end()
     return ExecutionResult(True, shapes, timing, bound.returned_data(), context.spans.all(), context.spans.dropped)
+
+
+def _abandon(context: RunContext) -> None:
+    """Wait for the started work of a failed execution, which may use its memory until then."""
+    try:
+        context.finish()
+    except Exception as error:
+        _log.debug("work of a failed execution failed too: %s", error)
 
 
 def _check_omitted(graph: Graph, bound: BoundRequest) -> None:

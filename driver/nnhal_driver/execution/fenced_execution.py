@@ -70,6 +70,7 @@ class FencedRunner(Protocol):
         deadline: Deadline,
         cancellation: Cancellation,
         started_ns: int,
+        release_slot: Callable[[], None],
     ) -> ExecutionResult:
         """Run a valid request on the calling thread."""
 
@@ -233,16 +234,28 @@ class FencedExecution:
         try:
             info = self._execute(pending, ticket) if pending is not None else None
         finally:
+            if ticket.is_released:
+                self._scheduler.workers.end_wait()
             self._scheduler.admission.release(ticket)
         if info is not None:
             self._finish(info)
+
+    def _release_early(self, ticket: Ticket) -> None:
+        """Free the slot: only a device still works on the execution."""
+        self._scheduler.workers.begin_wait()
+        self._scheduler.admission.release(ticket)
 
     def _execute(self, pending: _PendingRun, ticket: Ticket) -> ExecutionInfo:
         try:
             if error := ticket.request.deadline_error():
                 raise error
             result = pending.runner.run(
-                pending.request, pending.config, self._deadline, self._cancellation, self._fenced_ns
+                pending.request,
+                pending.config,
+                self._deadline,
+                self._cancellation,
+                self._fenced_ns,
+                lambda: self._release_early(ticket),
             )
             if not result.output_sufficient_size:
                 raise general_failure("an output is larger than its region")

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from nnhal.types import AnyArray
 from nnhal_driver.backends.api import CompiledSubgraph, Output, Run, SubgraphView
+from nnhal_driver.backends.deferral import DeferringRun, Wait
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
 from nnhal_driver.graph import Graph
@@ -19,7 +20,7 @@ from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 
 
 @dataclass(slots=True)  # not frozen: that takes three times as long to create, and each execution has its own
-class RunContext:
+class RunContext(DeferringRun):
     """Context of one execution; the `Run` that backends see.
 
     Attributes:
@@ -28,6 +29,7 @@ class RunContext:
         loop_timeout_ns: the timeout of each WHILE.
         spans: the recorder of spans; None without profiling.
         profile: the profile of the partition that is running; None without profiling.
+        deferred: see DeferringRun.
     """
 
     deadline: Deadline
@@ -35,6 +37,7 @@ class RunContext:
     loop_timeout_ns: int
     spans: SpanRecorder | None = None
     profile: PartitionProfile | None = None
+    deferred: list[Wait] | None = None
 
     def check(self) -> None:
         """Raise if the execution must end. Called between operations and nodes (V-RUN-08).
@@ -185,7 +188,7 @@ class PartitionNode:
         return tuple(view.index for view in self.view.operations)
 
     def run(self, values: SubgraphValues, context: Run) -> None:
-        """Run the partition on its backend."""
+        """Run the partition on its backend. If another node reads an output, wait until it is written."""
         outputs = [values.output(i, used_later=i in self.used_later) for i in self.view.outputs]
         layouts = self.compiled.layouts
         if not layouts:
@@ -199,6 +202,8 @@ class PartitionNode:
                 for i, output in zip(self.view.outputs, outputs, strict=True)
             ]
         self.compiled.execute(inputs, outputs, context)
+        if self.used_later and isinstance(context, DeferringRun):
+            context.finish()
         for operand, output in zip(self.view.outputs, outputs, strict=True):
             values.store(operand, output)
 
@@ -220,6 +225,8 @@ class Plan:
 
         Raises:
             HalError: the execution fails. The contents of the outputs are undefined.
+
+        Whether it fails or not, the caller waits for what backends have only started (`context.finish`).
         """
         if self._only is not None and context.spans is None:
             context.check()
@@ -234,8 +241,10 @@ class Plan:
                 node.run(values, context)
                 continue
             profile = PartitionProfile(context.spans, node.backend, self.graph.number, node.indexes)
+            context.deferred = context.deferred or []  # both contexts share it
             with profile.measure():
                 node.run(values, replace(context, profile=profile))
+                context.finish()  # the measurement covers the whole work
 
     @cached_property
     def copies_inputs(self) -> bool:
@@ -257,4 +266,5 @@ class Plan:
         operands = self.graph.operands
         outputs = [Intermediate(operands[i].dimensions) for i in self.graph.subgraph.output_indexes]
         self.run(inputs, outputs, context)
+        context.finish()
         return [output.value for output in outputs if output.value is not None]

@@ -177,8 +177,8 @@ class PreparedModel:
             if deadline is not NO_DEADLINE:
                 deadline.check_on_arrival("the execution")
             spans = SpanRecorder() if config.profile else None
-            with self.scheduler.admission.admit(self.admission_request(deadline, owner), cancellation):
-                return self.run(request, config, deadline, cancellation, started_ns, spans)
+            with self.scheduler.admission.admit(self.admission_request(deadline, owner), cancellation) as slot:
+                return self.run(request, config, deadline, cancellation, started_ns, slot.release, spans)
         except BaseException:
             self.buffers.clear_outputs(self, request)
             raise
@@ -217,6 +217,7 @@ class PreparedModel:
         deadline: Deadline,
         cancellation: Cancellation,
         started_ns: int,
+        release_slot: Callable[[], None],
         spans: SpanRecorder | None = None,
     ) -> ExecutionResult:
         """Run a valid request on the calling thread, which has a slot.
@@ -227,6 +228,7 @@ class PreparedModel:
             deadline: the deadline.
             cancellation: as for `execute_synchronously`.
             started_ns: as for `execute_valid`.
+            release_slot: see `execute_plan`.
             spans: the recorder of a profiled execution.
 
         Raises:
@@ -240,7 +242,7 @@ class PreparedModel:
         before = time.perf_counter_ns()
         try:
             bound = BoundRequest(request, self.outputs, private=not self.plan.copies_inputs)
-            result = execute_plan(self.plan, bound, context, config.measure_timing, started_ns)
+            result = execute_plan(self.plan, bound, context, config.measure_timing, started_ns, release_slot)
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None
         self.latencies.add(time.perf_counter_ns() - before)

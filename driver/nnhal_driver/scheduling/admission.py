@@ -160,7 +160,10 @@ class AdmissionQueue:
         self._waiting += 1
 
     def release(self, ticket: Ticket) -> None:
-        """Free the slot of a granted ticket."""
+        """Free the slot of a granted ticket, unless that has happened. Call it from one thread."""
+        if ticket.is_released:
+            return
+        ticket.is_released = True
         elapsed = self._clock() - ticket.granted_ns
         request = ticket.request
         missed = request.deadline is not NO_DEADLINE and request.deadline.has_passed()
@@ -259,7 +262,7 @@ class BlockingTicket(Ticket):
         self._queue = queue
         self._cancellation = cancellation
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "BlockingTicket":
         """Wait for a slot.
 
         Raises:
@@ -268,8 +271,13 @@ class BlockingTicket(Ticket):
         """
         if not self._queue.acquire(self):
             self._queue.wait(self, self._cancellation)
+        return self
 
     def __exit__(self, *_: object) -> None:
+        self._queue.release(self)
+
+    def release(self) -> None:
+        """Free the slot before the end of the context."""
         self._queue.release(self)
 
 

@@ -17,6 +17,9 @@ from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.preparation import Preparation, T
 from nnhal_driver.scheduling.timers import Timers
 
+_MORE_WORKERS = 64
+"""Threads for fenced executions while others have no slot any more and wait for a device."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -33,6 +36,9 @@ class Workers:
 
     def __init__(self, limit: int) -> None:
         self._pool = ThreadPoolExecutor(limit, "nnhal-execute")
+        self._more = ThreadPoolExecutor(_MORE_WORKERS, "nnhal-execute-more")
+        self._waiting = 0
+        self._lock = threading.Lock()
         self._closed = False
 
     def submit(self, job: Callable[[], None]) -> None:
@@ -43,7 +49,7 @@ class Workers:
         """
         pending = [job]
         try:
-            self._pool.submit(_run_pending, pending)
+            (self._more if self._waiting else self._pool).submit(_run_pending, pending)
         except RuntimeError as error:
             if self._closed:
                 raise _shutting_down() from None
@@ -57,6 +63,17 @@ class Workers:
         """Finish the queued jobs, then end the threads."""
         self._closed = True
         self._pool.shutdown()
+        self._more.shutdown()
+
+    def begin_wait(self) -> None:
+        """Note that a job will free its slot and wait for a device (`Run.defer`). Others need another thread then."""
+        with self._lock:
+            self._waiting += 1
+
+    def end_wait(self) -> None:
+        """Note that such a job ends."""
+        with self._lock:
+            self._waiting -= 1
 
 
 def _run_pending(pending: list[Callable[[], None]]) -> None:

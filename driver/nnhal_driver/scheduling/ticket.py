@@ -59,9 +59,10 @@ class Ticket:
         error: the reason for a rejection.
         key: position in the queue of its owner.
         granted_ns: time.perf_counter_ns() when it was granted.
+        is_released: whether its slot has been freed.
     """
 
-    __slots__ = ("decided", "error", "granted_ns", "key", "on_decided", "request")
+    __slots__ = ("decided", "error", "granted_ns", "is_released", "key", "on_decided", "request")
 
     def __init__(self, request: AdmissionRequest, on_decided: Callable[["Ticket"], None] | None = None) -> None:
         self.request = request
@@ -70,6 +71,7 @@ class Ticket:
         self.error: HalError | None = None
         self.key: SortKey = (0, 0, 0)
         self.granted_ns = 0
+        self.is_released = False
 
     def __lt__(self, other: "Ticket") -> bool:
         return self.key < other.key

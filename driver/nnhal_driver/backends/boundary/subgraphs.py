@@ -20,6 +20,7 @@ from nnhal_driver.backends.api import (
 from nnhal_driver.backends.boundary.answers import extensions
 from nnhal_driver.backends.boundary.calls import call, describe, invalid_answer, translated
 from nnhal_driver.backends.boundary.outputs import CheckedOutput, ExpectedOutput
+from nnhal_driver.backends.deferral import Wait, count_deferred, take_deferred, wait_for_all
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.extension_types import extension_types
 
@@ -168,15 +169,33 @@ class CheckedSubgraph(CompiledSubgraph):
         checked = []  # hot path: loops and not comprehensions, which are calls
         for destination, expected in zip(outputs, self._expected):  # noqa: B905
             checked.append(CheckedOutput(destination, expected))
+        earlier = count_deferred(run)
         try:
             self._execute(inputs, checked, run)
+            if waits := take_deferred(run, earlier):
+                run.defer(lambda: self._finish(checked, waits))
+                return
             for output in checked:
                 if output.destination is not None:
                     raise output.missing()
         except BaseException as error:
+            raise self._failed(checked, error) from None
+
+    def _finish(self, checked: Sequence[CheckedOutput], waits: list[Wait]) -> None:
+        """Wait for a deferred execution. Raises as `execute`."""
+        try:
+            wait_for_all(waits)
             for output in checked:
-                output.destination = None  # the memory of a failed execution may already be in other use
-            raise translated(self._backend.id, "execute", error) from None
+                if output.destination is not None:
+                    raise output.missing()
+        except BaseException as error:
+            raise self._failed(checked, error) from None
+
+    def _failed(self, checked: Sequence[CheckedOutput], error: BaseException) -> BaseException:
+        """Return the error of a failed execution."""
+        for output in checked:
+            output.destination = None  # the memory of a failed execution may already be in other use
+        return translated(self._backend.id, "execute", error)
 
     def save(self) -> Sections | None:
         """Return the data that the compiled subgraph saves, or None.

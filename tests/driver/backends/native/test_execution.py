@@ -28,6 +28,7 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Sections
+from nnhal_driver.backends.deferral import DeferringRun
 from nnhal_driver.backends.identity import full_fingerprint, full_version
 from nnhal_driver.backends.native.compiled import NativeSubgraph
 from nnhal_driver.backends.plugins.discovery import file_candidate
@@ -362,7 +363,8 @@ def test_errors_have_status_and_reason(frozen_file: Path, events: Path) -> None:
 def test_plugin_sees_cancellation(frozen_file: Path) -> None:
     compiled = _backend(frozen_file).compile(_relu_view(1, Op.NEG), CompileOptions(0))
 
-    class LateRun:
+    class LateRun(DeferringRun):
+        deferred = None
         calls = 0
         profile = None
 
