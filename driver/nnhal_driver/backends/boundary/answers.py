@@ -132,13 +132,12 @@ def speed_fingerprint(backend: Backend) -> str:
 
 def _fingerprint(backend: Backend, read: Callable[[Backend], str]) -> str:
     try:
-        text: object = call(backend, "fingerprint", read, backend)
+        stated: object = call(backend, "fingerprint", backend.fingerprint)
+        if not isinstance(stated, str):
+            raise invalid_answer(backend, "fingerprint", f"returned {describe(stated)}; expected a string")
+        return shorten(call(backend, "fingerprint", read, backend))
     except (HalError, MemoryError):
         return _UNKNOWN
-    if isinstance(text, str):
-        return shorten(text)
-    invalid_answer(backend, "fingerprint", f"returned {describe(text)}; expected a string")
-    return _UNKNOWN
 
 
 def identity_fault(backend: Backend) -> str:
