@@ -36,12 +36,15 @@ _BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
 @dataclass(frozen=True, eq=False)
 class OperationView:
-    """One operation of a graph.
+    """One operation of a graph. An operation of an extension has the extension's name and a number.
+
+        if operation.extension == "com.acme.npu" and operation.type & 0xFFFF == SQUARED_DIFFERENCE: ...
 
     Attributes:
         graph: the subgraph.
         index: its number in the subgraph.
-        operation: the operation.
+        operation: the operation: its type, and the numbers of its operands (`inputs`, `outputs`), in the order of the
+            signature.
         arguments: operands by the names of the signature; None for operations without one (extensions, IF, WHILE).
         positions: operand index of each argument by name. Arguments of extension operations are named input0, input1,
             ..., and output0, output1, ...
@@ -55,7 +58,7 @@ class OperationView:
 
     @property
     def type(self) -> int:
-        """The type of the operation."""
+        """The type: an OperationType; for an extension its number in the low 16 bits, above a prefix of the model."""
         return self.operation.type
 
     @property
@@ -79,11 +82,18 @@ class OperationView:
         ]
 
     def operand(self, name: str) -> Operand:
-        """Return the operand of an argument."""
+        """Return the operand of an argument: its type, dimensions, scale and zero point.
+
+        Raises:
+            KeyError: the operation has no such argument, for example because an optional one is absent.
+        """
         return self.graph.operands[self.positions[name]]
 
     def constant(self, name: str) -> AnyArray | None:
-        """Return the value of a constant argument, or None if it is not constant."""
+        """Return the value of a constant argument, or None if it is not constant, omitted or absent.
+
+        The array is read-only, in the shape and dtype of the operand (`Graph.constants`).
+        """
         return self.graph.constants.get(self.positions.get(name, -1))
 
 
@@ -93,8 +103,10 @@ class Graph:
 
     Attributes:
         number: 0 is main, i + 1 is referenced[i].
-        subgraph: the subgraph.
-        constants: values by operand, read-only. Values of extension types are bytes.
+        subgraph: the subgraph, as in the HAL.
+        constants: values by operand, as read-only arrays with the operand's dimensions and dtype: DTYPES[type], bool
+            for BOOL and TENSOR_BOOL8. A scalar has the shape (). A value of an extension's type is all its bytes, as
+            uint8 of rank 1.
         annotations: cached results of backends about the graph, each under a key object of its own.
         extensions: names of the extensions that the model uses, by prefix.
         disabled_extensions: names of those that the device does not support, for messages.
@@ -122,7 +134,7 @@ class Graph:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Operands of the subgraph."""
+        """Operands of the subgraph. In `dimensions`, 0 is unknown; () is a scalar, or a tensor of unknown rank."""
         return self.subgraph.operands
 
     @cached_property
@@ -166,8 +178,8 @@ class SubgraphView:
     Attributes:
         graph: the graph.
         operations: the operations, in an order of execution.
-        inputs: operands that come from outside, except constants; the inputs of `execute`.
-        outputs: operands that are used outside; the outputs of `execute`.
+        inputs: numbers of the operands that come from outside, except constants: the inputs of `execute`, in order.
+        outputs: numbers of the operands that are used outside: the outputs of `execute`, in order.
         relaxed: whether TENSOR_FLOAT32 may be computed in half precision.
     """
 
@@ -178,7 +190,11 @@ class SubgraphView:
     relaxed: bool = False
 
     def part(self, indexes: Sequence[int]) -> "SubgraphView":
-        """Return a view of some of its operations, given in an order of execution."""
+        """Return a view of some of its operations, with the inputs and outputs of these alone.
+
+        Args:
+            indexes: their `OperationView.index`, in an order of execution.
+        """
         return subgraph_view(self.graph, indexes, self.relaxed)
 
 

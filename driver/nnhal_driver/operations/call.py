@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 
 class OperationCall:
-    """One run of one operation, with its arguments.
+    """One run of one operation, with its arguments by name.
+
+    A workload gets it. Values are read-only arrays with the dtype of the operand's type (`DTYPES`) in their shapes at
+    this run. For a type of an extension the dtype is np.void of the size that the backend lists, or uint8 if it is 1.
 
     Args:
         view: the operation.
@@ -47,10 +50,11 @@ class OperationCall:
         return position is not None and self._values[position] is not None
 
     def array(self, name: str) -> AnyArray:
-        """Return the value of an argument.
+        """Return the value of an argument, which may be a constant.
 
         Raises:
-            HalError: GENERAL_FAILURE: the argument has no value (V-RUN-01).
+            HalError: GENERAL_FAILURE: the argument is omitted (V-RUN-01).
+            KeyError: the operation has no such argument.
         """
         value = self._value(name)
         if not self.reads_values and self.view.positions[name] not in self.view.graph.constants:
