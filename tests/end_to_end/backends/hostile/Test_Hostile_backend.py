@@ -1,0 +1,93 @@
+"""Backend that copies its input, and misbehaves as a file tells it: "METHOD ANSWER"."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nnhal_backend.v1 import (
+    API_VERSION,
+    AnyArray,
+    Backend,
+    CompiledSubgraph,
+    CompileOptions,
+    Extension,
+    HalError,
+    OperationView,
+    Output,
+    PerformanceInfo,
+    Run,
+    SubgraphView,
+    Support,
+)
+
+FILE = Path(os.environ.get("HOSTILE_FILE", os.devnull))
+
+ERRORS: Mapping[str, type[BaseException]] = {
+    "SystemExit": SystemExit,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "GeneratorExit": GeneratorExit,
+    "ValueError": ValueError,
+}
+
+
+def misbehave(method: str) -> str:
+    """Raise what the file asks for in a method, or return the name of the answer that it asks for."""
+    asked, _, answer = FILE.read_text().partition(" ")
+    if asked != method:
+        return ""
+    if answer in ERRORS:
+        raise ERRORS[answer]
+    if answer.startswith("status "):
+        raise HalError(int(answer.split()[1]), "a reason")
+    return answer
+
+
+class Hostile(Backend):
+    """Backend that supports everything."""
+
+    id = "Hostile"
+    version = "1"
+
+    def supports(self, operation: OperationView) -> Support:
+        """Support everything."""
+        return None if misbehave("supports") else Support()  # type: ignore[return-value]
+
+    def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+        """Return a copy."""
+        return None if misbehave("compile") else _Copy()  # type: ignore[return-value]
+
+    def extensions(self) -> Sequence[Extension]:
+        """Return an extension without a proper name, if asked for."""
+        return (Extension("NoDot"),) if misbehave("extensions") else (Extension("com.example.quiet"),)
+
+    def performance(self) -> PerformanceInfo:
+        """Return a performance of 0, if asked for."""
+        return PerformanceInfo(0.0, -1.0) if misbehave("performance") else PerformanceInfo(1.0, 1.0)
+
+
+class _Copy(CompiledSubgraph):
+    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+        assert inputs[0] is not None
+        answer = misbehave("execute")
+        if answer == "float64":
+            outputs[0].write(inputs[0].astype(np.float64))
+        elif answer != "nothing":
+            outputs[0].write(inputs[0])
+
+    def wait_finish(self) -> None:
+        misbehave("wait_finish")
+
+
+def GetBackendId() -> str:
+    """Return the id of the backend."""
+    return Hostile.id
+
+
+def GetVersion() -> tuple[int, int]:
+    """Return the version of the backend API."""
+    return API_VERSION
+
+
+BackendFactory = Hostile
