@@ -81,7 +81,13 @@ class MemoryManager:
         """Add a piece. A DYNAMIC piece takes the smallest gap that is large enough.
 
         The memory of a STATIC piece is available immediately, that of others between `acquire` and `release`.
+
+        Raises:
+            ValueError: the size is negative.
+            MemoryError: there is not enough memory for a STATIC piece.
         """
+        if size < 0:
+            raise ValueError(f"a piece of memory has {size} bytes; expected 0 or more")
         aligned_size = align(size)
         if storage is Storage.STATIC:
             return Piece(size, storage, 0, self._allocate(size))

@@ -42,6 +42,15 @@ def test_gaps_are_merged_and_the_smallest_one_is_used() -> None:
     assert memory.peak_bytes == 448
 
 
+@pytest.mark.parametrize("storage", Storage)
+def test_size_is_not_negative(storage: Storage) -> None:
+    memory = MemoryManager()
+    with pytest.raises(ValueError, match="-5 bytes; expected 0 or more"):
+        memory.get(-5, storage)
+    assert (memory.peak_bytes, memory.sum_bytes) == (0, 0)
+    assert memory.bytes(memory.get(0, Storage.STATIC)).size == 0
+
+
 def test_separate_pieces_share_no_bytes() -> None:
     memory = MemoryManager()
     memory.put(memory.get(64, Storage.DYNAMIC))
