@@ -113,27 +113,29 @@ def test_native_plugin_that_crashes_on_load(tmp_path: Path) -> None:
         stop_service(service)
 
 
-BACKENDS = Path(__file__).parents[2] / "driver" / "backends"
 EXAMPLES = Path(__file__).parents[3] / "driver" / "nnhal_driver" / "backends" / "example"
 
 
 @pytest.mark.slow
 def test_cpu_ref_as_a_dynamic_backend() -> None:
     """`make nightly` runs all vectors on it, this test a sample."""
-    plugin = ("--backends-path", str(BACKENDS / "repackaged"), "--backend", "Repackaged")
+    plugin = ("--backends-path", str(EXAMPLES / "reference"), "--backend", "DynamicCpuRef")
     command = ["conformance", "--vectors", str(shared("vectors")), *plugin, "--select", "*/relu*"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert "CpuRef" not in CliRunner().invoke(app, [*command, "--mode", "support"]).stdout
+    assert "CpuRef/" not in CliRunner().invoke(app, [*command, "--mode", "support"]).stdout.replace(
+        "DynamicCpuRef/", ""
+    )
 
 
 def test_support_and_perf_modes() -> None:
-    plugin = ("--backends-path", str(BACKENDS / "repackaged"), "--backend", "Repackaged,CpuRef", "--select", "*add*")
+    plugin = ("--backends-path", str(EXAMPLES / "reference"), "--backend", "DynamicCpuRef,CpuRef", "--select", "*add*")
     support = CliRunner().invoke(app, ["conformance", "--mode", "support", *plugin])
     assert support.exit_code == 0, support.output
-    assert "Repackaged" in support.stdout and "ADD" in support.stdout and "CpuRef" not in support.stdout
+    columns, *rows = support.stdout[support.stdout.index("operation") :].splitlines()
+    assert "DynamicCpuRef" in columns and " CpuRef" not in columns and any("ADD" in row for row in rows)
     perf = CliRunner().invoke(app, ["conformance", "--mode", "perf", *plugin])
-    assert perf.exit_code == 0 and "Repackaged" in perf.stdout and "median" in perf.stdout
+    assert perf.exit_code == 0 and "DynamicCpuRef" in perf.stdout and "median" in perf.stdout
     rejected = CliRunner().invoke(app, ["conformance", "--target", "localhost:1", "--backend", "CpuRef"])
     assert rejected.exit_code == 2 and "embedded service" in rejected.stderr
 
