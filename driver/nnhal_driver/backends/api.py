@@ -38,7 +38,7 @@ keep working. A new major version may break them. Each addition is listed here a
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
 1.2: hooks for networks, `CompileOptions.network`, close.
-1.2, too: `PerOperationBackend.creator` and `output_shapes`; `Run.defer`.
+1.2, too: `PerOperationBackend.creator` and `output_shapes`; `Run.defer`; `CompileOptions.check`.
 """
 
 
@@ -58,6 +58,10 @@ class Support:
         return not self.reason
 
 
+def _continue() -> None:
+    """Let a compilation without a deadline continue."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """Options of a preparation.
@@ -66,11 +70,14 @@ class CompileOptions:
         preference: an ExecutionPreference.
         tensor_bytes: largest size of one tensor; `infer` enforces it.
         network: number of the network that the subgraph is a part of; 0 if the host compiles it for itself. (1.2)
+        check: raises a HalError if the deadline of the preparation has passed, or if it was cancelled. Call it between
+            the steps of a long `optimize`, `compile` or `load`, and do not catch it. It does nothing afterwards. (1.2)
     """
 
     preference: int
     tensor_bytes: int = MAX_TENSOR_BYTES
     network: int = 0
+    check: Callable[[], None] = field(default=_continue, compare=False, repr=False)
 
     @property
     def memory_mode(self) -> MemoryMode:

@@ -151,7 +151,10 @@ class PerOperationBackend(Backend):
     def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
         """Return a subgraph that runs the workloads in order."""
         extension_types = _extension_dtypes(self.extensions())
-        steps = [self._step(view, options.tensor_bytes, extension_types) for view in subgraph.operations]
+        steps = []
+        for view in subgraph.operations:
+            options.check()
+            steps.append(self._step(view, options.tensor_bytes, extension_types))
         return _Sequence(subgraph, steps, extension_types)
 
     def _step(self, view: OperationView, tensor_bytes: int, extension_types: "_ExtensionDtypes") -> "_Step":

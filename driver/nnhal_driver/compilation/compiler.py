@@ -114,6 +114,7 @@ class PartitionCompiler:
         except OperationsFailedError as error:
             return {replace(partition, operations=(i,)): reason for i, reason in error.reasons.items()}
         except Exception as error:
+            self._check()  # a backend that was told to end may raise anything
             self._raise_if_final(error)
             reason = error.reason if isinstance(error, HalError) else f"{type(error).__name__}: {error}"
             count = len(partition.operations)

@@ -44,12 +44,14 @@ def optimize_and_compile(backend: Backend, view: SubgraphView, options: CompileO
     optimized = optimize_subgraph(backend, view, options)
     if optimized.failed:
         raise OperationsFailedError(optimized.failed)
+    options.check()
     if not optimized.substitutions:
         return with_hooks(backend, view, options, lambda: compile_subgraph(backend, view, options))
     substitutes = {i: entry.compiled for entry in optimized.substitutions for i in entry.operations}
     nodes, substituted = [], set()
     units = _units_in_order(backend, view, [entry.operations for entry in optimized.substitutions])
     for number, operations in enumerate(units):
+        options.check()
         part = view.part(operations)
         substitute = substitutes.get(operations[0])
         compiled = _compile_part(backend, part, options, substitute)

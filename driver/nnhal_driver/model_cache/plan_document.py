@@ -192,6 +192,7 @@ def _step(
     backends: Mapping[str, Backend],
     options: CompileOptions,
 ) -> PartitionNode:
+    options.check()
     backend, (graph, indexes, inputs, outputs, relaxed), read_again, saved = row
     view = SubgraphView(graphs[graph], _LazyOperations(graphs[graph], indexes), tuple(inputs), tuple(outputs), relaxed)
     if saved and saved[0] is None:

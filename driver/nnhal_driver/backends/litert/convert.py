@@ -1,6 +1,6 @@
 """Conversion of a subgraph, with the shapes of its inputs, to a TFLite model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nnhal.errors import HalError
@@ -104,13 +104,16 @@ class LoweredSubgraph:
         return [tensor for tensor, _ in self.outputs if tensor is not None]
 
 
-def convert(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) -> ConvertedModel:
+def convert(
+    subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int, check: Callable[[], None] = lambda: None
+) -> ConvertedModel:
     """Convert a subgraph for inputs of the given shapes.
 
     Raises:
         Unsupported: see `lower`.
     """
-    lowered = lower(subgraph, shapes, tensor_bytes)
+    lowered = lower(subgraph, shapes, tensor_bytes, check)
+    check()
     file = lowered.writer.write(lowered.written_inputs, lowered.written_outputs)
     analyze_shapes(subgraph.graph).constants.forget()
     writer = lowered.writer
@@ -118,8 +121,10 @@ def convert(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) 
     return ConvertedModel(file, lowered.inputs, lowered.outputs, operators, lowered.constants, bool(writer.variables))
 
 
-def lower(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) -> LoweredSubgraph:
-    """Lower a subgraph to operators for inputs of the given shapes.
+def lower(
+    subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int, check: Callable[[], None] = lambda: None
+) -> LoweredSubgraph:
+    """Lower a subgraph to operators for inputs of the given shapes. `check` is called between operations.
 
     Raises:
         Unsupported: the engine does not support these shapes, or they violate a rule of an operation.
@@ -133,6 +138,7 @@ def lower(subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int) ->
     network = Network(constants, operand_shapes)
     is_known = all(known.shapes.get(i) == shape for i, shape in zip(subgraph.inputs, shapes, strict=True))
     for view in subgraph.operations:
+        check()
         if is_submodel(view):
             operand_shapes.update((o, graph.operands[o].dimensions) for o in view.operation.outputs)
             inline(network, view)

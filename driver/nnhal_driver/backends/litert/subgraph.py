@@ -158,6 +158,7 @@ class LitertSubgraph(CompiledSubgraph):
             model, shapes = self._convert(fixed), tuple(fixed)
         else:
             return None
+        self._options.check()
         self._pools[shapes] = pool = self._create_pool(model)
         return pool
 
@@ -222,7 +223,7 @@ class LitertSubgraph(CompiledSubgraph):
             return True
 
     def _convert(self, shapes: Sequence[Shape]) -> ConvertedModel:
-        return convert(self._subgraph, shapes, self._options.tensor_bytes)
+        return convert(self._subgraph, shapes, self._options.tensor_bytes, self._options.check)
 
     def _create_pool(self, model: ConvertedModel) -> InterpreterPool:
         return InterpreterPool(model, multithreaded=self._options.preference != ExecutionPreference.SUSTAINED_SPEED)

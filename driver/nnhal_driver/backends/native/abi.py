@@ -50,6 +50,7 @@ GetFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_size_t, c.c_int32, Indexes)
 PutFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_uint32)
 BytesFunction = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_uint32)
 ClearFunction = c.CFUNCTYPE(None, c.c_void_p)
+CheckFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p)
 
 
 class Memory(c.Structure):
@@ -116,11 +117,12 @@ class SubgraphDescription(c.Structure):
         ("preference", c.c_int32),
         ("memory", c.POINTER(Memory)),
         ("network", c.c_uint64),
+        ("check", CheckFunction),
+        ("check_context", c.c_void_p),
     ]
 
 
 OutputFunction = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_uint32, c.c_int32, c.POINTER(c.c_int64))
-CheckFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p)
 SpanFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_uint64, c.c_uint64)
 OperationSpanFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_uint32, c.c_uint64, c.c_uint64)
 WriteFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_size_t)

@@ -3,7 +3,8 @@
 import ctypes as c
 import itertools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus, Extension, ExtensionOperandTypeInformation, PerformanceInfo
@@ -75,9 +76,9 @@ class NativeBackend(Backend):
         if not self._table.has("optimize"):
             return OptimizedSubgraph()
         whole = SubgraphStruct.of_view(subgraph, self._types, options)
-        return OptimizationCall(subgraph, lambda operations: self._part(subgraph, operations, options)).run(
-            self._table, whole
-        )
+        call = OptimizationCall(subgraph, lambda operations: self._part(subgraph, operations, options))
+        with _checked(options):
+            return call.run(self._table, whole)
 
     def _part(self, whole: SubgraphView, operations: tuple[int, ...], options: CompileOptions) -> SubgraphPart:
         view = whole.part(operations)
@@ -95,7 +96,8 @@ class NativeBackend(Backend):
         struct, memory = self._describe(view, options)
         network, handle = next(self._networks), c.c_void_p()
         self._table.hook("before_load", network)
-        self._table.run(name, c.byref(struct.struct), *saved, c.byref(handle))
+        with _checked(options):
+            self._table.run(name, c.byref(struct.struct), *saved, c.byref(handle))
         return self._adopt(network, handle.value, struct, memory, view, options)
 
     def _describe(self, view: SubgraphView, options: CompileOptions) -> tuple[SubgraphStruct, PlannedMemory]:
@@ -166,6 +168,16 @@ class NativeBackend(Backend):
     def optional_hooks(self) -> Mapping[str, bool]:
         """Return which optional functions of the interface the plug-in has."""
         return {name: self._table.has(name) for name, _ in abi.OPTIONAL}
+
+
+@contextmanager
+def _checked(options: CompileOptions) -> Iterator[None]:
+    """Raise the error of the options' check, if there is one, instead of that of the plug-in."""
+    try:
+        yield
+    except HalError:
+        options.check()
+        raise
 
 
 def _release(table: FunctionTable, network: int, handle: int | None, struct: SubgraphStruct) -> None:

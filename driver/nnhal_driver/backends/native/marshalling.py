@@ -1,7 +1,7 @@
 """Tensors and subgraphs for a plug-in: structs of `abi` over the memory of numpy arrays, without copies."""
 
 import ctypes as c
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,6 +64,7 @@ class SubgraphStruct:
         preference: an ExecutionPreference.
         memory: planner of the compiled subgraph's memory.
         network: number of the network.
+        check: raises if the preparation must end; None in `supports`.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class SubgraphStruct:
         preference: int = 0,
         memory: abi.Memory | None = None,
         network: int = 0,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self._referenced: list[object] = [memory]
         self._types = types
@@ -97,6 +99,8 @@ class SubgraphStruct:
             preference,
             c.pointer(memory) if memory else None,
             network,
+            abi.CheckFunction() if check is None else self._keep(abi.CheckFunction(lambda _: _must_end(check))),
+            None,
         )
 
     @staticmethod
@@ -114,6 +118,7 @@ class SubgraphStruct:
             options.preference,
             memory,
             options.network,
+            options.check,
         )
 
     @staticmethod
@@ -167,6 +172,14 @@ class SubgraphStruct:
     def _keep(self, item: T) -> T:
         self._referenced.append(item)
         return item
+
+
+def _must_end(check: Callable[[], None]) -> int:
+    try:
+        check()
+    except BaseException:  # it cannot pass through C; `NativeBackend` calls the check again
+        return 1
+    return 0
 
 
 def _is_constant_or_omitted(graph: Graph, operand: int) -> bool:

@@ -15,7 +15,7 @@
  *   Structs that may grow are passed by pointer or as arrays of pointers, never as arrays of structs.
  *   1.0: everything without another version number.
  *   1.1: optimize, layouts and operand_types; planned memory; operation_span; the capability "CopiesInputs".
- *   1.2: the network of a subgraph, and hooks for networks.
+ *   1.2: the network of a subgraph, and hooks for networks; check in a subgraph.
  *
  * RULES
  *   Threads: functions may be called from any thread, and from several at the same time, also for the same object.
@@ -157,6 +157,11 @@ typedef struct NnhalSubgraph {
 
     /* (1.2) Number of the network (prepared model) that it is a part of; 0 in `supports`, and for the host itself. */
     uint64_t network;
+
+    /* (1.2, NULL in `supports`) Call it with `check_context` between the steps of a long `compile`, `load` or
+     * `optimize`. 0: continue. Otherwise the preparation was cancelled or is late: return any error. */
+    int32_t (*check)(void *check_context);
+    void *check_context; /* belongs to the host */
 } NnhalSubgraph;
 
 /* ---- One execution. Created by the host, valid until `execute` returns. ---- */
