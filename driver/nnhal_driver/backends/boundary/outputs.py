@@ -17,7 +17,7 @@ from nnhal_driver.validation.rank import check_rank
 _NO_DTYPE = np.dtype(np.void)
 
 
-class ExpectedOutput:
+class OutputSpec:
     """Values that one output of a compiled subgraph may have.
 
     Args:
@@ -114,7 +114,7 @@ class CheckedOutput:
 
     __slots__ = ("_expected", "declared", "destination")
 
-    def __init__(self, destination: Output, expected: ExpectedOutput) -> None:
+    def __init__(self, destination: Output, expected: OutputSpec) -> None:
         self.declared = destination.declared
         self.destination: Output | None = destination
         self._expected = expected

@@ -19,7 +19,7 @@ from nnhal_driver.backends.api import (
 )
 from nnhal_driver.backends.boundary.answers import extensions
 from nnhal_driver.backends.boundary.calls import call, describe, invalid_answer, translated
-from nnhal_driver.backends.boundary.outputs import CheckedOutput, ExpectedOutput
+from nnhal_driver.backends.boundary.outputs import CheckedOutput, OutputSpec
 from nnhal_driver.backends.deferral import Wait, take_deferred, wait_for_all
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.extension_types import extension_types
@@ -148,7 +148,7 @@ class CheckedSubgraph(CompiledSubgraph):
         graph = view.graph
         types = extension_types(graph.extensions, extensions(backend)) if graph.extensions else {}
         self._expected = [
-            ExpectedOutput(
+            OutputSpec(
                 f"output {number} of a partition of {backend.id} (operand {operand} of {graph.name})",
                 graph,
                 operand,
