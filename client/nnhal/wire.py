@@ -8,7 +8,7 @@ pass one that makes the message of a pool.
 `*_message` functions convert to messages, `to_*` functions convert from messages.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -498,6 +498,31 @@ def to_cache_counters(message: cache_pb2.CacheCounters) -> t.CacheCounters:
 def to_cache_outcome(message: device_pb2.CacheOutcome) -> t.CacheOutcome:
     """Convert a message to a CacheOutcome."""
     return t.CacheOutcome(_CACHE_STATES.get(message.state, message.state), message.reason)
+
+
+def extension_types_message(
+    types: Mapping[int, t.ExtensionOperandTypeInformation], operands: Iterable[t.Operand]
+) -> list[device_pb2.ModelExtensionType]:
+    """Convert the types of extensions that operands have to messages.
+
+    Args:
+        types: types of the model, by their number in it.
+        operands: the operands.
+    """
+    used = sorted({operand.type for operand in operands} & types.keys())
+    return [
+        device_pb2.ModelExtensionType(type=number, is_tensor=types[number].is_tensor, byte_size=types[number].byte_size)
+        for number in used
+    ]
+
+
+def to_extension_types(message: device_pb2.Notify) -> dict[int, t.ExtensionOperandTypeInformation]:
+    """Return the types of extensions in a notify message, by their number in the model."""
+    return {
+        o.type: t.ExtensionOperandTypeInformation(o.type & t.TYPE_BASE_MAX, o.is_tensor, o.byte_size)
+        for o in message.extension_types
+        if o.byte_size > 0
+    }
 
 
 def to_notified_operands(message: device_pb2.Notify) -> tuple[tuple[t.Operand, ...], tuple[t.Operand, ...]]:

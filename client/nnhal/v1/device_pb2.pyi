@@ -591,6 +591,7 @@ class Notify(_message.Message):
     PLACEMENT_FIELD_NUMBER: _builtins.int
     INPUTS_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
+    EXTENSION_TYPES_FIELD_NUMBER: _builtins.int
     status: _enums_pb2.ErrorStatus.ValueType
     """NONE if the model is prepared."""
     prepared_model: _builtins.bytes
@@ -621,6 +622,10 @@ class Notify(_message.Message):
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Operand]:
         """Operands of main.output_indexes."""
 
+    @_builtins.property
+    def extension_types(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelExtensionType]:
+        """Types of these operands that belong to extensions. Only the service knows the sizes of their elements."""
+
     def __init__(
         self,
         *,
@@ -633,14 +638,45 @@ class Notify(_message.Message):
         placement: _types_pb2.Placement | None = ...,
         inputs: _abc.Iterable[_types_pb2.Operand] | None = ...,
         outputs: _abc.Iterable[_types_pb2.Operand] | None = ...,
+        extension_types: _abc.Iterable[Global___ModelExtensionType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "inputs", b"inputs", "outputs", b"outputs", "placement", b"placement", "prepared_model", b"prepared_model", "reason", b"reason", "rule", b"rule", "status", b"status", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "extension_types", b"extension_types", "inputs", b"inputs", "outputs", b"outputs", "placement", b"placement", "prepared_model", b"prepared_model", "reason", b"reason", "rule", b"rule", "status", b"status", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Notify: _TypeAlias = Notify  # noqa: Y015
+
+@_typing.final
+class ModelExtensionType(_message.Message):
+    """An operand type of an extension, as a model names it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    IS_TENSOR_FIELD_NUMBER: _builtins.int
+    BYTE_SIZE_FIELD_NUMBER: _builtins.int
+    type: _builtins.int
+    """Number of the type in the model, with the prefix of the extension."""
+    is_tensor: _builtins.bool
+    """Whether operands of the type have dimensions."""
+    byte_size: _builtins.int
+    """Bytes of the scalar, or of one element; > 0."""
+    def __init__(
+        self,
+        *,
+        type: _builtins.int = ...,
+        is_tensor: _builtins.bool = ...,
+        byte_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "is_tensor", b"is_tensor", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelExtensionType: _TypeAlias = ModelExtensionType  # noqa: Y015
 
 @_typing.final
 class Warning(_message.Message):

@@ -14,20 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhal.errors import general_failure, invalid_argument
-from nnhal.rules.operand import bounded_byte_size
 from nnhal.types import (
-    SCALAR_TYPES,
     AnyArray,
     BufferToken,
     Bytes,
     Memory,
-    Operand,
     OutputShape,
     Request,
     UnsetUnion,
-    is_fully_specified,
 )
 from nnhal_driver.validation.buffer import (
+    BufferType,
     Dimensions,
     PreparedModelIO,
     dimension_conflict,
@@ -62,17 +59,17 @@ class BufferState:
     """State of a buffer. Executions refer to it, so that it may outlive the buffer. Thread safe.
 
     Attributes:
-        operand: type, quantization and shape of the value; 0 and () in the shape are unknown.
+        type: type of the value, with the shape of the allocation.
         size: size of the value in bytes; None where the shape is not fully known.
 
     Raises:
         HalError: what `reserve` raises, if the size is known and too large.
     """
 
-    def __init__(self, operand: Operand, reserve: ReserveMemory) -> None:
-        self.operand = operand
-        known = is_fully_specified(operand.type, operand.dimensions)
-        self.size = bounded_byte_size(operand.type, operand.dimensions) if known else None
+    def __init__(self, type_: BufferType, reserve: ReserveMemory) -> None:
+        self.type = type_
+        dimensions = type_.operand.dimensions
+        self.size = type_.byte_size(dimensions) if type_.is_fully_specified(dimensions) else None
         self._reserve = reserve
         self._whole = None if self.size is None else reserve(self.size)
         self._value: BufferValue | None = None
@@ -143,7 +140,7 @@ class Buffer:
             HalError: INVALID_ARGUMENT (V-POOL, V-TOKEN-05), RESOURCE_EXHAUSTED_*. The buffer is then uninitialized.
         """
         with self.state.clears_on_error():
-            shape = validate_copy_from(self.state.operand, source, dimensions)
+            shape = validate_copy_from(self.state.type, source, dimensions)
             assert isinstance(source, Memory)
             self.state.set(_read_only(source.view.copy()), shape)
 
@@ -181,13 +178,17 @@ class BufferOutput:
         Raises:
             HalError: GENERAL_FAILURE, V-TOKEN-06: the buffer was allocated for another shape.
         """
-        operand = self._state.operand
-        shape = () if operand.type in SCALAR_TYPES else array.shape
-        if conflict := dimension_conflict(shape, operand.dimensions):
+        type_ = self._state.type
+        shape = () if type_.is_scalar else array.shape
+        if conflict := dimension_conflict(shape, type_.operand.dimensions):
             raise general_failure(f"an output has {conflict} in its buffer", "V-TOKEN-06")
         owned = keep and array.flags.owndata and array.flags.c_contiguous
         value = array if owned else np.array(array, order="C")
-        self.data = _read_only(value.reshape(-1).view(np.uint8))
+        data = value.reshape(-1).view(np.uint8)
+        if data.size != type_.byte_size(shape):
+            problem = f"{data.size} bytes for shape {list(shape)}"
+            raise general_failure(f"an output has {problem} in its buffer", "V-TOKEN-06")
+        self.data = _read_only(data)
         self.shape = OutputShape(shape)
 
     def commit(self) -> None:

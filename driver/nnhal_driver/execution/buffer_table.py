@@ -1,4 +1,4 @@
-"""Tables of the driver-managed buffers of a device and of a service: allocation, and resolution of tokens (hal-surface 9.7)."""
+"""Tables of the driver-managed buffers of devices and services: allocation, and lookup of tokens (hal-surface 9.7)."""
 
 import threading
 import weakref
@@ -8,21 +8,19 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from nnhal.errors import invalid_argument, limit_exceeded
-from nnhal.rules.operand import bounded_byte_size
 from nnhal.types import (
     BufferDesc,
     BufferRole,
     BufferToken,
     ErrorStatus,
-    Operand,
     Request,
     RequestArgument,
-    is_fully_specified,
 )
 from nnhal_driver.execution.buffer import Buffer, BufferState, ReserveMemory, ResolvedBuffer, Roles
 from nnhal_driver.validation.buffer import (
     BUFFER_USE_RULES,
     AllocationRequest,
+    BufferType,
     BufferUse,
     ListedRole,
     PreparedModelIO,
@@ -88,9 +86,9 @@ class BufferTable:
         ours = [model if model is not None and model.buffers is self else None for model in models]
         roles = [ListedRole(False, *pair) for pair in enumerate(inputs)]
         roles += [ListedRole(True, *pair) for pair in enumerate(outputs)]
-        operand = validate_allocation(AllocationRequest(desc, ours, roles))
-        self._check_size(operand)
-        state = BufferState(operand, reserve)
+        type_ = validate_allocation(AllocationRequest(desc, ours, roles))
+        self._check_size(type_)
+        state = BufferState(type_, reserve)
         by_model: dict[PreparedModelIO, set[tuple[bool, int]]] = defaultdict(set)
         for role in roles:
             model = ours[role.role.model_index]
@@ -118,7 +116,7 @@ class BufferTable:
         times = Counter(buffers[entry.argument.location.pool_index] for entry in in_buffers)
         for is_output, number, argument in in_buffers:
             buffer = buffers[argument.location.pool_index]
-            roles, operand = buffer.roles[model], buffer.state.operand
+            roles, operand = buffer.roles[model], buffer.state.type.operand
             use = BufferUse(is_output, number, argument.dimensions, times[buffer], roles, operand)
             BUFFER_USE_RULES.check(use, lambda use=use: use.name)  # type: ignore[misc]
         pools = list(request.pools)
@@ -153,10 +151,11 @@ class BufferTable:
             raise invalid_argument(f"token {token} names no live buffer with a role in this prepared model", "V-REQ-02")
         return buffer
 
-    def _check_size(self, operand: Operand) -> None:
-        if not is_fully_specified(operand.type, operand.dimensions):
+    def _check_size(self, type_: BufferType) -> None:
+        dimensions = type_.operand.dimensions
+        if not type_.is_fully_specified(dimensions):
             return
-        size = bounded_byte_size(operand.type, operand.dimensions)
+        size = type_.byte_size(dimensions)
         if size is None or size > self._tensor_bytes:
             reason = f"the buffer would have more than {self._tensor_bytes} bytes"
             raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)

@@ -1,7 +1,7 @@
 """Prepared models (IPreparedModel)."""
 
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -247,6 +247,11 @@ class PreparedModel:
             raise out_of_memory("the execution", error) from None
         self.latencies.add(time.perf_counter_ns() - before)
         return result
+
+    @property
+    def extension_names(self) -> Mapping[int, str]:
+        """Names of the extensions that the model uses, by prefix."""
+        return self.plan.graph.extensions
 
     @cached_property
     def _validator(self) -> RequestValidator:

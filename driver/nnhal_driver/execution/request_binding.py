@@ -253,8 +253,9 @@ class BoundRequest:
         if isinstance(pool, ResolvedBuffer):
             if self._buffers is None:
                 self._buffers = BufferReader(self._request)
-            pool = self._buffers.read(pool, binding.dimensions, binding.name)
-        region = pool[binding.start : binding.end]
+            region = self._buffers.read(pool, binding.dimensions, binding.name)  # the whole buffer
+        else:
+            region = pool[binding.start : binding.end]
         return array_from_bytes(binding.operand, region, binding.dimensions, private=self._private)
 
     def _output(self, binding: OutputBinding) -> BoundOutput:

@@ -4,27 +4,29 @@ These rules end in INVALID_ARGUMENT and need no value of a buffer. The rules tha
 `nnhal_driver.execution.buffer`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from nnhal.errors import general_failure
 from nnhal.rules.duplicates import first_repeated
-from nnhal.rules.operand import bounded_byte_size
+from nnhal.rules.operand import bounded_byte_size, bounded_size
 from nnhal.rules.ranges import negative
 from nnhal.rules.rule import Rules
 from nnhal.types import (
     PROT_WRITE,
     SCALAR_TYPES,
+    TYPE_BASE_MAX,
     BufferDesc,
     BufferRole,
+    ExtensionOperandTypeInformation,
     Memory,
     Operand,
     UnsetUnion,
     is_extension,
-    is_fully_specified,
     type_name,
 )
+from nnhal_driver.extension_types import ExtensionTypes
 from nnhal_driver.validation.pool import POOL_RULES
 from nnhal_driver.validation.ranges import POOL_KIND_RULES
 from nnhal_driver.validation.rank import check_rank
@@ -43,6 +45,44 @@ class PreparedModelIO(Protocol):
     @property
     def outputs(self) -> Sequence[Operand]:
         """Operands of the outputs."""
+
+    @property
+    def extension_types(self) -> ExtensionTypes:
+        """Operand types of extensions that the device knows, by their number in the model."""
+
+    @property
+    def extension_names(self) -> Mapping[int, str]:
+        """Names of the extensions that the model uses, by prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferType:
+    """Type of the values of a buffer.
+
+    Attributes:
+        operand: type, quantization and shape; 0 and () in the shape are unknown.
+        extension_type: the device's description of the operand's type, if an extension defines it.
+    """
+
+    operand: Operand
+    extension_type: ExtensionOperandTypeInformation | None = None
+
+    @property
+    def is_scalar(self) -> bool:
+        """True if values have no dimensions."""
+        if self.extension_type is not None:
+            return not self.extension_type.is_tensor
+        return self.operand.type in SCALAR_TYPES
+
+    def is_fully_specified(self, dimensions: Dimensions) -> bool:
+        """Return whether dimensions determine the size of a value."""
+        return self.is_scalar or (len(dimensions) > 0 and 0 not in dimensions)
+
+    def byte_size(self, dimensions: Dimensions) -> int | None:
+        """Return the size of a value in bytes, or None above the maximum. All dimensions must be known."""
+        if self.extension_type is not None:
+            return bounded_size(self.extension_type.byte_size, dimensions)
+        return bounded_byte_size(self.operand.type, dimensions)
 
 
 class ListedRole(NamedTuple):
@@ -76,6 +116,19 @@ class AllocationRequest:
         """Return the operand of a valid role."""
         return self.operands(role)[role.role.io_index]
 
+    def buffer_type(self, role: ListedRole) -> BufferType:
+        """Return the type of a valid role's values."""
+        operand, model = self.operand(role), self.models[role.role.model_index]
+        assert model is not None
+        return BufferType(operand, model.extension_types.get(operand.type))
+
+    def type_(self, role: ListedRole) -> object:
+        """Return what identifies the type of a valid role's operand in every model: extensions have other prefixes."""
+        type_, model = self.operand(role).type, self.models[role.role.model_index]
+        assert model is not None
+        name = model.extension_names.get(type_ >> 16) if is_extension(type_) else None
+        return type_ if name is None else f"{type_ & TYPE_BASE_MAX} of {name}"
+
 
 @dataclass(frozen=True, slots=True)
 class RequestedRole:
@@ -90,12 +143,12 @@ class CopyFrom:
     """A copy from memory into a buffer.
 
     Attributes:
-        operand: the buffer's operand, with the shape of its allocation.
+        type: the buffer's type, with the shape of its allocation.
         memory: the source.
         dimensions: the shape of the source.
     """
 
-    operand: Operand
+    type: BufferType
     memory: Memory
     dimensions: Dimensions
 
@@ -143,11 +196,11 @@ COPY_TO_RULES = Rules[CopyTo]()
 BUFFER_USE_RULES = Rules[BufferUse]()
 
 
-def validate_allocation(allocation: AllocationRequest) -> Operand:
+def validate_allocation(allocation: AllocationRequest) -> BufferType:
     """Check an allocation.
 
     Returns:
-        The operand that the buffer can hold: that of its roles, with all known dimensions.
+        The type that the buffer can hold: that of its roles, with all known dimensions.
 
     Raises:
         HalError: INVALID_ARGUMENT, V-WIRE-03 or V-ALLOC-01 to 06; GENERAL_FAILURE, V-ALLOC-07.
@@ -156,17 +209,18 @@ def validate_allocation(allocation: AllocationRequest) -> Operand:
     for role in allocation.roles:
         ROLE_RULES.check(RequestedRole(allocation, role), lambda role=role: role.name)  # type: ignore[misc]
     ROLE_MATCH_RULES.check(allocation, lambda: "the allocation")
-    operand = allocation.operand(allocation.roles[0])
-    if is_extension(operand.type):
-        raise general_failure(f"buffers of {type_name(operand.type)} are not supported", "V-ALLOC-07")
+    type_ = allocation.buffer_type(allocation.roles[0])
+    if is_extension(type_.operand.type) and type_.extension_type is None:
+        reason = f"no backend lists {type_name(type_.operand.type)}, so the size of the buffer is unknown"
+        raise general_failure(reason, "V-ALLOC-07")
     dimensions = allocation.desc.dimensions
     for role in allocation.roles:
         dimensions = _merge_dimensions(dimensions, allocation.operand(role).dimensions)
     check_rank(len(dimensions), "the buffer")
-    return replace(operand, dimensions=dimensions)
+    return replace(type_, operand=replace(type_.operand, dimensions=dimensions))
 
 
-def validate_copy_from(operand: Operand, memory: Memory | UnsetUnion, dimensions: Dimensions) -> Dimensions:
+def validate_copy_from(type_: BufferType, memory: Memory | UnsetUnion, dimensions: Dimensions) -> Dimensions:
     """Check a copy from memory into a buffer.
 
     Returns:
@@ -175,8 +229,8 @@ def validate_copy_from(operand: Operand, memory: Memory | UnsetUnion, dimensions
     Raises:
         HalError: INVALID_ARGUMENT, V-WIRE-03, -07, V-POOL or V-TOKEN-05.
     """
-    COPY_FROM_RULES.check(CopyFrom(operand, _valid_memory(memory), dimensions), lambda: "the copy into the buffer")
-    return dimensions or operand.dimensions
+    COPY_FROM_RULES.check(CopyFrom(type_, _valid_memory(memory), dimensions), lambda: "the copy into the buffer")
+    return dimensions or type_.operand.dimensions
 
 
 def validate_copy_to(memory: Memory | UnsetUnion, size: int | None) -> Memory:
@@ -284,9 +338,12 @@ def _repeated_role(allocation: AllocationRequest) -> str | None:
 def _operands_that_differ(allocation: AllocationRequest) -> str | None:
     first, *others = allocation.roles
     expected = allocation.operand(first)
-    fields = ("type", "scale", "zero_point", *(() if is_extension(expected.type) else ("extra_params",)))
+    fields = ("scale", "zero_point", *(() if is_extension(expected.type) else ("extra_params",)))
     for role in others:
         operand = allocation.operand(role)
+        type_, expected_type = allocation.type_(role), allocation.type_(first)
+        if type_ != expected_type:
+            return f"has {role.name} with type {type_}, {first.name} has {expected_type}"
         for field in fields:
             value, expected_value = getattr(operand, field), getattr(expected, field)
             if value != expected_value:
@@ -307,7 +364,7 @@ def _shapes_that_differ(allocation: AllocationRequest) -> str | None:
 
 @ROLE_MATCH_RULES.forbid("V-ALLOC-06")
 def _scalar_with_dimensions(allocation: AllocationRequest) -> str | None:
-    if allocation.operand(allocation.roles[0]).type in SCALAR_TYPES and allocation.desc.dimensions:
+    if allocation.buffer_type(allocation.roles[0]).is_scalar and allocation.desc.dimensions:
         return "gives dimensions to a scalar"
     return None
 
@@ -322,16 +379,17 @@ def _negative_dimension_of_a_copy(subject: CopyFrom) -> str | None:
 
 @COPY_FROM_RULES.forbid("V-TOKEN-05")
 def _dimensions_of_a_scalar(subject: CopyFrom) -> str | None:
-    if subject.dimensions and subject.operand.type in SCALAR_TYPES:
+    if subject.dimensions and subject.type.is_scalar:
         return "has dimensions, but the buffer holds a scalar"
     return None
 
 
 @COPY_FROM_RULES.forbid("V-TOKEN-05")
 def _missing_dimensions(subject: CopyFrom) -> str | None:
-    if subject.dimensions or is_fully_specified(subject.operand.type, subject.operand.dimensions):
+    declared = subject.type.operand.dimensions
+    if subject.dimensions or subject.type.is_fully_specified(declared):
         return None
-    return f"needs dimensions: the buffer was allocated with {list(subject.operand.dimensions)}"
+    return f"needs dimensions: the buffer was allocated with {list(declared)}"
 
 
 @COPY_FROM_RULES.forbid("V-TOKEN-05")
@@ -343,13 +401,13 @@ def _partial_dimensions(subject: CopyFrom) -> str | None:
 
 @COPY_FROM_RULES.forbid("V-TOKEN-05")
 def _dimensions_unlike_the_target(subject: CopyFrom) -> str | None:
-    problem = dimension_conflict(subject.dimensions, subject.operand.dimensions)
+    problem = dimension_conflict(subject.dimensions, subject.type.operand.dimensions)
     return f"has {problem}" if problem else None
 
 
 @COPY_FROM_RULES.forbid("V-TOKEN-05")
 def _memory_of_another_size(subject: CopyFrom) -> str | None:
-    size = bounded_byte_size(subject.operand.type, subject.dimensions or subject.operand.dimensions)
+    size = subject.type.byte_size(subject.dimensions or subject.type.operand.dimensions)
     return None if subject.memory.size == size else f"has memory of {subject.memory.size} bytes, must be {size}"
 
 

@@ -143,4 +143,7 @@ def _notify_message(outcome: Outcome, handle: bytes = b"") -> device_pb2.Notify:
         placement=wire.placement_message(outcome.placement),
         inputs=map(wire.operand_message, prepared.inputs) if prepared else (),
         outputs=map(wire.operand_message, prepared.outputs) if prepared else (),
+        extension_types=wire.extension_types_message(prepared.extension_types, (*prepared.inputs, *prepared.outputs))
+        if prepared and prepared.extension_types
+        else (),
     )

@@ -8,6 +8,8 @@ import pytest
 
 import nnhal
 import nnhal.aio
+from nnhal.client.sync.burst_transport import ShmBurstTransport
+from nnhal.client.sync.plain_execution import PlainExecutor
 from nnhal.types import AnyArray, CacheState, ErrorStatus, Model, Operand, OperandType, OperationType
 from tests.end_to_end.backends.extension.Test_Words_backend import FIRST, NAME, SWAP, WORD, WORDS
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
@@ -88,6 +90,11 @@ async def test_asyncio_client(service: Service) -> None:
             assert_swapped(await prepared.execute([VALUE]))
         async with prepared.burst() as burst:
             assert_swapped(await burst.execute([RAW]))
+        assert_swapped(await (await prepared.execute_fenced([RAW])).result())
+        async with await device.allocate(inputs=[(prepared, 0)], outputs=[(prepared, 0)]) as words:
+            await prepared.execute([VALUE], outputs={0: words})
+            assert (await words.read()).tobytes() == SWAPPED
+            assert (await prepared.execute([words]))[0].tobytes() == RAW
 
 
 def test_model_from_the_cache(device: nnhal.Device) -> None:
@@ -138,12 +145,86 @@ def test_scalar_has_no_dimensions(device: nnhal.Device) -> None:
     _assert_rejected(prepared, VALUE[:1], "V-REQMODEL-08")
 
 
-def test_fenced_executions_reject_extension_types(device: nnhal.Device) -> None:
+def test_types_describe_their_elements(device: nnhal.Device) -> None:
+    prepared = device.prepare(model((0,))).result()
+    assert [info.dtype for info in (*prepared.inputs, *prepared.outputs)] == [np.dtype("V3")] * 3
+    assert [info.shape for info in prepared.outputs] == [(0,), ()]
+
+
+def test_fenced_executions(device: nnhal.Device) -> None:
     prepared = device.prepare(model()).result()
-    with pytest.raises(nnhal.HalError, match="fenced executions do not support inputs and outputs"):
-        prepared.execute_fenced([VALUE])
-    with pytest.raises(nnhal.HalError, match="fenced executions do not support inputs and outputs"):
-        prepared.reusable([VALUE]).run_fenced()
+    first = prepared.execute_fenced([RAW])
+    second = prepared.execute_fenced([first.outputs[0]])
+    assert_swapped(first.result())
+    assert second.result()[0].tobytes() == RAW
+    with prepared.reusable([VALUE]) as execution:
+        assert_swapped(execution.run_fenced().result())
+    with pytest.raises(nnhal.HalError, match="fenced executions need outputs of fixed shape"):
+        device.prepare(model((0,))).result().execute_fenced([VALUE])
+
+
+def test_buffers(device: nnhal.Device) -> None:
+    first, second = (device.prepare(model()).result() for _ in "ab")
+    with device.allocate(inputs=[(second, 0)], outputs=[(first, 0)]) as words:
+        assert (words.dtype, words.shape) == (np.dtype("V3"), (4,))
+        words.write(VALUE)
+        assert words.read().tobytes() == RAW
+        with pytest.raises(nnhal.HalError, match="elements of 2 bytes"):
+            words.write(np.zeros(4, "V2"))
+        first.execute([VALUE], outputs={0: words})
+        assert words.read().tobytes() == SWAPPED
+        assert second.execute([words])[0].tobytes() == RAW
+        assert first.execute_fenced([VALUE], outputs={0: words}).result()[0] is words
+        assert second.execute_fenced([words]).result()[0].tobytes() == RAW
+        with second.burst() as burst:
+            assert burst.execute([words])[0].tobytes() == RAW
+
+
+def test_buffer_of_a_scalar(device: nnhal.Device) -> None:
+    prepared = device.prepare(model()).result()
+    with device.allocate(outputs=[(prepared, 1)]) as word:
+        prepared.execute([VALUE], outputs={1: word})
+        assert (word.shape, word.read().tobytes()) == ((), b"jkl")
+        word.write(b"xyz")
+        assert word.read().tobytes() == b"xyz"
+    with pytest.raises(nnhal.HalError) as caught:
+        device.allocate(outputs=[(prepared, 1)], dimensions=[1])
+    assert caught.value.rule == "V-ALLOC-06"
+
+
+def test_buffer_of_an_open_shape(device: nnhal.Device) -> None:
+    prepared = device.prepare(model((0,))).result()
+    with device.allocate(inputs=[(prepared, 0)], outputs=[(prepared, 0)]) as words:
+        for value in (VALUE, VALUE[:2]):
+            words.write(value)
+            assert (words.shape, words.read().tobytes()) == (value.shape, value.tobytes())
+            assert prepared.execute([words])[0].tobytes() == value[::-1].tobytes()
+        prepared.execute([VALUE], outputs={0: words})
+        assert (words.shape, words.read().tobytes()) == ((4,), SWAPPED)
+
+
+def test_values_of_types_that_models_number_differently_share_a_buffer(device: nnhal.Device) -> None:
+    b = nnhal.ModelBuilder()
+    b.extension("com.example.first")
+    second = b.extension(NAME)
+    words = second.operand_type(WORDS)
+    b.output(b.add(second.operation_type(SWAP), b.input(words, (4,)), output=Operand(words, (4,))))
+    models = [device.prepare(each).result() for each in (model(), b.build())]
+    assert models[0].inputs[0].type != models[1].inputs[0].type
+    with device.allocate(inputs=[(models[1], 0)], outputs=[(models[0], 0)]) as shared:
+        models[0].execute([VALUE], outputs={0: shared})
+        assert models[1].execute([shared])[0].tobytes() == RAW
+
+
+def test_shared_memory_carries_extension_types(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    with nnhal.connect(service.target) as device, device.prepare(model((0,))).result() as prepared:
+        monkeypatch.setattr(PlainExecutor, "_encode", lambda *_: pytest.fail("the inputs went through gRPC"))
+        for _ in range(2):
+            assert_swapped(prepared.execute([VALUE]))
+            assert prepared.execute([VALUE[:2]])[0].tobytes() == b"defabc"
+        with prepared.burst() as burst:
+            assert isinstance(burst._transport, ShmBurstTransport)
+            assert_swapped(burst.execute([VALUE]))
 
 
 def test_unknown_extension_is_refused_by_all_backends(device: nnhal.Device) -> None:

@@ -71,7 +71,7 @@ class ShmTransport:
         Raises:
             HalError: see `PreparedModel.execute`; DeadObjectError: the service died during the execution.
         """
-        if not io.has_only_base_types:
+        if not io.has_known_sizes:
             return None
         arrays = io.arrays(inputs)
         await self._session.flush_releases()
@@ -97,7 +97,7 @@ class ShmTransport:
         Raises:
             HalError: see `execute`.
         """
-        if not io.has_only_base_types:
+        if not io.has_known_sizes:
             return None
         timer = StageTimer()
         arrays = io.arrays(inputs)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
+from types import MappingProxyType
 from typing import Any, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -14,10 +15,12 @@ from nnhal.client.core.arguments import type_error
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import (
     DTYPES,
+    SCALAR_TYPES,
     AnyArray,
     Bytes,
     DataLocation,
     ExecutionResult,
+    ExtensionOperandTypeInformation,
     Memory,
     Operand,
     Request,
@@ -81,14 +84,19 @@ class TensorInfo(Operand):
     Attributes:
         name: its name, or "".
         element: type of the elements, if the type belongs to the LiteRT extension.
+        extension_type: description of the type, if an extension defines it and the service tells its size.
     """
 
     name: str = ""
     element: np.dtype[Any] | None = None
+    extension_type: ExtensionOperandTypeInformation | None = None
 
     @staticmethod
     def all_of(
-        operands: Sequence[Operand], names: Sequence[str], elements: Mapping[int, np.dtype[Any]]
+        operands: Sequence[Operand],
+        names: Sequence[str],
+        elements: Mapping[int, np.dtype[Any]],
+        extension_types: Mapping[int, ExtensionOperandTypeInformation] = MappingProxyType({}),
     ) -> "tuple[TensorInfo, ...]":
         """Return the inputs or outputs of a model that has these operands.
 
@@ -96,10 +104,16 @@ class TensorInfo(Operand):
             operands: the operands.
             names: their names, or () for "".
             elements: types of the elements of the LiteRT extension's tensors, by operand type.
+            extension_types: descriptions of extension types, by operand type.
         """
         values = ({field.name: getattr(operand, field.name) for field in fields(Operand)} for operand in operands)
         return tuple(
-            TensorInfo(**value, name=name, element=elements.get(value["type"]))
+            TensorInfo(
+                **value,
+                name=name,
+                element=elements.get(value["type"]),
+                extension_type=extension_types.get(value["type"]),
+            )
             for value, name in zip(values, names or itertools.repeat(""), strict=False)
         )
 
@@ -110,8 +124,8 @@ class TensorInfo(Operand):
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """Type of the elements; None for a type of another extension than LiteRT's."""
-        return self.element or DTYPES.get(self.type)
+        """Type of the elements: opaque bytes for a type of an extension; None if only the service knows their size."""
+        return value_dtype(self)
 
     def __repr__(self) -> str:
         quantization = f", scale={self.scale:g}, zero_point={self.zero_point}" if self.scale else ""
@@ -140,9 +154,9 @@ class ModelIO:
         return f"with inputs {inputs}; outputs {describe_operands(self.outputs, self.output_names)}"
 
     @cached_property
-    def has_only_base_types(self) -> bool:
-        """True if no type belongs to an extension. Only the service knows the sizes of such types."""
-        return not any(is_extension(operand.type) for operand in (*self.inputs, *self.outputs))
+    def has_known_sizes(self) -> bool:
+        """True if the sizes of all types are known. The service tells those of extensions, unless it is too old."""
+        return all(value_dtype(operand) is not None for operand in (*self.inputs, *self.outputs))
 
     def request(self, inputs: Inputs) -> Request:
         """Return a request with one pool for each input, and one growing pool for all outputs.
@@ -288,8 +302,60 @@ def element_dtype(operand: Operand) -> np.dtype[Any] | None:
     return operand.element if isinstance(operand, TensorInfo) else None
 
 
+def value_dtype(operand: Operand) -> np.dtype[Any] | None:
+    """Return the type of the elements of an operand's value; None for an extension's type of unknown size."""
+    dtype = element_dtype(operand) or DTYPES.get(operand.type)
+    if dtype is not None:
+        return dtype
+    size = getattr(_extension_type(operand), "byte_size", 0)
+    if size > 1:
+        return np.dtype((np.void, size))
+    return np.dtype(np.uint8) if size else None
+
+
+def value_size(operand: Operand, dimensions: Sequence[int]) -> int:
+    """Return the bytes of a value, given all of its dimensions."""
+    return prod(dimensions) * require_dtype(operand).itemsize
+
+
+def require_dtype(operand: Operand) -> np.dtype[Any]:
+    """Return the type of the elements of an operand's value.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: the size of an extension's type is not known.
+    """
+    dtype = value_dtype(operand)
+    if dtype is None:
+        raise invalid_argument(f"the service does not tell the size of {type_name(operand.type)}, which this needs")
+    return dtype
+
+
+def is_scalar(operand: Operand) -> bool:
+    """Return whether values of an operand have no dimensions."""
+    extension_type = _extension_type(operand)
+    return operand.type in SCALAR_TYPES if extension_type is None else not extension_type.is_tensor
+
+
+def _extension_type(operand: Operand) -> ExtensionOperandTypeInformation | None:
+    return operand.extension_type if isinstance(operand, TensorInfo) else None
+
+
 def _opaque_array(operand: Operand, value: object, name: str, taker: str) -> AnyArray:
-    """Return a value of an extension's type as uint8 [*shape, bytes per element]. The service checks the last size."""
+    """Return a value of an extension's type as uint8 [*shape, bytes per element].
+
+    Without a description of the type, only the service can check the last size.
+    """
+    raw = _opaque_bytes(operand, value, name, taker)
+    expected = value_dtype(operand)
+    if expected is not None and raw.shape[-1] != expected.itemsize:
+        sizes = f"has elements of {raw.shape[-1]} bytes; {taker} takes {expected.itemsize}"
+        raise invalid_argument(f"{name} {sizes}", "V-REQMODEL-07")
+    if _extension_type(operand) is not None and is_scalar(operand) and raw.ndim > 1:
+        raise invalid_argument(f"{name} has dimensions, but is a scalar", "V-REQMODEL-08")
+    return raw
+
+
+def _opaque_bytes(operand: Operand, value: object, name: str, taker: str) -> AnyArray:
     if isinstance(value, bytes | bytearray | memoryview):
         # without dimensions it is a scalar, or a tensor of unknown rank, which the service rejects
         if 0 in operand.dimensions or len(value) % prod(operand.dimensions):
@@ -312,17 +378,15 @@ def _shape_error(operand: Operand, array: AnyArray, name: str, taker: str) -> Ha
 
 def argument_dimensions(operand: Operand, array: AnyArray) -> tuple[int, ...]:
     """Return the dimensions that a request gives for a checked input: () if the model fixes the shape."""
-    return () if _has_fixed_shape(operand) else _value_shape(operand, array)
+    return () if has_fixed_shape(operand) else value_shape(operand, array)
 
 
-def _has_fixed_shape(operand: Operand) -> bool:
-    """Return whether the model fixes the shape of an operand."""
-    if is_extension(operand.type):  # it may be a scalar, which has no dimensions either
-        return len(operand.dimensions) > 0 and 0 not in operand.dimensions
-    return is_fully_specified(operand.type, operand.dimensions)
+def has_fixed_shape(operand: Operand) -> bool:
+    """Return whether the model fixes the shape of an operand. A type of unknown size may be a scalar."""
+    return is_scalar(operand) or (len(operand.dimensions) > 0 and 0 not in operand.dimensions)
 
 
-def _value_shape(operand: Operand, array: AnyArray) -> tuple[int, ...]:
+def value_shape(operand: Operand, array: AnyArray) -> tuple[int, ...]:
     """Return the shape of a checked value, without the axis that holds the bytes of an extension's element."""
     return array.shape[:-1] if is_extension(operand.type) else array.shape
 

@@ -14,6 +14,7 @@ from nnhal.client.core.arrays import (
     NamedOutputs,
     Outputs,
     argument_dimensions,
+    has_fixed_shape,
     output_array,
 )
 from nnhal.client.core.buffers import BufferBase, Dimensions
@@ -30,7 +31,6 @@ from nnhal.types import (
     RequestArgument,
     ReturnedPool,
     Timing,
-    is_fully_specified,
 )
 from nnhal.v1 import types_pb2
 
@@ -172,8 +172,8 @@ class BufferedExecution:
             shape = value.shape
             if shape is None:
                 raise general_failure(f"input {index} is in a buffer that is uninitialized", "V-TOKEN-02")
-            is_fixed = is_fully_specified(operand.type, operand.dimensions)
-            return RequestArgument(False, self._add_pool(BufferToken(value.token)), () if is_fixed else shape)
+            dimensions = () if has_fixed_shape(operand) else shape
+            return RequestArgument(False, self._add_pool(BufferToken(value.token)), dimensions)
         array = self._io.convert(index, value)
         if array is None:
             return RequestArgument(has_no_value=True)

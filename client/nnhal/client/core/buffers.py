@@ -9,21 +9,25 @@ from numpy.typing import ArrayLike
 
 from nnhal import wire
 from nnhal.client.core.arguments import type_error
-from nnhal.client.core.arrays import convert_array, output_array
+from nnhal.client.core.arrays import (
+    convert_array,
+    has_fixed_shape,
+    is_scalar,
+    output_array,
+    require_dtype,
+    value_shape,
+    value_size,
+)
 from nnhal.client.core.handles import AnyConnection, description, release_with
 from nnhal.client.core.prepared_model import PreparedModelBase
 from nnhal.errors import general_failure, invalid_argument
 from nnhal.types import (
-    DTYPES,
     AnyArray,
     BufferRole,
     Bytes,
     Memory,
     Operand,
-    byte_size,
     describe_operands,
-    is_fully_specified,
-    is_tensor,
 )
 from nnhal.v1 import buffer_pb2, device_pb2, types_pb2
 
@@ -51,13 +55,13 @@ class BufferBase:
     @property
     def dtype(self) -> np.dtype[np.generic]:
         """Type of its elements."""
-        return DTYPES[self.operand.type]
+        return require_dtype(self.operand)
 
     @property
     def shape(self) -> Dimensions | None:
         """Shape of its value: the declared one if fully known, or else the last one written here; None before that."""
         declared = self.operand.dimensions
-        return declared if is_fully_specified(self.operand.type, declared) else self._shape
+        return declared if has_fixed_shape(self.operand) else self._shape
 
     def set_shape(self, shape: Dimensions | None) -> None:
         """Set the shape of a new value, or None after a write that failed."""
@@ -70,7 +74,7 @@ class BufferBase:
             HalError: INVALID_ARGUMENT: the value does not match the operand.
         """
         array = convert_array(self.operand, value, "the value", "the buffer")
-        return Memory.of(array), array.shape if is_tensor(self.operand.type) else ()
+        return Memory.of(array), () if is_scalar(self.operand) else value_shape(self.operand, array)
 
     def _copy_from_request(self, source: types_pb2.Memory, shape: Dimensions) -> buffer_pb2.CopyFromRequest:
         return buffer_pb2.CopyFromRequest(session=self._session, buffer=self._handle, src=source, dimensions=shape)
@@ -90,7 +94,7 @@ class BufferBase:
         """
         data = memories[returned.memory] if returned.memory else np.frombuffer(returned.inline, np.uint8)
         shape = self.shape
-        if shape is None or byte_size(self.operand.type, shape) != data.size:
+        if shape is None or value_size(self.operand, shape) != data.size:
             raise general_failure(
                 f"the buffer holds {data.size} bytes of unknown shape, written through another object"
             )

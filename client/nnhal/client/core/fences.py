@@ -14,14 +14,13 @@ from numpy.typing import ArrayLike
 from nnhal import wire
 from nnhal.alignment import align
 from nnhal.client.core.arguments import nanoseconds, type_error
-from nnhal.client.core.arrays import ModelIO, Outputs
+from nnhal.client.core.arrays import ModelIO, Outputs, has_fixed_shape, require_dtype, value_size
 from nnhal.client.core.buffered_execution import BufferedExecution, BufferOutputs, OutputBuffers
 from nnhal.client.core.buffers import BufferBase
 from nnhal.client.core.handles import C, release_with
 from nnhal.client.core.memory import memory_object_message
 from nnhal.errors import HalError, general_failure, invalid_argument
 from nnhal.types import (
-    DTYPES,
     OMITTED,
     AnyArray,
     Bytes,
@@ -29,8 +28,6 @@ from nnhal.types import (
     FenceState,
     Operand,
     Timing,
-    byte_size,
-    is_fully_specified,
 )
 from nnhal.v1 import fence_pb2, prepared_model_pb2, types_pb2
 
@@ -102,11 +99,6 @@ FencedInputs: TypeAlias = Sequence[FencedInput] | Mapping[str, FencedInput]
 """One value per input, by position or by name: an array, an output of another fenced execution, a buffer, or None."""
 
 
-def _require_base_types(io: ModelIO) -> None:
-    if not io.has_only_base_types:
-        raise invalid_argument("fenced executions do not support inputs and outputs of an extension's type")
-
-
 class FixedOutputs:
     """Outputs of fenced runs of an execution. Their shapes must be known before the run.
 
@@ -115,16 +107,15 @@ class FixedOutputs:
         layout: locations of the outputs without a buffer in one Memory object.
 
     Raises:
-        HalError: INVALID_ARGUMENT: the shape of an output is not fixed, or a type belongs to an extension.
+        HalError: INVALID_ARGUMENT: the shape of an output is not fixed, or the size of its type is not known.
     """
 
     def __init__(self, io: ModelIO, execution: BufferedExecution) -> None:
-        _require_base_types(io)
         self.execution = execution
         pairs = list(zip(io.outputs, execution.targets, strict=True))
         self.operands = [_fixed_operand(io, number, *pair) for number, pair in enumerate(pairs)]
         self.layout = MemoryLayout.of(
-            byte_size(operand.type, operand.dimensions) if target is None else 0
+            value_size(operand, operand.dimensions) if target is None else 0
             for operand, target in zip(self.operands, execution.targets, strict=True)
         )
 
@@ -147,8 +138,8 @@ class FixedOutputs:
 
 def _fixed_operand(io: ModelIO, number: int, operand: Operand, target: BufferBase | None) -> Operand:
     """Return the operand of an output with the shape that the model or the buffer fixes."""
-    declared = operand if target is None or is_fully_specified(operand.type, operand.dimensions) else target.operand
-    if not is_fully_specified(operand.type, declared.dimensions):
+    declared = operand if target is None or has_fixed_shape(operand) else target.operand
+    if not has_fixed_shape(declared):
         name = f" ({io.output_names[number]})" if io.output_names else ""
         raise invalid_argument(
             f"output {number}{name} has shape {list(operand.dimensions)}: fenced executions need outputs of fixed "
@@ -187,7 +178,6 @@ class FencedLaunch:
         duration: float | None,
         measure_timing: bool,
     ) -> None:
-        _require_base_types(io)
         values: Sequence[FencedInput] = io.by_position(inputs)
         self._links = {number: value for number, value in enumerate(values) if isinstance(value, FencedOutput)}
         for number, link in self._links.items():
@@ -235,10 +225,10 @@ def _check_link(operand: Operand, link: FencedOutput, name: str) -> None:
     matches = not expected or (
         len(expected) == len(actual) and all(e in (0, a) for e, a in zip(expected, actual, strict=True))
     )
-    if DTYPES[link.operand.type] != DTYPES[operand.type] or not matches:
+    given, taken = require_dtype(link.operand), require_dtype(operand)
+    if given != taken or not matches:
         raise invalid_argument(
-            f"{name} is {DTYPES[link.operand.type]} {list(actual)} on the device; the model takes "
-            f"{DTYPES[operand.type]} {list(expected)}"
+            f"{name} is {given} {list(actual)} on the device; the model takes {taken} {list(expected)}"
         )
 
 
@@ -364,6 +354,6 @@ class StoredOutputs:
             if target is not None:
                 arrays.append(None)
                 continue
-            array: AnyArray = data[offset : offset + size].view(DTYPES[operand.type])
+            array: AnyArray = data[offset : offset + size].view(require_dtype(operand))
             arrays.append(array.reshape(operand.dimensions))
         return outputs.execution.combine_outputs(arrays, timing.launched)

@@ -183,7 +183,8 @@ class PreparedModelBase:
         names = model.input_names, model.output_names
         operands = wire.to_notified_operands(notify)
         self._inputs, self._outputs = (
-            TensorInfo.all_of(*pair, model.element_dtypes) for pair in zip(operands, names, strict=True)
+            TensorInfo.all_of(*pair, model.element_dtypes, wire.to_extension_types(notify))
+            for pair in zip(operands, names, strict=True)
         )
         self._description = model
         self._io = ModelIO(self._inputs, self._outputs, *names)

@@ -34,9 +34,11 @@ class PartitionedModelBase:
         for part, model in zip(divided.parts, prepared, strict=True):
             written |= zip(part.outputs, model.outputs, strict=True)
         dtypes = element_dtypes(whole.extension_name_to_prefix)
+        infos = (info for model in prepared for info in (*model.inputs, *model.outputs))
+        types = {info.type: info.extension_type for info in infos if info.extension_type is not None}
         self._io = ModelIO(
-            TensorInfo.all_of([main.operands[i] for i in main.input_indexes], whole.input_names, dtypes),
-            TensorInfo.all_of([written[i] for i in main.output_indexes], whole.output_names, dtypes),
+            TensorInfo.all_of([main.operands[i] for i in main.input_indexes], whole.input_names, dtypes, types),
+            TensorInfo.all_of([written[i] for i in main.output_indexes], whole.output_names, dtypes, types),
             whole.input_names,
             whole.output_names,
         )

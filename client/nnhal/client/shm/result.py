@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 
 from nnhal.alignment import align
-from nnhal.client.core.arrays import ModelIO, Outputs
+from nnhal.client.core.arrays import ModelIO, Outputs, require_dtype, value_size
 from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
 from nnhal.errors import HalError
 from nnhal.shm.protocol import (
@@ -18,7 +17,7 @@ from nnhal.shm.protocol import (
     split_spans,
     unpack_outputs,
 )
-from nnhal.types import DTYPES, UNMEASURED, AnyArray, Bytes, Operand, Timing
+from nnhal.types import UNMEASURED, AnyArray, Bytes, Operand, Timing
 from nnhal.v1 import types_pb2
 
 
@@ -125,7 +124,7 @@ class ShmResult:
             raw = memories[record.memory]
         else:
             raw = self._request.scratch[record.offset : record.offset + _output_size(operand, record)]
-        return raw.view(DTYPES[operand.type]).reshape(record.shape.dimensions).copy()
+        return raw.view(require_dtype(operand)).reshape(record.shape.dimensions).copy()
 
 
 @lru_cache(maxsize=256)
@@ -140,4 +139,4 @@ def _unpack_records(body: bytes, count: int) -> tuple[tuple[OutputRecord, ...], 
 
 def _output_size(operand: Operand, record: OutputRecord) -> int:
     """Return the size of an output in bytes."""
-    return prod(record.shape.dimensions) * DTYPES[operand.type].itemsize
+    return value_size(operand, record.shape.dimensions)

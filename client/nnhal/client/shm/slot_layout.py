@@ -8,10 +8,9 @@ import numpy as np
 
 from nnhal import wire
 from nnhal.alignment import align
-from nnhal.client.core.arrays import ModelIO
+from nnhal.client.core.arrays import ModelIO, argument_dimensions, has_fixed_shape, require_dtype, value_size
 from nnhal.client.core.buffered_execution import BufferedExecution
 from nnhal.types import (
-    DTYPES,
     AnyArray,
     BufferToken,
     Bytes,
@@ -21,8 +20,6 @@ from nnhal.types import (
     RequestArgument,
     RequestMemoryPool,
     ReturnedPool,
-    byte_size,
-    is_fully_specified,
 )
 from nnhal.v1 import types_pb2
 
@@ -52,9 +49,7 @@ class SlotLayout:
             for array, identifier in zip(arrays, identifiers, strict=True)
         ]
         self.outputs = [
-            self._allocate(byte_size(operand.type, operand.dimensions))
-            if is_fully_specified(operand.type, operand.dimensions)
-            else None
+            self._allocate(value_size(operand, operand.dimensions)) if has_fixed_shape(operand) else None
             for operand in io.outputs
         ]
         self.scratch_size = scratch_size if None in self.outputs else 0
@@ -81,8 +76,8 @@ class SlotLayout:
             if start is None:
                 outputs.append(None)
             else:
-                raw = memory[base + start : base + start + byte_size(operand.type, operand.dimensions)]
-                outputs.append(raw.view(DTYPES[operand.type]).reshape(operand.dimensions))
+                raw = memory[base + start : base + start + value_size(operand, operand.dimensions)]
+                outputs.append(raw.view(require_dtype(operand)).reshape(operand.dimensions))
         return tuple(outputs)
 
     def scratch_view(self, memory: Bytes, base: int) -> Bytes:
@@ -101,7 +96,7 @@ def build_slot_request(
             inputs.append(RequestArgument(has_no_value=True))
             continue
         pool, offset = (0, base + start) if start is not None else (next(pools), 0)
-        dimensions = () if is_fully_specified(operand.type, operand.dimensions) else array.shape
+        dimensions = argument_dimensions(operand, array)
         inputs.append(RequestArgument(False, DataLocation(pool, offset, array.nbytes), dimensions))
     cached_count = sum(identifier >= 0 for identifier in identifiers)
     outputs = []
@@ -109,7 +104,7 @@ def build_slot_request(
         if start is None:
             outputs.append(RequestArgument(False, DataLocation(cached_count + 1)))
         else:
-            size = byte_size(operand.type, operand.dimensions)
+            size = value_size(operand, operand.dimensions)
             outputs.append(RequestArgument(False, DataLocation(0, base + start, size)))
     # placeholders: `encode_shared` gives the messages
     memories: list[RequestMemoryPool] = [Memory(np.empty(0, np.uint8)) for _ in range(cached_count + 1)]

@@ -110,7 +110,7 @@ def open_burst_transport(connection: Connection, prepared_model: bytes, io: Mode
     """
     configure = prepared_model_pb2.PreparedModelRequest(session=connection.session, prepared_model=prepared_model)
     burst = connection.call(connection.prepared_model.ConfigureExecutionBurst, configure).burst
-    shm = connection.shm if io.has_only_base_types else None
+    shm = connection.shm if io.has_known_sizes else None
     channel = shm.factory.open(BURST_DEPTH) if shm is not None else None
     if channel is None:
         return GrpcBurstTransport(connection, burst, io)
