@@ -55,6 +55,7 @@ from nnhal_driver.backends.api import (
     Substitution,
     Support,
 )
+from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import PACK, Layout, Relayout
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Piece, Storage
 from nnhal_driver.backends.per_operation import Creator, PerOperationBackend, ShapeFunction, Workload
@@ -72,6 +73,8 @@ __all__ = [
     "CompileOptions",
     "CompiledSubgraph",
     "Creator",
+    "DeviceBuffer",
+    "DeviceMemory",
     "ErrorStatus",
     "ExecutionPreference",
     "Extension",

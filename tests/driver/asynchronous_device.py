@@ -38,7 +38,7 @@ class Queue:
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
 
-    def submit(self, job: Callable[[], None]) -> Callable[[], None]:
+    def submit(self, job: Callable[[], object]) -> Callable[[], None]:
         """Queue a job. Return its wait, which raises what the job raises."""
         done = threading.Event()
         failures: list[Exception] = []

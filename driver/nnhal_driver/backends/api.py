@@ -6,9 +6,10 @@ A backend tells which operations it supports, and compiles the subgraphs that pl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from nnhal.types import AnyArray, ExecutionPreference, Extension, PerformanceInfo
+from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import Relayout
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode
 from nnhal_driver.graph import Graph, OperationView, SubgraphView
@@ -39,6 +40,7 @@ keep working. A new major version may break them. Each addition is listed here a
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
 1.2: hooks for networks, `CompileOptions.network`, close.
 1.2, too: `PerOperationBackend.creator` and `output_shapes`; `Run.defer`; `CompileOptions.check`.
+1.2, for devices with memory of their own: `CompiledSubgraph.device_operands`.
 """
 
 
@@ -132,12 +134,13 @@ class Output(Protocol):
     def declared(self) -> tuple[int, ...]:
         """The declared shape; 0 is an unknown dimension, () an unknown rank."""
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: AnyArray | DeviceBuffer, *, keep: bool = False) -> None:
         """Deliver the value. Call it once for each output.
 
         Args:
-            array: value with the dtype of the operand's type, in its final shape.
-            keep: whether the host may keep the array, which must not change any more. Otherwise the host copies it.
+            array: value with the dtype of the operand's type, in its final shape; a buffer for an operand in
+                `CompiledSubgraph.device_operands`.
+            keep: whether the host may keep the value, which must not change any more. Otherwise the host copies it.
         """
 
 
@@ -170,12 +173,17 @@ class CompiledSubgraph(ABC):
     """Inputs and outputs that it uses in a layout of its own, by operand. The host converts them where necessary. A
     converted output must have all dimensions declared. (1.1)"""
 
+    device_operands: Mapping[int, DeviceMemory] = {}
+    """Inputs and outputs that it uses in memory of the backend, by operand; they are `DeviceBuffer`s then. The host
+    copies them only where other backends or the client use them. (1.2)"""
+
     @abstractmethod
-    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+    def execute(self, inputs: Sequence[Any], outputs: Sequence[Output], run: Run) -> None:
         """Run the subgraph.
 
         Args:
-            inputs: a read-only array for each of `SubgraphView.inputs`; None for an omitted argument.
+            inputs: a read-only array for each of `SubgraphView.inputs`, or a buffer for an operand in
+                `device_operands`; None for an omitted argument.
             outputs: a destination for each of `SubgraphView.outputs`.
             run: the execution that this is part of.
 

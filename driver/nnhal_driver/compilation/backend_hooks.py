@@ -95,6 +95,7 @@ class _HookedSubgraph(CompiledSubgraph):
         self.compiled = compiled
         self._backend = backend
         self.layouts = compiled.layouts
+        self.device_operands = compiled.device_operands
         self.copies_inputs = compiled.copies_inputs
         self._resizes = _overrides(compiled, CompiledSubgraph, _RESIZING)
         self._lock = threading.Lock() if self._resizes or compiled.memory is not None else None

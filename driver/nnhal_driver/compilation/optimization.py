@@ -15,6 +15,7 @@ from nnhal_driver.backends.api import (
     SubgraphView,
 )
 from nnhal_driver.backends.boundary.subgraphs import check_compiled, compile_subgraph, optimize_subgraph
+from nnhal_driver.backends.deferral import DeferringRun
 from nnhal_driver.compilation.backend_hooks import with_hooks
 from nnhal_driver.execution.plan import PartitionNode, SubgraphValues
 from nnhal_driver.graph import used_outside
@@ -138,7 +139,9 @@ class CompositeSubgraph(CompiledSubgraph):
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
         """Run every part."""
         input_values = dict(zip(self._view.inputs, inputs, strict=True))
-        values = SubgraphValues(self._view.graph, input_values, dict(zip(self._view.outputs, outputs, strict=True)))
+        output_values = dict(zip(self._view.outputs, outputs, strict=True))
+        finish = run.finish if isinstance(run, DeferringRun) else lambda: None
+        values = SubgraphValues(self._view.graph, input_values, output_values, finish)
         for node in self.nodes:
             run.check()
             node.run(values, run)

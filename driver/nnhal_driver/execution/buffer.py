@@ -10,12 +10,12 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from nnhal.errors import general_failure, invalid_argument
 from nnhal.types import (
-    AnyArray,
     BufferToken,
     Bytes,
     Memory,
@@ -172,7 +172,7 @@ class BufferOutput:
         self.data: Bytes = _EMPTY
         self._state = state
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: Any, *, keep: bool = False) -> None:
         """Keep the value, or a copy of it.
 
         Raises:

@@ -4,14 +4,15 @@ A node is a partition on a backend, or an IF or WHILE with the plans of its subg
 (`nnhal_driver.execution.control_flow`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 from nnhal.types import AnyArray
 from nnhal_driver.backends.api import CompiledSubgraph, Output, Run, SubgraphView
 from nnhal_driver.backends.deferral import DeferringRun, Wait
+from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
 from nnhal_driver.graph import Graph
@@ -51,15 +52,19 @@ class RunContext(DeferringRun):
 
 
 class Intermediate:
-    """Output that only other nodes of the execution read."""
+    """Output that only other nodes of the execution read, for example the result of a branch."""
 
     def __init__(self, declared: tuple[int, ...]) -> None:
         self.declared = declared
         self.value: AnyArray | None = None
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: Any, *, keep: bool = False) -> None:
         """Keep the value, or a copy of it."""
         self.value = array if keep else array.copy()
+
+
+class _Temporary(Intermediate):
+    """Output that only later nodes of the same subgraph read. `SubgraphValues` gives them the form that they need."""
 
 
 class SubgraphValues:
@@ -69,45 +74,54 @@ class SubgraphValues:
         graph: the subgraph.
         values: the inputs by operand; None for an omitted one. The object takes over the dictionary.
         outputs: the outputs of the subgraph by operand.
+        finish: waits until everything that backends have started is done.
     """
 
-    def __init__(self, graph: Graph, values: dict[int, AnyArray | None], outputs: Mapping[int, Output]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        values: dict[int, AnyArray | None],
+        outputs: Mapping[int, Output],
+        finish: Callable[[], None],
+    ) -> None:
         self.graph = graph
         self._values = values
         self._outputs = outputs
-        self._relaid: dict[int, RelaidOutput] = {}
-        self._copies: dict[tuple[int, Relayout], AnyArray] = {}
+        self._finish = finish
+        self._converted: dict[int, RelaidOutput | DeviceOutput] = {}
+        self._copies: dict[tuple[int, Relayout | DeviceMemory], Any] = {}
 
     def value(self, operand: int) -> AnyArray | None:
         """Return the value of an operand, including constants; None if it is omitted."""
         value = self._values.get(operand)
-        if value is None and operand in self._relaid:
-            value = self._values[operand] = self._relaid[operand].in_model_layout()
+        if value is None and operand in self._converted:
+            self._finish()  # a device may still be computing it
+            value = self._values[operand] = self._converted[operand].in_model_layout()
         return value if value is not None else self.graph.constants.get(operand)
 
-    def value_in_layout(self, operand: int, relayout: Relayout) -> AnyArray | None:
-        """Return the value of an operand in a backend's own layout.
+    def converted_value(self, operand: int, form: Relayout | DeviceMemory) -> Any:
+        """Return the value of an operand in a backend's own layout or memory; None if it is omitted.
 
-        It is copied once, unless it was written in that layout.
+        It is copied once, unless it was written in that form.
         """
-        relaid = self._relaid.get(operand)
-        if relaid is not None and relaid.relayout == relayout:
-            return relaid.value
-        if (copy := self._copies.get((operand, relayout))) is None and (value := self.value(operand)) is not None:
-            copy = self._copies[operand, relayout] = relayout.to_own(value)
+        converted = self._converted.get(operand)
+        if converted is not None and converted.form == form:
+            return converted.value
+        if (copy := self._copies.get((operand, form))) is None and (value := self.value(operand)) is not None:
+            copy = self._copies[operand, form] = form.to_own(value)
         return copy
 
     def output(self, operand: int, *, used_later: bool) -> Output:
         """Return the output for an operand. An output of the subgraph that a later node reads is stored as well."""
         output = self._outputs.get(operand)
         if output is None:
-            return Intermediate(self.graph.operands[operand].dimensions)
+            return _Temporary(self.graph.operands[operand].dimensions)
         return _TeeOutput(output) if used_later else output
 
     def store(self, operand: int, output: Output) -> None:
         """Make what an output received the value of an operand."""
-        if isinstance(output, RelaidOutput):
-            self._relaid[operand] = output
+        if isinstance(output, (RelaidOutput, DeviceOutput)):
+            self._converted[operand] = output
         elif isinstance(output, (Intermediate, _TeeOutput)):
             self._values[operand] = output.value
 
@@ -120,7 +134,7 @@ class _TeeOutput:
         self.value: AnyArray | None = None
         self._output = output
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: Any, *, keep: bool = False) -> None:
         self.value = array if keep else array.copy()
         self._output.write(self.value, keep=True)
 
@@ -130,21 +144,47 @@ class RelaidOutput:
 
     def __init__(self, output: Output, relayout: Relayout) -> None:
         self.declared = output.declared
-        self.relayout = relayout
+        self.form = relayout
         self.value: AnyArray | None = None
         self._output = output
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: Any, *, keep: bool = False) -> None:
         """Keep the value. An output of the subgraph gets its copy at once."""
         self.value = array if keep else array.copy()
-        if not isinstance(self._output, Intermediate) and (value := self.in_model_layout()) is not None:
+        if not isinstance(self._output, _Temporary) and (value := self.in_model_layout()) is not None:
             self._output.write(value, keep=True)
 
     def in_model_layout(self) -> AnyArray | None:
         """Return the value in the model's layout."""
-        axis = 3 if self.relayout.model is Layout.NHWC else 1
+        axis = 3 if self.form.model is Layout.NHWC else 1
         channels = self.declared[axis] if len(self.declared) == 4 else 0
-        return None if self.value is None else self.relayout.to_model(self.value, channels)
+        return None if self.value is None else self.form.to_model(self.value, channels)
+
+
+class DeviceOutput:
+    """Output in a backend's own memory. Other nodes get a copy on demand."""
+
+    def __init__(self, output: Output, memory: DeviceMemory) -> None:
+        self.declared = output.declared
+        self.form = memory
+        self.value: DeviceBuffer | None = None
+        self._output = output
+        self._on_host: AnyArray | None = None
+
+    def write(self, buffer: Any, *, keep: bool = False) -> None:
+        """Keep the buffer, or a copy of it."""
+        self.value = buffer if keep else self.form.duplicate(buffer)
+
+    def deliver(self) -> None:
+        """Copy the value into an output of the subgraph."""
+        if not isinstance(self._output, _Temporary) and (value := self.in_model_layout()) is not None:
+            self._output.write(value, keep=True)
+
+    def in_model_layout(self) -> AnyArray | None:
+        """Return the value in memory of the host."""
+        if self._on_host is None and self.value is not None:
+            self._on_host = self.form.to_host(self.value)
+        return self._on_host
 
 
 class Node(Protocol):
@@ -188,24 +228,47 @@ class PartitionNode:
         return tuple(view.index for view in self.view.operations)
 
     def run(self, values: SubgraphValues, context: Run) -> None:
-        """Run the partition on its backend. If another node reads an output, wait until it is written."""
-        outputs = [values.output(i, used_later=i in self.used_later) for i in self.view.outputs]
-        layouts = self.compiled.layouts
-        if not layouts:
-            inputs = [values.value(i) for i in self.view.inputs]
+        """Run the partition on its backend. If another node reads an output on the host, wait until it is written."""
+        compiled, view = self.compiled, self.view
+        outputs: list[Output] = [values.output(i, used_later=i in self.used_later) for i in view.outputs]
+        if not compiled.layouts and not compiled.device_operands:
+            compiled.execute([values.value(i) for i in view.inputs], outputs, context)
+            awaited: Collection[int] = self.used_later
         else:
-            inputs = [
-                values.value_in_layout(i, layouts[i]) if i in layouts else values.value(i) for i in self.view.inputs
-            ]
-            outputs = [
-                RelaidOutput(output, layouts[i]) if i in layouts else output
-                for i, output in zip(self.view.outputs, outputs, strict=True)
-            ]
-        self.compiled.execute(inputs, outputs, context)
-        if self.used_later and isinstance(context, DeferringRun):
+            inputs = [self._input(values, i) for i in view.inputs]
+            outputs = [self._output(*pair) for pair in zip(view.outputs, outputs, strict=True)]
+            compiled.execute(inputs, outputs, context)
+            awaited = self._deliver(outputs, context)
+        if awaited and isinstance(context, DeferringRun):
             context.finish()
-        for operand, output in zip(self.view.outputs, outputs, strict=True):
+        for operand, output in zip(view.outputs, outputs, strict=True):
             values.store(operand, output)
+
+    def _input(self, values: SubgraphValues, operand: int) -> Any:
+        form = self.compiled.layouts.get(operand) or self.compiled.device_operands.get(operand)
+        return values.value(operand) if form is None else values.converted_value(operand, form)
+
+    def _output(self, operand: int, output: Output) -> Output:
+        if operand in self.compiled.layouts:
+            return RelaidOutput(output, self.compiled.layouts[operand])
+        memory = self.compiled.device_operands.get(operand)
+        return output if memory is None else DeviceOutput(output, memory)
+
+    def _deliver(self, outputs: Sequence[Output], context: Run) -> Collection[int]:
+        """Have values copied out of a backend's memory where outputs of the subgraph need them.
+
+        Returns:
+            the outputs that later nodes cannot read before the execution is done.
+        """
+        on_device = [output for output in outputs if isinstance(output, DeviceOutput)]
+        for output in on_device:
+            if isinstance(context, DeferringRun) and context.deferred:
+                context.defer(output.deliver)
+            else:
+                output.deliver()
+        ready = {operand for operand, output in zip(self.view.outputs, outputs, strict=True) if output in on_device}
+        missing = any(output.value is None for output in on_device)
+        return self.used_later if missing else self.used_later - ready
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +297,8 @@ class Plan:
             return
         subgraph = self.graph.subgraph
         input_values = dict(zip(subgraph.input_indexes, inputs, strict=True))
-        values = SubgraphValues(self.graph, input_values, dict(zip(subgraph.output_indexes, outputs, strict=True)))
+        output_values = dict(zip(subgraph.output_indexes, outputs, strict=True))
+        values = SubgraphValues(self.graph, input_values, output_values, context.finish)
         for node in self.nodes:
             context.check()
             if context.spans is None:
@@ -255,7 +319,9 @@ class Plan:
     def _only(self) -> CompiledSubgraph | None:
         """The only partition, if its inputs and outputs are those of the subgraph in the same order; else None."""
         node = self.nodes[0] if len(self.nodes) == 1 else None
-        if not isinstance(node, PartitionNode) or node.used_later or node.compiled.layouts:
+        if not isinstance(node, PartitionNode) or node.used_later:
+            return None
+        if node.compiled.layouts or node.compiled.device_operands:
             return None
         of_node = (tuple(node.view.inputs), tuple(node.view.outputs))
         of_graph = (tuple(self.graph.subgraph.input_indexes), tuple(self.graph.subgraph.output_indexes))

@@ -6,7 +6,7 @@ directly into their region.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class RegionOutput:
         self._region = region
         self._written = 0
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: Any, *, keep: bool = False) -> None:
         """Copy the value if it fits (V-RUN-07)."""
         if array.shape != self.declared or array.nbytes > self._region.size:
             self.shape = OutputShape(array.shape, array.nbytes <= self._region.size)
@@ -61,7 +61,7 @@ class GrowableOutput:
         self.shape = binding.shape
         self.data = _EMPTY
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: Any, *, keep: bool = False) -> None:
         """Keep the value, or a copy of it."""
         if array.shape != self.declared:
             self.shape = OutputShape(array.shape)
@@ -77,7 +77,7 @@ class OmittedOutput:
         self.shape = OutputShape(declared)
         self.data = _EMPTY
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: Any, *, keep: bool = False) -> None:
         """Keep the shape only."""
         self.shape = OutputShape(array.shape)
 

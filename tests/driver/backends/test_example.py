@@ -17,6 +17,7 @@ from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
 from nnhal_driver.device import Device
 from nnhal_driver.graph import build_graphs, subgraph_view
+from tests.driver.control_flow_models import choose, doubles
 from tests.driver.fake_backend import Fake, parts
 from tests.driver.one_operation import execute, execute_profiled, prepare
 
@@ -119,3 +120,13 @@ def test_partitions_with_the_same_layout_need_no_conversion(backend: Backend, mo
         assert converted == ["NC4HW4", "NHWC", "NC4HW4", "NHWC"]
     finally:
         device.close()
+
+
+def test_results_of_branches_leave_the_layout(device: Device) -> None:
+    outcome = prepare(choose(doubles(SHAPE), doubles(SHAPE), SHAPE), device)
+    assert [(p.backend, p.subgraph) for p in outcome.placement.partitions if p.subgraph] == [
+        ("ExampleArena", 1),
+        ("ExampleArena", 2),
+    ]
+    (result,) = execute(outcome, [np.array([True]), X])[1]
+    np.testing.assert_array_equal(result, X + X)

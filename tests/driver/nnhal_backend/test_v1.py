@@ -19,7 +19,7 @@ INTERFACE_1_1 = """
 INTERFACE_1_2 = (
     INTERFACE_1_1
     + """
-    Creator ShapeFunction
+    Creator DeviceBuffer DeviceMemory ShapeFunction
 """
 )
 
@@ -43,6 +43,7 @@ MEMBERS_1_2: dict[type, str] = {
     Backend: """
         after_load_network after_unload_network before_load_network before_unload_network close
     """,
+    CompiledSubgraph: "device_operands",
     PerOperationBackend: "creator output_shapes supports",
 }
 """Additions of 1.2."""

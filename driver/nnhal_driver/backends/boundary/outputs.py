@@ -27,9 +27,11 @@ class OutputSpec:
         types: operand types of the backend's extensions.
         relayout: the layout in which the backend writes it; None: that of the model.
         tensor_bytes: largest size of a value.
+        on_device: whether the backend writes a buffer of its own memory.
 
     Attributes:
-        dtype: the dtype; that of nothing else for an operand of an extension's type.
+        dtype: the dtype of arrays; that of nothing else for an operand of an extension's type, or in memory of the
+            backend.
     """
 
     def __init__(
@@ -40,15 +42,18 @@ class OutputSpec:
         types: ExtensionTypes,
         relayout: Relayout | None,
         tensor_bytes: int,
+        on_device: bool,
     ) -> None:
         type_ = graph.operands[operand].type
         self.name = name
-        self.dtype: np.dtype[Any] = DTYPES.get(type_, _NO_DTYPE)
+        self.dtype: np.dtype[Any] = _NO_DTYPE if on_device else DTYPES.get(type_, _NO_DTYPE)
+        self._buffer_dtype: np.dtype[Any] = DTYPES.get(type_, _NO_DTYPE)
         self._is_opaque = is_extension(type_)
         self._element_bytes = types[type_].byte_size if type_ in types else 0
         self._is_tensor = types[type_].is_tensor if type_ in types else self._is_opaque or is_tensor(type_)
         self._relayout = relayout
         self._tensor_bytes = tensor_bytes
+        self._on_device = on_device
 
     def check(self, array: object, declared: tuple[int, ...]) -> AnyArray:
         """Return a value in the form that the host expects.
@@ -60,6 +65,8 @@ class OutputSpec:
         Raises:
             HalError: GENERAL_FAILURE: it is not a value of the output; RESOURCE_EXHAUSTED_PERSISTENT: it is too large.
         """
+        if self._on_device:
+            return self._check_buffer(array, declared)
         if not isinstance(array, np.ndarray | np.generic):
             raise self._error(f"is {describe(array)}; expected an array")
         value: AnyArray = np.asarray(array)  # a subclass may have methods of its own
@@ -78,6 +85,24 @@ class OutputSpec:
         if not self._fits(value.shape, declared):
             raise self._error(f"has shape {list(value.shape)}; declared is {list(declared)}", "V-RUN-04")
         return value if self._is_tensor else value.reshape(declared)
+
+    def _check_buffer(self, buffer: object, declared: tuple[int, ...]) -> Any:
+        """Return a buffer of the backend's memory if it has the shape and dtype of the output."""
+        if isinstance(buffer, np.ndarray):
+            raise self._error("is an array; expected a buffer of the memory in device_operands")
+        shape, dtype = getattr(buffer, "shape", None), getattr(buffer, "dtype", None)
+        if not isinstance(shape, tuple) or not all(isinstance(n, int) and n >= 0 for n in shape):
+            raise self._error(f"is {describe(buffer)}, which has no shape")
+        if not isinstance(dtype, np.dtype) or not (self._is_opaque or dtype == self._buffer_dtype):
+            raise self._error(f"has dtype {dtype}; expected {self._buffer_dtype}")
+        check_rank(len(shape), self.name)
+        if prod(shape) * dtype.itemsize > self._tensor_bytes:
+            size = prod(shape) * dtype.itemsize
+            reason = f"{self.name} has shape {list(shape)}, {size} bytes; the limit is {self._tensor_bytes}"
+            raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
+        if not self._fits(shape, declared):
+            raise self._error(f"has shape {list(shape)}; declared is {list(declared)}", "V-RUN-04")
+        return buffer
 
     def _check_opaque(self, value: AnyArray, declared: tuple[int, ...]) -> AnyArray:
         """Return the value of an extension's type. A backend may write the bytes of all elements instead."""
@@ -119,7 +144,7 @@ class CheckedOutput:
         self.destination: Output | None = destination
         self._expected = expected
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: Any, *, keep: bool = False) -> None:
         """Check the value and pass it on.
 
         Raises:

@@ -19,8 +19,10 @@ from nnhal_driver.backends.api import (
 )
 from nnhal_driver.backends.boundary.answers import extensions
 from nnhal_driver.backends.boundary.calls import call, describe, invalid_answer, translated
+from nnhal_driver.backends.boundary.memory import CheckedMemory
 from nnhal_driver.backends.boundary.outputs import CheckedOutput, OutputSpec
 from nnhal_driver.backends.deferral import Wait, take_deferred, wait_for_all
+from nnhal_driver.backends.device_memory import DeviceMemory
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.extension_types import extension_types
 
@@ -108,7 +110,23 @@ def _attribute_fault(compiled: CompiledSubgraph, view: SubgraphView) -> str:
         return f"with copies_inputs {describe(copies)}; expected a bool"
     if not isinstance(layouts, Mapping):
         return f"with layouts {describe(layouts)}; expected a mapping"
+    if fault := _device_fault(view, compiled.device_operands, layouts):
+        return fault
     return next(filter(None, (_layout_fault(view, *item) for item in layouts.items())), "")
+
+
+def _device_fault(view: SubgraphView, devices: object, layouts: Mapping[int, Relayout]) -> str:
+    """Return why a backend cannot have operands in memory of its own, or ""."""
+    if not isinstance(devices, Mapping):
+        return f"with device_operands {describe(devices)}; expected a mapping"
+    for operand, memory in devices.items():
+        if operand not in (*view.inputs, *view.outputs) or not isinstance(operand, int):
+            return f"with memory for operand {describe(operand)}; expected an input or output"
+        if not isinstance(memory, DeviceMemory):
+            return f"with {describe(memory)} for operand {operand}; expected a DeviceMemory"
+        if operand in layouts:
+            return f"with memory and a layout for operand {operand}; its memory may have any layout"
+    return ""
 
 
 def _layout_fault(view: SubgraphView, operand: object, relayout: object) -> str:
@@ -142,6 +160,9 @@ class CheckedSubgraph(CompiledSubgraph):
     ) -> None:
         self.compiled = compiled
         self.layouts = dict(compiled.layouts)
+        self.device_operands = {
+            operand: CheckedMemory(backend, memory) for operand, memory in compiled.device_operands.items()
+        }
         self.copies_inputs = compiled.copies_inputs
         self._backend = backend
         self._execute: Callable[[Sequence[AnyArray | None], Sequence[Output], Run], None] = compiled.execute
@@ -155,6 +176,7 @@ class CheckedSubgraph(CompiledSubgraph):
                 types,
                 self.layouts.get(operand),
                 options.tensor_bytes,
+                operand in self.device_operands,
             )
             for number, operand in enumerate(view.outputs)
         ]

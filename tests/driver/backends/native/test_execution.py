@@ -6,6 +6,7 @@ import queue
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -238,8 +239,9 @@ def _run_context(spans: SpanRecorder | None = None) -> RunContext:
 
 class _Output:
     declared: tuple[int, ...] = ()
+    value: AnyArray
 
-    def write(self, array: AnyArray, *, keep: bool = False) -> None:
+    def write(self, array: Any, *, keep: bool = False) -> None:
         self.value = array
 
 
