@@ -39,6 +39,7 @@ from nnhal.types import (
     operation_name,
     type_name,
 )
+from nnhal_driver.backends.allocators import CustomAllocator, MemorySource, allocate_with
 from nnhal_driver.backends.api import (
     API_VERSION,
     Backend,
@@ -73,6 +74,7 @@ __all__ = [
     "CompileOptions",
     "CompiledSubgraph",
     "Creator",
+    "CustomAllocator",
     "DeviceBuffer",
     "DeviceMemory",
     "ErrorStatus",
@@ -85,6 +87,7 @@ __all__ = [
     "Layout",
     "MemoryManager",
     "MemoryMode",
+    "MemorySource",
     "Operand",
     "OperandLifeTime",
     "OperandType",
@@ -110,6 +113,7 @@ __all__ = [
     "Support",
     "SymmPerChannelQuantParams",
     "Workload",
+    "allocate_with",
     "byte_size",
     "infer",
     "is_extension",

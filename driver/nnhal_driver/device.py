@@ -27,7 +27,9 @@ from nnhal.types import (
 )
 from nnhal.version import __version__
 from nnhal_driver.backends import lifetime
+from nnhal_driver.backends.allocators import CustomAllocator
 from nnhal_driver.backends.api import Backend, CompileOptions
+from nnhal_driver.backends.boundary.allocation import offer_allocator
 from nnhal_driver.backends.boundary.answers import extensions, identity_fault
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.compilation.compiler import place_and_compile
@@ -129,6 +131,10 @@ class Device:
         disabled_extensions: names of extensions of the backends that the device does not support.
         cache_unusable: why the device does not cache models, or "".
         buffers: the buffers of the service, which its devices share so that no two buffers have the same token.
+        allocator: allocator to offer to the backends.
+
+    Attributes:
+        allocator_refusals: why a backend does not use the allocator, or "", by id; empty without an allocator.
 
     Raises:
         ValueError: the id or the version of a backend is invalid.
@@ -147,6 +153,7 @@ class Device:
         disabled_extensions: Collection[str] = (),
         cache_unusable: str = "",
         buffers: LiveBuffers | None = None,
+        allocator: CustomAllocator | None = None,
     ) -> None:
         self.name = name
         self._tensor_bytes = tensor_bytes
@@ -165,6 +172,7 @@ class Device:
         driver += "".join(f", no {name}" for name in sorted(self._disabled_extensions))
         self._cache = ModelCache(driver, self.backends, key, tensor_bytes, check_data=check_cached_data)
         self._scheduler = Scheduler(available_cpus(), _PREPARATION_THREADS, queues)
+        self.allocator_refusals = {} if allocator is None else offer_allocator(self.backends, allocator)
         lifetime.acquire(self.backends)
         self._close_backends = weakref.finalize(self, lifetime.release, self.backends)
         self._close_backends.atexit = False

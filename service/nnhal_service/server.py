@@ -22,6 +22,7 @@ from nnhal_driver.performance.store import PerformanceStore
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.scheduler import QueueLimits
 from nnhal_driver.scheduling.timers import Timers
+from nnhal_service.allocation import create_allocator, with_allocator
 from nnhal_service.backends import assemble, find_dynamic
 from nnhal_service.devices import Devices
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
@@ -96,6 +97,7 @@ class Server:
         key, cache_unusable = load_key(settings, self._store)
         queues = QueueLimits(self._limits["queued_preparations"], self._limits["queued_executions"])
         performance, buffers = PerformanceStore(settings.state_dir), LiveBuffers()
+        allocator = create_allocator(settings.allocator)
         dynamic_backends = find_dynamic(settings)
         assemblies = {
             name: started.enter_context(closing(assemble(settings, dynamic_backends))) for name in settings.devices
@@ -113,10 +115,13 @@ class Server:
                 disabled_extensions=_extension_names(settings.disabled_extensions, assembly.backends),
                 cache_unusable=cache_unusable,
                 buffers=buffers,
+                allocator=allocator,
             )
             for name, assembly in assemblies.items()
         ]
         undo.callback(self._close_devices)
+        for device in self._devices:
+            self._reports[device.name] = with_allocator(self._reports[device.name], device.allocator_refusals)
         self._preloader = ModelPreloader(self._store, self._devices, settings.warm)
         self._sessions = SessionRegistry(settings.session_grace_s, self._limits, self._schedule_trim)
         self._executor = ElasticThreadPool(settings.threads, settings.idle_thread_s, "nnhal-call")

@@ -29,6 +29,7 @@ def default_backend_folders() -> str:
 
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+AllocatorName: TypeAlias = Literal["default", "huge-pages", "locked"]
 LogFormat: TypeAlias = Literal["text", "json"]
 
 
@@ -65,6 +66,11 @@ class Settings(BaseModel):
         default=True,
         description="Merge small partitions into neighbors on other backends (docs/placement.md). Without it, each "
         "backend runs all operations that it supports: for tests of a backend.",
+    )
+    allocator: Annotated[AllocatorName, Option("KIND")] = Field(
+        default="default",
+        description="Memory for tensors, for backends that can use it (docs/backends.md): huge-pages, which need fewer "
+        "entries of the TLB, or locked, which is never swapped out. `nnhal backends` tells which backends do.",
     )
     disabled_extensions: Annotated[tuple[str, ...], Option("NAMES", name="no-extension")] = Field(
         default=(),

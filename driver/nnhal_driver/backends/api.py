@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from nnhal.types import AnyArray, ExecutionPreference, Extension, PerformanceInfo
 from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
+from nnhal_driver.backends.allocators import CustomAllocator
 from nnhal_driver.backends.layout import Relayout
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode
 from nnhal_driver.graph import Graph, OperationView, SubgraphView
@@ -38,7 +39,7 @@ keep working. A new major version may break them. Each addition is listed here a
 
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
-1.2: hooks for networks, `CompileOptions.network`, close.
+1.2: hooks for networks, `CompileOptions.network`, close, use_allocator.
 1.2, too: `PerOperationBackend.creator` and `output_shapes`; `Run.defer`; `CompileOptions.check`.
 1.2, for devices with memory of their own: `CompiledSubgraph.device_operands`.
 """
@@ -346,6 +347,14 @@ class Backend(ABC):
     def after_unload_network(self, network: int) -> None:
         """Run after the parts of a network are unloaded."""
         return
+
+    def use_allocator(self, allocator: CustomAllocator) -> Support:
+        """Use the allocator of the operator for all memory of tensors (optional, 1.2).
+
+        Called at most once, before anything is compiled. It covers planned blocks, intermediate values and outputs:
+        see `allocate_with`. A backend that returns a reason keeps its own memory, and the host tells the operator.
+        """
+        return Support("it uses memory of its own")
 
     def close(self) -> None:
         """Free all resources (optional, 1.2).

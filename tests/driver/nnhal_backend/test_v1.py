@@ -20,6 +20,7 @@ INTERFACE_1_2 = (
     INTERFACE_1_1
     + """
     Creator DeviceBuffer DeviceMemory ShapeFunction
+    CustomAllocator MemorySource allocate_with
 """
 )
 
@@ -41,7 +42,7 @@ MEMBERS_1_1 = {
 
 MEMBERS_1_2: dict[type, str] = {
     Backend: """
-        after_load_network after_unload_network before_load_network before_unload_network close
+        after_load_network after_unload_network before_load_network before_unload_network close use_allocator
     """,
     CompiledSubgraph: "device_operands",
     PerOperationBackend: "creator output_shapes supports",

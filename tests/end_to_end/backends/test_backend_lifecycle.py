@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nnhal
-from nnhal.types import Model, Operand, OperandType, OperationType
+from nnhal.types import BackendState, Model, Operand, OperandType, OperationType
 from tests.driver.backends.native.building import lifecycle
 from tests.end_to_end.support.service_process import start_service, stop_service
 
@@ -76,3 +76,19 @@ def test_failed_start_destroys_the_objects(options: tuple[str, ...], tmp_path: P
     events = _events(tmp_path)
     assert events[:4] == ["create", "destroy", "create", "create"]
     assert events[4:] == ["destroy", "destroy"]
+
+
+def test_allocator_of_the_operator_is_reported_for_each_backend(tmp_path: Path) -> None:
+    lifecycle(tmp_path)
+    service = start_service(tmp_path, "--allocator", "huge-pages", NNHAL_DYNAMIC_BACKENDS_PATH=str(tmp_path))
+    try:
+        with nnhal.connect(service.target) as device:
+            assert device.prepare(_model()).result().execute([X])[0].max() == -1
+            reports = {report.id: report for report in device.backends() if report.state == BackendState.READY}
+        assert reports["Lifecycle"].capabilities == {"CustomAllocator": True}
+        assert reports["Lifecycle"].reason == ""
+        assert reports["CpuRef"].capabilities["CustomAllocator"] is False
+        assert reports["CpuRef"].reason == "it does not use the allocator: it uses memory of its own"
+        assert service.logged("allocator of HUGE_PAGES memory: backend Lifecycle uses it")
+    finally:
+        assert stop_service(service) == 0

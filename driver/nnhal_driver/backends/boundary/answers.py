@@ -1,5 +1,6 @@
 """Answers of backends about themselves and about operations. An invalid one costs the backend, not the call."""
 
+import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -10,11 +11,16 @@ from nnhal_driver.backends.api import Backend, OperationView, Support
 from nnhal_driver.backends.boundary.calls import call, describe, invalid_answer
 from nnhal_driver.backends.identity import full_fingerprint, measured_as
 
+_log = logging.getLogger(__name__)
+
 _SUPPORTED = Support()
 _FLT_MAX = 3.4028234663852886e38
 _NEUTRAL = PerformanceInfo(1.0, 1.0)
 
 _EXTENSION_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
+_PROTECTED = "ProtectedContentAllocation"
+"""Capability of Arm NN that promises memory which no process reads. Here a client, the host and backends read all."""
+
 _MAX_TYPE = 2**16 - 1
 _MAX_BYTES = 2**31 - 1
 
@@ -103,6 +109,8 @@ def capabilities(backend: Backend) -> Mapping[str, bool]:
     valid = {name: value for name, value in listed.items() if isinstance(name, str) and isinstance(value, bool)}
     if len(valid) < len(listed):
         raise invalid_answer(backend, "capabilities", f"returned {describe(listed)}; expected names with a bool each")
+    if valid.pop(_PROTECTED, False):
+        _log.warning("backend %s: %s is left out: the host has no protected memory", backend.id, _PROTECTED)
     return valid
 
 

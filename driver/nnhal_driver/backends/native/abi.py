@@ -148,6 +148,22 @@ class Execution(c.Structure):
     ]
 
 
+AllocateFunction = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_size_t, c.c_size_t)
+FreeFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p)
+
+
+class Allocator(c.Structure):
+    """NnhalAllocator."""
+
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("context", c.c_void_p),
+        ("source", c.c_int32),
+        ("allocate", AllocateFunction),
+        ("free", FreeFunction),
+    ]
+
+
 class Capability(c.Structure):
     """NnhalCapability."""
 
@@ -227,6 +243,7 @@ OPTIONAL: Fields = [
     ("after_load_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
     ("before_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
     ("after_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
+    ("use_allocator", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(Allocator), *_REASON)),
 ]
 """Functions that a backend may have. The header documents their defaults."""
 

@@ -18,12 +18,13 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Support,
 )
+from nnhal_driver.backends.allocators import CustomAllocator, allocate_with
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.compiled import Callbacks, NativeSubgraph, Plugin
 from nnhal_driver.backends.native.layouts import read_layouts
 from nnhal_driver.backends.native.library import FunctionTable, PluginError, decode_reason
 from nnhal_driver.backends.native.marshalling import SubgraphStruct
-from nnhal_driver.backends.native.memory import PlannedMemory
+from nnhal_driver.backends.native.memory import PlannedMemory, allocator_struct
 from nnhal_driver.backends.native.operand_types import MAX_ELEMENT_BYTES, ExtensionTypes
 from nnhal_driver.backends.native.optimization import OptimizationCall, SubgraphPart
 
@@ -160,6 +161,18 @@ class NativeBackend(Backend):
     def after_unload_network(self, network: int) -> None:
         """Tell the plug-in."""
         self._table.hook("after_unload_network", network)
+
+    def use_allocator(self, allocator: CustomAllocator) -> Support:
+        """Offer the allocator to the plug-in."""
+        if not self._table.has("use_allocator"):
+            return Support("it has no use_allocator")
+        struct = allocator_struct(allocator)
+        self._table.lend(struct)
+        reason = c.create_string_buffer(abi.REASON_BYTES)
+        if not self._table.call("use_allocator", c.byref(struct), reason, abi.REASON_BYTES):
+            return Support(decode_reason(reason) or "the backend gave no reason")
+        self._table.allocate = allocate_with(allocator)
+        return Support()
 
     def close(self) -> None:
         """Drop the plug-in's object. It is destroyed when nothing that it compiled is in use any more."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nnhal.errors import HalError
-from nnhal.types import ErrorStatus
+from nnhal.types import Bytes, ErrorStatus
 from nnhal_driver.backends.native import abi
 
 _REQUIRED_ENTRY_POINTS = "a native backend exports GetBackendId, GetVersion and BackendFactory with C linkage"
@@ -72,6 +72,7 @@ class FunctionTable:
         major: major version of the interface, according to the table.
         minor: minor version of the interface, according to the table.
         version: version of the backend.
+        allocate: allocates outputs and blocks of pieces instead of the backend; None: the backend does.
 
     Raises:
         PluginError: the table is too small, or a required member is missing.
@@ -98,7 +99,13 @@ class FunctionTable:
         if self.has("allocate_buffer") != self.has("free_buffer"):
             raise PluginError("the table has only one of allocate_buffer and free_buffer; expected both or neither")
         self.version = raw.version.decode(errors="replace")
-        weakref.finalize(self, _destroy, raw, address, library).atexit = False
+        self.allocate: Callable[[int], Bytes] | None = None
+        self._borrowed: list[object] = []
+        weakref.finalize(self, _destroy, raw, address, library, self._borrowed).atexit = False
+
+    def lend(self, value: object) -> None:
+        """Keep a value of the host until the object is destroyed."""
+        self._borrowed.append(value)
 
     def has(self, name: str) -> bool:
         """Return whether the backend has an optional function."""
@@ -149,6 +156,7 @@ def _entry(library: c.CDLL, name: str, result: Any, *arguments: Any) -> Callable
     return function
 
 
-def _destroy(raw: abi.BackendTable, address: int, library: Library) -> None:
+def _destroy(raw: abi.BackendTable, address: int, library: Library, borrowed: list[object]) -> None:
     raw.destroy(address)
+    borrowed.clear()
     del library

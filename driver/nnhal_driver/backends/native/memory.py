@@ -2,14 +2,13 @@
 
 import ctypes as c
 import logging
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-import numpy as np
-
+from nnhal.errors import exception_text
 from nnhal.types import Bytes, ErrorStatus
+from nnhal_driver.backends.allocators import CustomAllocator, memory_at
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Piece, Storage, allocate_aligned
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.library import FunctionTable
@@ -26,26 +25,40 @@ _log = logging.getLogger(__name__)
 
 
 def allocate_buffer(table: FunctionTable, size: int) -> Bytes:
-    """Return memory at a multiple of 64, from the plug-in's allocator if it has one.
+    """Return memory at a multiple of 64, from the allocator that the plug-in uses or has, or else from the host.
 
     Raises:
         MemoryError: there is not enough memory.
     """
+    if size and table.allocate is not None:
+        return table.allocate(size)
     if size == 0 or not table.has("allocate_buffer"):
         return allocate_aligned(size)
     address = table.call("allocate_buffer", size)
     if not address:
         raise MemoryError(f"the backend cannot allocate {size} bytes")
-    block = _Block(address, size)
-    weakref.finalize(block, table.call, "free_buffer", address, size).atexit = False
-    return np.asarray(block)
+    return memory_at(address, size, lambda: table.call("free_buffer", address, size))
 
 
-class _Block:
-    """Memory of the plug-in's allocator. Arrays over it keep this object alive."""
+def allocator_struct(allocator: CustomAllocator) -> abi.Allocator:
+    """Return the struct of an allocator that a plug-in gets. It keeps the allocator alive."""
 
-    def __init__(self, address: int, size: int) -> None:
-        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
+    def allocate(_: int, size: int, alignment: int) -> int | None:
+        try:
+            return allocator.allocate(size, alignment)
+        except BaseException as error:  # it cannot pass through C
+            _log.warning("the allocator failed: %s", exception_text(error))
+            return None
+
+    def free(_: int, memory: int) -> None:
+        try:
+            allocator.free(memory)
+        except BaseException as error:
+            _log.warning("the allocator failed to free: %s", exception_text(error))
+
+    return abi.Allocator(
+        c.sizeof(abi.Allocator), None, allocator.source, abi.AllocateFunction(allocate), abi.FreeFunction(free)
+    )
 
 
 class PlannedMemory:

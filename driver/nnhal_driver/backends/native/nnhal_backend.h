@@ -15,7 +15,7 @@
  *   Structs that may grow are passed by pointer or as arrays of pointers, never as arrays of structs.
  *   1.0: everything without another version number.
  *   1.1: optimize, layouts and operand_types; planned memory; operation_span; the capability "CopiesInputs".
- *   1.2: the network of a subgraph, and hooks for networks; check in a subgraph.
+ *   1.2: the network of a subgraph, and hooks for networks; check in a subgraph; use_allocator.
  *
  * RULES
  *   Threads: functions may be called from any thread, and from several at the same time, also for the same object.
@@ -194,6 +194,28 @@ typedef struct NnhalExecution {
                            uint64_t duration_ns);
 } NnhalExecution;
 
+/* ---- An allocator of the operator or of an embedding program (1.2). Created by the host, valid until `destroy`. ---- */
+
+typedef enum NnhalMemorySource {
+    NNHAL_MALLOC = 0,
+    NNHAL_HUGE_PAGES = 1,
+    NNHAL_LOCKED = 2, /* never swapped out */
+    NNHAL_DMA_BUF = 3,
+    NNHAL_OTHER = 4
+} NnhalMemorySource;
+
+typedef struct NnhalAllocator {
+    size_t struct_size;
+    void *context;  /* belongs to the host; pass it to the functions below */
+    int32_t source; /* an NnhalMemorySource. The process can read and write memory of every kind */
+
+    /* Allocates `size` > 0 bytes at a multiple of `alignment`, a power of two. NULL if memory is exhausted. */
+    void *(*allocate)(void *context, size_t size, size_t alignment);
+
+    /* Frees what `allocate` returned, once, before `destroy` returns. */
+    void (*free)(void *context, void *memory);
+} NnhalAllocator;
+
 /* ---- Types of the plug-in's results ---- */
 
 /* A named property. Never grows. The host uses these names:
@@ -203,7 +225,7 @@ typedef struct NnhalExecution {
  *                          If it runs a whole model, inputs then point to the memory that a client on the same machine
  *                          shares (a memfd). The client may write to it at any time. Without this capability the host
  *                          copies such inputs first
- * Other names are shown to users, for example Arm NN's "ProtectedContentAllocation". */
+ * Other names are shown to users. "ProtectedContentAllocation" is not: the host has no protected memory. */
 typedef struct NnhalCapability {
     const char *name;
     int32_t value; /* 0 or 1 */
@@ -365,6 +387,11 @@ struct NnhalBackend {
     void (*after_load_network)(NnhalBackend *self, uint64_t network);
     void (*before_unload_network)(NnhalBackend *self, uint64_t network);
     void (*after_unload_network)(NnhalBackend *self, uint64_t network);
+
+    /* (optional, 1.2) Returns whether the backend uses this allocator for the memory of tensors: 1, or 0 with the
+     * reason, which the operator sees. Called at most once, before anything is compiled. If it returns 1, the host also
+     * takes outputs and blocks of pieces from it, and not from `allocate_buffer`. Default: 0. */
+    int32_t (*use_allocator)(NnhalBackend *self, const NnhalAllocator *allocator, char *reason, size_t reason_size);
 };
 
 /* ---- The three entry points. All are required. ---- */

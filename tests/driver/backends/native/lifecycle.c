@@ -1,6 +1,6 @@
 /*
  * A plug-in that appends a line to the file NNHAL_TEST_LOG for each call of its life: its objects, networks, parts and
- * executions. It negates TENSOR_FLOAT32 (NEG) and copies it (RELU is refused).
+ * executions. It negates TENSOR_FLOAT32 (NEG), and uses any allocator except one of locked memory.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,13 @@ static void note(const char *event, uint64_t number) {
 
 struct NnhalCompiled {
     uint64_t network;
+    void *scratch;
 };
+
+/* The state of a backend object. */
+static const NnhalAllocator *allocator_of(NnhalBackend *self) {
+    return self->state;
+}
 
 static void destroy(NnhalBackend *self) {
     note("destroy", 0);
@@ -35,10 +41,17 @@ static int32_t supports(NnhalBackend *self, const NnhalSubgraph *one, char *reas
 
 static int32_t compile(NnhalBackend *self, const NnhalSubgraph *subgraph, NnhalCompiled **compiled, char *reason,
                        size_t reason_size) {
-    (void)self, (void)reason, (void)reason_size;
-    *compiled = malloc(sizeof **compiled);
+    (void)reason, (void)reason_size;
+    const NnhalAllocator *allocator = allocator_of(self);
+    uint32_t piece;
+    *compiled = calloc(1, sizeof **compiled);
     (*compiled)->network = subgraph->network;
     note("compile", subgraph->network);
+    if (allocator) {
+        (*compiled)->scratch = allocator->allocate(allocator->context, 1000, 256);
+        note("unaligned", (uintptr_t)(*compiled)->scratch % 256);
+        return subgraph->memory->get(subgraph->memory->context, 100, NNHAL_DYNAMIC, &piece);
+    }
     return NNHAL_NONE;
 }
 
@@ -59,8 +72,10 @@ static int32_t execute(NnhalBackend *self, NnhalCompiled *compiled, const NnhalE
 }
 
 static void release(NnhalBackend *self, NnhalCompiled *compiled) {
-    (void)self;
+    const NnhalAllocator *allocator = allocator_of(self);
     note("release", compiled->network);
+    if (allocator)
+        allocator->free(allocator->context, compiled->scratch);
     free(compiled);
 }
 
@@ -73,6 +88,15 @@ HOOK(before_load_network)
 HOOK(after_load_network)
 HOOK(before_unload_network)
 HOOK(after_unload_network)
+
+static int32_t use_allocator(NnhalBackend *self, const NnhalAllocator *allocator, char *reason, size_t reason_size) {
+    if (allocator->source == NNHAL_LOCKED) {
+        snprintf(reason, reason_size, "it needs memory that can be swapped out");
+        return 0;
+    }
+    self->state = (void *)allocator;
+    return 1;
+}
 
 const char *GetBackendId(void) {
     return "Lifecycle";
@@ -98,6 +122,7 @@ void *BackendFactory(void) {
     self->after_load_network = after_load_network;
     self->before_unload_network = before_unload_network;
     self->after_unload_network = after_unload_network;
+    self->use_allocator = use_allocator;
     note("create", 0);
     return self;
 }

@@ -11,12 +11,14 @@ from nnhal.types import ErrorStatus
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
+from nnhal_driver.backends.allocators import MemorySource
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
 from nnhal_driver.backends.registry import Registration, SearchResult
 from nnhal_driver.device import Device
-from tests.driver.backends.native.building import lifecycle
+from tests.driver.backends.native.building import frozen, lifecycle
+from tests.driver.backends.test_allocators import CountingAllocator
 from tests.driver.one_operation import execute, float_tensor, model_of, prepare, tensor
 
 X = np.ones((300, 400), np.float32)
@@ -117,7 +119,7 @@ def test_two_devices_share_a_backend(plugin: Path, log: Log) -> None:
 
 
 def test_assembly_without_a_device_destroys_the_object(plugin: Path, log: Log) -> None:
-    found = SearchResult((Registration("Lifecycle", lambda: load(file_candidate(plugin)).backend),))
+    found = SearchResult((Registration("Lifecycle", lambda *_: load(file_candidate(plugin)).backend),))
     assembly = registry.assemble(["Lifecycle", "CpuRef"], found)
     device = Device("test", assembly.backends)
     assembly.close()
@@ -129,7 +131,7 @@ def test_assembly_without_a_device_destroys_the_object(plugin: Path, log: Log) -
 
 
 def test_backend_whose_capabilities_fail_is_closed(plugin: Path, log: Log) -> None:
-    def create() -> Backend:
+    def create(*_: object) -> Backend:
         backend = load(file_candidate(plugin)).backend
         backend.capabilities = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
         return backend
@@ -137,3 +139,46 @@ def test_backend_whose_capabilities_fail_is_closed(plugin: Path, log: Log) -> No
     assembly = registry.assemble(["Lifecycle", "CpuRef"], SearchResult((Registration("Lifecycle", create),)))
     assert [backend.id for backend in assembly.backends] == ["CpuRef"]
     assert log.take() == [("create", 0), ("destroy", 0)]
+
+
+def test_plugin_and_host_use_the_allocator_for_it(plugin: Path, log: Log) -> None:
+    allocator = CountingAllocator()
+    device = Device("test", backends(plugin), allocator=allocator)
+    assert device.allocator_refusals["Lifecycle"] == ""
+    outcome = prepare(MODEL, device)
+    assert dict(log.take())["unaligned"] == 0
+    assert allocator.sizes == [1000]
+    assert execute(outcome, [X])[1][0].max() == -1
+    assert sorted(allocator.sizes) == [128, 1000, X.nbytes], "the block of a piece, its own memory, and the output"
+    device.close()
+    del outcome
+    gc.collect()
+    assert allocator.live == {}
+    assert log.take()[-1] == ("destroy", 0)
+
+
+def test_plugin_refuses_an_allocator_with_its_reason(plugin: Path, log: Log) -> None:
+    allocator = CountingAllocator()
+    allocator.source = MemorySource.LOCKED
+    device = Device("test", backends(plugin), allocator=allocator)
+    assert device.allocator_refusals["Lifecycle"] == "it needs memory that can be swapped out"
+    assert execute(prepare(MODEL, device), [X])[1][0].max() == -1
+    assert allocator.sizes == []
+    device.close()
+
+
+def test_plugin_without_the_function_gets_no_allocator(tmp_path: Path) -> None:
+    device = Device("test", [load(file_candidate(frozen(tmp_path))).backend], allocator=CountingAllocator())
+    assert device.allocator_refusals == {"Frozen": "it has no use_allocator"}
+    device.close()
+
+
+def test_allocator_that_fails_is_out_of_memory(plugin: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = CountingAllocator()
+    device = Device("test", backends(plugin), allocator=allocator)
+    outcome = prepare(MODEL, device)
+    monkeypatch.setattr(allocator, "allocate", lambda size, alignment: 0)
+    with pytest.raises(HalError) as error:
+        execute(outcome, [X])
+    assert error.value.status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
+    device.close()

@@ -88,6 +88,7 @@ STRUCTS = {
     "NnhalOperation": abi.Operation,
     "NnhalSubgraph": abi.SubgraphDescription,
     "NnhalExecution": abi.Execution,
+    "NnhalAllocator": abi.Allocator,
     "NnhalCapability": abi.Capability,
     "NnhalSink": abi.Sink,
     "NnhalBackend": abi.BackendTable,

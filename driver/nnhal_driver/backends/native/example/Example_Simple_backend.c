@@ -363,7 +363,7 @@ static int32_t execute(NnhalBackend *self, NnhalCompiled *compiled, const NnhalE
 /* ---- Properties of the backend ---- */
 
 static const NnhalCapability *capabilities(NnhalBackend *self, size_t *count) {
-    static const NnhalCapability ALL[] = {{"ConcurrentExecution", 0}, {"ProtectedContentAllocation", 0}};
+    static const NnhalCapability ALL[] = {{"ConcurrentExecution", 0}};
     (void)self;
     *count = sizeof ALL / sizeof *ALL;
     return ALL;
