@@ -39,7 +39,7 @@ def place_and_compile(
         backends: in order of preference.
         options: passed on to the backends.
         relaxed: whether TENSOR_FLOAT32 may be computed in half precision.
-        check: called between partitions; raises to end the preparation.
+        check: called between steps; raises to end the preparation.
         merge: see Placer.
 
     Returns:
@@ -53,6 +53,7 @@ def place_and_compile(
     placer = Placer(graphs, backends, merge=merge)
     compiler = PartitionCompiler(graphs, backends, options, relaxed, check)
     while True:
+        check()
         placement = placer.place()
         if missing := unplaced_operations(placement):
             raise compiler.memory_error or placer.memory_error or general_failure(explain_refusal(graphs, missing[0]))
