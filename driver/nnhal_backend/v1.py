@@ -20,6 +20,7 @@ from nnhal.types import (
     DTYPES,
     AnyArray,
     Bytes,
+    DeviceType,
     ErrorStatus,
     ExecutionPreference,
     Extension,
@@ -59,6 +60,7 @@ from nnhal_driver.backends.api import (
 from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import PACK, Layout, Relayout
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Piece, Storage
+from nnhal_driver.backends.options import BackendOptions, OptionError, PowerMode, Precision
 from nnhal_driver.backends.per_operation import Creator, PerOperationBackend, ShapeFunction, Workload
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall, Shape
@@ -70,6 +72,7 @@ __all__ = [
     "AnyArray",
     "Arguments",
     "Backend",
+    "BackendOptions",
     "Bytes",
     "CompileOptions",
     "CompiledSubgraph",
@@ -77,6 +80,7 @@ __all__ = [
     "CustomAllocator",
     "DeviceBuffer",
     "DeviceMemory",
+    "DeviceType",
     "ErrorStatus",
     "ExecutionPreference",
     "Extension",
@@ -96,10 +100,13 @@ __all__ = [
     "OperationType",
     "OperationView",
     "OptimizedSubgraph",
+    "OptionError",
     "Output",
     "PerOperationBackend",
     "PerformanceInfo",
     "Piece",
+    "PowerMode",
+    "Precision",
     "Profile",
     "Relayout",
     "Run",

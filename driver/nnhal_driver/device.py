@@ -132,6 +132,7 @@ class Device:
         cache_unusable: why the device does not cache models, or "".
         buffers: the buffers of the service, which its devices share so that no two buffers have the same token.
         allocator: allocator to offer to the backends.
+        type_: type to report; None for that of the first backend, which is the preferred one.
 
     Attributes:
         allocator_refusals: why a backend does not use the allocator, or "", by id; empty without an allocator.
@@ -154,12 +155,14 @@ class Device:
         cache_unusable: str = "",
         buffers: LiveBuffers | None = None,
         allocator: CustomAllocator | None = None,
+        type_: DeviceType | None = None,
     ) -> None:
         self.name = name
         self._tensor_bytes = tensor_bytes
         self._buffers = BufferTable(tensor_bytes, buffers or LiveBuffers())
         self._performance = performance or PerformanceStore()
         self.backends = tuple(backends)
+        self._type = type_ or next((backend.device_type for backend in backends), DeviceType.CPU)
         for backend in self.backends:
             if fault := identity_fault(backend):
                 raise ValueError(f"a {type(backend).__name__} cannot be a backend of {name}: {fault}")
@@ -203,8 +206,8 @@ class Device:
         return tuple(extension for name, extension in by_name.items() if name not in self._disabled_extensions)
 
     def get_type(self) -> DeviceType:
-        """Return the type of the device."""
-        return DeviceType.CPU
+        """Return the type of the device: the one that its operator chose, or that of its first backend."""
+        return self._type
 
     def get_version_string(self) -> str:
         """Return the versions of the driver and of its backends."""

@@ -23,7 +23,7 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.scheduler import QueueLimits
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.allocation import create_allocator, with_allocator
-from nnhal_service.backends import assemble, find_dynamic
+from nnhal_service.backends import assemble, device_settings, find_dynamic
 from nnhal_service.devices import Devices
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
@@ -99,13 +99,14 @@ class Server:
         performance, buffers = PerformanceStore(settings.state_dir), LiveBuffers()
         allocator = create_allocator(settings.allocator)
         dynamic_backends = find_dynamic(settings)
-        assemblies = {
-            name: started.enter_context(closing(assemble(settings, dynamic_backends))) for name in settings.devices
-        }
-        self._reports = {name: assembly.reports for name, assembly in assemblies.items()}
+        assemblies = [
+            (device, started.enter_context(closing(assemble(settings, dynamic_backends, device))))
+            for device in device_settings(settings)
+        ]
+        self._reports = {device.name: assembly.reports for device, assembly in assemblies}
         self._devices = [
             Device(
-                name,
+                device.name,
                 assembly.backends,
                 queues,
                 self._limits["tensor_bytes"],
@@ -116,8 +117,9 @@ class Server:
                 cache_unusable=cache_unusable,
                 buffers=buffers,
                 allocator=allocator,
+                type_=device.type,
             )
-            for name, assembly in assemblies.items()
+            for device, assembly in assemblies
         ]
         undo.callback(self._close_devices)
         for device in self._devices:
@@ -198,7 +200,7 @@ class Server:
         event(
             "serving",
             addresses=",".join(self.addresses),
-            devices=",".join(self.settings.devices),
+            devices=",".join(device.name for device in self._devices),
             version=self._devices[0].get_version_string(),
         )
 

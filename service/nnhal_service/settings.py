@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from nnhal.address import Address
+from nnhal.types import DeviceType
 from nnhal_cache.layout import DEFAULT_BYTES, default_root, user_directory
 
 
@@ -82,10 +83,23 @@ class Settings(BaseModel):
         description="Folders with backends to load: absolute paths, separated by colons (docs/backends.md). Their "
         "backends precede the built-in ones, unless `backends` names the backends to use.",
     )
-    devices: Annotated[tuple[str, ...], Option("NAME", "device", is_repeated=True)] = Field(
+    devices: Annotated[tuple[str, ...], Option("NAME[=BACKENDS]", "device", is_repeated=True)] = Field(
         default=("nnhal",),
         min_length=1,
-        description="Names of the devices, the default first. All have the same backends.",
+        description="Names of the devices, the default first. NAME=CpuAcc,CpuRef gives a device backends of its own, "
+        "in order of preference; a name alone stands for those of `backends`.",
+    )
+    device_types: Annotated[dict[str, str], Option("NAME=TYPE", "device-type", is_repeated=True)] = Field(
+        default={},
+        description="Types that devices report: CPU, GPU, ACCELERATOR or OTHER, by name of the device. Without it, a "
+        "device has the type of its first backend.",
+    )
+    backend_options: Annotated[
+        dict[str, dict[str, str]], Option("ID.KEY=VALUE", "backend-option", is_repeated=True)
+    ] = Field(
+        default={},
+        description="Options of backends, by id and key, for example Npu.threads=4 (docs/backends.md). "
+        "DEVICE/ID.KEY=VALUE is for the backend of one device.",
     )
     threads: Annotated[int, Option("N")] = Field(
         default=512, ge=4, description="Calls that may be in progress at once, except uploads and reads."
@@ -146,13 +160,17 @@ class Settings(BaseModel):
 
     @field_validator("listen", "backends", "devices", "data_users", "disabled_extensions", mode="before")
     @classmethod
-    def _split_list(cls, value: object) -> object:
-        """Parse the text of a list: JSON if it starts with a bracket, or else elements with commas between them."""
+    def _split_list(cls, value: object, info: ValidationInfo) -> object:
+        """Parse the text of a list: JSON if it starts with a bracket, or else elements with commas between them.
+
+        Between devices that have lists of backends, there are semicolons.
+        """
         if not isinstance(value, str):
             return value
         if value.lstrip().startswith("["):
             return _parse_json(value)
-        return tuple(element.strip() for element in value.split(","))
+        separator = ";" if info.field_name == "devices" and "=" in value else ","
+        return tuple(element.strip() for element in value.split(separator))
 
     @field_validator("listen")
     @classmethod
@@ -163,22 +181,67 @@ class Settings(BaseModel):
 
     @field_validator("devices")
     @classmethod
-    def _require_different_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _require_different_names(cls, devices: tuple[str, ...]) -> tuple[str, ...]:
+        names = [split_device(device)[0] for device in devices]
         if "" in names:
             raise ValueError("the name of a device is empty")
         if len(set(names)) < len(names):
             raise ValueError(f"{max(names, key=names.count)!r} is given twice; expected different names")
-        return names
+        return devices
+
+    @field_validator("device_types", mode="before")
+    @classmethod
+    def _split_types(cls, value: object) -> object:
+        """Parse the text of types: JSON if it starts with a brace, or else NAME=TYPE with commas between them."""
+        return _parse_pairs(value, "device type", "NAME=TYPE")
+
+    @field_validator("device_types")
+    @classmethod
+    def _require_types(cls, types: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        for device, type_ in types.items():
+            _require_device(device, info)
+            if type_.upper() not in DeviceType.__members__:
+                raise ValueError(f"invalid type {type_!r} of {device}; expected {', '.join(DeviceType.__members__)}")
+        return {device: type_.upper() for device, type_ in types.items()}
+
+    @field_validator("backend_options", mode="before")
+    @classmethod
+    def _split_options(cls, value: object) -> object:
+        """Parse the text of options: JSON if it starts with a brace, or else ID.KEY=VALUE with commas between them."""
+        pairs = _parse_pairs(value, "option", "ID.KEY=VALUE")
+        if not isinstance(pairs, dict):
+            return pairs
+        options: dict[str, dict[str, object]] = {}
+        for name, item in pairs.items():
+            if isinstance(item, dict):
+                options.setdefault(name, {}).update({key: _option_text(text) for key, text in item.items()})
+                continue
+            device, slash, rest = name.rpartition("/")
+            id_, _, key = rest.partition(".")
+            if not id_ or not key:
+                raise ValueError(f"invalid option {name!r}; expected ID.KEY=VALUE, or DEVICE/ID.KEY=VALUE")
+            options.setdefault(f"{device}{slash}{id_}", {})[key] = _option_text(item)
+        return options
+
+    @field_validator("backend_options")
+    @classmethod
+    def _require_devices(cls, options: dict[str, dict[str, str]], info: ValidationInfo) -> dict[str, dict[str, str]]:
+        for name in options:
+            if "/" in name:
+                _require_device(name.rpartition("/")[0], info)
+        return options
 
     @field_validator("limits", mode="before")
     @classmethod
     def _split_limits(cls, value: object) -> object:
         """Parse the text of limits: JSON if it starts with a brace, or else NAME=VALUE with commas between them."""
-        if isinstance(value, str):
-            if value.lstrip().startswith("{"):
-                return _parse_json(value)
-            value = value.split(",") if value else []
-        return dict(map(_parse_limit, value)) if isinstance(value, list) else value
+        pairs = _parse_pairs(value, "limit", "NAME=VALUE")
+        if pairs is value or not isinstance(pairs, dict):
+            return pairs
+        for name, number in pairs.items():
+            if isinstance(number, str) and not number.isdecimal():
+                raise ValueError(f"invalid limit {f'{name}={number}'!r}; expected NAME=VALUE")
+        return pairs
 
     @field_validator("log_level", mode="before")
     @classmethod
@@ -193,8 +256,38 @@ def _parse_json(text: str) -> object:
         raise ValueError(f"invalid JSON: {error}") from error
 
 
-def _parse_limit(text: object) -> tuple[str, int]:
-    name, _, value = str(text).partition("=")
-    if not value.strip().isdecimal():
-        raise ValueError(f"invalid limit {text!r}; expected NAME=VALUE")
-    return name.strip(), int(value)
+def _parse_pairs(value: object, what: str, form: str) -> object:
+    """Return the pairs of a text: JSON if it starts with a brace, or else with commas between them. Or of a list."""
+    if isinstance(value, str):
+        if value.lstrip().startswith("{"):
+            return _parse_json(value)
+        value = value.split(",") if value else []
+    if not isinstance(value, list):
+        return value
+    pairs = {}
+    for text in value:
+        name, equals, item = str(text).partition("=")
+        if not name.strip() or not equals:
+            raise ValueError(f"invalid {what} {text!r}; expected {form}")
+        pairs[name.strip()] = item.strip()
+    return pairs
+
+
+def _option_text(value: object) -> object:
+    """Return a value of TOML or JSON as text, in which form backends get options."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _require_device(name: str, info: ValidationInfo) -> None:
+    names = [split_device(device)[0] for device in info.data.get("devices", ())]
+    if names and name not in names:
+        raise ValueError(f"there is no device {name!r}; there are {', '.join(names)}")
+
+
+def split_device(text: str) -> tuple[str, tuple[str, ...] | None]:
+    """Return the name in a value of `devices`, and its backends; None if it has those of all devices."""
+    name, equals, backends = text.partition("=")
+    ids = tuple(id_.strip() for id_ in backends.split(","))
+    return name.strip(), ids if equals else None

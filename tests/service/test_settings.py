@@ -1,9 +1,13 @@
 """Settings: the text forms of lists, limits and log levels."""
 
+import re
+
 import pytest
 from pydantic import ValidationError
 
-from nnhal_service.settings import Settings
+from nnhal.types import DeviceType
+from nnhal_service.backends import device_settings
+from nnhal_service.settings import Settings, split_device
 
 
 @pytest.mark.parametrize(
@@ -46,4 +50,64 @@ def test_case_of_log_levels_is_ignored() -> None:
 )
 def test_invalid_values_are_rejected(values: dict[str, object], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
+        Settings.model_validate(values)
+
+
+DEVICES = ("fast=CpuAcc,CpuRef", "exact=CpuRef", "any")
+
+
+@pytest.mark.parametrize(
+    "devices", ["fast=CpuAcc,CpuRef; exact=CpuRef;any", '["fast=CpuAcc,CpuRef", "exact=CpuRef", "any"]', list(DEVICES)]
+)
+def test_devices_may_have_backends(devices: object) -> None:
+    settings = Settings.model_validate({"devices": devices})
+    assert settings.devices == DEVICES
+    assert [split_device(text) for text in DEVICES] == [
+        ("fast", ("CpuAcc", "CpuRef")),
+        ("exact", ("CpuRef",)),
+        ("any", None),
+    ]
+    assert Settings.model_validate({"devices": "a,b"}).devices == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["Npu.threads=4", "Npu.fast=true", "b/Npu.path=x=y/z.w"],
+        "Npu.threads=4,Npu.fast=true,b/Npu.path=x=y/z.w",
+        '{"Npu": {"threads": 4, "fast": true}, "b/Npu": {"path": "x=y/z.w"}}',
+        {"Npu": {"threads": 4, "fast": True}, "b/Npu.path": "x=y/z.w"},
+    ],
+)
+def test_options_of_backends(options: object) -> None:
+    settings = Settings.model_validate({"devices": "a,b", "backend_options": options})
+    assert settings.backend_options == {"Npu": {"threads": "4", "fast": "true"}, "b/Npu": {"path": "x=y/z.w"}}
+    assert [device.options for device in device_settings(settings)] == [
+        {"Npu": {"threads": "4", "fast": "true"}},
+        {"Npu": {"threads": "4", "fast": "true", "path": "x=y/z.w"}},
+    ]
+
+
+@pytest.mark.parametrize("types", [["a=gpu"], "a=GPU", '{"a": "GPU"}', {"a": "Gpu"}])
+def test_types_of_devices(types: object) -> None:
+    settings = Settings.model_validate({"devices": "a,b", "device_types": types})
+    assert [device.type for device in device_settings(settings)] == [DeviceType.GPU, None]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"devices": ["a=CpuRef", "a"]}, "'a' is given twice"),
+        ({"devices": ["=CpuRef"]}, "the name of a device is empty"),
+        ({"device_types": ["GPU"]}, "invalid device type 'GPU'; expected NAME=TYPE"),
+        ({"device_types": ["nnhal=TPU"]}, "invalid type 'TPU' of nnhal; expected OTHER, CPU, GPU, ACCELERATOR"),
+        ({"device_types": ["b=GPU"]}, "there is no device 'b'; there are nnhal"),
+        ({"backend_options": ["Npu=4"]}, "invalid option 'Npu'; expected ID.KEY=VALUE"),
+        ({"backend_options": ["Npu.threads"]}, "invalid option 'Npu.threads'; expected ID.KEY=VALUE"),
+        ({"backend_options": ["b/Npu.threads=4"]}, "there is no device 'b'; there are nnhal"),
+        ({"backend_options": {"Npu": {"cores": [1]}}}, "valid string"),
+    ],
+)
+def test_invalid_devices_and_options_are_rejected(values: dict[str, object], text: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(text)):
         Settings.model_validate(values)

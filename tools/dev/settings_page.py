@@ -46,9 +46,31 @@ sessions = 8
 ## Lists
 
 In a variable, a list has commas: `NNHAL_BACKENDS=CpuAcc,CpuRef` and `NNHAL_LIMITS=sessions=8`. JSON
-is possible, too, for elements that contain a comma: `NNHAL_LISTEN='["unix:/run/a,b"]'`. On the
-command line, options with *repeat* take one element and may be repeated. `--no-cache` is the same
-as `--cache-bytes 0`, and a flag has an opposite, for example `--no-insecure`.
+is possible, too, for elements that contain a comma: `NNHAL_LISTEN='["unix:/run/a,b"]'`. Between
+devices with lists of backends there are semicolons: `NNHAL_DEVICES="a=CpuAcc,CpuRef;b=CpuRef"`. On
+the command line, options with *repeat* take one element and may be repeated. `--no-cache` is the
+same as `--cache-bytes 0`, and a flag has an opposite, for example `--no-insecure`.
+
+## Devices
+
+The devices of a service may differ in their backends, their types and the options of the backends:
+
+```toml
+devices = ["npu0=Npu,CpuRef", "npu1=Npu,CpuRef", "exact=CpuRef"]
+
+[device_types]
+exact = "OTHER"
+
+[backend_options.Npu]
+threads = 2
+
+[backend_options."npu1/Npu"]
+core = 1
+```
+
+The options are the same: `--device npu0=Npu,CpuRef --device-type exact=OTHER --backend-option
+Npu.threads=2 --backend-option npu1/Npu.core=1`. `nnhal info --device NAME` and `nnhal backends
+--device NAME` show a device.
 
 ## Table
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from nnhal.types import AnyArray, ExecutionPreference, Extension, PerformanceInfo
-from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
+from nnhal.types import AnyArray, DeviceType, ExecutionPreference, Extension, PerformanceInfo
 from nnhal_driver.backends.allocators import CustomAllocator
+from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import Relayout
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode
 from nnhal_driver.graph import Graph, OperationView, SubgraphView
@@ -39,7 +39,8 @@ keep working. A new major version may break them. Each addition is listed here a
 
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
-1.2: hooks for networks, `CompileOptions.network`, close, use_allocator.
+1.2: hooks for networks, `CompileOptions.network`, close, use_allocator, device_type; and a
+factory that takes `BackendOptions`.
 1.2, too: `PerOperationBackend.creator` and `output_shapes`; `Run.defer`; `CompileOptions.check`.
 1.2, for devices with memory of their own: `CompiledSubgraph.device_operands`.
 """
@@ -73,6 +74,7 @@ class CompileOptions:
         preference: an ExecutionPreference.
         tensor_bytes: largest size of one tensor; `infer` enforces it.
         network: number of the network that the subgraph is a part of; 0 if the host compiles it for itself. (1.2)
+        memory: what `Backend.create_memory_manager` returned for the subgraph. (1.2)
         check: raises a HalError if the deadline of the preparation has passed, or if it was cancelled. Call it between
             the steps of a long `optimize`, `compile` or `load`, and do not catch it. It does nothing afterwards. (1.2)
     """
@@ -80,6 +82,7 @@ class CompileOptions:
     preference: int
     tensor_bytes: int = MAX_TENSOR_BYTES
     network: int = 0
+    memory: MemoryManager | None = None
     check: Callable[[], None] = field(default=_continue, compare=False, repr=False)
 
     @property
@@ -273,7 +276,10 @@ class Backend(ABC):
     id: str
     """Id, unique among backends."""
     version: str
-    """Version of the backend itself, part of the device's version string. The host adds a digest of a plug-in's files."""
+    """Version of the backend itself, part of the device's version string. The host adds a digest of its files."""
+
+    device_type: DeviceType = DeviceType.CPU
+    """Kind of the hardware: the type of a device whose first backend this is, unless its operator sets one. (1.2)"""
 
     @abstractmethod
     def supports(self, operation: OperationView) -> Support:
@@ -356,6 +362,14 @@ class Backend(ABC):
         """
         return Support("it uses memory of its own")
 
+    def create_memory_manager(self, options: CompileOptions) -> MemoryManager | None:
+        """Return a planner of memory for one subgraph (optional, 1.2).
+
+        The host calls it before `compile` and `load`, which find the planner in `CompileOptions.memory`. If they request
+        pieces, the host acquires the block before each execution, unless the compiled subgraph has other `memory`.
+        """
+        return None
+
     def close(self) -> None:
         """Free all resources (optional, 1.2).
 
@@ -364,7 +378,10 @@ class Backend(ABC):
         return
 
     def fingerprint(self) -> str:
-        """Return what else `load` depends on, for example the version of an engine (optional)."""
+        """Return what else `load` depends on, for example the version of an engine (optional).
+
+        The host adds the version and a digest of the plug-in's Python files, or of its shared object.
+        """
         return ""
 
     def capabilities(self) -> Mapping[str, bool]:

@@ -11,15 +11,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import nnhal_driver.backends
-from nnhal_driver.backends import lifetime
 from nnhal.errors import exception_text
+from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.api import API_VERSION, Backend
 from nnhal_driver.backends.boundary.answers import capabilities, identity_fault
-from nnhal_driver.backends.identity import full_version
+from nnhal_driver.backends.identity import full_version, set_identity
+from nnhal_driver.backends.options import (
+    BackendOptions,
+    OptionError,
+    OptionValues,
+    call_factory,
+    checked_creation,
+    identity_with_options,
+)
 from nnhal_driver.backends.report import BUILT_IN, CandidateState, Report
 from nnhal_driver.interrupts import is_interrupt
 
-Factory = Callable[[], Backend]
+Factory = Callable[[OptionValues], Backend]
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +38,7 @@ class Registration:
 
     Attributes:
         id: id of the backend.
-        create: creates a new object; may raise any exception.
+        create: creates a new object with its options among those of all backends; may raise any exception.
         origin: BUILT_IN, or the file or package that it comes from.
         api_version: version of the interface that it was written for.
     """
@@ -66,6 +74,7 @@ class Assembly:
 
 _BUILT_IN: dict[str, Registration] = {}
 _NO_PLUGINS = SearchResult()
+_NO_OPTIONS: OptionValues = {}
 
 
 def register(backend: type[Backend]) -> type[Backend]:
@@ -76,7 +85,14 @@ def register(backend: type[Backend]) -> type[Backend]:
     """
     if backend.id in _BUILT_IN:
         raise ValueError(f"backend id {backend.id!r} is already registered")
-    _BUILT_IN[backend.id] = Registration(backend.id, backend)
+
+    def create_backend(values: OptionValues) -> Backend:
+        options = BackendOptions(values.get(backend.id, {}))
+        created = checked_creation(backend.id, lambda: call_factory(backend, options), options)
+        set_identity(created, identity_with_options("", options))
+        return created
+
+    _BUILT_IN[backend.id] = Registration(backend.id, create_backend)
     return backend
 
 
@@ -92,18 +108,19 @@ def create(ids: Iterable[str]) -> list[Backend]:
     Raises:
         ValueError: an id is not registered, or occurs twice.
     """
-    return [_BUILT_IN[id_].create() for id_ in _check_ids(list(ids), registered_ids())]
+    return [_BUILT_IN[id_].create({}) for id_ in _check_ids(list(ids), registered_ids())]
 
 
-def assemble(ids: Sequence[str], plugins: SearchResult = _NO_PLUGINS) -> Assembly:
+def assemble(ids: Sequence[str], plugins: SearchResult = _NO_PLUGINS, options: OptionValues = _NO_OPTIONS) -> Assembly:
     """Create backends by their ids, in this order, and report those that cannot be created.
 
     Args:
         ids: ids of backends. If a candidate failed, an unknown id may be its id, so it is only reported.
         plugins: dynamic backends.
+        options: options of the backends.
 
     Raises:
-        ValueError: an id is not registered or occurs twice, or no backend can be used.
+        ValueError: an id is not registered or occurs twice, no backend can be used, or one rejects an option.
     """
     _import_packages()
     registrations = {registration.id: registration for registration in (*_BUILT_IN.values(), *plugins.registrations)}
@@ -116,7 +133,7 @@ def assemble(ids: Sequence[str], plugins: SearchResult = _NO_PLUGINS) -> Assembl
         if id_ not in registrations:
             others += [] if id_ in failed else [_missing(id_)]
             continue
-        backend, report = _create(registrations[id_])
+        backend, report = _create(registrations[id_], options)
         if backend is None:
             others.append(report)
         else:
@@ -138,14 +155,16 @@ def _check_ids(ids: list[str], known: Sequence[str]) -> list[str]:
     return ids
 
 
-def _create(registration: Registration) -> tuple[Backend | None, Report]:
+def _create(registration: Registration, options: OptionValues) -> tuple[Backend | None, Report]:
     id_, origin, version = registration.id, registration.origin, _version_text(registration.api_version)
     backend: Backend | None = None
     try:
-        backend = registration.create()
+        backend = registration.create(options)
         if fault := identity_fault(backend):
             raise ValueError(fault)
         properties = capabilities(backend)
+    except OptionError:
+        raise
     except BaseException as error:
         if is_interrupt(error):
             raise

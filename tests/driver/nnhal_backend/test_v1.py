@@ -19,6 +19,7 @@ INTERFACE_1_1 = """
 INTERFACE_1_2 = (
     INTERFACE_1_1
     + """
+    BackendOptions DeviceType OptionError PowerMode Precision
     Creator DeviceBuffer DeviceMemory ShapeFunction
     CustomAllocator MemorySource allocate_with
 """
@@ -42,7 +43,7 @@ MEMBERS_1_1 = {
 
 MEMBERS_1_2: dict[type, str] = {
     Backend: """
-        after_load_network after_unload_network before_load_network before_unload_network close use_allocator
+        after_load_network after_unload_network before_load_network before_unload_network close use_allocator device_type
     """,
     CompiledSubgraph: "device_operands",
     PerOperationBackend: "creator output_shapes supports",

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 @reporting_errors()
-def info(target: Target = None, as_json: Json = False) -> None:
+def info(
+    target: Target = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="The device of the service.")] = "",
+    as_json: Json = False,
+) -> None:
     """Show the properties of a service's device.
 
     The exit code is 1 if the service does not respond.
@@ -25,20 +29,21 @@ def info(target: Target = None, as_json: Json = False) -> None:
     import json
 
     with show_status(f"connecting to {target}" if target else "starting a service"):
-        facts = _fetch(target)
+        facts = _fetch(target, device)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
         _show(facts)
 
 
-def _fetch(target: str | None) -> dict[str, Any]:
+def _fetch(target: str | None, name: str) -> dict[str, Any]:
     """Return the properties of the device in the form of the JSON output."""
     import nnhal
 
-    with nnhal.connect(target, timeout=CONNECT_S) as device:
+    with nnhal.connect(target, device=name, timeout=CONNECT_S) as device:
         return {
             "target": target or "a service started by this command",
+            "device": name,
             "version": device.version,
             "interface": {"version": device.interface_version, "hash": device.interface_hash},
             "type": device.type.name,
@@ -79,6 +84,8 @@ def _show(facts: dict[str, Any]) -> None:
     console = make_console()
     interface = facts["interface"]
     print_text(console, f"{facts['version']} at {facts['target']}")
+    if facts["device"]:
+        print_text(console, f"device      {facts['device']}")
     console.print(f"type        {facts['type']}")
     print_text(console, f"interface   version {interface['version']}, hash {interface['hash']}")
     print_text(console, f"extensions  {', '.join(facts['extensions']) or 'none'}")

@@ -17,11 +17,20 @@ from types import ModuleType
 from typing import Protocol, TypeVar
 
 from nnhal.errors import HalError
+from nnhal.types import DeviceType
 from nnhal_driver.backends.api import API_VERSION, Backend
-from nnhal_driver.backends.identity import BackendIdentity, set_identity
+from nnhal_driver.backends.identity import set_identity
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.backend import NativeBackend
 from nnhal_driver.backends.native.library import Library, PluginError
+from nnhal_driver.backends.options import (
+    BackendOptions,
+    OptionError,
+    OptionValues,
+    call_factory,
+    checked_creation,
+    identity_with_options,
+)
 from nnhal_driver.backends.plugins import private_modules
 from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind
 from nnhal_driver.backends.plugins.private_modules import PrivatePackage, package_digest
@@ -33,6 +42,7 @@ ProgressCallback = Callable[[str], None]
 
 _METHODS = ("supports", "compile")
 _PRIVATE_NAME = re.compile(rf"{private_modules.PREFIX}\d+\.")
+_NO_OPTIONS: OptionValues = {}
 T = TypeVar("T")
 
 
@@ -58,7 +68,7 @@ class EntryPoints(Protocol):
     def version(self) -> object:
         """Call GetVersion(): (major, minor)."""
 
-    def create_backend(self, id_: str, version: Version) -> object:
+    def create_backend(self, id_: str, version: Version, options: BackendOptions) -> object:
         """Call BackendFactory()."""
 
     def digest(self) -> str:
@@ -87,52 +97,65 @@ def version_mismatch(plugin: Version, host: Version) -> str:
     return ""
 
 
-def load(candidate: Candidate, report_step: ProgressCallback = lambda _: None) -> LoadedBackend:
+def load(
+    candidate: Candidate, report_step: ProgressCallback = lambda _: None, options: OptionValues = _NO_OPTIONS
+) -> LoadedBackend:
     """Load a candidate and create a new object of its backend.
 
     A file is loaded again each time, independently of earlier loads. It is unloaded when neither the backend nor
     anything that it compiled is in use any more.
 
+    Args:
+        candidate: the candidate.
+        report_step: receives each step.
+        options: options of all backends.
+
     Raises:
         LoadError: the candidate is invalid.
+        OptionError: the backend rejects an option.
     """
     report_step("loading it")
     exports = _open(candidate)
     try:
-        return _load(exports, report_step)
+        return _load(exports, report_step, options)
     except BaseException:
         exports.discard()
         raise
 
 
-def _load(exports: EntryPoints, report_step: ProgressCallback) -> LoadedBackend:
+def _load(exports: EntryPoints, report_step: ProgressCallback, values: OptionValues) -> LoadedBackend:
     report_step("calling GetBackendId")
     id_ = _call("GetBackendId", exports.backend_id)
     if not isinstance(id_, str) or not id_ or not id_.isprintable():
         raise LoadError(f"GetBackendId returned {id_!r}; expected a non-empty, printable string")
     try:
-        version, created = _create(exports, id_, report_step)
+        options = BackendOptions(values.get(id_, {}))
+        version, created = _create(exports, id_, report_step, options)
         backend = _check(created, id_)
-        set_identity(backend, BackendIdentity(exports.digest()))
+        set_identity(backend, identity_with_options(exports.digest(), options))
         return LoadedBackend(backend, version, _hooks(backend))
     except LoadError as error:
         error.id = id_
         raise
 
 
-def _create(exports: EntryPoints, id_: str, report_step: ProgressCallback) -> tuple[Version, object]:
+def _create(
+    exports: EntryPoints, id_: str, report_step: ProgressCallback, options: BackendOptions
+) -> tuple[Version, object]:
     report_step("calling GetVersion")
     version = _check_version(_call("GetVersion", exports.version))
     if fault := version_mismatch(version, exports.host):
         raise LoadError(fault)
     report_step("calling BackendFactory")
-    return version, _call("BackendFactory", lambda: exports.create_backend(id_, version))
+    return version, _call(
+        "BackendFactory", lambda: checked_creation(id_, lambda: exports.create_backend(id_, version, options), options)
+    )
 
 
 def _call(name: str, function: Callable[[], T]) -> T:
     try:
         return function()
-    except LoadError:
+    except (LoadError, OptionError):
         raise
     except BaseException as error:  # also SystemExit: a plug-in must not end this process
         if is_interrupt(error):
@@ -164,6 +187,8 @@ def _check(backend: object, id_: str) -> Backend:
         missing = [name for name in _METHODS if not callable(getattr(backend, name, None))]
         lacks = f", and lacks {', '.join(missing)}" if missing else ""
         raise LoadError(f"BackendFactory returned a {type(backend).__name__}, not a nnhal_backend.v1.Backend{lacks}")
+    if backend.device_type not in list(DeviceType):
+        raise LoadError(f"the backend's device_type is {backend.device_type!r}; expected a DeviceType")
     if (own_id := getattr(backend, "id", None)) != id_:
         raise LoadError(f"GetBackendId returned {id_!r}, but the backend's id is {own_id!r}; they must be equal")
     if not isinstance(getattr(backend, "version", None), str) or not backend.version:
@@ -212,8 +237,8 @@ class _Python:
     def version(self) -> object:
         return self._function("GetVersion")()
 
-    def create_backend(self, id_: str, version: Version) -> object:
-        return self._function("BackendFactory")()
+    def create_backend(self, id_: str, version: Version, options: BackendOptions) -> object:
+        return call_factory(self._function("BackendFactory"), options)
 
     def digest(self) -> str:
         return package_digest(self._module)
@@ -221,13 +246,13 @@ class _Python:
     def discard(self) -> None:
         """Do nothing: the module stays imported, like any other."""
 
-    def _function(self, name: str) -> Callable[[], object]:
+    def _function(self, name: str) -> Callable[..., object]:
         value = getattr(self._module, name, None)
         if value is None:
             raise LoadError(f"it has no {name}; a backend needs GetBackendId, GetVersion and BackendFactory")
         if not callable(value):
             raise LoadError(f"{name} is a {type(value).__name__}; it must be a function")
-        function: Callable[[], object] = value
+        function: Callable[..., object] = value
         return function
 
 
@@ -246,8 +271,8 @@ class _PrivatePython(_Python):
             self.discard()
             raise
 
-    def create_backend(self, id_: str, version: Version) -> object:
-        backend = super().create_backend(id_, version)
+    def create_backend(self, id_: str, version: Version, options: BackendOptions) -> object:
+        backend = super().create_backend(id_, version, options)
         if isinstance(backend, Backend):
             weakref.finalize(backend, private_modules.remove, self._package.name).atexit = False
         return backend
@@ -276,7 +301,7 @@ class _Native:
     def version(self) -> object:
         return self._library.version()
 
-    def create_backend(self, id_: str, version: Version) -> object:
+    def create_backend(self, id_: str, version: Version, options: BackendOptions) -> object:
         try:
             table = self._library.create_backend()
             if table is None:

@@ -4,7 +4,9 @@ A candidate may crash, hang or end the process while it is loaded, which must no
 it with `nnhal_driver.backends.plugins.loading` and writes each step and the result to a file, line by line. The last
 line is the step at which it stopped.
 
-    python -P -m nnhal_driver.backends.plugins.probe KIND LOCATION ORIGIN SECONDS FILE
+    python -P -m nnhal_driver.backends.plugins.probe KIND LOCATION ORIGIN SECONDS FILE [OPTIONS]
+
+OPTIONS is a file with the options of each device in JSON: the candidate is loaded once for each.
 """
 
 import json
@@ -13,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import IO, Any
 
 from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.identity import full_version
+from nnhal_driver.backends.options import OptionError, OptionValues
 from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind
 from nnhal_driver.backends.plugins.loading import LoadError, ProgressCallback, load
 from nnhal_driver.backends.report import CandidateState, Report
@@ -28,26 +31,40 @@ from nnhal_driver.backends.report import CandidateState, Report
 TIMEOUT_S = 10.0
 """Timeout for loading a candidate."""
 
+_NO_OPTIONS: Sequence[OptionValues] = ({},)
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Result of a test. `hooks` tells for each optional function whether the candidate has it."""
+    """Result of a test.
+
+    Attributes:
+        report: the outcome.
+        hooks: for each optional function, whether the candidate has it.
+        rejected_option: key of an option that the candidate rejects, with the reason in the report; or "".
+    """
 
     report: Report
     hooks: Mapping[str, bool] = field(default_factory=dict)
+    rejected_option: str = ""
 
 
-def probe(candidate: Candidate, seconds: float = TIMEOUT_S) -> ProbeResult:
+def probe(
+    candidate: Candidate, seconds: float = TIMEOUT_S, option_sets: Sequence[OptionValues] = _NO_OPTIONS
+) -> ProbeResult:
     """Load a candidate in a child process. A fault of the candidate is a report, not an exception.
 
     Args:
         candidate: the backend to test.
         seconds: timeout, without the start of the process.
+        option_sets: options of each device. The candidate must load with all of them.
     """
     with tempfile.TemporaryDirectory(prefix="nnhal-probe-") as folder, tempfile.TemporaryFile() as log:
         progress = Path(folder, "progress")
         progress.touch()
-        failure = _run(candidate, seconds, progress, log)
+        options = Path(folder, "options")  # a command line could be read by other users
+        options.write_text(json.dumps(option_sets))
+        failure = _run(candidate, seconds, (progress, options), log)
         lines = [json.loads(line) for line in progress.read_text().splitlines()]
         if lines and "state" in lines[-1]:
             return _result(candidate, lines[-1])
@@ -56,9 +73,9 @@ def probe(candidate: Candidate, seconds: float = TIMEOUT_S) -> ProbeResult:
         return ProbeResult(Report("", CandidateState.FAILED, candidate.origin, reason))
 
 
-def _run(candidate: Candidate, seconds: float, progress: Path, log: IO[bytes]) -> str:
+def _run(candidate: Candidate, seconds: float, files: Sequence[Path], log: IO[bytes]) -> str:
     """Run the child and return how it ended."""
-    arguments = [candidate.kind.value, candidate.location, candidate.origin, str(seconds), str(progress)]
+    arguments = [candidate.kind.value, candidate.location, candidate.origin, str(seconds), *map(str, files)]
     command = [sys.executable, "-P", "-m", "nnhal_driver.backends.plugins.probe", *arguments]
     # The child has its own session, so that processes of the plug-in are killed too. Its output goes to a file, because
     # such a process could keep a pipe open.
@@ -102,24 +119,28 @@ def _result(candidate: Candidate, fields: Mapping[str, Any]) -> ProbeResult:
         fields["api_version"],
         fields["capabilities"],
     )
-    return ProbeResult(report, fields["hooks"])
+    return ProbeResult(report, fields["hooks"], fields["rejected_option"])
 
 
-def _child(kind: str, location: str, origin: str, seconds: str, progress: str) -> None:
+def _child(kind: str, location: str, origin: str, seconds: str, progress: str, options: str = "") -> None:
     """Load a candidate and write the result. An alarm ends this process if it hangs, even within C."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
+    option_sets: list[OptionValues] = json.loads(Path(options).read_text()) if options else [{}]
+    candidate = Candidate(CandidateKind(kind), location, origin)
     with open(progress, "w") as file:
 
         def write(fields: Mapping[str, object]) -> None:
             file.write(json.dumps(fields) + "\n")
             file.flush()
 
-        write(_outcome(Candidate(CandidateKind(kind), location, origin), lambda step: write({"step": step})))
+        write(_outcome(candidate, lambda step: write({"step": step}), option_sets))
     os._exit(0)  # do not wait for exit handlers and threads of the plug-in
 
 
-def _outcome(candidate: Candidate, report_step: ProgressCallback) -> dict[str, object]:
+def _outcome(
+    candidate: Candidate, report_step: ProgressCallback, option_sets: Sequence[OptionValues]
+) -> dict[str, object]:
     outcome: dict[str, object] = {
         "id": "",
         "state": CandidateState.FAILED.value,
@@ -128,10 +149,13 @@ def _outcome(candidate: Candidate, report_step: ProgressCallback) -> dict[str, o
         "api_version": "",
         "capabilities": {},
         "hooks": {},
+        "rejected_option": "",
     }
     try:
-        loaded = load(candidate, report_step)
+        loaded = load(candidate, report_step, option_sets[0])
         backend = loaded.backend
+        for others in _distinct(option_sets, backend.id)[1:]:
+            lifetime.close(load(candidate, report_step, others).backend)
         report_step("asking for its capabilities")
         outcome |= {
             "id": backend.id,
@@ -143,11 +167,21 @@ def _outcome(candidate: Candidate, report_step: ProgressCallback) -> dict[str, o
         }
     except LoadError as error:
         return outcome | {"id": error.id, "reason": str(error)}
+    except OptionError as error:
+        return outcome | {"id": error.id, "reason": str(error), "rejected_option": error.key}
     except Exception as error:
         return outcome | {"reason": f"capabilities failed: {type(error).__name__}: {error}"}
     report_step("closing it")
     lifetime.close(backend)
     return outcome
+
+
+def _distinct(option_sets: Sequence[OptionValues], id_: str) -> Sequence[OptionValues]:
+    """Return the options that differ for one backend, the first device's first."""
+    distinct: dict[str, OptionValues] = {}
+    for options in option_sets:
+        distinct.setdefault(json.dumps(options.get(id_, {}), sort_keys=True), options)
+    return list(distinct.values())
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend
+from nnhal_driver.backends.options import OptionError, OptionValues
 from nnhal_driver.backends.plugins.discovery import Candidate, find_candidates
 from nnhal_driver.backends.plugins.loading import load
-from nnhal_driver.backends.plugins.probe import TIMEOUT_S, probe
+from nnhal_driver.backends.plugins.probe import TIMEOUT_S, ProbeResult, probe
 from nnhal_driver.backends.registry import Registration, SearchResult
 from nnhal_driver.backends.report import BUILT_IN, CandidateState, Report
 
@@ -22,7 +23,13 @@ _PARALLEL_PROBES = 4
 _log = logging.getLogger(__name__)
 
 
-def find(search_path: str, seconds: float = TIMEOUT_S, *, is_default: bool = False) -> SearchResult:
+def find(
+    search_path: str,
+    seconds: float = TIMEOUT_S,
+    *,
+    is_default: bool = False,
+    option_sets: Sequence[OptionValues] = ({},),
+) -> SearchResult:
     """Return the dynamic backends of a search path and of installed packages, in order.
 
     The first backend with an id keeps it; built-in backends come first.
@@ -31,8 +38,12 @@ def find(search_path: str, seconds: float = TIMEOUT_S, *, is_default: bool = Fal
         search_path: absolute folders separated by colons, or "".
         seconds: timeout for loading one candidate.
         is_default: whether the search path is the default, which the operator did not choose.
+        option_sets: options of each device.
+
+    Raises:
+        OptionError: a backend rejects an option.
     """
-    result = _probe_all(list(find_candidates(search_path, is_default=is_default)), seconds)
+    result = _probe_all(list(find_candidates(search_path, is_default=is_default)), seconds, option_sets)
     for registration in result.registrations:
         _log.info("found backend %s in %s", registration.id, registration.origin)
     for report in result.reports:
@@ -42,11 +53,16 @@ def find(search_path: str, seconds: float = TIMEOUT_S, *, is_default: bool = Fal
     return result
 
 
-def _probe_all(candidates: Sequence[Candidate | Report], seconds: float) -> SearchResult:
+def _probe_all(
+    candidates: Sequence[Candidate | Report], seconds: float, option_sets: Sequence[OptionValues]
+) -> SearchResult:
     owners = dict.fromkeys(registry.registered_ids(), BUILT_IN)
     registrations: list[Registration] = []
     reports: list[Report] = []
-    for candidate, report in _probe_in_parallel(candidates, seconds):
+    for candidate, probed in _probe_in_parallel(candidates, seconds, option_sets):
+        report = probed.report
+        if probed.rejected_option and report.id not in owners:
+            raise OptionError(probed.rejected_option, report.reason, report.id)
         if candidate is None or report.state is CandidateState.FAILED:
             reports.append(report)
         elif report.id in owners:
@@ -58,13 +74,15 @@ def _probe_all(candidates: Sequence[Candidate | Report], seconds: float) -> Sear
 
 
 def _probe_in_parallel(
-    candidates: Sequence[Candidate | Report], seconds: float
-) -> Iterable[tuple[Candidate | None, Report]]:
-    """Yield each candidate with its report."""
+    candidates: Sequence[Candidate | Report], seconds: float, option_sets: Sequence[OptionValues]
+) -> Iterable[tuple[Candidate | None, ProbeResult]]:
+    """Yield each candidate with its result."""
     with ThreadPoolExecutor(_PARALLEL_PROBES) as pool:
-        probes = {item: pool.submit(probe, item, seconds) for item in candidates if isinstance(item, Candidate)}
+        probes = {
+            item: pool.submit(probe, item, seconds, option_sets) for item in candidates if isinstance(item, Candidate)
+        }
     for item in candidates:
-        yield (item, probes[item].result().report) if isinstance(item, Candidate) else (None, item)
+        yield (item, probes[item].result()) if isinstance(item, Candidate) else (None, ProbeResult(item))
 
 
 def _id_in_use(report: Report, owner: str) -> Report:
@@ -82,8 +100,8 @@ def _id_in_use(report: Report, owner: str) -> Report:
 
 
 def _registration(candidate: Candidate, report: Report) -> Registration:
-    def create() -> Backend:
-        return load(candidate).backend
+    def create(options: OptionValues) -> Backend:
+        return load(candidate, options=options).backend
 
     major, minor = map(int, report.api_version.split("."))
     return Registration(report.id, create, candidate.origin, (major, minor))

@@ -39,6 +39,7 @@ ADDED: dict[tuple[int, int], dict[type, set[str]]] = {
         Backend: {
             *("before_load_network", "after_load_network", "before_unload_network", "after_unload_network", "close"),
             "use_allocator",
+            "device_type",
         },
         CompileOptions: {"network", "check"},
     },

@@ -9,6 +9,7 @@ import pytest
 
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import API_VERSION, Backend
+from nnhal_driver.backends.options import OptionValues
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.probe import probe
 from nnhal_driver.backends.plugins.search import find
@@ -120,7 +121,7 @@ def test_assembly_orders_backends_and_reports(tmp_path: Path) -> None:
 
 
 def test_failing_factory_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    def create() -> Backend:
+    def create(_: OptionValues) -> Backend:
         raise ImportError("the engine is missing")
 
     with caplog.at_level(logging.WARNING):
@@ -135,7 +136,7 @@ def test_failing_factory_is_reported(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_no_usable_backend_is_an_error() -> None:
-    def create() -> Backend:
+    def create(_: OptionValues) -> Backend:
         raise ImportError("the engine is missing")
 
     with pytest.raises(ValueError, match="no backend can be used: Broken: the engine is missing"):
