@@ -385,7 +385,7 @@ class Device:
         graphs = build_graphs(model, self._disabled_extensions)
         relaxed = model.relax_computation_float32_to_float16
         with Network(self.backends) as network:
-            options = CompileOptions(config.preference, self._tensor_bytes, network.number, check)
+            options = CompileOptions(config.preference, self._tensor_bytes, network.number, check=check)
             try:
                 placement, plan = place_and_compile(
                     graphs, self.backends, options, relaxed=relaxed, check=check, merge=self._merge

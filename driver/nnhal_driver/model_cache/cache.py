@@ -120,7 +120,7 @@ class ModelCache:
         try:
             priority, preference = container.document["use"]
             graphs = load_graphs(container)
-            options = CompileOptions(preference, self._tensor_bytes, network, check)
+            options = CompileOptions(preference, self._tensor_bytes, network, check=check)
             plan = load_plan(container, graphs, self._backends, options, check)
             placement = load_placement(container.document)
         finally:
