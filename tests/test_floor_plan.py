@@ -116,6 +116,7 @@ BACKENDS = {
 
 ANOTHER_ROLE = {
     "driver/nnhal_driver/performance/measurement.py": "the HAL's performance ratios are relative to CpuRef",
+    "driver/nnhal_driver/backends/example/reference/Arm_CpuRef_backend.py": "shows CpuRef as a plug-in",
     "driver/nnhal_driver/backends/litert/folding.py": "CpuRef's kernels compute operations on constants",
     "driver/nnhal_driver/backends/litert/subgraph.py": "CpuRef runs operations that the engine fails to run",
     "tools/nnhal_tools/cli/compare.py": "compares two backends, by default these",

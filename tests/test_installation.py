@@ -152,6 +152,8 @@ def test_wheel_has_package_data_and_no_developer_tools(wheel: Path) -> None:
         "nnhal_tools/templates/explain.css",
         "nnhal_tools/templates/explain.js",
         "nnhal_driver/backends/native/nnhal_backend.h",
+        "nnhal_driver/backends/native/nnhal_types.h",
+        "nnhal_driver/backends/plugins/templates/pyproject.toml.txt",
     ):
         assert file in names
     assert [name for name in names if "benchmark/" in name or "dev/" in name or "tests/" in name] == []

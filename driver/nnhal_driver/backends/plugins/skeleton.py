@@ -64,6 +64,7 @@ def _c(vendor: str, name: str) -> dict[str, str]:
         "FILES": f"""\
 | `{source}` | the backend |
 | `nnhal_backend.h` | the interface, and all that the backend needs to compile |
+| `nnhal_types.h` | the numbers of the HAL's operand and operation types |
 | `Makefile` | builds `{file}` |
 | `setup.py` | builds the backend for `pip install` |""",
     }
@@ -76,7 +77,7 @@ def _c(vendor: str, name: str) -> dict[str, str]:
         example = example.replace(old, new)
     return {
         source: example,
-        "nnhal_backend.h": (_NATIVE / "nnhal_backend.h").read_text(),
+        **{name: (_NATIVE / name).read_text() for name in ("nnhal_backend.h", "nnhal_types.h")},
         "Makefile": _fill("Makefile.txt", values),
         "setup.py": _fill("setup.py.txt", values),
     } | _project(name, values)

@@ -74,6 +74,7 @@ def test_c_skeleton_builds_and_loads(tmp_path: Path) -> None:
     assert backend.id == "Dsp"
     assert [extension.name for extension in backend.extensions()] == ["com.acme.dsp"]
     assert "Simple" not in files["Acme_Dsp_backend.c"].read_text()
+    assert (HEADERS / "nnhal_types.h").read_bytes() == files["nnhal_types.h"].read_bytes()
     assert {"Makefile", "setup.py", "test_dsp.py", "pyproject.toml", "README.md", "test.yml"} <= set(files)
 
 

@@ -11,6 +11,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "nnhal_backend.h"
+#include "nnhal_types.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +20,7 @@
 
 #define EXTENSION "com.example.simple"
 
-enum { ADD = 0, MUL = 18, RELU = 19 }; /* the HAL's OperationType */
-enum { SQUARED_DIFFERENCE = 0 };       /* numbers of the extension */
-enum { TENSOR_FLOAT32 = 3, INT32 = 1 };
+enum { SQUARED_DIFFERENCE = 0 }; /* numbers of the extension */
 
 /* ---- your operations: element-wise functions ---- */
 
@@ -42,9 +41,9 @@ typedef struct Kernel {
 } Kernel;
 
 static const Kernel KERNELS[] = {
-    {NULL, ADD, "ADD", 2, 1, add},
-    {NULL, MUL, "MUL", 2, 1, mul},
-    {NULL, RELU, "RELU", 1, 0, relu},
+    {NULL, NNHAL_OPERATION_ADD, "ADD", 2, 1, add},
+    {NULL, NNHAL_OPERATION_MUL, "MUL", 2, 1, mul},
+    {NULL, NNHAL_OPERATION_RELU, "RELU", 1, 0, relu},
     {EXTENSION, SQUARED_DIFFERENCE, "SQUARED_DIFFERENCE", 2, 0, squared_difference},
 };
 
@@ -106,7 +105,7 @@ static int32_t supports(NnhalBackend *self, const NnhalSubgraph *one, char *reas
     const NnhalOperand *output = one->operands[operation->outputs[0]];
     for (uint32_t i = 0; i < kernel->tensors; i++) {
         const NnhalOperand *input = one->operands[operation->inputs[i]];
-        if (input->type != TENSOR_FLOAT32 || output->type != TENSOR_FLOAT32) {
+        if (input->type != NNHAL_OPERAND_TENSOR_FLOAT32 || output->type != NNHAL_OPERAND_TENSOR_FLOAT32) {
             snprintf(reason, reason_size, "only TENSOR_FLOAT32 is supported");
             return 0;
         }
