@@ -106,7 +106,7 @@ def _evaluate(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | No
     try:
         with np.errstate(all="ignore"):
             outputs = _call_evaluator(graph, operator)
-    except (TfliteError, ValueError, LookupError, TypeError, OverflowError, MemoryError):
+    except (TfliteError, ValueError, LookupError, TypeError, OverflowError, MemoryError, RuntimeError):
         return None  # the converter of the operator finds the reason
     if outputs is None or len(outputs) != len(operator.outputs) or sum(o.nbytes for o in outputs) > _MAX_BYTES:
         return None

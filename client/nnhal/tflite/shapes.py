@@ -15,6 +15,8 @@ from nnhal.tflite.shape_inference import RULES, Shape, ShapeCall
 
 UNKNOWN = -1
 """An unknown dimension of a `Tensor`."""
+_MAX_LENGTH = 2**31 - 1
+"""Largest length that a file can state."""
 
 Shapes = Mapping[str, Sequence[int | None]]
 """Shapes by name of the input; None and 0 are unknown dimensions."""
@@ -56,9 +58,11 @@ def _inferred(graph: TfliteGraph, operator: Operator) -> Sequence[Shape] | None:
     rule = RULES.get(operator.code)
     try:
         shapes = rule(ShapeCall(graph, operator)) if rule else None
-    except (TfliteError, ValueError, LookupError, TypeError, ZeroDivisionError):
+    except (TfliteError, ValueError, LookupError, TypeError, ZeroDivisionError, RuntimeError):
         return None  # the converter of the operator finds the reason
-    if shapes is None or len(shapes) != len(operator.outputs) or any(n < 0 for shape in shapes for n in shape):
+    if shapes is None or len(shapes) != len(operator.outputs):
+        return None
+    if not all(0 <= length <= _MAX_LENGTH for shape in shapes for length in shape):
         return None
     return shapes
 

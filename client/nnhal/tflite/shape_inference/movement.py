@@ -95,7 +95,7 @@ def unpack(call: ShapeCall) -> Shapes:
     """Infer the shape without a dimension, for each index of it."""
     shape = call.shape(0)
     axis = call.axis(call.option("Axis", 0), len(shape))
-    return [_without(shape, {axis})] * shape[axis]
+    return [_without(shape, {axis})] * shape[axis] if shape[axis] == len(call.operator.outputs) else None
 
 
 @shapes(BuiltinOperator.SPLIT)
