@@ -393,5 +393,9 @@ class Backend(ABC):
         return ()
 
     def performance(self) -> PerformanceInfo:
-        """Return the time and power relative to the CPU; lower is better (optional)."""
+        """Return the time and power of typical models relative to CpuRef; lower is better (optional).
+
+        The host measures the time of each operand type with small models. A stated time other than 1.0 scales these
+        figures, so that their geometric mean is the stated one. Power cannot be measured, and is proportional to time.
+        """
         return PerformanceInfo(1.0, 1.0)

@@ -1,80 +1,18 @@
-"""Benchmark models: small fixed models that measure a device, one for each group of operand types.
+"""Benchmark models: small fixed models that measure a device, several for each group of operand types.
 
-Each is a convolution or another typical use of its types, of a size at which CpuRef takes some tenths of a millisecond.
+The first of a group is a convolution or another typical use of its types, of a size at which CpuRef takes some tenths
+of a millisecond. A device that does not run it is measured with the first of the others that it runs, which have one
+operation each.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from nnhal.types import (
-    DTYPES,
-    AnyArray,
-    DataLocation,
-    Model,
-    Operand,
-    OperandLifeTime,
-    Operation,
-    OperationType,
-    Subgraph,
-    is_tensor,
-)
+from nnhal.types import DTYPES, AnyArray, Model, OperationType
 from nnhal.types import OperandType as T
-
-Shape = Sequence[int]
-
-IMAGE = (1, 16, 16, 16)
-_ROWS = (64, 64)
-_NONE, _SAME = 0, 1
-
-
-class _SubgraphBuilder:
-    """Builder of a subgraph. The values of constants are appended to `data`, which the subgraphs of a model share."""
-
-    def __init__(self, data: bytearray) -> None:
-        self._data = data
-        self._operands: list[Operand] = []
-        self._operations: list[Operation] = []
-        self._inputs: list[int] = []
-
-    def input(self, type_: T, shape: Shape, **quantization: float) -> int:
-        self._inputs.append(self._add(type_, shape, OperandLifeTime.SUBGRAPH_INPUT, DataLocation(), quantization))
-        return self._inputs[-1]
-
-    def constant(self, type_: T, values: object, **quantization: float) -> int:
-        array = np.asarray(values, DTYPES[type_])
-        self._data += bytes(-len(self._data) % 8)
-        location = DataLocation(0, len(self._data), array.nbytes)
-        self._data += array.tobytes()
-        return self._add(type_, array.shape, OperandLifeTime.CONSTANT_COPY, location, quantization)
-
-    def reference(self, number: int) -> int:
-        """Add an operand for a referenced subgraph of the model."""
-        return self._add(T.SUBGRAPH, (), OperandLifeTime.SUBGRAPH, DataLocation(0, number), {})
-
-    def apply(self, type_: OperationType, inputs: Sequence[int], output: T, shape: Shape, **quantization: float) -> int:
-        index = self._add(output, shape, OperandLifeTime.TEMPORARY_VARIABLE, DataLocation(), quantization)
-        self._operations.append(Operation(type_, tuple(inputs), (index,)))
-        return index
-
-    def build(self, *outputs: int) -> Subgraph:
-        for i in outputs:
-            self._operands[i] = replace(self._operands[i], lifetime=OperandLifeTime.SUBGRAPH_OUTPUT)
-        return Subgraph(tuple(self._operands), tuple(self._operations), tuple(self._inputs), outputs)
-
-    def _add(
-        self,
-        type_: T,
-        shape: Shape,
-        lifetime: OperandLifeTime,
-        location: DataLocation,
-        quantization: Mapping[str, float],
-    ) -> int:
-        scale, zero_point = float(quantization.get("scale", 0.0)), int(quantization.get("zero_point", 0))
-        dimensions = tuple(shape) if is_tensor(type_) else ()
-        self._operands.append(Operand(type_, dimensions, scale, zero_point, lifetime, location))
-        return len(self._operands) - 1
+from nnhal_driver.performance.benchmark_builder import IMAGE, NONE, ROWS, SAME, BenchmarkBuilder
+from nnhal_driver.performance.operation_models import OPERATIONS, apply_operation, operation_models
 
 
 def _convolution(type_: T, bias: T, zero_point: int = 0, *, relaxed: bool = False) -> Model:
@@ -82,12 +20,12 @@ def _convolution(type_: T, bias: T, zero_point: int = 0, *, relaxed: bool = Fals
     quantized = bias == T.TENSOR_INT32
     outer = {"scale": 0.5, "zero_point": zero_point} if quantized else {}
     data = bytearray()
-    graph = _SubgraphBuilder(data)
+    graph = BenchmarkBuilder(data)
     image = graph.input(type_, IMAGE, **outer)
     numbers = np.arange(16 * 3 * 3 * 16).reshape(16, 3, 3, 16) % 7 + (zero_point if quantized else 0)
     weights = graph.constant(type_, numbers, **({"scale": 0.25, "zero_point": zero_point} if quantized else {}))
     biases = graph.constant(bias, np.zeros(16), **({"scale": 0.125} if quantized else {}))
-    padding, stride, none = (graph.constant(T.INT32, value) for value in (_SAME, 1, _NONE))
+    padding, stride, none = (graph.constant(T.INT32, value) for value in (SAME, 1, NONE))
     wide = {"scale": 64.0, "zero_point": zero_point} if quantized else {}
     arguments = [image, weights, biases, padding, stride, stride, none]
     convolved = graph.apply(OperationType.CONV_2D, arguments, type_, IMAGE, **wide)
@@ -98,24 +36,24 @@ def _convolution(type_: T, bias: T, zero_point: int = 0, *, relaxed: bool = Fals
 def _int32() -> Model:
     """Return a sum and a product."""
     data = bytearray()
-    graph = _SubgraphBuilder(data)
-    numbers, none = graph.input(T.TENSOR_INT32, _ROWS), graph.constant(T.INT32, _NONE)
-    total = graph.apply(OperationType.ADD, [numbers, numbers, none], T.TENSOR_INT32, _ROWS)
-    product = graph.apply(OperationType.MUL, [total, numbers, none], T.TENSOR_INT32, _ROWS)
+    graph = BenchmarkBuilder(data)
+    numbers, none = graph.input(T.TENSOR_INT32, ROWS), graph.constant(T.INT32, NONE)
+    total = graph.apply(OperationType.ADD, [numbers, numbers, none], T.TENSOR_INT32, ROWS)
+    product = graph.apply(OperationType.MUL, [total, numbers, none], T.TENSOR_INT32, ROWS)
     return Model(graph.build(product), operand_values=bytes(data))
 
 
 def _bool8() -> Model:
     """Return a logical AND and a NOT."""
-    graph = _SubgraphBuilder(bytearray())
-    x, y = graph.input(T.TENSOR_BOOL8, _ROWS), graph.input(T.TENSOR_BOOL8, _ROWS)
-    both = graph.apply(OperationType.LOGICAL_AND, [x, y], T.TENSOR_BOOL8, _ROWS)
-    return Model(graph.build(graph.apply(OperationType.LOGICAL_NOT, [both], T.TENSOR_BOOL8, _ROWS)))
+    graph = BenchmarkBuilder(bytearray())
+    x, y = graph.input(T.TENSOR_BOOL8, ROWS), graph.input(T.TENSOR_BOOL8, ROWS)
+    both = graph.apply(OperationType.LOGICAL_AND, [x, y], T.TENSOR_BOOL8, ROWS)
+    return Model(graph.build(graph.apply(OperationType.LOGICAL_NOT, [both], T.TENSOR_BOOL8, ROWS)))
 
 
 def _quant16() -> Model:
     """Return a transformation of boxes, the only use of 16 bits outside of an LSTM."""
-    graph = _SubgraphBuilder(bytearray())
+    graph = BenchmarkBuilder(bytearray())
     boxes = graph.input(T.TENSOR_QUANT16_ASYMM, (64, 4), scale=0.125)
     deltas = graph.input(T.TENSOR_QUANT8_ASYMM, (64, 8), scale=0.05, zero_point=128)
     batches = graph.input(T.TENSOR_INT32, (64,))
@@ -127,52 +65,93 @@ def _quant16() -> Model:
     return Model(graph.build(moved))
 
 
-def _if() -> Model:
-    """Return an IF with one sum in each branch."""
+def _if(type_: T, operation: OperationType) -> Model:
+    """Return an IF with one operation in each branch."""
     data = bytearray()
     branches = []
     for _ in range(2):
-        branch = _SubgraphBuilder(data)
-        x, none = branch.input(T.TENSOR_FLOAT32, _ROWS), branch.constant(T.INT32, _NONE)
-        total = branch.apply(OperationType.ADD, [x, x, none], T.TENSOR_FLOAT32, _ROWS)
-        branches.append(branch.build(total))
-    main = _SubgraphBuilder(data)
-    condition, x = main.input(T.TENSOR_BOOL8, (1,)), main.input(T.TENSOR_FLOAT32, _ROWS)
-    arguments = [condition, main.reference(0), main.reference(1), x]
-    chosen = main.apply(OperationType.IF, arguments, T.TENSOR_FLOAT32, _ROWS)
+        branch = BenchmarkBuilder(data)
+        output = apply_operation(branch, type_, operation)
+        inputs, result = branch.inputs, branch.describe(output)
+        branches.append(branch.build(output))
+    main = BenchmarkBuilder(data)
+    arguments = [main.input(T.TENSOR_BOOL8, (1,)), main.reference(0), main.reference(1)]
+    arguments += [main.input(T(x.type), x.dimensions, scale=x.scale, zero_point=x.zero_point) for x in inputs]
+    quantization = {"scale": result.scale, "zero_point": result.zero_point}
+    chosen = main.apply(OperationType.IF, arguments, T(result.type), result.dimensions, **quantization)
     return Model(main.build(chosen), tuple(branches), bytes(data))
 
 
-def _while() -> Model:
+def _while(type_: T) -> Model:
     """Return a WHILE that counts to ten."""
+    quantization = {"scale": 1.0} if type_ == T.TENSOR_QUANT8_ASYMM else {}
     data = bytearray()
-    condition, body, main = _SubgraphBuilder(data), _SubgraphBuilder(data), _SubgraphBuilder(data)
-    counter, limit = condition.input(T.TENSOR_INT32, (1,)), condition.constant(T.TENSOR_INT32, [10])
+    condition, body, main = (BenchmarkBuilder(data) for _ in range(3))
+    counter, limit = condition.input(type_, (1,), **quantization), condition.constant(type_, [10], **quantization)
     less = condition.apply(OperationType.LESS, [counter, limit], T.TENSOR_BOOL8, (1,))
     counter, one, none = (
-        body.input(T.TENSOR_INT32, (1,)),
-        body.constant(T.TENSOR_INT32, [1]),
-        body.constant(T.INT32, _NONE),
+        body.input(type_, (1,), **quantization),
+        body.constant(type_, [1], **quantization),
+        body.constant(T.INT32, NONE),
     )
-    more = body.apply(OperationType.ADD, [counter, one, none], T.TENSOR_INT32, (1,))
-    arguments = [main.reference(0), main.reference(1), main.input(T.TENSOR_INT32, (1,))]
-    counted = main.apply(OperationType.WHILE, arguments, T.TENSOR_INT32, (1,))
+    more = body.apply(OperationType.ADD, [counter, one, none], type_, (1,), **quantization)
+    arguments = [main.reference(0), main.reference(1), main.input(type_, (1,), **quantization)]
+    counted = main.apply(OperationType.WHILE, arguments, type_, (1,), **quantization)
     return Model(main.build(counted), (condition.build(less), body.build(more)), bytes(data))
 
 
-BENCHMARK_MODELS: Mapping[str, Callable[[], Model]] = {
-    "float32": lambda: _convolution(T.TENSOR_FLOAT32, T.TENSOR_FLOAT32),
-    "relaxed": lambda: _convolution(T.TENSOR_FLOAT32, T.TENSOR_FLOAT32, relaxed=True),
-    "float16": lambda: _convolution(T.TENSOR_FLOAT16, T.TENSOR_FLOAT16),
-    "quant8": lambda: _convolution(T.TENSOR_QUANT8_ASYMM, T.TENSOR_INT32, 128),
-    "quant8_signed": lambda: _convolution(T.TENSOR_QUANT8_ASYMM_SIGNED, T.TENSOR_INT32),
-    "quant16": _quant16,
-    "int32": _int32,
-    "bool8": _bool8,
-    "if": _if,
-    "while": _while,
+def _logical_while() -> Model:
+    """Return a WHILE that ends when its value is false, which its body negates."""
+    condition, body, main = (BenchmarkBuilder(bytearray()) for _ in range(3))
+    x = condition.input(T.TENSOR_BOOL8, (1,))
+    goes_on = condition.apply(OperationType.LOGICAL_AND, [x, x], T.TENSOR_BOOL8, (1,))
+    negated = body.apply(OperationType.LOGICAL_NOT, [body.input(T.TENSOR_BOOL8, (1,))], T.TENSOR_BOOL8, (1,))
+    arguments = [main.reference(0), main.reference(1), main.input(T.TENSOR_BOOL8, (1,))]
+    result = main.apply(OperationType.WHILE, arguments, T.TENSOR_BOOL8, (1,))
+    return Model(main.build(result), (condition.build(goes_on), body.build(negated)))
+
+
+def _ifs() -> Iterator[Model]:
+    """Yield an IF with a sum of floats, then one for each other operation and type."""
+    yield _if(T.TENSOR_FLOAT32, OperationType.ADD)
+    for type_, operations in OPERATIONS.items():
+        for operation in operations:
+            if (type_, operation) != (T.TENSOR_FLOAT32, OperationType.ADD):
+                yield _if(type_, operation)
+
+
+def _whiles() -> Iterator[Model]:
+    yield from map(_while, (T.TENSOR_INT32, T.TENSOR_FLOAT32, T.TENSOR_FLOAT16, T.TENSOR_QUANT8_ASYMM))
+    yield _logical_while()
+
+
+def _typical_first(make: Callable[[], Model], type_: T, *, relaxed: bool = False) -> Callable[[], Iterator[Model]]:
+    """Return a function that yields the typical model of a group, then those of single operations."""
+
+    def models() -> Iterator[Model]:
+        yield make()
+        yield from operation_models(type_, relaxed=relaxed)
+
+    return models
+
+
+BENCHMARK_MODELS: Mapping[str, Callable[[], Iterator[Model]]] = {
+    "float32": _typical_first(lambda: _convolution(T.TENSOR_FLOAT32, T.TENSOR_FLOAT32), T.TENSOR_FLOAT32),
+    "relaxed": _typical_first(
+        lambda: _convolution(T.TENSOR_FLOAT32, T.TENSOR_FLOAT32, relaxed=True), T.TENSOR_FLOAT32, relaxed=True
+    ),
+    "float16": _typical_first(lambda: _convolution(T.TENSOR_FLOAT16, T.TENSOR_FLOAT16), T.TENSOR_FLOAT16),
+    "quant8": _typical_first(lambda: _convolution(T.TENSOR_QUANT8_ASYMM, T.TENSOR_INT32, 128), T.TENSOR_QUANT8_ASYMM),
+    "quant8_signed": _typical_first(
+        lambda: _convolution(T.TENSOR_QUANT8_ASYMM_SIGNED, T.TENSOR_INT32), T.TENSOR_QUANT8_ASYMM_SIGNED
+    ),
+    "quant16": lambda: iter((_quant16(),)),
+    "int32": _typical_first(_int32, T.TENSOR_INT32),
+    "bool8": _typical_first(_bool8, T.TENSOR_BOOL8),
+    "if": _ifs,
+    "while": _whiles,
 }
-"""Functions that build the models, by the name of the group."""
+"""Functions that yield the models, the most typical first, by the name of the group."""
 
 GROUP_OF_TYPE: Mapping[T, str] = {
     T.FLOAT32: "float32",

@@ -3,7 +3,8 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from nnhal.types import DEFAULT_LOOP_TIMEOUT_NS, ExecutionPreference, Model, PerformanceInfo, Placement
 from nnhal_driver.backends.api import Backend, CompileOptions
@@ -13,12 +14,12 @@ from nnhal_driver.compilation.compiler import place_and_compile
 from nnhal_driver.execution.control_flow import DRIVER_ID
 from nnhal_driver.execution.plan import Plan, RunContext
 from nnhal_driver.graph import Graph, build_graphs, drop_caches
-from nnhal_driver.performance.benchmark_models import BENCHMARK_MODELS, benchmark_inputs
+from nnhal_driver.performance.benchmark_models import BENCHMARK_MODELS, GROUP_OF_TYPE, benchmark_inputs
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE
 
 Figures = Mapping[str, PerformanceInfo | None]
-"""Performance by group of `nnhal_driver.performance.benchmark_models`; None: no backend runs the model."""
+"""Performance by group of `nnhal_driver.performance.benchmark_models`; None: no backend runs a model."""
 
 _SMALLEST, _LARGEST = 1e-37, 3.4e38
 """Range of figures: float32 without subnormal numbers."""
@@ -28,36 +29,80 @@ Clock = Callable[[], float]
 
 _MAX_ROUNDS, _MIN_ROUNDS = 12, 4
 _MAX_SECONDS = 0.05
-"""Time for the rounds of one model. Ten models stay below a second together."""
+"""Time for the rounds of one model. Those of ten groups stay below a second together."""
+
+_TYPE_GROUPS = set(GROUP_OF_TYPE.values())
 
 _log = logging.getLogger(__name__)
 
 
 def measure(backends: Sequence[Backend], clock: Clock = time.perf_counter) -> Figures:
-    """Run every benchmark model on the backends and on CpuRef in turn.
+    """Run the benchmark models on the backends and on CpuRef in turn.
 
-    The time figure is the ratio of the shortest runs. Power cannot be measured. Its figure is the same ratio, times the
-    ratio of power to time that the backend states.
+    A group is measured with the first of its models that the backends run. The time figure is the ratio of the shortest
+    runs. Power cannot be measured: its figure is that of the time, times the ratio of power to time that the backend
+    states. If a backend states its time too, the figures of its groups are scaled, so that their geometric mean is the
+    stated one: the models tell which types are fast, and the backend how fast it is with larger models.
     """
-    return {group: _measure_group(group, make(), backends, clock) for group, make in BENCHMARK_MODELS.items()}
+    measured = {group: _measure_group(group, make(), backends, clock) for group, make in BENCHMARK_MODELS.items()}
+    levels = {backend.id: _level(backend, measured) for backend in backends}
+    return {group: None if ratio is None else ratio.figures(levels) for group, ratio in measured.items()}
 
 
-def _measure_group(group: str, model: Model, backends: Sequence[Backend], clock: Clock) -> PerformanceInfo | None:
+@dataclass(frozen=True, slots=True)
+class _Ratio:
+    """Ratio of times to those of CpuRef in one group, and the backend that ran it; None for CpuRef alone."""
+
+    exec_time: float
+    backend: Backend | None
+
+    def figures(self, levels: Mapping[str, PerformanceInfo]) -> PerformanceInfo:
+        """Return the figures, given the factors of each backend by its id."""
+        if self.backend is None:
+            return PerformanceInfo(1.0, 1.0)
+        level = levels[self.backend.id]
+        return PerformanceInfo(_round(self.exec_time * level.exec_time), _round(self.exec_time * level.power_usage))
+
+
+def _level(backend: Backend, measured: Mapping[str, _Ratio | None]) -> PerformanceInfo:
+    """Return the factors that turn measured times into the figures of a backend."""
+    stated = performance(backend)
+    own = {group: ratio for group, ratio in measured.items() if ratio is not None and ratio.backend is backend}
+    times = [ratio.exec_time for group, ratio in own.items() if group in _TYPE_GROUPS or not own.keys() & _TYPE_GROUPS]
+    factor = 1.0
+    if times and stated.exec_time != 1.0:
+        factor = stated.exec_time / math.exp(sum(map(math.log, times)) / len(times))
+    return PerformanceInfo(factor, factor / stated.exec_time * stated.power_usage)
+
+
+def _measure_group(group: str, models: Iterable[Model], backends: Sequence[Backend], clock: Clock) -> _Ratio | None:
+    reason: Exception | None = None
+    for model in models:
+        try:
+            return _measure_model(model, backends, clock)
+        except Exception as error:
+            reason = reason or error  # that of the typical model
+    _log.info("no performance figure for %s: %s", group, reason)
+    return None
+
+
+def _measure_model(model: Model, backends: Sequence[Backend], clock: Clock) -> _Ratio:
+    """Measure one model.
+
+    Raises:
+        Exception: the backends do not run it.
+    """
     graphs = build_graphs(model)
     try:
         placement, plan = _prepare(graphs, backends, model)
         users = _used_backends(placement, backends)
         if {backend.id for backend in users} <= {CpuRef.id}:
-            return PerformanceInfo(1.0, 1.0)
+            return _Ratio(1.0, None)
         _, reference = _prepare(graphs, [CpuRef()], model)
         ratio = _time_ratio(lambda: _run(plan, model), lambda: _run(reference, model), clock)
-    except Exception as error:
-        _log.info("no performance figure for %s: %s", group, error)
-        return None
+        return _Ratio(ratio, users[0])
     finally:
         drop_caches(graphs)
-    stated = performance(users[0])
-    return PerformanceInfo(_round(ratio), _round(ratio / stated.exec_time * stated.power_usage))
 
 
 def _prepare(graphs: Sequence[Graph], backends: Sequence[Backend], model: Model) -> tuple[Placement, Plan]:

@@ -21,6 +21,9 @@ from nnhal_driver.performance.benchmark_models import GROUP_OF_TYPE
 from nnhal_driver.performance.figures_file import FLT_MAX, file_lock, read_figures, write_figures
 from nnhal_driver.performance.measurement import Figures, measure
 
+_MODELS_VERSION = "2"
+"""Version of the measurement. Files of another one are measured again."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -46,6 +49,7 @@ class PerformanceStore:
         key = {
             "machine": _processor(),
             "version": version,
+            "models": _MODELS_VERSION,
             "engines": " ".join(speed_fingerprint(backend) for backend in backends),
         }
         name = f"performance-{sha256(json.dumps(key).encode()).hexdigest()[:16]}"
