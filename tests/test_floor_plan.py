@@ -32,6 +32,7 @@ USERS = {
     "client/nnhal/tflite/operators/": "converters of TFLite's operators, a list of its own",
     "client/nnhal/tflite/call.py": "the interface of these converters",
     "driver/nnhal_driver/performance/benchmark_models.py": "models for benchmarks",
+    "driver/nnhal_driver/performance/operation_models.py": "models for benchmarks of single operations",
     "driver/nnhal_driver/backends/example/": "an example for backend authors",
     "tools/nnhal_tools/conformance/selftest/": "devices with a fault in one operation",
 }
