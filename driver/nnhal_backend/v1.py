@@ -61,7 +61,7 @@ from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import PACK, Layout, Relayout
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Piece, Storage
 from nnhal_driver.backends.options import BackendOptions, OptionError, PowerMode, Precision
-from nnhal_driver.backends.per_operation import Creator, PerOperationBackend, ShapeFunction, Workload
+from nnhal_driver.backends.per_operation import Creator, PerOperationBackend, ShapeFunction, Workload, WorkloadFactory
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall, Shape
 
@@ -120,6 +120,7 @@ __all__ = [
     "Support",
     "SymmPerChannelQuantParams",
     "Workload",
+    "WorkloadFactory",
     "allocate_with",
     "byte_size",
     "infer",

@@ -43,6 +43,8 @@ keep working. A new major version may break them. Each addition is listed here a
 factory that takes `BackendOptions`.
 1.2, too: `PerOperationBackend.creator` and `output_shapes`; `Run.defer`; `CompileOptions.check`.
 1.2, for devices with memory of their own: `CompiledSubgraph.device_operands`.
+1.2, for planned memory: `Backend.create_memory_manager`, `CompileOptions.memory`,
+`PerOperationBackend.create_workload_factory`.
 """
 
 
@@ -82,8 +84,8 @@ class CompileOptions:
     preference: int
     tensor_bytes: int = MAX_TENSOR_BYTES
     network: int = 0
-    memory: MemoryManager | None = None
     check: Callable[[], None] = field(default=_continue, compare=False, repr=False)
+    memory: MemoryManager | None = None
 
     @property
     def memory_mode(self) -> MemoryMode:
@@ -365,8 +367,8 @@ class Backend(ABC):
     def create_memory_manager(self, options: CompileOptions) -> MemoryManager | None:
         """Return a planner of memory for one subgraph (optional, 1.2).
 
-        The host calls it before `compile` and `load`, which find the planner in `CompileOptions.memory`. If they request
-        pieces, the host acquires the block before each execution, unless the compiled subgraph has other `memory`.
+        The host calls it before `compile` and `load`, which find the planner in `CompileOptions.memory`. If they
+        request pieces, the host acquires the block before each execution, unless the result has other `memory`.
         """
         return None
 

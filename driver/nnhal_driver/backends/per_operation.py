@@ -32,6 +32,7 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Support,
 )
+from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.shape import check_shapes
@@ -46,6 +47,9 @@ Creator = Callable[[OperationView], Workload | Support]
 """Creates the workload of an operation, or returns why the backend does not support it. (1.2)"""
 ShapeFunction = Callable[[OperationCall], Sequence[Shape]]
 """Returns the shapes of the outputs of an extension operation. It may call `call.require`. (1.2)"""
+
+WorkloadFactory = Callable[[OperationView], Workload]
+"""Creates the workloads of one subgraph. (1.2)"""
 
 C = TypeVar("C", bound=Creator)
 
@@ -126,6 +130,17 @@ class PerOperationBackend(Backend):
             raise general_failure(f"{operation.name}: {created.reason or 'its creator returned no workload'}")
         return created
 
+    def create_workload_factory(self, memory: MemoryManager | None) -> WorkloadFactory:
+        """Return the factory of the workloads of one subgraph (optional, 1.2). The default returns `workload`.
+
+        The factory gets the operations in the order of execution. It may request pieces for a workload, which uses
+        their bytes when it runs. A piece that is put back at once is scratch memory, which the next one reuses.
+
+        Args:
+            memory: what `create_memory_manager` returned.
+        """
+        return self.workload
+
     def _registration(self, operation: OperationView) -> _Registration | None:
         type_ = operation.type & 0xFFFF if operation.extension else operation.type
         for class_ in type(self).__mro__:
@@ -151,14 +166,16 @@ class PerOperationBackend(Backend):
     def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
         """Return a subgraph that runs the workloads in order."""
         extension_types = _extension_dtypes(self.extensions())
+        create_workload = self.create_workload_factory(options.memory)
         steps = []
         for view in subgraph.operations:
             options.check()
-            steps.append(self._step(view, options.tensor_bytes, extension_types))
+            steps.append(self._step(view, create_workload(view), options.tensor_bytes, extension_types))
         return _Sequence(subgraph, steps, extension_types)
 
-    def _step(self, view: OperationView, tensor_bytes: int, extension_types: "_ExtensionDtypes") -> "_Step":
-        workload = self.workload(view)
+    def _step(
+        self, view: OperationView, workload: Workload, tensor_bytes: int, extension_types: "_ExtensionDtypes"
+    ) -> "_Step":
         if is_extension(view.type):
             return _ExtensionStep(view, workload, tensor_bytes, extension_types, self.output_shapes)
         return _Step(view, workload, tensor_bytes, extension_types)

@@ -21,7 +21,7 @@ INTERFACE_1_2 = (
     + """
     BackendOptions DeviceType OptionError PowerMode Precision
     Creator DeviceBuffer DeviceMemory ShapeFunction
-    CustomAllocator MemorySource allocate_with
+    CustomAllocator MemorySource WorkloadFactory allocate_with
 """
 )
 
@@ -43,10 +43,11 @@ MEMBERS_1_1 = {
 
 MEMBERS_1_2: dict[type, str] = {
     Backend: """
-        after_load_network after_unload_network before_load_network before_unload_network close use_allocator device_type
+        after_load_network after_unload_network before_load_network before_unload_network close create_memory_manager
+        use_allocator device_type
     """,
     CompiledSubgraph: "device_operands",
-    PerOperationBackend: "creator output_shapes supports",
+    PerOperationBackend: "create_workload_factory creator output_shapes supports",
 }
 """Additions of 1.2."""
 

@@ -1,6 +1,7 @@
 """Compiled subgraphs of backends: how the host gets them, and how it runs them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from nnhal_driver.backends.boundary.outputs import CheckedOutput, OutputSpec
 from nnhal_driver.backends.deferral import Wait, take_deferred, wait_for_all
 from nnhal_driver.backends.device_memory import DeviceMemory
 from nnhal_driver.backends.layout import Layout, Relayout
+from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.extension_types import extension_types
 
 T = TypeVar("T")
@@ -38,14 +40,36 @@ def compile_subgraph(backend: Backend, view: SubgraphView, options: CompileOptio
         HalError: the backend fails, or its answer is invalid.
         MemoryError: there is not enough memory.
     """
-    return check_compiled(backend, "compile", view, call(backend, "compile", backend.compile, view, options))
+    options = _with_memory(backend, options)
+    compiled = check_compiled(backend, "compile", view, call(backend, "compile", backend.compile, view, options))
+    return _adopt_memory(compiled, options)
 
 
 def load_subgraph(
     backend: Backend, view: SubgraphView, sections: Sections, options: CompileOptions
 ) -> CompiledSubgraph:
     """Load a subgraph from its saved sections. Raises as `compile_subgraph`."""
-    return check_compiled(backend, "load", view, call(backend, "load", backend.load, view, sections, options))
+    options = _with_memory(backend, options)
+    compiled = check_compiled(backend, "load", view, call(backend, "load", backend.load, view, sections, options))
+    return _adopt_memory(compiled, options)
+
+
+def _with_memory(backend: Backend, options: CompileOptions) -> CompileOptions:
+    """Return options with a planner of the backend, if it creates one."""
+    memory: object = call(backend, "create_memory_manager", backend.create_memory_manager, options)
+    if memory is None:
+        return options
+    if not isinstance(memory, MemoryManager):
+        fault = f"returned {describe(memory)}; expected a MemoryManager or None"
+        raise invalid_answer(backend, "create_memory_manager", fault)
+    return replace(options, memory=memory)
+
+
+def _adopt_memory(compiled: CompiledSubgraph, options: CompileOptions) -> CompiledSubgraph:
+    """Return a compiled subgraph. The host acquires the planner of the options if pieces were requested from it."""
+    if compiled.memory is None and options.memory is not None and options.memory.peak_bytes:
+        object.__setattr__(compiled, "memory", options.memory)  # it may be a frozen dataclass
+    return compiled
 
 
 def optimize_subgraph(backend: Backend, view: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:

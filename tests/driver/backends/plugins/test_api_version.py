@@ -38,10 +38,10 @@ ADDED: dict[tuple[int, int], dict[type, set[str]]] = {
     (1, 2): {
         Backend: {
             *("before_load_network", "after_load_network", "before_unload_network", "after_unload_network", "close"),
-            "use_allocator",
+            *("use_allocator", "create_memory_manager"),
             "device_type",
         },
-        CompileOptions: {"network", "check"},
+        CompileOptions: {"network", "check", "memory"},
     },
 }
 """Additions of each version. Rows of released versions are never changed."""
