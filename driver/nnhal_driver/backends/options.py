@@ -93,7 +93,7 @@ class BackendOptions:
             default: result if the operator does not set it.
             choices: the valid texts; all if empty.
         """
-        value = self._get(key)
+        value = self.find(key)
         if value is None:
             return default
         if choices and value not in choices:
@@ -110,7 +110,7 @@ class BackendOptions:
 
     def flag(self, key: str, default: bool = False) -> bool:
         """Return an option that is true or false."""
-        value = self._get(key)
+        value = self.find(key)
         if value is None:
             return default
         if value not in _FLAGS:
@@ -136,7 +136,8 @@ class BackendOptions:
         """
         self._uncached.update(keys)
 
-    def _get(self, key: str) -> str | None:
+    def find(self, key: str) -> str | None:
+        """Return the text of an option, or None if the operator does not set it."""
         self._read[key] = None
         return self._values.get(key)
 
@@ -144,7 +145,7 @@ class BackendOptions:
         return choices(self.text(key, "normal", choices=[choice.value for choice in choices]))
 
     def _number(self, key: str, default: N, minimum: N | None, parse: Callable[[str], N], expected: str) -> N:
-        value = self._get(key)
+        value = self.find(key)
         if value is None:
             return default
         try:

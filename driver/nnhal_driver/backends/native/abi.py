@@ -188,6 +188,23 @@ class Optimization(c.Structure):
     ]
 
 
+GetOptionFunction = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_char_p)
+RejectOptionFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_char_p)
+ExcludeOptionFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+
+
+class Options(c.Structure):
+    """NnhalOptions."""
+
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("context", c.c_void_p),
+        ("get", GetOptionFunction),
+        ("reject", RejectOptionFunction),
+        ("exclude_from_cache_key", ExcludeOptionFunction),
+    ]
+
+
 class RelayoutStruct(c.Structure):
     """NnhalRelayout."""
 
@@ -244,6 +261,7 @@ OPTIONAL: Fields = [
     ("before_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
     ("after_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
     ("use_allocator", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(Allocator), *_REASON)),
+    ("device_type", c.CFUNCTYPE(c.c_int32, _SELF)),
 ]
 """Functions that a backend may have. The header documents their defaults."""
 

@@ -19,6 +19,7 @@ from nnhal_driver.backends.api import (
     Support,
 )
 from nnhal_driver.backends.allocators import CustomAllocator, allocate_with
+from nnhal_driver.backends.memory import MemoryMode
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.compiled import Callbacks, NativeSubgraph, Plugin
 from nnhal_driver.backends.native.layouts import read_layouts
@@ -35,18 +36,22 @@ class NativeBackend(Backend):
     Args:
         id_: id of the backend.
         table: the plug-in's functions.
+        memory: LIMIT for all models, or NORMAL if each model's preference decides.
 
     Raises:
         PluginError: the plug-in lists an invalid operand type.
     """
 
-    def __init__(self, id_: str, table: FunctionTable) -> None:
+    def __init__(self, id_: str, table: FunctionTable, memory: MemoryMode = MemoryMode.NORMAL) -> None:
         self.id = id_
         self.version = table.version
         self._open_table: FunctionTable | None = table
         self._callbacks = Callbacks()
         self._networks = itertools.count(1)
+        self._memory = memory
         self._types = ExtensionTypes(self.extensions())
+        if table.has("device_type"):
+            self.device_type = table.call("device_type")
 
     @property
     def _table(self) -> FunctionTable:
@@ -103,7 +108,8 @@ class NativeBackend(Backend):
 
     def _describe(self, view: SubgraphView, options: CompileOptions) -> tuple[SubgraphStruct, PlannedMemory]:
         """Return a subgraph for the plug-in to compile, and the planner of its memory."""
-        memory = PlannedMemory(self._table, options.memory_mode)
+        mode = MemoryMode.LIMIT if self._memory is MemoryMode.LIMIT else options.memory_mode
+        memory = PlannedMemory(self._table, mode)
         return SubgraphStruct.of_view(view, self._types, options, memory.struct()), memory
 
     def _adopt(

@@ -13,7 +13,10 @@ from typing import Any
 from nnhal.errors import HalError
 from nnhal.types import Bytes, ErrorStatus
 from nnhal_driver.backends.native import abi
+from nnhal_driver.backends.native.options import OptionsCall
+from nnhal_driver.backends.options import BackendOptions
 
+_FACTORY_WITH_OPTIONS = "BackendFactoryWithOptions"
 _REQUIRED_ENTRY_POINTS = "a native backend exports GetBackendId, GetVersion and BackendFactory with C linkage"
 _FAILURES = {status for status in ErrorStatus if status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)}
 
@@ -43,6 +46,10 @@ class Library:
         self._get_backend_id = _entry(loaded, "GetBackendId", c.c_char_p)
         self._get_version = _entry(loaded, "GetVersion", None, c.POINTER(c.c_uint32), c.POINTER(c.c_uint32))
         self._factory = _entry(loaded, "BackendFactory", c.c_void_p)
+        self._factory_with_options: Callable[..., int | None] | None = None
+        if hasattr(loaded, _FACTORY_WITH_OPTIONS):
+            arguments = c.POINTER(abi.Options), c.c_char_p, c.c_size_t
+            self._factory_with_options = _entry(loaded, _FACTORY_WITH_OPTIONS, c.c_void_p, *arguments)
 
     def backend_id(self) -> str | None:
         """Call GetBackendId(); None for NULL."""
@@ -55,13 +62,22 @@ class Library:
         self._get_version(c.byref(major), c.byref(minor))
         return major.value, minor.value
 
-    def create_backend(self) -> "FunctionTable | None":
-        """Call BackendFactory(); None for NULL.
+    def create_backend(self, options: BackendOptions) -> "FunctionTable | None":
+        """Call BackendFactoryWithOptions(), or BackendFactory() if the plug-in lacks it; None for NULL.
 
         Raises:
-            PluginError: the table is invalid.
+            PluginError: the table is invalid, or the plug-in gives a reason for its failure.
+            OptionError: the plug-in rejects an option.
         """
-        address: int | None = self._factory()
+        address: int | None
+        if self._factory_with_options is None:
+            address = self._factory()
+        else:
+            call, reason = OptionsCall(options), c.create_string_buffer(abi.REASON_BYTES)
+            address = self._factory_with_options(c.byref(call.struct), reason, abi.REASON_BYTES)
+            call.check()
+            if address is None and (text := decode_reason(reason)):
+                raise PluginError(f"{_FACTORY_WITH_OPTIONS} failed: {text}")
         return None if address is None else FunctionTable(self, address)
 
 

@@ -15,7 +15,8 @@
  *   Structs that may grow are passed by pointer or as arrays of pointers, never as arrays of structs.
  *   1.0: everything without another version number.
  *   1.1: optimize, layouts and operand_types; planned memory; operation_span; the capability "CopiesInputs".
- *   1.2: the network of a subgraph, and hooks for networks; check in a subgraph; use_allocator.
+ *   1.2: the network of a subgraph, and hooks for networks; check in a subgraph; use_allocator; device_type; and
+ *        BackendFactoryWithOptions.
  *
  * RULES
  *   Threads: functions may be called from any thread, and from several at the same time, also for the same object.
@@ -280,6 +281,33 @@ typedef struct NnhalOperandType {
     uint32_t byte_size; /* of an element, or of the scalar; 1 to 65535 */
 } NnhalOperandType;
 
+/* The HAL's DeviceType (1.2). */
+typedef enum NnhalDeviceType {
+    NNHAL_DEVICE_OTHER = 1,
+    NNHAL_DEVICE_CPU = 2,
+    NNHAL_DEVICE_GPU = 3,
+    NNHAL_DEVICE_ACCELERATOR = 4
+} NnhalDeviceType;
+
+/* Options that the operator sets for one backend object, for example with --backend-option Npu.threads=4 (1.2). Created
+ * by the host, valid until BackendFactoryWithOptions returns. The service does not start with an option that was not
+ * read. Keys with a common meaning: "threads" (0: the backend may choose), "precision" and "power" ("normal", "high" or
+ * "low"). The host itself reads "memory" ("normal" or "limit"), and sets NnhalMemory.mode. */
+typedef struct NnhalOptions {
+    size_t struct_size;
+    void *context; /* belongs to the host; pass it to the functions below */
+
+    /* Returns the value of an option; NULL if the operator does not set it. */
+    const char *(*get)(void *context, const char *key);
+
+    /* Rejects the value of an option. The service does not start, and tells the operator the reason. */
+    void (*reject)(void *context, const char *key, const char *reason);
+
+    /* States that `load` accepts what was saved with other values of an option. Otherwise a model that was saved with
+     * another value is compiled again. */
+    void (*exclude_from_cache_key)(void *context, const char *key);
+} NnhalOptions;
+
 typedef struct NnhalBackend NnhalBackend;
 
 /* Function table of one backend object. Created by the plug-in. */
@@ -392,9 +420,13 @@ struct NnhalBackend {
      * reason, which the operator sees. Called at most once, before anything is compiled. If it returns 1, the host also
      * takes outputs and blocks of pieces from it, and not from `allocate_buffer`. Default: 0. */
     int32_t (*use_allocator)(NnhalBackend *self, const NnhalAllocator *allocator, char *reason, size_t reason_size);
+
+    /* (optional, 1.2) Returns the kind of its hardware, an NnhalDeviceType: the type of a device whose first backend
+     * this is, unless its operator sets one. Default: NNHAL_DEVICE_CPU. */
+    int32_t (*device_type)(NnhalBackend *self);
 };
 
-/* ---- The three entry points. All are required. ---- */
+/* ---- The three entry points that are required, and an optional one. ---- */
 
 #if defined(__GNUC__)
 #define NNHAL_EXPORT __attribute__((visibility("default")))
@@ -411,6 +443,10 @@ NNHAL_EXPORT void GetVersion(uint32_t *major, uint32_t *minor);
 /* Creates an object (NnhalBackend *) that the host owns until it calls `destroy`. Returns NULL on failure. Called once
  * for each device, so several objects may exist at the same time. */
 NNHAL_EXPORT void *BackendFactory(void);
+
+/* (optional, 1.2) Like BackendFactory, with the options of the operator. A host from 1.2 on calls it instead. On failure
+ * it returns NULL, and may write the reason. */
+NNHAL_EXPORT void *BackendFactoryWithOptions(const NnhalOptions *options, char *reason, size_t reason_size);
 
 #ifdef __cplusplus
 }

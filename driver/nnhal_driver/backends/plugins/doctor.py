@@ -31,6 +31,7 @@ _DEFAULTS = {
     "allocate_buffer": "the host allocates outputs",
     "wait_finish": "an execution is complete when execute returns",
     "layouts": "inputs and outputs are in the model's layout",
+    "device_type": "its hardware is a CPU",
     "operand_types": "its extensions have no operand types",
 }
 """Consequence of a missing optional hook. Other hooks are not called."""

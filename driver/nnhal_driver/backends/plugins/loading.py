@@ -303,7 +303,8 @@ class _Native:
 
     def create_backend(self, id_: str, version: Version, options: BackendOptions) -> object:
         try:
-            table = self._library.create_backend()
+            memory = options.memory
+            table = self._library.create_backend(options)
             if table is None:
                 return None
             if (table.major, table.minor) != version:
@@ -311,7 +312,7 @@ class _Native:
                 raise LoadError(
                     f"GetVersion returned {text}, but the table says {table.major}.{table.minor}; they must be equal"
                 )
-            return NativeBackend(id_, table)
+            return NativeBackend(id_, table, memory)
         except PluginError as error:
             raise LoadError(str(error)) from error
 

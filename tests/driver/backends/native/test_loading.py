@@ -89,6 +89,7 @@ STRUCTS = {
     "NnhalSubgraph": abi.SubgraphDescription,
     "NnhalExecution": abi.Execution,
     "NnhalAllocator": abi.Allocator,
+    "NnhalOptions": abi.Options,
     "NnhalCapability": abi.Capability,
     "NnhalSink": abi.Sink,
     "NnhalBackend": abi.BackendTable,
