@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.boundary.calls import notify
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # the garbage collector may release the backends of a model in the middle of `acquire`
 _uses: dict[int, int] = {}
 """Number of uses by the address of a backend: its class may define equality without a hash."""
 
