@@ -20,7 +20,7 @@ INTERFACE_1_2 = (
     INTERFACE_1_1
     + """
     BackendOptions DeviceType OptionError PowerMode Precision
-    Creator DeviceBuffer DeviceMemory ShapeFunction
+    Creator DeviceBuffer DeviceMemory ExtensionParams ShapeFunction
     CustomAllocator MemorySource WorkloadFactory allocate_with
 """
 )
