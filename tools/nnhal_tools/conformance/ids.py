@@ -453,6 +453,11 @@ GROUPS = (
             "a backend is closed once, when the service stops",
             "a backend that was edited has another version, even if it says the same",
             "a plug-in may import modules beside its file, which register operations",
+            "a backend receives the options that the operator sets for it",
+            "the type of a device is that of its first backend, or the one that the operator sets",
+            "a backend is offered the allocator that the operator sets",
+            "a device that runs few operations lists the performance of their operand types",
+            "a backend copies values into and out of its own memory, and an execution waits for its work",
         ),
     ),
     Group(

@@ -11,9 +11,9 @@ from math import isfinite
 
 import numpy as np
 
-from nnhal.types import ErrorStatus, OperandLifeTime
+from nnhal.types import DeviceType, ErrorStatus, OperandLifeTime, OperandType
 from nnhal.v1 import device_pb2, types_pb2
-from nnhal_tools.conformance.check import CheckRecorder, Skipped
+from nnhal_tools.conformance.check import CheckRecorder
 from nnhal_tools.conformance.device.calls import collect_preparation, invoke
 from nnhal_tools.conformance.device.options import DEFAULT_RUN
 from nnhal_tools.conformance.device.results import PreparationOutcome
@@ -26,7 +26,7 @@ from nnhal_tools.conformance.suites.extra.device import expect_well_formed
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
 from nnhal_tools.conformance.vectors.requests import build_request
 
-SOON_S = 15.0
+SOON_S = 10.0
 """Time in which an answer must come that a correct device gives at once."""
 SHORT_NS = 50_000_000
 POLL_S = 0.01
@@ -135,6 +135,19 @@ def invalid_performance(target: Target, recorder: CheckRecorder) -> None:
         recorder.expect("HOST-03", right, stimulus, "finite figures above 0", figures)
 
 
+@check("HOST-16")
+def performance_of_few_operations(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the type of the only operation that a device runs has a performance."""
+    with hosted_witness(target) as witness:
+        session = witness.target
+        answer, response = invoke(session.device.GetCapabilities, device_pb2.DeviceRequest(device=session.device_name))
+        stimulus = "getCapabilities of a device that only adds floats"
+        recorder.expect("HOST-16", response is not None, stimulus, "NONE", answer)
+        types = [int(entry.type) for entry in response.operand_performance]
+        right = int(OperandType.TENSOR_FLOAT32) in types
+        recorder.expect("HOST-16", right, stimulus, "the performance of TENSOR_FLOAT32", types)
+
+
 @check("HOST-04")
 def ill_formed_extension(target: Target, recorder: CheckRecorder) -> None:
     """Check that every listed extension is well-formed."""
@@ -170,7 +183,7 @@ def extension_in_each_call(target: Target, recorder: CheckRecorder) -> None:
     with hosted_witness(target) as witness:
         model = _prepared_extension(witness.target, recorder)
         for path, execute in reachable_calls(witness.target).items():
-            execution = execute(witness.target, model, _extension_request(), DEFAULT_RUN)
+            execution = execute(witness.target, model, _row_request(), DEFAULT_RUN)
             got: object = execution.outcome
             if execution.outcome.status == ErrorStatus.NONE:
                 (output,) = execution.outputs
@@ -189,7 +202,7 @@ def extension_in_buffers(target: Target, recorder: CheckRecorder) -> None:
         assert buffer is not None
         answer = copy_from(session, buffer, types_pb2.Memory(inline=ROW.tobytes()))
         recorder.expect("HOST-05", answer.status == ErrorStatus.NONE, "copyFrom, an extension type", "NONE", answer)
-        request = _extension_request()
+        request = _row_request()
         place_in_pool(request.inputs[0], len(request.pools))
         request.pools.add().token = buffer.token
         execution = session.execute(model, request)
@@ -211,7 +224,7 @@ def _prepared_extension(session: Target, recorder: CheckRecorder) -> bytes:
     return outcome.model
 
 
-def _extension_request() -> types_pb2.Request:
+def _row_request() -> types_pb2.Request:
     request, data = build_request([ROW], [ROW.nbytes])
     request.pools[0].pool.inline = data
     return request
@@ -254,8 +267,9 @@ def notices_of_networks(target: Target, recorder: CheckRecorder) -> None:
 def _expect_notices(recorder: CheckRecorder, witness: HostedWitness, operations: Sequence[str]) -> None:
     before = len(witness.trace)
     outcome = _prepare(witness.target, chain(*operations))
-    if outcome.backends.count(ID) != operations.count("ADD"):
-        raise Skipped("", f"the device runs the operations on {outcome.backends}")
+    right = outcome.backends.count(ID) == operations.count("ADD")
+    stimulus = f"--backends {ID},CpuRef --no-merge-partitions, a model of {', '.join(operations)}"
+    recorder.expect("HOST-07", right, stimulus, f"each ADD on {ID}", outcome.backends)
     witness.target.release(outcome.model)
     _is_soon(lambda: any("after-unload-network" in event for event in witness.trace[before:]))
     trace = witness.trace[before:]
@@ -280,6 +294,69 @@ def closed_when_the_service_stops(target: Target, recorder: CheckRecorder) -> No
         trace = witness.trace
         right = 0 < trace.count("factory") == trace.count("close") and trace[-1] == "close"
         recorder.expect("HOST-10", right, "a service that stops", "as many calls of close as of the factory", trace)
+
+
+# ---- Settings of the operator ---------------------------------------------------------------------------
+
+
+@check("HOST-13")
+def options_of_the_operator(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the factory gets the option that the operator has set."""
+    with hosted_witness(target, "", ID, "--backend-option", f"{ID}.color=blue") as witness:
+        right = "option color=blue" in witness.trace
+        recorder.expect(
+            "HOST-13", right, f"--backend-option {ID}.color=blue", "color=blue at the factory", witness.trace
+        )
+
+
+@check("HOST-14")
+def type_of_the_hardware(target: Target, recorder: CheckRecorder) -> None:
+    """Check that getType returns the type of the backend, or that which the operator has set."""
+    for options, expected in (
+        (("--device", "first"), DeviceType.GPU),
+        (("--device", "first", "--device-type", "first=ACCELERATOR"), DeviceType.ACCELERATOR),
+    ):
+        with hosted_witness(target, "", ID, *options) as witness:
+            session = witness.target
+            answer, response = invoke(session.device.GetType, device_pb2.DeviceRequest(device=session.device_name))
+            got = int(response.type) if response else answer
+            stimulus = f"getType of a device with a backend for a GPU, {' '.join(options)}"
+            recorder.expect("HOST-14", got == expected, stimulus, expected.name, got)
+
+
+@check("HOST-15")
+def allocator_of_the_operator(target: Target, recorder: CheckRecorder) -> None:
+    """Check that a backend is offered the allocator that the operator has set, and none by default."""
+    for options, expected in (((), 0), (("--allocator", "huge-pages"), 1)):
+        with hosted_witness(target, "", ID, *options) as witness:
+            outcome = _prepare(witness.target, chain("ADD"))
+            recorder.expect("HOST-15", bool(outcome.model), "prepareModel", "NONE", outcome.callback)
+            count = witness.trace.count("use-allocator")
+            stimulus = f"a service with {' '.join(options) or 'no allocator'}"
+            recorder.expect("HOST-15", count == expected, stimulus, f"{expected} calls of use_allocator", count)
+
+
+# ---- Memory of a backend --------------------------------------------------------------------------------
+
+
+@check("HOST-17")
+def memory_of_the_backend(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the backend copies values into and out of its memory, and that the host waits for its work."""
+    with hosted_witness(target, "own-memory") as witness:
+        outcome = _prepare(witness.target, chain("ADD"))
+        recorder.expect("HOST-17", bool(outcome.model), "prepareModel", "NONE", outcome.callback)
+        for path, execute in reachable_calls(witness.target).items():
+            before = len(witness.trace)
+            execution = execute(witness.target, outcome.model, _row_request(), DEFAULT_RUN)
+            outputs = [output.tobytes() for output in execution.outputs if output is not None]
+            right = execution.outcome.status == ErrorStatus.NONE and outputs == [(ROW + ROW).tobytes()]
+            recorder.expect("HOST-17", right, path, f"{ROW + ROW}", f"{execution.outcome} {outputs}")
+            events = witness.trace[before:]
+            runs = events.count("wait")
+            stimulus = f"{path}, work of a backend with memory of its own"
+            recorder.expect("HOST-17", runs > 0, stimulus, "an end of each execution after a wait", events)
+            copies = events.count("copy")
+            recorder.expect("HOST-17", copies == 2 * runs, stimulus, "a copy in and a copy out of each", events)
 
 
 # ---- Time -----------------------------------------------------------------------------------------------

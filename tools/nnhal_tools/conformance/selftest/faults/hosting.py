@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from nnhal.types import ErrorStatus
+from nnhal.types import DeviceType, ErrorStatus
 from nnhal.v1 import device_pb2, error_pb2, types_pb2
 from nnhal_tools.conformance.device.interposer import Trace
 from nnhal_tools.conformance.selftest.fault import (
@@ -18,6 +18,7 @@ from nnhal_tools.conformance.selftest.fault import (
 )
 from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
+_CPU: Any = DeviceType.CPU
 _MISSED = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
 
 
@@ -44,6 +45,14 @@ def invalid_performance_passed_on(call: ProxyCall, request: Any) -> Any:
     capabilities = call.forward(request)
     for entry in capabilities.operand_performance:
         entry.info.exec_time, entry.info.power_usage = 0, -1
+    return capabilities
+
+
+@fault("HOST-16", on=("Device.GetCapabilities",), select=())
+def types_measured_with_one_workload(call: ProxyCall, request: Any) -> Any:
+    """List no performance, because the backend does not run the workload that is measured."""
+    capabilities = call.forward(request)
+    capabilities.ClearField("operand_performance")
     return capabilities
 
 
@@ -117,7 +126,11 @@ def notices_for_each_part(trace: Trace) -> Trace:
 @trace_fault("HOST-07")
 def optimized_before_the_notice(trace: Trace) -> Trace:
     """Optimize a network before the backend is told of it."""
-    return [event for event in trace if event == "optimize"] + [event for event in trace if event != "optimize"]
+    notices = [index for index, event in enumerate(trace) if "before-load-network" in event]
+    if not notices:
+        return trace
+    rest = [event for event in trace[notices[0] :] if event != "optimize"]
+    return [*trace[: notices[0]], "optimize", *rest]
 
 
 @trace_fault("HOST-08")
@@ -125,6 +138,36 @@ def compilation_outlives_its_client(trace: Trace) -> Trace:
     """Continue a compilation that was cancelled."""
     ends = [index for index, event in enumerate(trace) if event == "compile ends"]
     return [event for index, event in enumerate(trace) if index not in ends[1:]]
+
+
+@fault("HOST-14", on=("Device.GetType",), select=())
+def every_device_is_a_cpu(call: ProxyCall, request: Any) -> Any:
+    """Report the type CPU, whatever the backends are."""
+    return device_pb2.GetTypeResponse(type=_CPU)
+
+
+@trace_fault("HOST-13")
+def options_lost(trace: Trace) -> Trace:
+    """Create backends without the options of the operator."""
+    return [event.replace("blue", "none") for event in trace]
+
+
+@trace_fault("HOST-15")
+def allocator_kept_from_backends(trace: Trace) -> Trace:
+    """Offer no backend the allocator of the operator."""
+    return [event for event in trace if event != "use-allocator"]
+
+
+@trace_fault("HOST-17")
+def memory_copied_by_the_host(trace: Trace) -> Trace:
+    """Copy values of backends without their help."""
+    return [event for event in trace if event != "copy"]
+
+
+@trace_fault("HOST-17")
+def work_not_waited_for(trace: Trace) -> Trace:
+    """Return the outputs of an execution without waiting for the work of its backend."""
+    return [event for event in trace if event != "wait"]
 
 
 @trace_fault("HOST-10")
