@@ -51,7 +51,7 @@ class ReadyRequest:
 
     @staticmethod
     def of(session: Session, definition: Definition, loop_timeout_ns: int, limits: Limits) -> "ReadyRequest":
-        """Validate the definition of a request.
+        """Validate the definition of a request, which counts as a part of its executions.
 
         Raises:
             HalError: INVALID_ARGUMENT (V-REQ*, or an area that is not shared); RESOURCE_EXHAUSTED_* (a limit).
@@ -65,7 +65,7 @@ class ReadyRequest:
         request = wire.to_request(message, lambda pool: read_memory(session, pool))
         prepared, _ = _find_model(session, definition.handle)
         config = ExecutionConfig(loop_timeout_duration_ns=loop_timeout_ns)
-        valid = prepared.validate(request, config)
+        valid = prepared.validate_execution(request, config)
         return ReadyRequest(definition.handle, valid, config, _area(session, definition))
 
     def execute(self, session: Session, packet: Packet, cancellation: Cancellation, started_ns: int) -> ExecutionResult:
