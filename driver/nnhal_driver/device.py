@@ -50,7 +50,7 @@ from nnhal_driver.scheduling.admission import ExecutionCounts
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_driver.scheduling.latency_history import LatencyHistory
-from nnhal_driver.scheduling.preparation import Check, Preparation
+from nnhal_driver.scheduling.preparation import Check, PreparationTask
 from nnhal_driver.scheduling.scheduler import QueueLimits, Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest
 from nnhal_driver.validation.model import validate_model
@@ -268,7 +268,7 @@ class Device:
                 lambda check: self._compile(model, config, check, save_target), callback, save_target.close
             )
             request = AdmissionRequest(config.priority, deadline, owner)
-            self._scheduler.prepare(Preparation(request, cancellation, work))
+            self._scheduler.prepare(PreparationTask(request, cancellation, work))
         except BaseException as error:
             save_target.close()
             callback(_failed(error))
@@ -317,7 +317,7 @@ class Device:
                     return cancellation
                 work = _PreparationWork(lambda check: self._load(verified, check), callback, files.close)
                 request = AdmissionRequest(_DEFAULT_CONFIG.priority, deadline, owner)
-                self._scheduler.prepare(Preparation(request, cancellation, work))
+                self._scheduler.prepare(PreparationTask(request, cancellation, work))
             except BaseException:
                 files.close()
                 raise

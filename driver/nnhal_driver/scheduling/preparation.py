@@ -59,7 +59,7 @@ class PreparationThreads(Protocol):
         """Count a preparation that has left the queue and the threads."""
 
 
-class Preparation(Generic[T]):
+class PreparationTask(Generic[T]):
     """One preparation. Thread safe.
 
     Args:
@@ -213,8 +213,8 @@ class _WorkCheck:
 
     __slots__ = ("preparation",)
 
-    def __init__(self, preparation: Preparation[Any]) -> None:
-        self.preparation: Preparation[Any] | None = preparation
+    def __init__(self, preparation: PreparationTask[Any]) -> None:
+        self.preparation: PreparationTask[Any] | None = preparation
 
     def __call__(self) -> None:
         if (preparation := self.preparation) is not None:

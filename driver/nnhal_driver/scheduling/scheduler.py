@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 from nnhal.errors import HalError, general_failure, out_of_memory
 from nnhal_driver.scheduling.admission import AdmissionQueue
-from nnhal_driver.scheduling.preparation import Preparation, T
+from nnhal_driver.scheduling.preparation import PreparationTask, T
 from nnhal_driver.scheduling.timers import Timers
 
 _MORE_WORKERS = 64
@@ -109,7 +109,7 @@ class Scheduler:
         for thread in self._threads:
             thread.start()
 
-    def prepare(self, preparation: Preparation[T]) -> None:
+    def prepare(self, preparation: PreparationTask[T]) -> None:
         """Launch a preparation.
 
         Raises:

@@ -8,7 +8,7 @@ from nnhal.errors import HalError
 from nnhal.types import OMITTED, ErrorStatus, Priority
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
-from nnhal_driver.scheduling.preparation import Check, Preparation
+from nnhal_driver.scheduling.preparation import Check, PreparationTask
 from nnhal_driver.scheduling.scheduler import Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest
 from tests.driver.blocking_backend import TIMEOUT_S
@@ -89,7 +89,7 @@ def prepare(
     """Launch a preparation and return its cancellation."""
     cancellation = Cancellation()
     request = AdmissionRequest(priority, Deadline(deadline_ns), owner)
-    scheduler.prepare(Preparation[Result](request, cancellation, work))
+    scheduler.prepare(PreparationTask[Result](request, cancellation, work))
     return cancellation
 
 
