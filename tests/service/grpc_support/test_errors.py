@@ -12,7 +12,7 @@ import pytest
 
 from nnhal.errors import HalError, general_failure, invalid_argument
 from nnhal.types import ErrorStatus
-from nnhal_service.grpc_support.errors import internal_error, map_errors, set_error
+from nnhal_service.grpc_support.errors import internal_error, map_errors, map_stream_errors, set_error
 
 
 class Context:
@@ -83,3 +83,48 @@ def test_trailers_stay_below_8_kb(letter: str) -> None:
     ((_, raw),) = context.trailers
     assert len(raw) * 4 / 3 + 3 * len(context.details.encode()) < 8000
     assert error.reason.encode() in raw
+
+
+RAISED = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), ValueError("\udcff"), HalError(0, "x"), HalError(3, "x")]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_whatever_a_method_raises_the_call_has_an_answer(error: BaseException) -> None:
+    def method(request: object, context: Any) -> NoReturn:
+        raise error
+
+    context = Context()
+    with pytest.raises(Exception, match=r"^$"):  # of abort
+        map_errors(method)(None, context)
+    assert (context.code, bool(context.trailers)) == (grpc.StatusCode.INTERNAL, True)
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_whatever_a_stream_raises_the_call_has_an_answer(error: BaseException) -> None:
+    def method(request: object, context: Any) -> Iterator[int]:
+        yield 1
+        raise error
+
+    context = Context()
+    responses = map_stream_errors(method)(None, context)
+    assert next(responses) == 1
+    with pytest.raises(Exception, match=r"^$"):  # of abort
+        next(responses)
+    assert (context.code, bool(context.trailers)) == (grpc.StatusCode.INTERNAL, True)
+
+
+def test_stream_of_a_lost_client_ends_without_an_error() -> None:
+    """GRPC closes it, and its method frees what it has."""
+    closed = []
+
+    def method(request: object, context: Any) -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            closed.append(True)
+
+    context = Context()
+    responses = map_stream_errors(method)(None, context)
+    next(responses)
+    responses.close()
+    assert (closed, context.code) == ([True], None)
