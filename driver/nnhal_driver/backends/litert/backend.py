@@ -18,12 +18,16 @@ from nnhal_driver.backends.litert.convert import check_operation
 from nnhal_driver.backends.litert.engine import engine_version, require_engine
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.subgraph import LitertSubgraph
+from nnhal_driver.backends.options import BackendOptions
 from nnhal_driver.backends.registry import register
 
 
 @register
 class CpuAcc(Backend):
     """Accelerated backend: LiteRT with XNNPACK.
+
+    Args:
+        options: options of the operator. CpuAcc has `threads`: how many may serve one call, by default all CPUs.
 
     Raises:
         EngineMissingError: the package ai-edge-litert is not installed.
@@ -32,8 +36,12 @@ class CpuAcc(Backend):
     id = "CpuAcc"
     version = "1"
 
-    def __init__(self) -> None:
+    def __init__(self, options: BackendOptions | None = None) -> None:
         require_engine()
+        self._max_threads = 0
+        if options is not None:
+            self._max_threads = options.threads
+            options.exclude_from_cache_key("threads")  # each start chooses the threads anew
 
     def supports(self, operation: OperationView) -> Support:
         """Support operations that LiteRT computes as NNAPI defines them, according to shapes and constants."""
@@ -45,11 +53,11 @@ class CpuAcc(Backend):
 
     def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
         """Convert a subgraph to a TFLite model, with interpreters."""
-        return LitertSubgraph(subgraph, options)
+        return LitertSubgraph(subgraph, options, max_threads=self._max_threads)
 
     def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
         """Load a saved TFLite model."""
-        return LitertSubgraph(subgraph, options, sections)
+        return LitertSubgraph(subgraph, options, sections, self._max_threads)
 
     def extensions(self) -> Sequence[Extension]:
         """Return the LiteRT extension."""

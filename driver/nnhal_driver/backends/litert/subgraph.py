@@ -37,15 +37,15 @@ class InterpreterPool:
 
     Args:
         model: the model.
-        multithreaded: whether several threads may serve one call.
+        max_threads: how many threads may serve one call.
 
     Raises:
         RuntimeError: the engine rejects the model, or cannot allocate its tensors.
     """
 
-    def __init__(self, model: ConvertedModel, *, multithreaded: bool) -> None:
+    def __init__(self, model: ConvertedModel, max_threads: int) -> None:
         self.model = model
-        self._threads = ThreadChoice(available_cpus() if multithreaded else 1)
+        self._threads = ThreadChoice(max_threads)
         self._slots: SimpleQueue[None] = SimpleQueue()  # a semaphore at a tenth of the cost of threading's
         for _ in range(available_cpus()):
             self._slots.put(None)
@@ -122,6 +122,7 @@ class LitertSubgraph(CompiledSubgraph):
         subgraph: the operations.
         options: options of the preparation.
         sections: saved sections; if None, the operations are converted.
+        max_threads: how many threads may serve one call; 0: as many as there are CPUs.
 
     Raises:
         HalError: GENERAL_FAILURE: the engine rejects the model.
@@ -129,9 +130,16 @@ class LitertSubgraph(CompiledSubgraph):
 
     copies_inputs = True  # into the engine's tensors
 
-    def __init__(self, subgraph: SubgraphView, options: CompileOptions, sections: Sections | None = None) -> None:
+    def __init__(
+        self,
+        subgraph: SubgraphView,
+        options: CompileOptions,
+        sections: Sections | None = None,
+        max_threads: int = 0,
+    ) -> None:
         self._subgraph = subgraph
         self._options = options
+        self._max_threads = max_threads or available_cpus()
         self._lock = Lock()
         self._pools: OrderedDict[tuple[Shape, ...], InterpreterPool | None] = OrderedDict()
         self._reference: CompiledSubgraph | None = None
@@ -226,7 +234,8 @@ class LitertSubgraph(CompiledSubgraph):
         return convert(self._subgraph, shapes, self._options.tensor_bytes, self._options.check)
 
     def _create_pool(self, model: ConvertedModel) -> InterpreterPool:
-        return InterpreterPool(model, multithreaded=self._options.preference != ExecutionPreference.SUSTAINED_SPEED)
+        is_sustained = self._options.preference == ExecutionPreference.SUSTAINED_SPEED
+        return InterpreterPool(model, 1 if is_sustained else self._max_threads)
 
     def _fall_back(self) -> CompiledSubgraph:
         with self._lock:

@@ -21,6 +21,7 @@ from nnhal_driver.backends.litert.backend import CpuAcc
 from nnhal_driver.backends.litert.convert import convert
 from nnhal_driver.backends.litert.engine import EngineMissingError, Interpreter
 from nnhal_driver.backends.litert.subgraph import LitertSubgraph
+from nnhal_driver.backends.litert.threads import ThreadChoice
 from nnhal_driver.backends.report import CandidateState
 from nnhal_driver.device import Device, Outcome
 from nnhal_driver.graph import build_graphs, subgraph_view
@@ -91,6 +92,24 @@ def test_number_of_interpreters_is_limited(monkeypatch: pytest.MonkeyPatch) -> N
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: execute(outcome, [x]), range(64)))
     assert 1 <= len(interpreters) <= 2
+
+
+def test_operator_limits_the_threads_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+
+    def choose(limit: int) -> ThreadChoice:
+        limits.append(limit)
+        return ThreadChoice(limit)
+
+    monkeypatch.setattr(subgraph, "ThreadChoice", choose)
+    monkeypatch.setattr(subgraph, "available_cpus", lambda: 2)
+    model, options = one_operation(fully_connected(3))[0], [{}, {"threads": "3"}, {"threads": "0"}]
+    devices = [Device("test", registry.assemble(["CpuAcc"], options={"CpuAcc": each}).backends) for each in options]
+    for device in devices:
+        prepare(model, device)
+        device.close()
+    assert limits == [2, 3, 2]
+    assert len({device.get_version_string() for device in devices}) == 1, "saved models do not depend on it"
 
 
 def test_unknown_batch_size_is_set_at_execution(monkeypatch: pytest.MonkeyPatch) -> None:
