@@ -359,6 +359,18 @@ def memory_of_the_backend(target: Target, recorder: CheckRecorder) -> None:
             recorder.expect("HOST-17", copies == 2 * runs, stimulus, "a copy in and a copy out of each", events)
 
 
+@check("HOST-18")
+def memory_manager_for_workloads(target: Target, recorder: CheckRecorder) -> None:
+    """Check that the host asks for a memory manager, and that the factory of the workloads gets it."""
+    with hosted_witness(target, "planned-memory") as witness:
+        outcome = _prepare(witness.target, chain("ADD"))
+        execution = witness.target.execute(outcome.model, _row_request())
+        recorder.expect("HOST-18", execution.outcome.status == ErrorStatus.NONE, "SYNC", "NONE", execution.outcome)
+        wanted = ["memory-manager", "compile", "workload-factory with the manager"]
+        events = [event for event in witness.trace if event in wanted]
+        recorder.expect("HOST-18", events == wanted, "prepareModel, planned memory", str(wanted), witness.trace)
+
+
 # ---- Time -----------------------------------------------------------------------------------------------
 
 

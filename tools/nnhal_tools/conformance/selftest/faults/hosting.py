@@ -170,6 +170,12 @@ def work_not_waited_for(trace: Trace) -> Trace:
     return [event for event in trace if event != "wait"]
 
 
+@trace_fault("HOST-18")
+def workloads_without_a_memory_manager(trace: Trace) -> Trace:
+    """Create workloads without the memory manager of their backend."""
+    return [event for event in trace if event != "workload-factory with the manager"]
+
+
 @trace_fault("HOST-10")
 def backend_never_closed(trace: Trace) -> Trace:
     """Stop the service without closing its backends."""
