@@ -67,6 +67,8 @@ class MemoryManager:
     Attributes:
         peak_bytes: size of the block.
         sum_bytes: size that the block would have without sharing.
+        on_allocate: called with each new block, for example to register it with a device; in mode LIMIT, and after new
+            planning, there is a new one. (1.2)
     """
 
     def __init__(self, mode: MemoryMode = MemoryMode.NORMAL, allocate: Allocator = allocate_aligned) -> None:
@@ -76,6 +78,7 @@ class MemoryManager:
         self._free: list[tuple[int, int]] = []
         self.peak_bytes = 0
         self.sum_bytes = 0
+        self.on_allocate: Callable[[Bytes], None] | None = None
 
     def get(self, size: int, storage: Storage) -> Piece:
         """Add a piece. A DYNAMIC piece takes the smallest gap that is large enough.
@@ -113,6 +116,8 @@ class MemoryManager:
         """
         if self._block is None:
             self._block = self._allocate(self.peak_bytes)
+            if self.on_allocate is not None and self.peak_bytes:
+                self.on_allocate(self._block)
 
     def release(self) -> None:
         """Free the block in mode LIMIT."""

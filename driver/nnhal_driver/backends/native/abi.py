@@ -50,6 +50,7 @@ GetFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_size_t, c.c_int32, Indexes)
 PutFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_uint32)
 BytesFunction = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_uint32)
 ClearFunction = c.CFUNCTYPE(None, c.c_void_p)
+DeferFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p)
 CheckFunction = c.CFUNCTYPE(c.c_int32, c.c_void_p)
 
 
@@ -145,6 +146,7 @@ class Execution(c.Structure):
         ("span", SpanFunction),
         ("pieces", c.POINTER(c.c_void_p)),
         ("operation_span", OperationSpanFunction),
+        ("defer", DeferFunction),
     ]
 
 
@@ -262,6 +264,12 @@ OPTIONAL: Fields = [
     ("after_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
     ("use_allocator", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(Allocator), *_REASON)),
     ("device_type", c.CFUNCTYPE(c.c_int32, _SELF)),
+    ("wait_deferred", c.CFUNCTYPE(c.c_int32, _SELF, _COMPILED, c.c_void_p, *_REASON)),
+    ("device_operands", c.CFUNCTYPE(Indexes, _SELF, _COMPILED, _COUNT)),
+    ("acquire_buffer", c.CFUNCTYPE(c.c_void_p, _SELF, TensorPointer)),
+    ("release_buffer", c.CFUNCTYPE(None, _SELF, c.c_void_p)),
+    ("copy_buffer", c.CFUNCTYPE(c.c_int32, _SELF, TensorPointer, TensorPointer, *_REASON)),
+    ("block_allocated", c.CFUNCTYPE(None, _SELF, _COMPILED, c.c_void_p, c.c_size_t)),
 ]
 """Functions that a backend may have. The header documents their defaults."""
 

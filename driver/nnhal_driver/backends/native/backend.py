@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus, Extension, ExtensionOperandTypeInformation, PerformanceInfo
+from nnhal_driver.backends.allocators import CustomAllocator, allocate_with
 from nnhal_driver.backends.api import (
     Backend,
     CompiledSubgraph,
@@ -18,10 +19,10 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Support,
 )
-from nnhal_driver.backends.allocators import CustomAllocator, allocate_with
 from nnhal_driver.backends.memory import MemoryMode
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.compiled import Callbacks, NativeSubgraph, Plugin
+from nnhal_driver.backends.native.device_memory import NativeMemory, read_device_operands
 from nnhal_driver.backends.native.layouts import read_layouts
 from nnhal_driver.backends.native.library import FunctionTable, PluginError, decode_reason
 from nnhal_driver.backends.native.marshalling import SubgraphStruct
@@ -46,7 +47,8 @@ class NativeBackend(Backend):
         self.id = id_
         self.version = table.version
         self._open_table: FunctionTable | None = table
-        self._callbacks = Callbacks()
+        self._callbacks = Callbacks(table.has("wait_deferred"))
+        self._device_memory: NativeMemory | None = NativeMemory(table)
         self._networks = itertools.count(1)
         self._memory = memory
         self._types = ExtensionTypes(self.extensions())
@@ -123,10 +125,18 @@ class NativeBackend(Backend):
     ) -> CompiledSubgraph:
         """Take ownership of a handle: the host releases it."""
         memory.stop_planning()
-        plugin = Plugin(self._table, self._callbacks, self._types, self.capabilities())
+        if self._table.has("block_allocated"):
+            table = self._table
+            memory.manager.on_allocate = lambda block: table.hook(
+                "block_allocated", handle, block.ctypes.data, block.size
+            )
+        device_memory = self._device_memory
+        assert device_memory is not None, "the backend is open"
+        plugin = Plugin(self._table, self._callbacks, self._types, device_memory, self.capabilities())
         compiled = NativeSubgraph(plugin, handle, struct, memory, view, options)
         weakref.finalize(compiled, _release, self._table, network, handle, struct).atexit = False
         compiled.layouts = read_layouts(self._table, handle, struct, view)
+        compiled.device_operands = dict.fromkeys(read_device_operands(self._table, handle, struct, view), device_memory)
         self._table.hook("after_load", network, handle)
         return compiled
 
@@ -182,7 +192,7 @@ class NativeBackend(Backend):
 
     def close(self) -> None:
         """Drop the plug-in's object. It is destroyed when nothing that it compiled is in use any more."""
-        self._open_table = None
+        self._open_table = self._device_memory = None
 
     def optional_hooks(self) -> Mapping[str, bool]:
         """Return which optional functions of the interface the plug-in has."""

@@ -9,9 +9,10 @@ import itertools
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from nnhal.errors import HalError, general_failure, limit_exceeded
 from nnhal.types import AnyArray, ErrorStatus
@@ -24,10 +25,10 @@ from nnhal_driver.backends.api import (
     Sections,
     SubgraphView,
 )
-from nnhal_driver.backends.layout import Relayout
 from nnhal_driver.backends.native import abi
+from nnhal_driver.backends.native.device_memory import NativeBuffer, NativeMemory
 from nnhal_driver.backends.native.library import FunctionTable
-from nnhal_driver.backends.native.marshalling import SubgraphStruct, TensorList, TensorStruct, contiguous
+from nnhal_driver.backends.native.marshalling import HasStruct, SubgraphStruct, TensorList, TensorStruct, contiguous
 from nnhal_driver.backends.native.memory import Addresses, PlannedMemory, allocate_buffer
 from nnhal_driver.backends.native.operand_types import ExtensionTypes
 from nnhal_driver.validation.rank import check_rank
@@ -42,6 +43,7 @@ class Plugin:
     table: FunctionTable
     callbacks: "Callbacks"
     types: ExtensionTypes
+    memory: NativeMemory
     capabilities: Mapping[str, bool]
 
 
@@ -83,20 +85,44 @@ class NativeSubgraph(CompiledSubgraph):
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
         """Run the subgraph. Executions are serialized unless the plug-in supports concurrent ones."""
         tensors = TensorList(self._convert_inputs(inputs))
-        execution = Execution(self._plugin, self._view, self.layouts, outputs, run, self._tensor_bytes)
-        with self._lock or nullcontext():
+        execution = Execution(self._plugin, self._view, self, outputs, run, self._tensor_bytes)
+        with ExitStack() as ends:
+            ends.enter_context(self._lock or nullcontext())
             run.check()
             self._resize(inputs, tensors)
-            registration = self._plugin.callbacks.register(execution)
-            with self.planned_memory.acquire() as addresses, self._execution_hooks(), registration as context:
-                self._run(tensors, execution, context, addresses)
+            addresses = ends.enter_context(self.planned_memory.acquire())
+            ends.enter_context(self._execution_hooks())
+            context = ends.enter_context(self._plugin.callbacks.register(execution))
+            struct = self._plugin.callbacks.struct(context, tensors, len(self._view.outputs), addresses)
+            try:
+                self._run(execution, "execute", c.byref(struct))
+            finally:
+                if execution.deferred:
+                    rest = ends.pop_all()
+                    run.defer(lambda: self._finish(execution, rest, (struct, tensors)))
+            if execution.deferred:
+                execution.deliver_buffers()
+                return
+            if self._table.has("wait_finish"):
+                self._run(execution, "wait_finish")
         execution.deliver()
 
-    def _convert_inputs(self, inputs: Sequence[AnyArray | None]) -> Iterator[AnyArray | None]:
+    def _finish(self, execution: "Execution", ends: ExitStack, used: tuple[object, ...]) -> None:
+        """Wait for a deferred execution, which has used some structs until then."""
+        with ends:
+            (state,) = execution.deferred
+            self._run(execution, "wait_deferred", state)
+            del used
+        execution.deliver()
+
+    def _convert_inputs(self, inputs: Sequence[Any]) -> Iterator[HasStruct | None]:
         """Yield the inputs in the form that the plug-in accepts."""
         for operand, array in zip(self._view.inputs, inputs, strict=True):
-            value = None if array is None else self._plugin.types.as_elements(self._view.graph, operand, array)
-            yield value if value is None or self._accepts_strides else contiguous(value)
+            if array is None or operand in self.device_operands:
+                yield array
+                continue
+            value = self._plugin.types.as_elements(self._view.graph, operand, array)
+            yield TensorStruct(value if self._accepts_strides else contiguous(value))
 
     def save(self) -> Sections | None:
         """Return the plug-in's sections, or None if it cannot save."""
@@ -112,12 +138,10 @@ class NativeSubgraph(CompiledSubgraph):
         self._table.run("save", self._handle, c.byref(sink))
         return Sections(bytes(saved))
 
-    def _run(self, tensors: TensorList, execution: "Execution", context: int, addresses: Addresses) -> None:
-        struct = self._plugin.callbacks.struct(context, tensors, len(self._view.outputs), addresses)
+    def _run(self, execution: "Execution", name: str, *arguments: object) -> None:
+        """Call a function of the plug-in. An error in a callback is the reason for its own, if there is one."""
         try:
-            self._table.run("execute", self._handle, c.byref(struct))
-            if self._table.has("wait_finish"):
-                self._table.run("wait_finish", self._handle)
+            self._table.run(name, self._handle, *arguments)
         except HalError:
             if execution.error is None:
                 raise
@@ -155,26 +179,30 @@ class Execution:
     Attributes:
         error: first error in a callback.
         profile: receiver of spans, or None.
+        deferred: the state that the plug-in passed to `defer`; empty if it has not called it.
     """
 
     def __init__(
         self,
         plugin: Plugin,
         view: SubgraphView,
-        layouts: Mapping[int, Relayout],
+        compiled: CompiledSubgraph,
         outputs: Sequence[Output],
         run: Run,
         tensor_bytes: int,
     ) -> None:
         self.error: BaseException | None = None
         self.profile = run.profile
+        self.deferred: list[int | None] = []
         self._plugin = plugin
         self._view = view
-        self._layouts = layouts
+        self._layouts = compiled.layouts
+        self._device_operands = compiled.device_operands
         self._outputs = outputs
         self._run = run
         self._tensor_bytes = tensor_bytes
-        self._tensors: dict[int, TensorStruct] = {}
+        self._tensors: dict[int, TensorStruct | NativeBuffer] = {}
+        self._delivered: set[int] = set()
 
     def output(self, index: int, shape: tuple[int, ...]) -> int:
         """Allocate an output and return the address of its tensor."""
@@ -184,8 +212,13 @@ class Execution:
             raise general_failure(f"the backend asked for output {index} twice")
         dtype = self._plugin.types.dtype(self._view.graph, self._view.outputs[index])
         self._check_shape(index, shape, dtype.itemsize)
-        array = allocate_buffer(self._plugin.table, prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
-        self._tensors[index] = tensor = TensorStruct(array)
+        tensor: TensorStruct | NativeBuffer
+        if self._is_on_device(index):
+            tensor = self._plugin.memory.acquire(shape, dtype)
+        else:
+            block = allocate_buffer(self._plugin.table, prod(shape) * dtype.itemsize)
+            tensor = TensorStruct(block.view(dtype).reshape(shape))
+        self._tensors[index] = tensor
         return c.addressof(tensor.struct)
 
     def check(self) -> None:
@@ -203,9 +236,22 @@ class Execution:
             HalError: the plug-in did not deliver an output.
         """
         for index, output in enumerate(self._outputs):
-            if index not in self._tensors:
+            if index in self._delivered:
+                continue
+            tensor = self._tensors.get(index)
+            if tensor is None:
                 raise general_failure(f"the backend did not deliver output {index} of its partition")
-            output.write(self._tensors[index].array, keep=True)
+            output.write(tensor.array if isinstance(tensor, TensorStruct) else tensor, keep=True)
+
+    def deliver_buffers(self) -> None:
+        """Deliver the buffers of a deferred execution, so that later partitions on the device can use them at once."""
+        for index, tensor in self._tensors.items():
+            if isinstance(tensor, NativeBuffer):
+                self._outputs[index].write(tensor, keep=True)
+                self._delivered.add(index)
+
+    def _is_on_device(self, index: int) -> bool:
+        return self._view.outputs[index] in self._device_operands
 
     def _check_shape(self, index: int, shape: tuple[int, ...], itemsize: int) -> None:
         name = f"output {index} of a native backend's partition"
@@ -227,7 +273,8 @@ class Execution:
 class Callbacks:
     """Functions that a plug-in calls, created once for each backend. A number identifies the execution."""
 
-    def __init__(self) -> None:
+    def __init__(self, can_defer: bool) -> None:
+        self._can_defer = can_defer
         self._live: dict[int, Execution] = {}
         self._numbers = itertools.count(1)
         live = self._live  # the functions must not refer to this object: the cycle would delay its release
@@ -235,6 +282,8 @@ class Callbacks:
         self._check = abi.CheckFunction(lambda context: _check(live, context))
         self._span = abi.SpanFunction(lambda context, name, *time: _span(live, context, name, None, *time))
         self._operation_span = abi.OperationSpanFunction(lambda context, *span: _span(live, context, *span))
+        self._defer = abi.DeferFunction(lambda context, state: _defer(live, context, state))
+        self._no_defer = abi.DeferFunction()
         self._no_span = abi.SpanFunction()
         self._no_operation_span = abi.OperationSpanFunction()
 
@@ -262,6 +311,7 @@ class Callbacks:
             self._span if spans else self._no_span,
             pieces,
             self._operation_span if spans else self._no_operation_span,
+            self._defer if self._can_defer else self._no_defer,
         )
 
 
@@ -287,6 +337,14 @@ def _check(live: Mapping[int, Execution], context: int) -> int:
         execution.error = execution.error or error
         return 1
     return 0
+
+
+def _defer(live: Mapping[int, Execution], context: int, state: int | None) -> int:
+    execution = live.get(context)
+    if execution is None or execution.deferred:
+        return ErrorStatus.INVALID_ARGUMENT
+    execution.deferred.append(state)
+    return ErrorStatus.NONE
 
 
 def _span(

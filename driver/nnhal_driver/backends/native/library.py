@@ -18,6 +18,8 @@ from nnhal_driver.backends.options import BackendOptions
 
 _FACTORY_WITH_OPTIONS = "BackendFactoryWithOptions"
 _REQUIRED_ENTRY_POINTS = "a native backend exports GetBackendId, GetVersion and BackendFactory with C linkage"
+_DEVICE_MEMORY = ("device_operands", "acquire_buffer", "release_buffer", "copy_buffer")
+"""Functions that a plug-in has together."""
 _FAILURES = {status for status in ErrorStatus if status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)}
 
 
@@ -112,12 +114,17 @@ class FunctionTable:
             missing.insert(0, "version")
         if missing:
             raise PluginError(f"the table lacks {', '.join(missing)}, which every backend has")
-        if self.has("allocate_buffer") != self.has("free_buffer"):
-            raise PluginError("the table has only one of allocate_buffer and free_buffer; expected both or neither")
-        self.version = raw.version.decode(errors="replace")
         self.allocate: Callable[[int], Bytes] | None = None
         self._borrowed: list[object] = []
         weakref.finalize(self, _destroy, raw, address, library, self._borrowed).atexit = False
+        if self.has("allocate_buffer") != self.has("free_buffer"):
+            raise PluginError("the table has only one of allocate_buffer and free_buffer; expected both or neither")
+        device = [name for name in _DEVICE_MEMORY if self.has(name)]
+        if device and len(device) < len(_DEVICE_MEMORY):
+            raise PluginError(
+                f"the table has {', '.join(device)}; expected all of {', '.join(_DEVICE_MEMORY)}, or none"
+            )
+        self.version = raw.version.decode(errors="replace")
 
     def lend(self, value: object) -> None:
         """Keep a value of the host until the object is destroyed."""

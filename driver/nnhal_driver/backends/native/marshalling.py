@@ -2,7 +2,7 @@
 
 import ctypes as c
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,27 +23,39 @@ class TensorStruct:
     """A Tensor over an array, which it keeps alive. The plug-in gets `struct`."""
 
     def __init__(self, array: AnyArray) -> None:
-        rank, size = array.ndim, array.itemsize
-        opaque = array.dtype.kind == _OPAQUE
+        strides = tuple(stride // array.itemsize for stride in array.strides)
         self.array = array
-        self._shape = (c.c_int64 * rank)(*array.shape)
-        self._strides = (c.c_int64 * rank)(*(stride // size for stride in array.strides))
-        self.struct = abi.TensorDescription(
-            array.ctypes.data,
-            abi.Device(_CPU, 0),
-            rank,
-            abi.DataType(_CODES[array.dtype.kind], 8 if opaque else size * 8, size if opaque else 1),
-            self._shape,
-            self._strides,
-            0,
-        )
+        self.struct = describe_tensor(array.shape, strides, array.dtype, array.ctypes.data, _CPU)
+
+
+def describe_tensor(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: "np.dtype[Any]", data: int | None, device: int
+) -> abi.TensorDescription:
+    """Return the struct of a tensor. It keeps its shape and strides alive, but not its data."""
+    rank, size = len(shape), dtype.itemsize
+    opaque = dtype.kind == _OPAQUE
+    return abi.TensorDescription(
+        data,
+        abi.Device(device, 0),
+        rank,
+        abi.DataType(_CODES[dtype.kind], 8 if opaque else size * 8, size if opaque else 1),
+        (c.c_int64 * rank)(*shape),
+        (c.c_int64 * rank)(*strides),
+        0,
+    )
+
+
+class HasStruct(Protocol):
+    """A tensor in the form that a plug-in gets."""
+
+    struct: abi.TensorDescription
 
 
 class TensorList:
     """An array of pointers to tensors; None is NULL. The plug-in gets `struct`."""
 
-    def __init__(self, arrays: Iterable[AnyArray | None]) -> None:
-        self.tensors = [None if array is None else TensorStruct(array) for array in arrays]
+    def __init__(self, tensors: Iterable[HasStruct | None]) -> None:
+        self.tensors = list(tensors)
         pointers = (c.pointer(tensor.struct) if tensor else abi.TensorPointer() for tensor in self.tensors)
         self.struct = (abi.TensorPointer * len(self.tensors))(*pointers)
 

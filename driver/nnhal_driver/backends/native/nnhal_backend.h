@@ -16,7 +16,7 @@
  *   1.0: everything without another version number.
  *   1.1: optimize, layouts and operand_types; planned memory; operation_span; the capability "CopiesInputs".
  *   1.2: the network of a subgraph, and hooks for networks; check in a subgraph; use_allocator; device_type; and
- *        BackendFactoryWithOptions.
+ *        BackendFactoryWithOptions. For devices: defer and wait_deferred, device_operands and buffers, block_allocated.
  *
  * RULES
  *   Threads: functions may be called from any thread, and from several at the same time, also for the same object.
@@ -55,7 +55,7 @@ typedef enum NnhalStatus {
 /* ---- Tensors: the layout of DLPack's DLTensor, so pointers can be cast. Never grows. ---- */
 
 typedef struct NnhalDevice {
-    int32_t device_type; /* DLDeviceType: always 1, the CPU */
+    int32_t device_type; /* DLDeviceType: 1, the CPU; 12 for buffers of the plug-in (1.2, see device_operands) */
     int32_t device_id;
 } NnhalDevice;
 
@@ -165,7 +165,7 @@ typedef struct NnhalSubgraph {
     void *check_context; /* belongs to the host */
 } NnhalSubgraph;
 
-/* ---- One execution. Created by the host, valid until `execute` returns. ---- */
+/* ---- One execution. Created by the host, valid until `execute` returns, or `wait_deferred` if it was deferred. ---- */
 
 typedef struct NnhalExecution {
     size_t struct_size;
@@ -193,6 +193,13 @@ typedef struct NnhalExecution {
      * NnhalSubgraph.operations. */
     void (*operation_span)(void *context, const char *name, uint32_t operation, uint64_t start_ns,
                            uint64_t duration_ns);
+
+    /* (1.2, NULL without `wait_deferred`) Lets `execute` return before its outputs are written, for example because a
+     * device works on them. Call it at most once, and then return. The host calls `wait_deferred` with `state`, which
+     * belongs to the plug-in, when it needs the outputs. Until then the execution holds none of the slots that limit
+     * how many run, and everything of this struct stays valid. Without "ConcurrentExecution" it is the only one of its
+     * compiled subgraph. */
+    int32_t (*defer)(void *context, void *state);
 } NnhalExecution;
 
 /* ---- An allocator of the operator or of an embedding program (1.2). Created by the host, valid until `destroy`. ---- */
@@ -424,6 +431,32 @@ struct NnhalBackend {
     /* (optional, 1.2) Returns the kind of its hardware, an NnhalDeviceType: the type of a device whose first backend
      * this is, unless its operator sets one. Default: NNHAL_DEVICE_CPU. */
     int32_t (*device_type)(NnhalBackend *self);
+
+    /* (optional, 1.2; required for NnhalExecution.defer) Waits until the outputs of a deferred execution are written, and
+     * frees its `state`. Called once for each `defer`, from any thread, even if `execute` fails afterwards. wait_finish
+     * is not called then. */
+    int32_t (*wait_deferred)(NnhalBackend *self, NnhalCompiled *compiled, void *state, char *reason,
+                             size_t reason_size);
+
+    /* (optional, 1.2; required together) Memory of the backend, in which values stay between its partitions.
+     * device_operands returns `*count` indexes of NnhalSubgraph.operands, inputs or outputs without another layout, valid
+     * until `release`. An execution has them as tensors with device_type 12 (kDLExtDev), whose `data` is what
+     * acquire_buffer returned. It may use them before the deferred execution that writes them is over.
+     * acquire_buffer returns a handle for a tensor of this shape and type, or NULL if memory is exhausted.
+     * release_buffer frees it; called once for each, from any thread.
+     * copy_buffer copies a value of equal shape and type between tensors of the host and its own, in both directions or
+     * between two of its own. It converts layouts. After a copy to the host the value is there.
+     * Default: all values are in memory of the host. */
+    const uint32_t *(*device_operands)(NnhalBackend *self, NnhalCompiled *compiled, size_t *count);
+    void *(*acquire_buffer)(NnhalBackend *self, const NnhalTensor *tensor);
+    void (*release_buffer)(NnhalBackend *self, void *buffer);
+    int32_t (*copy_buffer)(NnhalBackend *self, const NnhalTensor *source, const NnhalTensor *target, char *reason,
+                           size_t reason_size);
+
+    /* (optional, 1.2) Called when the block of the pieces of planned memory is allocated: before the first execution, and
+     * again before an execution with another block. It is valid until the next call, or until execute_end in mode
+     * NNHAL_LIMIT. Default: nothing. */
+    void (*block_allocated)(NnhalBackend *self, NnhalCompiled *compiled, void *block, size_t size);
 };
 
 /* ---- The three entry points that are required, and an optional one. ---- */

@@ -1,0 +1,91 @@
+"""Memory of a native plug-in's device: values that stay there between its partitions."""
+
+import ctypes as c
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnhal.errors import general_failure
+from nnhal.types import AnyArray
+from nnhal_driver.backends.api import SubgraphView
+from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
+from nnhal_driver.backends.native.library import FunctionTable
+from nnhal_driver.backends.native.marshalling import SubgraphStruct, TensorStruct, contiguous, describe_tensor
+
+_EXTENSION_DEVICE = 12
+"""DLDeviceType of a device that only the plug-in knows."""
+
+
+class NativeBuffer:
+    """A buffer of the plug-in. The plug-in gets `struct`, whose data is its own handle."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> None:
+        self.shape, self.dtype = shape, dtype
+        self.struct = describe_tensor(shape, _strides(shape), dtype, None, _EXTENSION_DEVICE)
+
+
+class NativeMemory(DeviceMemory):
+    """Memory behind the functions `acquire_buffer`, `release_buffer` and `copy_buffer` of a plug-in."""
+
+    def __init__(self, table: FunctionTable) -> None:
+        self._table = table
+
+    def acquire(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> NativeBuffer:
+        """Ask the plug-in for a buffer.
+
+        Raises:
+            MemoryError: the plug-in has not enough memory.
+        """
+        buffer = NativeBuffer(shape, dtype)
+        handle = self._table.call("acquire_buffer", c.byref(buffer.struct))
+        if not handle:
+            raise MemoryError(f"the backend has no memory for {dtype} {list(shape)}")
+        buffer.struct.data = handle
+        weakref.finalize(buffer, self._table.call, "release_buffer", handle).atexit = False
+        return buffer
+
+    def copy(self, source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
+        """Have the plug-in copy a value.
+
+        Raises:
+            HalError: the status and the plug-in's reason.
+        """
+        tensors = [as_tensor(value) for value in (source, target)]
+        self._table.run("copy_buffer", *(c.byref(tensor.struct) for tensor in tensors))
+
+
+def as_tensor(value: AnyArray | DeviceBuffer) -> TensorStruct | NativeBuffer:
+    """Return the form of a value that a plug-in gets."""
+    if isinstance(value, NativeBuffer):
+        return value
+    assert isinstance(value, np.ndarray)
+    return TensorStruct(contiguous(value))
+
+
+def read_device_operands(
+    table: FunctionTable, handle: int | None, struct: SubgraphStruct, view: SubgraphView
+) -> Sequence[int]:
+    """Return the operands of the graph that the plug-in uses in its own memory.
+
+    Raises:
+        HalError: GENERAL_FAILURE: a declaration is invalid.
+    """
+    numbers: Sequence[int] = table.items("device_operands", handle)
+    operands = [struct.operands[number] if number < len(struct.operands) else -1 for number in numbers]
+    allowed = {*view.inputs, *view.outputs}
+    for number, operand in zip(numbers, operands, strict=True):
+        if operand not in allowed:
+            raise general_failure(
+                f"the backend declares its own memory for operand {number}; expected an input or output"
+            )
+    return operands
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, stride = [], 1
+    for dimension in reversed(shape):
+        strides.append(stride)
+        stride *= dimension
+    return tuple(reversed(strides))
