@@ -38,8 +38,9 @@ from nnhal_driver.compilation.placement import place
 from nnhal_driver.execution.buffer import Buffer, ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable, LiveBuffers
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.profiling_contexts import ProfilingContexts
 from nnhal_driver.extension_types import extension_types
-from nnhal_driver.graph import build_graphs, drop_caches
+from nnhal_driver.graph import Graph, build_graphs, drop_caches
 from nnhal_driver.interrupts import is_interrupt
 from nnhal_driver.model_cache.cache import CachedModel, FilesIdentity, ModelCache, SaveTarget, VerifiedFiles
 from nnhal_driver.model_cache.errors import CacheMissError
@@ -175,6 +176,7 @@ class Device:
         driver += "".join(f", no {name}" for name in sorted(self._disabled_extensions))
         self._cache = ModelCache(driver, self.backends, key, tensor_bytes, check_data=check_cached_data)
         self._scheduler = Scheduler(available_cpus(), _PREPARATION_THREADS, queues)
+        self._profiling = ProfilingContexts(self.backends)
         self.allocator_refusals = {} if allocator is None else offer_allocator(self.backends, allocator)
         lifetime.acquire(self.backends)
         self._close_backends = weakref.finalize(self, lifetime.release, self.backends)
@@ -253,7 +255,8 @@ class Device:
             the cancellation of the preparation.
 
         Raises:
-            HalError: INVALID_ARGUMENT: model, preference, priority, deadline or hints are invalid.
+            HalError: INVALID_ARGUMENT: model, preference, priority, deadline or hints are invalid;
+                RESOURCE_EXHAUSTED_TRANSIENT: there is not enough memory, or the queue is full.
         """
         cancellation = Cancellation()
         callback = _once(callback)
@@ -264,14 +267,20 @@ class Device:
             validate_hints(config.compilation_hints, config.extension_name_to_prefix)
             validate_model(model)
             deadline = Deadline(config.deadline_ns)
+            # now, not on the thread: the client may write to the memory of the model once this method has returned
+            graphs = build_graphs(model, self._disabled_extensions)
+            relaxed = model.relax_computation_float32_to_float16
             work = _PreparationWork(
-                lambda check: self._compile(model, config, check, save_target), callback, save_target.close
+                lambda check: self._compile(graphs, relaxed, config, check, save_target), callback, save_target.close
             )
             request = AdmissionRequest(config.priority, deadline, owner)
             self._scheduler.prepare(PreparationTask(request, cancellation, work))
         except BaseException as error:
             save_target.close()
-            callback(_failed(error))
+            outcome = _failed(error)
+            callback(outcome)
+            if isinstance(error, MemoryError):
+                raise HalError(outcome.status, outcome.reason) from error
             raise
         return cancellation
 
@@ -380,10 +389,15 @@ class Device:
         """
         return self._buffers.allocate(desc, prepared_models, input_roles, output_roles, reserve)
 
-    def _compile(self, model: Model, config: PrepareModelConfig, check: Check, save_target: SaveTarget) -> Outcome:
+    def _compile(
+        self,
+        graphs: Sequence[Graph],
+        relaxed: bool,
+        config: PrepareModelConfig,
+        check: Check,
+        save_target: SaveTarget,
+    ) -> Outcome:
         check()
-        graphs = build_graphs(model, self._disabled_extensions)
-        relaxed = model.relax_computation_float32_to_float16
         with Network(self.backends) as network:
             options = CompileOptions(config.preference, self._tensor_bytes, network.number, check=check)
             try:
@@ -418,6 +432,7 @@ class Device:
             cached.plan,
             self._scheduler,
             self._buffers,
+            profiling=self._profiling,
             extension_types=extension_types(main.extensions, self.get_supported_extensions()),
             loaded_from=loaded_from,
         )

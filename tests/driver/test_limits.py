@@ -1,5 +1,6 @@
 """Limits of the device: valid models and requests that it rejects."""
 
+import queue
 from dataclasses import replace
 
 import numpy as np
@@ -23,11 +24,12 @@ from nnhal_driver.backends import registry
 from nnhal_driver.backends.per_operation import PerOperationBackend
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.compilation.placement import MAX_NESTING
-from nnhal_driver.device import Device
+from nnhal_driver.device import Device, Outcome
 from nnhal_driver.graph import build_graphs, subgraph_view, used_outside
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.layers.quantized_lstm import state_exponent
 from nnhal_driver.validation.rank import MAX_RANK
+from tests.driver.fake_backend import device_of
 from tests.driver.one_operation import (
     Value,
     boolean,
@@ -41,6 +43,7 @@ from tests.driver.one_operation import (
     run,
     tensor,
 )
+from tests.driver.scheduling.preparations import block
 from tests.end_to_end.support.raw_client import add_chain
 from tests.end_to_end.support.valid_requests import branches
 
@@ -243,8 +246,14 @@ def test_writable_memory_is_copied() -> None:
     model = replace(
         ADD, main=replace(ADD.main, operands=(pooled, *others), input_indexes=(1,)), pools=(Memory.of(weights),)
     )
-    outcome = prepare(model)
-    weights[:] = 100
+    with device_of(CpuRef()) as device:
+        outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        blockers = [block(device._scheduler) for _ in range(2)]
+        device.prepare_model(model, outcomes.put)
+        weights[:] = 100  # the preparation is launched, but it still waits for a thread
+        for blocker in blockers:
+            blocker.go.set()
+        outcome = outcomes.get(timeout=60)
     np.testing.assert_array_equal(execute(outcome, [np.ones(2, np.float32)])[1][0], [2, 2])
 
     constants = np.ones(2, np.float32)
