@@ -72,6 +72,10 @@ The options are the same: `--device npu0=Npu,CpuRef --device-type exact=OTHER --
 Npu.threads=2 --backend-option npu1/Npu.core=1`. `nnhal info --device NAME` and `nnhal backends
 --device NAME` show a device.
 
+Of the built-in backends, `CpuAcc` has an option: `threads`, how many may serve one call. Options of
+other backends are those that their factories read. An option that a backend does not have, or whose
+value it rejects, is an error at the start.
+
 ## Table
 
 | Name | Option | Variable | Default | Meaning |
