@@ -27,6 +27,7 @@ from nnhal_tools.conformance.selftest.proxy import Hook, InjectedError, Proxy, P
 from nnhal_tools.conformance.selftest.restartable import RestartableService
 from nnhal_tools.conformance.selftest.trial import run_clean_trial, run_trial
 from nnhal_tools.conformance.suites.nnhal.cache import cleared_entry
+from tests.end_to_end.support.service_process import start_service, stop_service
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -164,6 +165,20 @@ def test_device_without_cache_files(service: RestartableService) -> None:
         "CACHE-31 files of another model float32": (Status.SKIPPED, "X4"),
         "CACHESEC-01 float32": (Status.SKIPPED, "X4"),
     }
+
+
+def test_service_that_caches_nothing(tmp_path: Path) -> None:
+    service = start_service(tmp_path, "--no-cache", "--backends", "CpuRef")
+    try:
+        select = ("CACHE-1[068]*float32", "CACHE-2[02]*float32", "NNHAL-2[89]*", "NNHAL-3[013]*")
+        work = plan_tasks(("cache", "nnhal"), [], Selection(select))
+        results = {result.name: result for result in run_tasks(TargetConfig(service.target), work, jobs=1)}
+    finally:
+        assert stop_service(service) == 0
+    assert {result.status for result in results.values()} == {Status.PASSED, Status.SKIPPED}
+    assert results["CACHE-10 no files needed float32"].status == Status.PASSED
+    assert results["CACHE-16 saving with an extra model file float32"].check == "X4"
+    assert results["NNHAL-28 store"].check == "X4"
 
 
 def test_device_that_rejects_wrong_files_with_general_failure(service: RestartableService) -> None:

@@ -1,11 +1,12 @@
 """Wrong numbers of cache files, and files that are not open for reading and writing (CACHE-16 to -27)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
-from nnhal_tools.conformance.caching.files import READ_ONLY, WRITE_ONLY
+from nnhal_tools.conformance.caching.files import READ_ONLY, WRITE_ONLY, CacheHandles
 from nnhal_tools.conformance.caching.models import mobilenet
 from nnhal_tools.conformance.caching.round_trip import CacheRoundTrip, attribute_failures, round_trip_check
-from nnhal_tools.conformance.check import Skipped
+from nnhal_tools.conformance.check import NotServiceSpecific, Skipped
 
 FileNames = tuple[Sequence[str], Sequence[str]]
 """Names of model files and of data files."""
@@ -53,11 +54,28 @@ WRONG_MODES = {
 """Action, kind of the affected files, and their access mode, by check id."""
 
 
+@contextmanager
+def _open_files(trial: CacheRoundTrip, names: FileNames, modes: dict[str, int] | None) -> Iterator[CacheHandles]:
+    """Open files within the context. A service whose device needs none may refuse to store any.
+
+    Raises:
+        Skipped: X4.
+    """
+    with ExitStack() as stack:
+        try:
+            files = stack.enter_context(trial.folder.open_files(*names, modes))
+        except NotServiceSpecific as error:
+            if trial.needs_files:
+                raise
+            raise Skipped("X4", f"the device needs no cache files, and the service stores none: {error}") from None
+        yield files
+
+
 def _save_with_wrong_files(
     trial: CacheRoundTrip, id_: str, situation: str, names: FileNames, modes: dict[str, int] | None = None
 ) -> None:
     """Check that a save with wrong files still prepares the model, and that nothing can be retrieved from them."""
-    with trial.folder.open_files(*names, modes) as files:
+    with _open_files(trial, names, modes) as files:
         model = trial.save(files, situation=situation)
         trial.check_execution(id_, model, f"a model prepared with {situation}")
         trial.expect_unusable(files, situation)
@@ -68,7 +86,7 @@ def _retrieve_with_wrong_files(
 ) -> None:
     """Check that nothing can be retrieved with wrong files after a save with the right ones."""
     trial.save_to_files()
-    with trial.folder.open_files(*names, modes) as files:
+    with _open_files(trial, names, modes) as files:
         trial.expect_unusable(files, situation)
 
 

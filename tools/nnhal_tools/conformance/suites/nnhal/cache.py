@@ -87,7 +87,15 @@ def _require_response(method: str, answer: CallOutcome, response: Any) -> Any:
 
 @contextmanager
 def cleared_entry(target: Target) -> Iterator[types_pb2.CompilationCache]:
-    """Yield arguments for a new entry in the service's store. The entry is cleared at the end."""
+    """Yield arguments for a new entry in the service's store. The entry is cleared at the end.
+
+    Raises:
+        Skipped: X4.
+    """
+    request = device_pb2.DeviceRequest(device=target.device_name)
+    _, needed = invoke(target.device.GetNumberOfCacheFilesNeeded, request)
+    if needed is not None and not (needed.num_model_cache or needed.num_data_cache):
+        raise Skipped("X4", "the device does not cache")
     token = secrets.token_bytes(32)
     try:
         yield stored_cache(token)
@@ -127,8 +135,10 @@ def saved_in_store(target: Target, recorder: CheckRecorder) -> None:
 @check("NNHAL-28", "files")
 def saved_in_files(target: Target, recorder: CheckRecorder) -> None:
     """Check a model that is saved in files of the client."""
-    with CacheRoundTrip(target, recorder, builtin_case(NAME)) as trial, trial.open_files() as files:
-        _expect_saved_and_hit(recorder, target, file_cache(secrets.token_bytes(32), files), "files")
+    with CacheRoundTrip(target, recorder, builtin_case(NAME)) as trial:
+        trial.require_caching()
+        with trial.open_files() as files:
+            _expect_saved_and_hit(recorder, target, file_cache(secrets.token_bytes(32), files), "files")
 
 
 @round_trip_check("NNHAL-28", "several backends", models=ranking_mobilenet, kinds=("float32",))
