@@ -104,7 +104,7 @@ BROKEN = {
         {FACTORY: "return 5"},
         "returned a int, not a nnhal_backend.v1.Backend, and lacks supports, comp",
     ),
-    "no supports": ({"def supports": "def support"}, "BackendFactory failed: TypeError: Can't instantiate abstract"),
+    "no compile": ({"PerOperationBackend": "Backend"}, "BackendFactory failed: TypeError: Can't instantiate abstract"),
     "another id": (
         {'id = "Doubler"': 'id = "Tripler"'},
         "GetBackendId returned 'Doubler', but the backend's id is 'Tripler'",
