@@ -16,7 +16,7 @@ from nnhal_tools.conformance.paths.path import ExecutionPath, expect_ok, with_ea
 
 
 @dataclass(frozen=True)
-class DeviceBuffer:
+class AllocatedBuffer:
     """Buffer of the device."""
 
     handle: bytes
@@ -29,7 +29,7 @@ def allocate(
     inputs: Sequence[types_pb2.BufferRole] = (),
     outputs: Sequence[types_pb2.BufferRole] = (),
     dimensions: Sequence[int] = (),
-) -> tuple[CallOutcome, DeviceBuffer | None]:
+) -> tuple[CallOutcome, AllocatedBuffer | None]:
     """Call IDevice.allocate."""
     request = device_pb2.AllocateRequest(
         session=target.session,
@@ -40,7 +40,7 @@ def allocate(
         output_roles=outputs,
     )
     outcome, response = invoke(target.device.Allocate, request)
-    return outcome, DeviceBuffer(response.buffer, response.token) if response else None
+    return outcome, AllocatedBuffer(response.buffer, response.token) if response else None
 
 
 def buffer_role(model: int, number: int, probability: float = 1.0) -> types_pb2.BufferRole:
@@ -49,7 +49,7 @@ def buffer_role(model: int, number: int, probability: float = 1.0) -> types_pb2.
 
 
 def copy_from(
-    target: Target, buffer: DeviceBuffer, memory: types_pb2.Memory, dimensions: Sequence[int] = ()
+    target: Target, buffer: AllocatedBuffer, memory: types_pb2.Memory, dimensions: Sequence[int] = ()
 ) -> CallOutcome:
     """Call IBuffer.copyFrom."""
     request = buffer_pb2.CopyFromRequest(
@@ -58,7 +58,7 @@ def copy_from(
     return invoke(target.buffers.CopyFrom, request)[0]
 
 
-def copy_to(target: Target, buffer: DeviceBuffer, size: int) -> tuple[CallOutcome, Bytes]:
+def copy_to(target: Target, buffer: AllocatedBuffer, size: int) -> tuple[CallOutcome, Bytes]:
     """Call IBuffer.copyTo into a new memory of `size` bytes, and return the outcome and the bytes."""
     handle = target.memory_with(bytes(size))
     request = buffer_pb2.CopyToRequest(session=target.session, buffer=buffer.handle, dst=mapped_pool(handle))
@@ -69,7 +69,7 @@ def copy_to(target: Target, buffer: DeviceBuffer, size: int) -> tuple[CallOutcom
         target.release(handle)
 
 
-def is_valid_allocation(outcome: CallOutcome, buffer: DeviceBuffer | None) -> bool:
+def is_valid_allocation(outcome: CallOutcome, buffer: AllocatedBuffer | None) -> bool:
     """Return whether an allocation gave a buffer and a token above 0, or failed with GENERAL_FAILURE (X3)."""
     if buffer is None:
         return outcome.status == ErrorStatus.GENERAL_FAILURE
@@ -83,7 +83,7 @@ class _BufferArguments:
         self.request = types_pb2.Request()
         self.request.CopyFrom(request)
         self.steps: list[PathStep] = []
-        self.outputs: dict[int, tuple[DeviceBuffer, int]] = {}
+        self.outputs: dict[int, tuple[AllocatedBuffer, int]] = {}
         self._target, self._model = target, model
         self._handles: list[bytes] = []
 
@@ -107,7 +107,7 @@ class _BufferArguments:
         if not self._handles and all(step.holds for step in self.steps):
             raise Skipped("X3", "the device allocates no buffer for any argument")
 
-    def _allocate(self, check: str, number: int, **roles: Sequence[types_pb2.BufferRole]) -> DeviceBuffer | None:
+    def _allocate(self, check: str, number: int, **roles: Sequence[types_pb2.BufferRole]) -> AllocatedBuffer | None:
         outcome, buffer = allocate(self._target, [self._model], **roles)  # type: ignore[arg-type]
         holds = is_valid_allocation(outcome, buffer)
         stimulus = f"allocate for {'input' if 'inputs' in roles else 'output'} {number}"
@@ -125,7 +125,7 @@ class _BufferArguments:
         offset = pool.mapped.offset + location.offset
         return mapped_pool(pool.mapped.memory, offset=offset, length=location.length)
 
-    def _place(self, argument: types_pb2.RequestArgument, buffer: DeviceBuffer) -> None:
+    def _place(self, argument: types_pb2.RequestArgument, buffer: AllocatedBuffer) -> None:
         place_in_pool(argument, len(self.request.pools))
         self.request.pools.add().token = buffer.token
 

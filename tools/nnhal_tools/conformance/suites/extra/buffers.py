@@ -14,7 +14,7 @@ from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import CALLS, reachable_calls
 from nnhal_tools.conformance.paths.buffers import (
-    DeviceBuffer,
+    AllocatedBuffer,
     allocate,
     buffer_role,
     copy_from,
@@ -44,7 +44,7 @@ def allocated_buffer(
     models: Sequence[bytes],
     inputs: Roles = (),
     outputs: Roles = (),
-) -> Iterator[DeviceBuffer]:
+) -> Iterator[AllocatedBuffer]:
     """Allocate a buffer, and release it at the end.
 
     Raises:
@@ -68,14 +68,14 @@ def move_to_buffer(request: types_pb2.Request, argument: types_pb2.RequestArgume
 
 
 def _copy_in(
-    target: Target, recorder: CheckRecorder, check_: str, buffer: DeviceBuffer, array: AnyArray, shape: Sequence[int]
+    target: Target, recorder: CheckRecorder, check_: str, buffer: AllocatedBuffer, array: AnyArray, shape: Sequence[int]
 ) -> None:
     answer = copy_from(target, buffer, types_pb2.Memory(inline=array.tobytes()), shape)
     recorder.expect(check_, answer.status == ErrorStatus.NONE, f"copyFrom of {list(array.shape)}", "NONE", answer)
 
 
 def _expect_uninitialized(
-    target: Target, recorder: CheckRecorder, buffer: DeviceBuffer, size: int, situation: str
+    target: Target, recorder: CheckRecorder, buffer: AllocatedBuffer, size: int, situation: str
 ) -> None:
     answer, _ = copy_to(target, buffer, size)
     recorder.expect("EXTRA-09", answer.status == FAILURE, f"copyTo after {situation}", "GENERAL_FAILURE", answer)
@@ -245,7 +245,7 @@ def _write_and_read(
     recorder: CheckRecorder,
     path: str,
     models: tuple[bytes, bytes],
-    buffer: DeviceBuffer,
+    buffer: AllocatedBuffer,
     array: AnyArray,
 ) -> None:
     """Write an array to a buffer with one model and read it with the other."""
@@ -258,7 +258,13 @@ def _write_and_read(
 
 
 def _expect_content(
-    target: Target, recorder: CheckRecorder, path: str, model: bytes, buffer: DeviceBuffer, array: AnyArray, origin: str
+    target: Target,
+    recorder: CheckRecorder,
+    path: str,
+    model: bytes,
+    buffer: AllocatedBuffer,
+    array: AnyArray,
+    origin: str,
 ) -> None:
     """Expect that a negating model reads `array` from a buffer, and rejects another shape."""
     for rows in (array.shape[0] + 1, array.shape[0]):

@@ -16,7 +16,13 @@ from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import CALLS, check_steps
-from nnhal_tools.conformance.paths.buffers import DeviceBuffer, allocate, copy_from, is_valid_allocation, place_in_pool
+from nnhal_tools.conformance.paths.buffers import (
+    AllocatedBuffer,
+    allocate,
+    copy_from,
+    is_valid_allocation,
+    place_in_pool,
+)
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph
 from nnhal_tools.conformance.vectors.case import Case
@@ -163,7 +169,7 @@ class BufferBench:
         inputs: Sequence[types_pb2.BufferRole] = (),
         outputs: Sequence[types_pb2.BufferRole] = (),
         dimensions: Sequence[int] = (),
-    ) -> DeviceBuffer:
+    ) -> AllocatedBuffer:
         """Allocate a buffer (MEMDOM-25).
 
         Raises:
@@ -178,7 +184,7 @@ class BufferBench:
         self._stack.callback(self.target.release, buffer.handle)
         return buffer
 
-    def initialize(self, buffer: DeviceBuffer, dimensions: Sequence[int] = ()) -> None:
+    def initialize(self, buffer: AllocatedBuffer, dimensions: Sequence[int] = ()) -> None:
         """Initialize a buffer with a copy (MEMDOM-35, or -36 with dimensions)."""
         answer = copy_from(self.target, buffer, types_pb2.Memory(inline=bytes(self.operand.size)), dimensions)
         self.recorder.expect("MEMDOM-36" if dimensions else "MEMDOM-35", answer.status == 0, "copyFrom", "NONE", answer)

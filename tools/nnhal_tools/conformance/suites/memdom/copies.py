@@ -7,7 +7,7 @@ import numpy as np
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
-from nnhal_tools.conformance.paths.buffers import DeviceBuffer, buffer_role, copy_from, copy_to
+from nnhal_tools.conformance.paths.buffers import AllocatedBuffer, buffer_role, copy_from, copy_to
 from nnhal_tools.conformance.suites.memdom.bench import SHAPE, BufferBench, buffer_check, conv_case, expect_status
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
@@ -98,7 +98,7 @@ def uninitialized(bench: BufferBench) -> None:
     expect_status(bench, "MEMDOM-42", "copyTo of an uninitialized buffer", ErrorStatus.GENERAL_FAILURE, answer)
 
 
-def _allocate(bench: BufferBench, is_open: bool) -> DeviceBuffer:
+def _allocate(bench: BufferBench, is_open: bool) -> AllocatedBuffer:
     model = bench.prepare(conv_case(bench.operand.with_unknown_batch if is_open else bench.operand))
     return bench.allocate([model], [buffer_role(0, 0)], [buffer_role(0, 0)])
 
