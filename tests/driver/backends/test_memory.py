@@ -112,3 +112,22 @@ def test_live_pieces_do_not_overlap(seed: int) -> None:
         assert piece.offset + piece.size <= memory.peak_bytes
         live.append(piece)
     assert memory.peak_bytes < memory.sum_bytes
+
+
+@pytest.mark.parametrize(("mode", "blocks"), [(MemoryMode.NORMAL, 1), (MemoryMode.LIMIT, 3)])
+def test_owner_is_told_of_each_new_block(mode: MemoryMode, blocks: int) -> None:
+    told: list[Bytes] = []
+    memory = MemoryManager(mode)
+    memory.on_allocate = told.append
+    memory.acquire()  # there are no pieces
+    memory.release()
+    piece = memory.get(100, Storage.DYNAMIC)
+    for _ in range(3):
+        memory.acquire()
+        assert np.shares_memory(memory.bytes(piece), told[-1]) and told[-1].size == memory.peak_bytes
+        memory.release()
+    assert len(told) == blocks
+    memory.clear()
+    memory.get(1000, Storage.DYNAMIC)
+    memory.acquire()
+    assert len(told) == blocks + 1 and told[-1].size >= 1000
