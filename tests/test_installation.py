@@ -146,6 +146,8 @@ def test_wheel_has_package_data_and_no_developer_tools(wheel: Path) -> None:
         names = archive.namelist()
     for file in (
         "nnhal/py.typed",
+        "nnhal_backend/py.typed",
+        "nnhal_driver/py.typed",
         "nnhal_tools/demo/digits.tflite",
         "nnhal_tools/demo/digits.npz",
         "nnhal_tools/templates/explain.html.j2",

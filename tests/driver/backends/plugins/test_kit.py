@@ -1,6 +1,9 @@
 """Tools for backend authors: the doctor and the skeletons."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -64,6 +67,18 @@ def test_python_skeleton_loads(tmp_path: Path) -> None:
     project = tomllib.loads(files["pyproject.toml"])
     assert project["project"]["entry-points"]["nnhal.backends"] == {"Acme_Npu": "Acme_Npu_backend"}
     assert project["tool"]["setuptools"]["py-modules"] == ["Acme_Npu_backend"]
+
+
+@pytest.mark.slow
+def test_python_skeleton_has_types(tmp_path: Path) -> None:
+    """The packages of nnhal have the marker py.typed, so that an author can check a backend with mypy."""
+    files = skeleton.write_skeleton("Acme", "Npu", "python", tmp_path)
+    sources = [str(path) for path in files if path.suffix == ".py"]
+    options = ["--strict", "--config-file", os.devnull, "--cache-dir", str(tmp_path / "cache")]
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *sources], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout
 
 
 def test_c_skeleton_builds_and_loads(tmp_path: Path) -> None:
