@@ -13,7 +13,17 @@ import pytest
 
 from nnhal.client.core.arrays import ModelIO
 from nnhal.errors import HalError
-from nnhal.types import CacheState, DataLocation, ErrorStatus, FenceState, Memory, Request, RequestArgument
+from nnhal.types import (
+    CacheState,
+    DataLocation,
+    ErrorStatus,
+    FenceState,
+    Memory,
+    PerformanceInfo,
+    Request,
+    RequestArgument,
+)
+from nnhal_driver.backends.boundary.answers import performance
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device, Outcome
 from nnhal_driver.execution.burst import Burst
@@ -235,11 +245,12 @@ def test_failure_to_load_has_one_outcome(
 def test_device_describes_itself(
     method: str, error: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A backend that fails to tell about itself costs the device neither its capabilities nor the other backends."""
+    """A backend that fails to tell about itself costs the device nothing else."""
 
     def describe() -> None:
-        with device_of(Hostile({method: raises(error)}), CpuRef()) as device:
-            assert all(entry.info.exec_time > 0 for entry in device.get_capabilities().operand_performance)
+        backend = Hostile({method: raises(error)})
+        assert performance(backend) == PerformanceInfo(1.0, 1.0)
+        with device_of(backend, CpuRef()) as device:
             names = [extension.name for extension in device.get_supported_extensions()]
             assert names == ([] if method == "extensions" else ["com.example.quiet"])
             assert device.get_supported_operations(MODEL)[0] == [True]
@@ -247,6 +258,13 @@ def test_device_describes_itself(
 
     on_thread(describe)
     assert_logged(caplog, method)
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "status NONE"])
+def test_capabilities_do_not_depend_on_the_stated_performance(kind: str) -> None:
+    with device_of(Hostile({"performance": raises(EXCEPTIONS[kind])}), CpuRef()) as device:
+        figures = on_thread(device.get_capabilities).operand_performance
+    assert figures and all(entry.info.exec_time > 0 and entry.info.power_usage > 0 for entry in figures)
 
 
 def test_launch_error_is_notified_once(device: Device) -> None:
