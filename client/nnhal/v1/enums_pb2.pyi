@@ -256,8 +256,8 @@ class _OperandTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OperandTy
     """A reference to a subgraph, for IF and WHILE. The lifetime must be SUBGRAPH too."""
 
 class OperandType(_OperandType, metaclass=_OperandTypeEnumTypeWrapper):
-    """Type of an operand. 16 to 65535 and negative numbers are invalid. Numbers above 65535 are extension types
-    (prefix << 16 | id).
+    """Type of an operand. 16 to 65535 and negative numbers are invalid. Numbers above 65535 are extension types: sign bit
+    0, 15 bits of prefix (EXTENSION_TYPE_HIGH_BITS_PREFIX), and 16 bits of id (EXTENSION_TYPE_LOW_BITS_TYPE).
     """
 
 OPERAND_TYPE_FLOAT32: OperandType.ValueType  # 0
