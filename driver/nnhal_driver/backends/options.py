@@ -65,6 +65,11 @@ class BackendOptions:
         self._uncached: set[str] = set()
 
     @property
+    def keys_read(self) -> tuple[str, ...]:
+        """Keys that were read, in the order of the first time."""
+        return tuple(self._read)
+
+    @property
     def threads(self) -> int:
         """Option "threads": number of threads for one execution; 0 if the backend may choose."""
         return self.integer("threads", 0, minimum=0)

@@ -61,7 +61,12 @@ def list_backends(
 
 @backends.command()
 @reporting_errors()
-def doctor(file: Annotated[Path, typer.Argument(metavar="FILE", help="A .so or .py file.")]) -> None:
+def doctor(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .so or .py file.")],
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option for its factory. May be repeated.")
+    ] = None,
+) -> None:
     """Load a plug-in in a process of its own, and compare what it provides with what this host supports.
 
     The exit code is 1 if a service would not use it.
@@ -69,6 +74,7 @@ def doctor(file: Annotated[Path, typer.Argument(metavar="FILE", help="A .so or .
     if not file.is_file():
         raise CommandError(f"{file} is not a file")
     command = [sys.executable, "-P", "-m", "nnhal_driver.backends.plugins.doctor", str(file.absolute())]
+    command += option or []
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 

@@ -2,13 +2,14 @@
 
 `nnhal backends doctor FILE` runs this module as
 
-    python -P -m nnhal_driver.backends.plugins.doctor FILE
+    python -P -m nnhal_driver.backends.plugins.doctor FILE [KEY=VALUE...]
 
 It loads the plug-in in a process of its own. The exit code is 0 if the plug-in would be used, 1 if not, and 2 if
 there is no such file.
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from nnhal_driver.backends import registry
@@ -18,6 +19,7 @@ from nnhal_driver.backends.plugins.discovery import NAME_RULE, CandidateKind, fi
 from nnhal_driver.backends.plugins.probe import ProbeResult, probe
 from nnhal_driver.backends.report import CandidateState, Report
 
+_NO_OPTIONS: Mapping[str, str] = {}
 _OFFERED = {CandidateKind.PYTHON: API_VERSION, CandidateKind.NATIVE: (abi.MAJOR, abi.MINOR)}
 
 _DEFAULTS = {
@@ -44,14 +46,20 @@ _CAPABILITY_DEFAULTS = {
 """Capabilities of native backends that this host uses, and the consequence if one is missing."""
 
 
-def diagnose(path: Path) -> tuple[list[str], bool]:
+def diagnose(path: Path, options: Mapping[str, str] = _NO_OPTIONS) -> tuple[list[str], bool]:
     """Return lines for the author, and whether the plug-in would be used.
+
+    Args:
+        path: the file.
+        options: options for its factory.
 
     Raises:
         OSError: the file does not exist.
     """
     candidate = file_candidate(path)
     probed = probe(candidate)
+    if options and probed.report.id:
+        probed = probe(candidate, option_sets=[{probed.report.id: options}])
     faults = _faults(path.name, probed)
     offered = "{}.{}".format(*_OFFERED[candidate.kind])
     report = probed.report
@@ -62,6 +70,8 @@ def diagnose(path: Path) -> tuple[list[str], bool]:
         f"version      {report.version or 'unknown'}",
         f"interface    made for {report.api_version or 'unknown'}, this host offers {offered}",
     ]
+    lines += [f"type         {probed.device_type}"] if probed.device_type else []
+    lines += [f"option       {key}" for key in probed.options]
     lines += [f"capability   {line}" for line in _capabilities(candidate.kind, report)]
     lines += [f"hook         {_hook(name, present)}" for name, present in probed.hooks.items()]
     return [*lines, *(f"fault        {fault}" for fault in faults), f"verdict      {_verdict(faults)}"], not faults
@@ -93,9 +103,10 @@ def _verdict(faults: list[str]) -> str:
     return "it would not be used" if faults else "ready"
 
 
-def _main(file: str) -> None:
+def _main(file: str, *options: str) -> None:
+    values = {key: value for key, _, value in (option.partition("=") for option in options)}
     try:
-        lines, ready = diagnose(Path(file))
+        lines, ready = diagnose(Path(file), values)
     except OSError as error:
         print(f"{file}: {error.strerror}", file=sys.stderr)
         sys.exit(2)

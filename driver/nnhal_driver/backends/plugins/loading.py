@@ -80,11 +80,19 @@ class EntryPoints(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadedBackend:
-    """A loaded backend. `hooks` tells for each optional function whether the backend has it."""
+    """A loaded backend.
+
+    Attributes:
+        backend: the backend.
+        api_version: version of the interface that it was written for.
+        hooks: for each optional function, whether the backend has it.
+        options: keys of its options.
+    """
 
     backend: Backend
     api_version: Version
     hooks: dict[str, bool] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
 
 
 def version_mismatch(plugin: Version, host: Version) -> str:
@@ -133,7 +141,7 @@ def _load(exports: EntryPoints, report_step: ProgressCallback, values: OptionVal
         version, created = _create(exports, id_, report_step, options)
         backend = _check(created, id_)
         set_identity(backend, identity_with_options(exports.digest(), options))
-        return LoadedBackend(backend, version, _hooks(backend))
+        return LoadedBackend(backend, version, _hooks(backend), options.keys_read)
     except LoadError as error:
         error.id = id_
         raise

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from nnhal.types import DeviceType
 from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.backends.options import OptionError, OptionValues
@@ -41,11 +42,15 @@ class ProbeResult:
     Attributes:
         report: the outcome.
         hooks: for each optional function, whether the candidate has it.
+        device_type: name of the type of its hardware; "" if it cannot be loaded.
+        options: keys of its options.
         rejected_option: key of an option that the candidate rejects, with the reason in the report; or "".
     """
 
     report: Report
     hooks: Mapping[str, bool] = field(default_factory=dict)
+    device_type: str = ""
+    options: Sequence[str] = ()
     rejected_option: str = ""
 
 
@@ -119,7 +124,7 @@ def _result(candidate: Candidate, fields: Mapping[str, Any]) -> ProbeResult:
         fields["api_version"],
         fields["capabilities"],
     )
-    return ProbeResult(report, fields["hooks"], fields["rejected_option"])
+    return ProbeResult(report, fields["hooks"], fields["device_type"], fields["options"], fields["rejected_option"])
 
 
 def _child(kind: str, location: str, origin: str, seconds: str, progress: str, options: str = "") -> None:
@@ -149,6 +154,8 @@ def _outcome(
         "api_version": "",
         "capabilities": {},
         "hooks": {},
+        "device_type": "",
+        "options": [],
         "rejected_option": "",
     }
     try:
@@ -164,6 +171,8 @@ def _outcome(
             "api_version": "{}.{}".format(*loaded.api_version),
             "capabilities": {str(name): bool(value) for name, value in backend.capabilities().items()},
             "hooks": loaded.hooks,
+            "device_type": DeviceType(backend.device_type).name,
+            "options": loaded.options,
         }
     except LoadError as error:
         return outcome | {"id": error.id, "reason": str(error)}

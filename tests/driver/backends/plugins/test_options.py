@@ -3,17 +3,20 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from nnhal.types import DeviceType
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.identity import full_version, identity_of, measured_as
 from nnhal_driver.backends.options import OptionError
+from nnhal_driver.backends.plugins import doctor
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import LoadError, load
 from nnhal_driver.backends.plugins.probe import probe
 from nnhal_driver.backends.plugins.search import find
 from nnhal_driver.backends.report import CandidateState
+from nnhal_tools.cli import app
 from tests.driver.backends.plugins import plugin_files
 
 FACTORY = "def BackendFactory():\n    return Doubler()"
@@ -92,3 +95,16 @@ def test_type_of_the_hardware(tmp_path: Path) -> None:
     wrong = {'version = "7"': 'version = "7"\n    device_type = "GPU"'}
     with pytest.raises(LoadError, match="the backend's device_type is 'GPU'; expected a DeviceType"):
         load(file_candidate(plugin_files.write(tmp_path, "A_C_backend.py", wrong)))
+
+
+def test_doctor_lists_and_sets_options(tmp_path: Path) -> None:
+    path = plugin_files.write(tmp_path, "A_B_backend.py", TAKES_OPTIONS)
+    lines, ready = doctor.diagnose(path)
+    assert ready and {"type         CPU", "option       factor", "option       threads"} <= set(lines)
+    tuned, ready = doctor.diagnose(path, {"factor": "5"})
+    assert ready and tuned[3] != lines[3], "the version has the options"
+    faulty, ready = doctor.diagnose(path, {"factor": "0"})
+    assert not ready and any("--backend-option Doubler.factor: invalid value '0'" in line for line in faulty)
+    command = ["backends", "doctor", str(path), "--option", "factor=0"]
+    assert CliRunner().invoke(app, command).exit_code == 1
+    assert CliRunner().invoke(app, [*command[:-1], "factor=3"]).exit_code == 0
