@@ -26,15 +26,15 @@ from nnhal.v1 import enums_pb2 as nnhal_dot_v1_dot_enums__pb2
 from nnhal.v1 import types_pb2 as nnhal_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14nnhal/v1/fence.proto\x12\x08nnhal.v1\x1a\x14nnhal/v1/enums.proto\x1a\x14nnhal/v1/types.proto\"U\n\x0bWaitRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x0c\x12\x17\n\ntimeout_ns\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_timeout_ns\"3\n\x0cWaitResponse\x12#\n\x05state\x18\x01 \x01(\x0e\x32\x14.nnhal.v1.FenceState\"9\n\x17GetExecutionInfoRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x0c\"\xa5\x01\n\x18GetExecutionInfoResponse\x12%\n\x06status\x18\x01 \x01(\x0e\x32\x15.nnhal.v1.ErrorStatus\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12)\n\x0ftiming_launched\x18\x03 \x01(\x0b\x32\x10.nnhal.v1.Timing\x12\'\n\rtiming_fenced\x18\x04 \x01(\x0b\x32\x10.nnhal.v1.Timing\"%\n\x12\x43reateFenceRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\"$\n\x13\x43reateFenceResponse\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x0c\"C\n\x12SignalFenceRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x0c\x12\r\n\x05\x65rror\x18\x03 \x01(\x08\"\x15\n\x13SignalFenceResponse*r\n\nFenceState\x12\x1b\n\x17\x46\x45NCE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46\x45NCE_STATE_ACTIVE\x10\x01\x12\x18\n\x14\x46\x45NCE_STATE_SIGNALED\x10\x02\x12\x15\n\x11\x46\x45NCE_STATE_ERROR\x10\x03\x32\xa7\x02\n\x05\x46\x65nce\x12\x35\n\x04Wait\x12\x15.nnhal.v1.WaitRequest\x1a\x16.nnhal.v1.WaitResponse\x12Y\n\x10GetExecutionInfo\x12!.nnhal.v1.GetExecutionInfoRequest\x1a\".nnhal.v1.GetExecutionInfoResponse\x12\x45\n\x06\x43reate\x12\x1c.nnhal.v1.CreateFenceRequest\x1a\x1d.nnhal.v1.CreateFenceResponse\x12\x45\n\x06Signal\x12\x1c.nnhal.v1.SignalFenceRequest\x1a\x1d.nnhal.v1.SignalFenceResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14nnhal/v1/fence.proto\x12\x08nnhal.v1\x1a\x14nnhal/v1/enums.proto\x1a\x14nnhal/v1/types.proto\"U\n\x0bWaitRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x0c\x12\x17\n\ntimeout_ns\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_timeout_ns\"3\n\x0cWaitResponse\x12#\n\x05state\x18\x01 \x01(\x0e\x32\x14.nnhal.v1.FenceState\"9\n\x17GetExecutionInfoRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x0c\"\xdb\x01\n\x18GetExecutionInfoResponse\x12%\n\x06status\x18\x01 \x01(\x0e\x32\x15.nnhal.v1.ErrorStatus\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12)\n\x0ftiming_launched\x18\x03 \x01(\x0b\x32\x10.nnhal.v1.Timing\x12\'\n\rtiming_fenced\x18\x04 \x01(\x0b\x32\x10.nnhal.v1.Timing\x12\x1d\n\x05spans\x18\x05 \x03(\x0b\x32\x0e.nnhal.v1.Span\x12\x15\n\rdropped_spans\x18\x06 \x01(\x03\"%\n\x12\x43reateFenceRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\"$\n\x13\x43reateFenceResponse\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x0c\"C\n\x12SignalFenceRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x0c\x12\r\n\x05\x65rror\x18\x03 \x01(\x08\"\x15\n\x13SignalFenceResponse*r\n\nFenceState\x12\x1b\n\x17\x46\x45NCE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46\x45NCE_STATE_ACTIVE\x10\x01\x12\x18\n\x14\x46\x45NCE_STATE_SIGNALED\x10\x02\x12\x15\n\x11\x46\x45NCE_STATE_ERROR\x10\x03\x32\xa7\x02\n\x05\x46\x65nce\x12\x35\n\x04Wait\x12\x15.nnhal.v1.WaitRequest\x1a\x16.nnhal.v1.WaitResponse\x12Y\n\x10GetExecutionInfo\x12!.nnhal.v1.GetExecutionInfoRequest\x1a\".nnhal.v1.GetExecutionInfoResponse\x12\x45\n\x06\x43reate\x12\x1c.nnhal.v1.CreateFenceRequest\x1a\x1d.nnhal.v1.CreateFenceResponse\x12\x45\n\x06Signal\x12\x1c.nnhal.v1.SignalFenceRequest\x1a\x1d.nnhal.v1.SignalFenceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnhal.v1.fence_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FENCESTATE']._serialized_start=614
-  _globals['_FENCESTATE']._serialized_end=728
+  _globals['_FENCESTATE']._serialized_start=668
+  _globals['_FENCESTATE']._serialized_end=782
   _globals['_WAITREQUEST']._serialized_start=78
   _globals['_WAITREQUEST']._serialized_end=163
   _globals['_WAITRESPONSE']._serialized_start=165
@@ -42,15 +42,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETEXECUTIONINFOREQUEST']._serialized_start=218
   _globals['_GETEXECUTIONINFOREQUEST']._serialized_end=275
   _globals['_GETEXECUTIONINFORESPONSE']._serialized_start=278
-  _globals['_GETEXECUTIONINFORESPONSE']._serialized_end=443
-  _globals['_CREATEFENCEREQUEST']._serialized_start=445
-  _globals['_CREATEFENCEREQUEST']._serialized_end=482
-  _globals['_CREATEFENCERESPONSE']._serialized_start=484
-  _globals['_CREATEFENCERESPONSE']._serialized_end=520
-  _globals['_SIGNALFENCEREQUEST']._serialized_start=522
-  _globals['_SIGNALFENCEREQUEST']._serialized_end=589
-  _globals['_SIGNALFENCERESPONSE']._serialized_start=591
-  _globals['_SIGNALFENCERESPONSE']._serialized_end=612
-  _globals['_FENCE']._serialized_start=731
-  _globals['_FENCE']._serialized_end=1026
+  _globals['_GETEXECUTIONINFORESPONSE']._serialized_end=497
+  _globals['_CREATEFENCEREQUEST']._serialized_start=499
+  _globals['_CREATEFENCEREQUEST']._serialized_end=536
+  _globals['_CREATEFENCERESPONSE']._serialized_start=538
+  _globals['_CREATEFENCERESPONSE']._serialized_end=574
+  _globals['_SIGNALFENCEREQUEST']._serialized_start=576
+  _globals['_SIGNALFENCEREQUEST']._serialized_end=643
+  _globals['_SIGNALFENCERESPONSE']._serialized_start=645
+  _globals['_SIGNALFENCERESPONSE']._serialized_end=666
+  _globals['_FENCE']._serialized_start=785
+  _globals['_FENCE']._serialized_end=1080
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,10 @@
 isort:skip_file
 Fences: Android's sync fences, and IFencedExecutionCallback."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from nnhal.v1 import enums_pb2 as _enums_pb2
 from nnhal.v1 import types_pb2 as _types_pb2
@@ -137,10 +139,14 @@ class GetExecutionInfoResponse(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     TIMING_LAUNCHED_FIELD_NUMBER: _builtins.int
     TIMING_FENCED_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    DROPPED_SPANS_FIELD_NUMBER: _builtins.int
     status: _enums_pb2.ErrorStatus.ValueType
     """Status of the execution; GENERAL_FAILURE while it is running."""
     reason: _builtins.str
     """Reason for a status other than NONE."""
+    dropped_spans: _builtins.int
+    """Number of further spans that were left out."""
     @_builtins.property
     def timing_launched(self) -> _types_pb2.Timing:
         """From the launch to the fence's signal."""
@@ -149,6 +155,10 @@ class GetExecutionInfoResponse(_message.Message):
     def timing_fenced(self) -> _types_pb2.Timing:
         """From the last of wait_for to the fence's signal."""
 
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Span]:
+        """Measured spans in the order of their ends, if the execution succeeded and ExecutionConfig.profile is set."""
+
     def __init__(
         self,
         *,
@@ -156,10 +166,12 @@ class GetExecutionInfoResponse(_message.Message):
         reason: _builtins.str = ...,
         timing_launched: _types_pb2.Timing | None = ...,
         timing_fenced: _types_pb2.Timing | None = ...,
+        spans: _abc.Iterable[_types_pb2.Span] | None = ...,
+        dropped_spans: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing_fenced", b"timing_fenced", "timing_launched", b"timing_launched"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "status", b"status", "timing_fenced", b"timing_fenced", "timing_launched", b"timing_launched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_spans", b"dropped_spans", "reason", b"reason", "spans", b"spans", "status", b"status", "timing_fenced", b"timing_fenced", "timing_launched", b"timing_launched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -911,7 +911,9 @@ class ExecutionConfig(_message.Message):
     loop_timeout_duration_ns: _builtins.int
     """Timeout of each WHILE in nanoseconds, at most 15 s. Absent or -1: 2 s."""
     profile: _builtins.bool
-    """Whether to measure ExecutionResult.spans, which costs time. A fenced execution ignores it."""
+    """Whether to measure ExecutionResult.spans, which costs time. For a fenced execution, they are in
+    GetExecutionInfoResponse.
+    """
     @_builtins.property
     def execution_hints(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenValuePair]:
         """Hints of extensions. Unknown ones are ignored."""

@@ -26,6 +26,7 @@ __all__ = [
     "OptimizedSubgraph",
     "Output",
     "Profile",
+    "ProfilingContext",
     "Run",
     "Sections",
     "SubgraphView",
@@ -45,6 +46,7 @@ factory that takes `BackendOptions`.
 1.2, for devices with memory of their own: `CompiledSubgraph.device_operands`.
 1.2, for planned memory: `Backend.create_memory_manager`, `CompileOptions.memory`,
 `PerOperationBackend.create_workload_factory`.
+1.2, for profiling: `ProfilingContext`, `Backend.create_profiling_context`, `Profile.execution`.
 """
 
 
@@ -96,6 +98,10 @@ class CompileOptions:
 class Profile(Protocol):
     """Receiver of a backend's measurements in one execution."""
 
+    @property
+    def execution(self) -> int:
+        """Number of the execution, see `ProfilingContext` (since 1.2)."""
+
     def span(self, name: str, start_ns: int, duration_ns: int, operation: OperationView | None = None) -> None:
         """Report a piece of work. May be called from any thread until `execute` returns.
 
@@ -104,6 +110,30 @@ class Profile(Protocol):
             start_ns: time.perf_counter_ns(), or CLOCK_MONOTONIC in C.
             duration_ns: duration of the work.
             operation: the operation whose whole work this was, or None.
+        """
+
+
+class ProfilingContext(ABC):
+    """Receiver of all profiled executions of a device: single ones, in bursts, reusable and fenced.
+
+    Since 1.2. Several executions may run at the same time. Errors are logged, and do not affect the execution.
+    """
+
+    @abstractmethod
+    def begin(self, execution: int) -> None:
+        """Run before a profiled execution, even if no part of the model runs on the backend.
+
+        Args:
+            execution: number of the execution, which is `Profile.execution` of its parts. It is never reused.
+        """
+
+    @abstractmethod
+    def end(self, execution: int, profile: Profile) -> None:
+        """Run after a profiled execution, even if it failed.
+
+        Args:
+            execution: number of the execution.
+            profile: receives spans that are not part of a partition, for example of a device's own counters.
         """
 
 
@@ -363,6 +393,13 @@ class Backend(ABC):
         see `allocate_with`. A backend that returns a reason keeps its own memory, and the host tells the operator.
         """
         return Support("it uses memory of its own")
+
+    def create_profiling_context(self) -> ProfilingContext | None:
+        """Return an object that the host tells of all profiled executions of the device (optional, 1.2).
+
+        Called at most once, before the first of them.
+        """
+        return None
 
     def create_memory_manager(self, options: CompileOptions) -> MemoryManager | None:
         """Return a planner of memory for one subgraph (optional, 1.2).

@@ -14,9 +14,10 @@ from enum import Enum, auto
 from typing import Protocol
 
 from nnhal.errors import HalError, exception_text, general_failure, invalid_argument, well_formed
-from nnhal.types import OMITTED, ErrorStatus, ExecutionConfig, ExecutionResult, FenceState, Timing
+from nnhal.types import OMITTED, ErrorStatus, ExecutionConfig, ExecutionResult, FenceState, Span, Timing
 from nnhal_driver.execution.buffer import clear_output_buffers
 from nnhal_driver.execution.fence import Fence
+from nnhal_driver.execution.profiling import SpanRecorder
 from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.scheduling.cancellation import Cancellation, cancelled_error
 from nnhal_driver.scheduling.deadline import Deadline, to_absolute
@@ -42,12 +43,17 @@ class FencedArguments:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionInfo:
-    """Result of IFencedExecutionCallback.getExecutionInfo. Timings are -1 unless measured and `status` is NONE."""
+    """Result of IFencedExecutionCallback.getExecutionInfo.
+
+    Timings are -1 unless measured and `status` is NONE. There are spans if it is NONE, for a profiled execution.
+    """
 
     status: int
     reason: str = ""
     timing_launched: Timing = _NOT_MEASURED
     timing_fenced: Timing = _NOT_MEASURED
+    spans: tuple[Span, ...] = ()
+    dropped_spans: int = 0
 
 
 _RUNNING = ExecutionInfo(ErrorStatus.GENERAL_FAILURE, "the execution is still running")
@@ -71,6 +77,7 @@ class FencedRunner(Protocol):
         cancellation: Cancellation,
         started_ns: int,
         release_slot: Callable[[], None],
+        spans: SpanRecorder | None = None,
     ) -> ExecutionResult:
         """Run a valid request on the calling thread."""
 
@@ -82,6 +89,7 @@ class _PendingRun:
     runner: FencedRunner
     request: ValidRequest
     config: ExecutionConfig
+    spans: SpanRecorder | None
 
 
 class _State(Enum):
@@ -104,7 +112,8 @@ class FencedExecution:
         self.fence = Fence()
         self._launched_ns = time.perf_counter_ns()
         self._fenced_ns = self._launched_ns
-        self._pending: _PendingRun | None = _PendingRun(runner, request, config)
+        spans = SpanRecorder() if config.profile else None
+        self._pending: _PendingRun | None = _PendingRun(runner, request, config, spans)
         self._scheduler = runner.scheduler
         self._arguments = arguments
         self._deadline = Deadline(arguments.deadline_ns)
@@ -249,6 +258,8 @@ class FencedExecution:
         try:
             if error := ticket.request.deadline_error():
                 raise error
+            if pending.spans is not None:
+                pending.spans.begin(self._launched_ns, self._fenced_ns)
             result = pending.runner.run(
                 pending.request,
                 pending.config,
@@ -256,6 +267,7 @@ class FencedExecution:
                 self._cancellation,
                 self._fenced_ns,
                 lambda: self._release_early(ticket),
+                pending.spans,
             )
             if not result.output_sufficient_size:
                 raise general_failure("an output is larger than its region")
@@ -265,13 +277,15 @@ class FencedExecution:
             _log.exception("a fenced execution failed")
             return _failure_info(general_failure(f"the driver failed: {exception_text(error)}"))
         if not pending.config.measure_timing:
-            return ExecutionInfo(ErrorStatus.NONE)
+            return ExecutionInfo(ErrorStatus.NONE, spans=result.spans, dropped_spans=result.dropped_spans)
         now, on_device = time.perf_counter_ns(), result.timing.time_on_device_ns
         return ExecutionInfo(
             ErrorStatus.NONE,
             "",
             Timing(on_device, now - self._launched_ns),
             Timing(on_device, now - self._fenced_ns),
+            result.spans,
+            result.dropped_spans,
         )
 
     # ---- The end ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,6 +23,7 @@ from nnhal_driver.execution.executor import execute_plan
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.plan import PartitionNode, Plan, RunContext
 from nnhal_driver.execution.profiling import SpanRecorder
+from nnhal_driver.execution.profiling_contexts import ProfilingContexts
 from nnhal_driver.execution.request_binding import BoundRequest, ValidRequest
 from nnhal_driver.extension_types import ExtensionTypes
 from nnhal_driver.scheduling.cancellation import Cancellation
@@ -49,6 +50,7 @@ class PreparedModel:
         scheduler: the scheduler of its device.
         buffers: the driver-managed buffers of its device.
         latencies: latencies of its recent executions.
+        profiling: the profiling contexts of its device.
         extension_types: operand types of extensions that the device knows, by their number in the model.
         loaded_from: identity of the cache files that it was loaded from; None if it was compiled.
     """
@@ -61,6 +63,7 @@ class PreparedModel:
     scheduler: Scheduler
     buffers: BufferTable
     latencies: LatencyHistory = field(default_factory=LatencyHistory)
+    profiling: ProfilingContexts = field(default_factory=ProfilingContexts)
     extension_types: ExtensionTypes = field(default_factory=dict)
     loaded_from: Hashable = None
 
@@ -178,6 +181,8 @@ class PreparedModel:
                 deadline.check_on_arrival("the execution")
             spans = SpanRecorder() if config.profile else None
             with self.scheduler.admission.admit(self.admission_request(deadline, owner), cancellation) as slot:
+                if spans is not None:
+                    spans.begin(started_ns)
                 return self.run(request, config, deadline, cancellation, started_ns, slot.release, spans)
         except BaseException:
             self.buffers.clear_outputs(self, request)
@@ -198,8 +203,6 @@ class PreparedModel:
             arguments: as for `execute_fenced`.
             on_done: called just before the fence ends, unless the launch raises.
         """
-        if config.profile:  # there is no way to return the spans
-            config = replace(config, profile=False)
         with self.clearing_outputs(request):
             execution = FencedExecution(self, request, config, arguments)
             execution.launch(on_done)
@@ -229,7 +232,7 @@ class PreparedModel:
             cancellation: as for `execute_synchronously`.
             started_ns: as for `execute_valid`.
             release_slot: see `execute_plan`.
-            spans: the recorder of a profiled execution.
+            spans: the recorder of a profiled execution, which has begun.
 
         Raises:
             HalError: the execution failed. The contents of the outputs are undefined.
@@ -237,16 +240,15 @@ class PreparedModel:
         timeout = config.loop_timeout_duration_ns
         loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
         context = RunContext(deadline, cancellation, loop_timeout_ns, spans)
-        if spans is not None:
-            spans.begin(started_ns)
         before = time.perf_counter_ns()
         try:
-            bound = BoundRequest(request, self.outputs, private=not self.plan.copies_inputs)
-            result = execute_plan(self.plan, bound, context, config.measure_timing, started_ns, release_slot)
+            with nullcontext() if spans is None else self.profiling.execution(spans):
+                bound = BoundRequest(request, self.outputs, private=not self.plan.copies_inputs)
+                result = execute_plan(self.plan, bound, context, config.measure_timing, started_ns, release_slot)
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None
         self.latencies.add(time.perf_counter_ns() - before)
-        return result
+        return result if spans is None else replace(result, spans=spans.all(), dropped_spans=spans.dropped)
 
     @property
     def extension_names(self) -> Mapping[int, str]:

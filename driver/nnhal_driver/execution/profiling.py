@@ -21,12 +21,14 @@ class SpanRecorder:
     Attributes:
         start_ns: time.perf_counter_ns() of the start of the execution, or of the recorder; spans are relative to it.
         dropped: number of spans in excess of MAX_SPANS.
+        execution: number of the execution for backends; 0 before it begins.
     """
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
         self.start_ns = clock()
         self.dropped = 0
+        self.execution = 0
         self._spans: list[Span] = []
         self._room = MAX_SPANS
         self._lock = threading.Lock()
@@ -40,14 +42,19 @@ class SpanRecorder:
             else:
                 self.dropped += 1
 
-    def begin(self, received_ns: int) -> None:
+    def begin(self, received_ns: int, fenced_ns: int | None = None) -> None:
         """Note the start of the execution, which has its slot, and record the stages before it.
 
         Args:
             received_ns: time.perf_counter_ns() of the call. It was decoded until the creation of this object.
+            fenced_ns: that of the last signal of the fences that a fenced execution waited for.
         """
         queued_ns, self.start_ns = self.start_ns, self._clock()
         self._add_stage("decode", received_ns, queued_ns)
+        if fenced_ns is not None:
+            fenced_ns = max(queued_ns, fenced_ns)
+            self._add_stage("fences", queued_ns, fenced_ns)
+            queued_ns = fenced_ns
         self._add_stage("queue", queued_ns, self.start_ns)
 
     def end(self) -> None:
@@ -95,6 +102,11 @@ class PartitionProfile:
         self._backend = backend
         self._subgraph = subgraph
         self._operations = tuple(operations)
+
+    @property
+    def execution(self) -> int:
+        """Number of the execution."""
+        return self._spans.execution
 
     def span(self, name: str, start_ns: int, duration_ns: int, operation: OperationView | None = None) -> None:
         """Record an operation of the partition, or other work."""

@@ -162,6 +162,8 @@ class FenceServicer(fence_pb2_grpc.FenceServicer):
             reason=info.reason,
             timing_launched=wire.timing_message(info.timing_launched),
             timing_fenced=wire.timing_message(info.timing_fenced),
+            spans=map(wire.span_message, info.spans),
+            dropped_spans=info.dropped_spans,
         )
 
     @handler()

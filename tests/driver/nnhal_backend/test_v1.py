@@ -21,7 +21,7 @@ INTERFACE_1_2 = (
     + """
     BackendOptions DeviceType OptionError PowerMode Precision
     Creator DeviceBuffer DeviceMemory ExtensionParams ShapeFunction
-    CustomAllocator MemorySource WorkloadFactory allocate_with
+    CustomAllocator MemorySource ProfilingContext WorkloadFactory allocate_with
 """
 )
 
@@ -44,6 +44,7 @@ MEMBERS_1_1 = {
 MEMBERS_1_2: dict[type, str] = {
     Backend: """
         after_load_network after_unload_network before_load_network before_unload_network close create_memory_manager
+        create_profiling_context
         use_allocator device_type
     """,
     CompiledSubgraph: "device_operands",

@@ -129,3 +129,24 @@ def test_failing_execution_raises_the_error(service: Service, transport: Transpo
         with pytest.raises(nnhal.HalError, match="deadline"):
             prepared.profile([f(0), f(1e9)], deadline=0.05)
         assert prepared.profile([f(0), f(2)]).outputs[0].tolist() == [2]
+
+
+@pytest.mark.parametrize(("transport", "name"), TRANSPORTS)
+def test_spans_of_fenced_executions_reach_the_client(service: Service, transport: Transport, name: str) -> None:
+    with nnhal.connect(service.target, transport=transport) as device, device.prepare(chain(3)).result() as prepared:
+        execution = prepared.execute_fenced({"x": X}, measure_timing=True, profile=True)
+        assert execution.result(60)["y"].tolist() == [8, 8]
+        assert [span.name for span in execution.spans if span.kind == SpanKind.OPERATION] == ["ADD"] * 3
+        fenced_stages = [span.name for span in execution.spans if span.kind == SpanKind.STAGE]
+        assert fenced_stages == ["decode", "fences", "queue", "execute"]
+        assert execution.timing.launched.time_on_device_ns > 0
+        plain = prepared.execute_fenced({"x": X})
+        plain.result(60)
+        assert plain.spans == ()
+
+
+async def test_spans_of_fenced_executions_reach_the_asyncio_client(service: Service) -> None:
+    async with nnhal.aio.connect(service.target) as device, await device.prepare(chain(3)) as prepared:
+        execution = await prepared.execute_fenced({"x": X}, profile=True)
+        assert (await execution.result(60))["y"].tolist() == [8, 8]
+        assert [span.name for span in await execution.spans() if span.kind == SpanKind.OPERATION] == ["ADD"] * 3

@@ -16,10 +16,11 @@ from nnhal.client.core.fences import (
     FencedTiming,
     R,
     StoredOutputs,
+    execution_spans,
     execution_timing,
     require_ended,
 )
-from nnhal.types import FenceState
+from nnhal.types import FenceState, Span
 from nnhal.v1 import fence_pb2
 
 
@@ -95,6 +96,19 @@ class ExecutionFence(Fence, Generic[R]):
         """
         return await self._read_timing()
 
+    # sync: @property
+    async def spans(self) -> tuple[Span, ...]:
+        """Return the measured parts of the work on the service, in the order of their ends.
+
+        They are relative to the start of the execution on the device. Empty if the execution was not profiled, or if
+        the device does not support it.
+
+        Raises:
+            HalError: GENERAL_FAILURE: the execution is still running; or it failed.
+        """
+        info = await self._connection.call(self._connection.fence.GetExecutionInfo, self._info_request())
+        return execution_spans(info)
+
     async def _read_timing(self) -> FencedTiming:
         info = await self._connection.call(self._connection.fence.GetExecutionInfo, self._info_request())
         return execution_timing(info)
@@ -125,8 +139,13 @@ async def execute_fenced(connection: Connection, prepared_model: bytes, launch: 
     owned = [await connection.create_memory(launch.outputs.size)] if launch.outputs.size else []
     try:
         async with connection.uploaded(launch.pools) as encode_pool:
-            request = launch.message(connection.session, prepared_model, encode_pool, *owned)
-            launched = await connection.call(connection.prepared_model.ExecuteFenced, request)
+            arguments = (connection.session, prepared_model, encode_pool, *owned)
+            if launch.is_profiled:
+                launched = await connection.call(
+                    connection.prepared_model.ExecuteFencedWithConfig, launch.profiled_message(*arguments)
+                )
+            else:
+                launched = await connection.call(connection.prepared_model.ExecuteFenced, launch.message(*arguments))
     except BaseException:
         connection.discard(*owned)
         raise

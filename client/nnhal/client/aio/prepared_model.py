@@ -176,6 +176,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         deadline: float | None = None,
         duration: float | None = None,
         measure_timing: bool = False,
+        profile: bool = False,
     ) -> ExecutionFence[Outputs]: ...
 
     @overload
@@ -188,6 +189,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         deadline: float | None = None,
         duration: float | None = None,
         measure_timing: bool = False,
+        profile: bool = False,
     ) -> ExecutionFence[BufferOutputs]: ...
 
     async def execute_fenced(
@@ -199,6 +201,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         deadline: float | None = None,
         duration: float | None = None,
         measure_timing: bool = False,
+        profile: bool = False,
     ) -> ExecutionFence[Any]:
         """Launch an execution, which begins when all fences are signalled.
 
@@ -211,6 +214,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
             deadline: seconds from now.
             duration: seconds from the moment when all fences are signalled.
             measure_timing: whether to fill `timing`.
+            profile: whether to fill `spans`, which makes the execution slower.
 
         Returns:
             a fence. Its `result` waits for the outputs and fetches them.
@@ -219,7 +223,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
             HalError: INVALID_ARGUMENT: an input does not match its operand, a fence is in error, or the shape of an
                 output is not fixed; MISSED_DEADLINE_*; RESOURCE_EXHAUSTED_*: a limit of the session.
         """
-        launch = FencedLaunch(self._io, inputs, outputs, wait_for, deadline, duration, measure_timing)
+        launch = FencedLaunch(self._io, inputs, outputs, wait_for, deadline, duration, measure_timing, profile)
         return await execute_fenced(*self._remote, launch)
 
     @overload

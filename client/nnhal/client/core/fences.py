@@ -25,8 +25,10 @@ from nnhal.types import (
     AnyArray,
     Bytes,
     ErrorStatus,
+    ExecutionConfig,
     FenceState,
     Operand,
+    Span,
     Timing,
 )
 from nnhal.v1 import fence_pb2, prepared_model_pb2, types_pb2
@@ -159,6 +161,7 @@ class FencedLaunch:
         wait_for: fences to wait for. Fences of the executions whose outputs are inputs here are added.
         deadline, duration: seconds.
         measure_timing: whether to measure the execution.
+        profile: whether to measure the parts of the work.
 
     Attributes:
         pools: pools of the request, to be uploaded if they are too large for a message.
@@ -177,6 +180,7 @@ class FencedLaunch:
         deadline: float | None,
         duration: float | None,
         measure_timing: bool,
+        profile: bool = False,
     ) -> None:
         values: Sequence[FencedInput] = io.by_position(inputs)
         self._links = {number: value for number, value in enumerate(values) if isinstance(value, FencedOutput)}
@@ -188,7 +192,7 @@ class FencedLaunch:
         self.pools = self._execution.request.pools
         self._wait_for = [*fence_handles(wait_for), *(link.fence.handle for link in self._links.values())]
         self._times = (nanoseconds_or_omitted(deadline), nanoseconds_or_omitted(duration, "duration"))
-        self._measure_timing = measure_timing
+        self._config = ExecutionConfig(measure_timing, profile=profile)
 
     def message(
         self, session: bytes, prepared_model: bytes, encode_pool: wire.SendMemory, memory: bytes = b""
@@ -200,9 +204,29 @@ class FencedLaunch:
             prepared_model=prepared_model,
             request=self._request_message(encode_pool, memory),
             wait_for=self._wait_for,
-            measure_timing=self._measure_timing,
+            measure_timing=self._config.measure_timing,
             deadline_ns=deadline_ns,
             duration_ns=duration_ns,
+        )
+
+    @property
+    def is_profiled(self) -> bool:
+        """True if the parts of the work are measured. The launch then needs `profiled_message`."""
+        return self._config.profile
+
+    def profiled_message(
+        self, session: bytes, prepared_model: bytes, encode_pool: wire.SendMemory, memory: bytes = b""
+    ) -> prepared_model_pb2.ExecuteFencedWithConfigRequest:
+        """Return the message of a profiled execution. The arguments are those of `message`."""
+        plain = self.message(session, prepared_model, encode_pool, memory)
+        return prepared_model_pb2.ExecuteFencedWithConfigRequest(
+            session=session,
+            prepared_model=prepared_model,
+            request=plain.request,
+            wait_for=plain.wait_for,
+            config=wire.execution_config_message(self._config),
+            deadline_ns=plain.deadline_ns,
+            duration_ns=plain.duration_ns,
         )
 
     def _request_message(self, encode_pool: wire.SendMemory, memory: bytes) -> types_pb2.Request:
@@ -241,6 +265,17 @@ def execution_timing(info: fence_pb2.GetExecutionInfoResponse) -> FencedTiming:
     if int(info.status) != ErrorStatus.NONE:
         raise HalError(info.status, info.reason)
     return FencedTiming(wire.to_timing(info.timing_launched), wire.to_timing(info.timing_fenced))
+
+
+def execution_spans(info: fence_pb2.GetExecutionInfoResponse) -> tuple[Span, ...]:
+    """Return the measured parts of a fenced execution; none if it was not profiled.
+
+    Raises:
+        HalError: the execution failed.
+    """
+    if int(info.status) != ErrorStatus.NONE:
+        raise HalError(info.status, info.reason)
+    return tuple(map(wire.to_span, info.spans))
 
 
 def nanoseconds_or_omitted(seconds: float | None, name: str = "deadline") -> int:

@@ -16,11 +16,12 @@ from nnhal.client.core.fences import (
     FencedTiming,
     R,
     StoredOutputs,
+    execution_spans,
     execution_timing,
     require_ended,
 )
 from nnhal.client.sync.connection import Connection
-from nnhal.types import FenceState
+from nnhal.types import FenceState, Span
 from nnhal.v1 import fence_pb2
 
 
@@ -96,6 +97,19 @@ class ExecutionFence(Fence, Generic[R]):
         """
         return self._read_timing()
 
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Return the measured parts of the work on the service, in the order of their ends.
+
+        They are relative to the start of the execution on the device. Empty if the execution was not profiled, or if
+        the device does not support it.
+
+        Raises:
+            HalError: GENERAL_FAILURE: the execution is still running; or it failed.
+        """
+        info = self._connection.call(self._connection.fence.GetExecutionInfo, self._info_request())
+        return execution_spans(info)
+
     def _read_timing(self) -> FencedTiming:
         info = self._connection.call(self._connection.fence.GetExecutionInfo, self._info_request())
         return execution_timing(info)
@@ -126,8 +140,13 @@ def execute_fenced(connection: Connection, prepared_model: bytes, launch: Fenced
     owned = [connection.create_memory(launch.outputs.size)] if launch.outputs.size else []
     try:
         with connection.uploaded(launch.pools) as encode_pool:
-            request = launch.message(connection.session, prepared_model, encode_pool, *owned)
-            launched = connection.call(connection.prepared_model.ExecuteFenced, request)
+            arguments = (connection.session, prepared_model, encode_pool, *owned)
+            if launch.is_profiled:
+                launched = connection.call(
+                    connection.prepared_model.ExecuteFencedWithConfig, launch.profiled_message(*arguments)
+                )
+            else:
+                launched = connection.call(connection.prepared_model.ExecuteFenced, launch.message(*arguments))
     except BaseException:
         connection.discard(*owned)
         raise

@@ -175,6 +175,7 @@ class PreparedModel(PreparedModelBase, Closeable):
         deadline: float | None = None,
         duration: float | None = None,
         measure_timing: bool = False,
+        profile: bool = False,
     ) -> ExecutionFence[Outputs]: ...
 
     @overload
@@ -187,6 +188,7 @@ class PreparedModel(PreparedModelBase, Closeable):
         deadline: float | None = None,
         duration: float | None = None,
         measure_timing: bool = False,
+        profile: bool = False,
     ) -> ExecutionFence[BufferOutputs]: ...
 
     def execute_fenced(
@@ -198,6 +200,7 @@ class PreparedModel(PreparedModelBase, Closeable):
         deadline: float | None = None,
         duration: float | None = None,
         measure_timing: bool = False,
+        profile: bool = False,
     ) -> ExecutionFence[Any]:
         """Launch an execution, which begins when all fences are signalled.
 
@@ -210,6 +213,7 @@ class PreparedModel(PreparedModelBase, Closeable):
             deadline: seconds from now.
             duration: seconds from the moment when all fences are signalled.
             measure_timing: whether to fill `timing`.
+            profile: whether to fill `spans`, which makes the execution slower.
 
         Returns:
             a fence. Its `result` waits for the outputs and fetches them.
@@ -218,7 +222,7 @@ class PreparedModel(PreparedModelBase, Closeable):
             HalError: INVALID_ARGUMENT: an input does not match its operand, a fence is in error, or the shape of an
                 output is not fixed; MISSED_DEADLINE_*; RESOURCE_EXHAUSTED_*: a limit of the session.
         """
-        launch = FencedLaunch(self._io, inputs, outputs, wait_for, deadline, duration, measure_timing)
+        launch = FencedLaunch(self._io, inputs, outputs, wait_for, deadline, duration, measure_timing, profile)
         return execute_fenced(*self._remote, launch)
 
     @overload

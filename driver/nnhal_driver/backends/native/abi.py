@@ -147,7 +147,14 @@ class Execution(c.Structure):
         ("pieces", c.POINTER(c.c_void_p)),
         ("operation_span", OperationSpanFunction),
         ("defer", DeferFunction),
+        ("execution", c.c_uint64),
     ]
+
+
+class ProfileStruct(c.Structure):
+    """NnhalProfile."""
+
+    _fields_ = [("struct_size", c.c_size_t), ("context", c.c_void_p), ("span", SpanFunction)]
 
 
 AllocateFunction = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_size_t, c.c_size_t)
@@ -263,6 +270,8 @@ OPTIONAL: Fields = [
     ("before_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
     ("after_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
     ("use_allocator", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(Allocator), *_REASON)),
+    ("profiling_begin", c.CFUNCTYPE(None, _SELF, c.c_uint64)),
+    ("profiling_end", c.CFUNCTYPE(None, _SELF, c.c_uint64, c.POINTER(ProfileStruct))),
     ("device_type", c.CFUNCTYPE(c.c_int32, _SELF)),
     ("wait_deferred", c.CFUNCTYPE(c.c_int32, _SELF, _COMPILED, c.c_void_p, *_REASON)),
     ("device_operands", c.CFUNCTYPE(Indexes, _SELF, _COMPILED, _COUNT)),

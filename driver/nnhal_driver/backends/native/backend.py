@@ -15,6 +15,7 @@ from nnhal_driver.backends.api import (
     CompileOptions,
     OperationView,
     OptimizedSubgraph,
+    ProfilingContext,
     Sections,
     SubgraphView,
     Support,
@@ -28,7 +29,9 @@ from nnhal_driver.backends.native.library import FunctionTable, PluginError, dec
 from nnhal_driver.backends.native.marshalling import SubgraphStruct
 from nnhal_driver.backends.native.memory import PlannedMemory, allocator_struct
 from nnhal_driver.backends.native.operand_types import MAX_ELEMENT_BYTES, ExtensionTypes
+from nnhal_driver.backends.native.profiling import NativeProfilingContext
 from nnhal_driver.backends.native.optimization import OptimizationCall, SubgraphPart
+from nnhal_driver.backends.native.profiling import NativeProfilingContext
 
 
 class NativeBackend(Backend):
@@ -189,6 +192,11 @@ class NativeBackend(Backend):
             return Support(decode_reason(reason) or "the backend gave no reason")
         self._table.allocate = allocate_with(allocator)
         return Support()
+
+    def create_profiling_context(self) -> ProfilingContext | None:
+        """Return a context if the plug-in has one of its functions."""
+        has_one = self._table.has("profiling_begin") or self._table.has("profiling_end")
+        return NativeProfilingContext(lambda: self._table) if has_one else None
 
     def close(self) -> None:
         """Drop the plug-in's object. It is destroyed when nothing that it compiled is in use any more."""

@@ -299,7 +299,8 @@ class Callbacks:
 
     def struct(self, context: int, inputs: TensorList, outputs: int, pieces: Addresses) -> abi.Execution:
         """Return the struct that the plug-in gets."""
-        spans = self._live[context].profile is not None or _log.isEnabledFor(logging.DEBUG)
+        profile = self._live[context].profile
+        spans = profile is not None or _log.isEnabledFor(logging.DEBUG)
         return abi.Execution(
             c.sizeof(abi.Execution),
             context,
@@ -312,6 +313,7 @@ class Callbacks:
             pieces,
             self._operation_span if spans else self._no_operation_span,
             self._defer if self._can_defer else self._no_defer,
+            0 if profile is None else profile.execution,
         )
 
 

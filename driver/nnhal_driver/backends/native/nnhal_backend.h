@@ -200,7 +200,20 @@ typedef struct NnhalExecution {
      * how many run, and everything of this struct stays valid. Without "ConcurrentExecution" it is the only one of its
      * compiled subgraph. */
     int32_t (*defer)(void *context, void *state);
+
+    /* (1.2) Number of a profiled execution, see `profiling_begin`; 0 if it is not profiled. */
+    uint64_t execution;
 } NnhalExecution;
+
+/* Receiver of the measurements of a profiled execution that are not part of a partition (1.2). Created by the host,
+ * valid until `profiling_end` returns. */
+typedef struct NnhalProfile {
+    size_t struct_size;
+    void *context; /* belongs to the host; pass it to `span` */
+
+    /* Reports work, as NnhalExecution.span does. */
+    void (*span)(void *context, const char *name, uint64_t start_ns, uint64_t duration_ns);
+} NnhalProfile;
 
 /* ---- An allocator of the operator or of an embedding program (1.2). Created by the host, valid until `destroy`. ---- */
 
@@ -427,6 +440,12 @@ struct NnhalBackend {
      * reason, which the operator sees. Called at most once, before anything is compiled. If it returns 1, the host also
      * takes outputs and blocks of pieces from it, and not from `allocate_buffer`. Default: 0. */
     int32_t (*use_allocator)(NnhalBackend *self, const NnhalAllocator *allocator, char *reason, size_t reason_size);
+
+    /* (optional, 1.2) Called around each profiled execution of the device, whether it is a single one, of a burst,
+     * reusable or fenced, even if it fails, and even if this backend runs no part of it. `execution` is
+     * NnhalExecution.execution of its parts, and is never reused. Several may be in progress. Default: nothing. */
+    void (*profiling_begin)(NnhalBackend *self, uint64_t execution);
+    void (*profiling_end)(NnhalBackend *self, uint64_t execution, const NnhalProfile *profile);
 
     /* (optional, 1.2) Returns the kind of its hardware, an NnhalDeviceType: the type of a device whose first backend
      * this is, unless its operator sets one. Default: NNHAL_DEVICE_CPU. */

@@ -68,6 +68,8 @@ static int32_t execute(NnhalBackend *self, NnhalCompiled *compiled, const NnhalE
     for (size_t i = 0; i < count; i++)
         ((float *)output->data)[i] = -((const float *)input->data)[i];
     note("execute", compiled->network);
+    if (execution->execution)
+        note("profiled", execution->execution);
     return NNHAL_NONE;
 }
 
@@ -98,6 +100,17 @@ static int32_t use_allocator(NnhalBackend *self, const NnhalAllocator *allocator
     return 1;
 }
 
+static void profiling_begin(NnhalBackend *self, uint64_t execution) {
+    (void)self;
+    note("profiling_begin", execution);
+}
+
+static void profiling_end(NnhalBackend *self, uint64_t execution, const NnhalProfile *profile) {
+    (void)self;
+    note("profiling_end", execution);
+    profile->span(profile->context, "counters", 7, 11);
+}
+
 const char *GetBackendId(void) {
     return "Lifecycle";
 }
@@ -123,6 +136,8 @@ void *BackendFactory(void) {
     self->before_unload_network = before_unload_network;
     self->after_unload_network = after_unload_network;
     self->use_allocator = use_allocator;
+    self->profiling_begin = profiling_begin;
+    self->profiling_end = profiling_end;
     note("create", 0);
     return self;
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nnhal.errors import HalError
-from nnhal.types import ErrorStatus
+from nnhal.types import ErrorStatus, SpanKind
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
@@ -19,7 +19,7 @@ from nnhal_driver.backends.registry import Registration, SearchResult
 from nnhal_driver.device import Device
 from tests.driver.backends.native.building import frozen, lifecycle
 from tests.driver.backends.test_allocators import CountingAllocator
-from tests.driver.one_operation import execute, float_tensor, model_of, prepare, tensor
+from tests.driver.one_operation import execute, execute_profiled, float_tensor, model_of, prepare, tensor
 
 X = np.ones((300, 400), np.float32)
 OTHER = model_of(Op.ABS, [float_tensor(X)], [tensor(T.TENSOR_FLOAT32, X.shape)], constants=False)
@@ -46,6 +46,7 @@ class Log:
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
+    gc.collect()  # objects of other tests must not end during this one
     path = tmp_path / "log"
     path.touch()
     monkeypatch.setenv("NNHAL_TEST_LOG", str(path))
@@ -182,3 +183,21 @@ def test_allocator_that_fails_is_out_of_memory(plugin: Path, log: Log, monkeypat
         execute(outcome, [X])
     assert error.value.status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
     device.close()
+
+
+def test_plugin_hears_of_profiled_executions(plugin: Path, log: Log) -> None:
+    device = Device("test", backends(plugin))
+    outcome = prepare(MODEL, device)
+    log.take()
+    execute(outcome, [X])
+    assert [event for event, _ in log.take()] == ["execute"]
+    spans = execute_profiled(outcome, [X]).spans
+    calls = log.take()
+    assert [event for event, _ in calls] == ["profiling_begin", "execute", "profiled", "profiling_end"]
+    assert len({number for event, number in calls if event != "execute"}) == 1
+    counters = next(span for span in spans if span.name == "counters")
+    assert (counters.kind, counters.backend, counters.duration_ns) == (SpanKind.WORK, "Lifecycle", 11)
+    device.close()
+    del outcome
+    gc.collect()
+    assert log.take()[-1] == ("destroy", 0)

@@ -89,6 +89,7 @@ STRUCTS = {
     "NnhalSubgraph": abi.SubgraphDescription,
     "NnhalExecution": abi.Execution,
     "NnhalAllocator": abi.Allocator,
+    "NnhalProfile": abi.ProfileStruct,
     "NnhalOptions": abi.Options,
     "NnhalCapability": abi.Capability,
     "NnhalSink": abi.Sink,

@@ -38,7 +38,7 @@ ADDED: dict[tuple[int, int], dict[type, set[str]]] = {
     (1, 2): {
         Backend: {
             *("before_load_network", "after_load_network", "before_unload_network", "after_unload_network", "close"),
-            *("use_allocator", "create_memory_manager"),
+            *("use_allocator", "create_memory_manager", "create_profiling_context"),
             "device_type",
         },
         CompileOptions: {"network", "check", "memory"},
