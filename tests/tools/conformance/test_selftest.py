@@ -314,6 +314,7 @@ SAMPLE = (
     "defined-request-runs-once",
     "unsealed-memory-accepted",
     "backend-never-closed",
+    "every-device-is-a-cpu",
 )
 GROUPS = (
     *("COM", "PREP", "BASIC", "GEN", "VALMODEL", "VALREQ", "BURST", "CACHE", "CACHESEC"),

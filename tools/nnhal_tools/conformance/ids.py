@@ -459,6 +459,7 @@ GROUPS = (
             "a device that runs few operations lists the performance of their operand types",
             "a backend copies values into and out of its own memory, and an execution waits for its work",
             "the host asks a backend for a memory manager, and the factory of its workloads gets it",
+            "the profiling context of a backend is told of every profiled execution, by every call",
         ),
     ),
     Group(

@@ -15,11 +15,11 @@ from nnhal.types import DeviceType, ErrorStatus, OperandLifeTime, OperandType
 from nnhal.v1 import device_pb2, types_pb2
 from nnhal_tools.conformance.check import CheckRecorder
 from nnhal_tools.conformance.device.calls import collect_preparation, invoke
-from nnhal_tools.conformance.device.options import DEFAULT_RUN
+from nnhal_tools.conformance.device.options import DEFAULT_RUN, RunOptions
 from nnhal_tools.conformance.device.results import PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.hosting.service import EXTENSION, ID, HostedWitness, hosted_witness
-from nnhal_tools.conformance.paths import reachable_calls
+from nnhal_tools.conformance.paths import CALLS, reachable_calls
 from nnhal_tools.conformance.paths.buffers import allocate, buffer_role, copy_from, copy_to, place_in_pool
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.suites.extra.device import expect_well_formed
@@ -33,6 +33,9 @@ POLL_S = 0.01
 
 PREPARATIONS = 4
 """More than the threads that a device prepares on, so that it answers the last one only if none of them is lost."""
+
+CONFIGURED = ("SYNC-C", "SYNC-R", "BURST-C", "BURST-C-STREAM", "FENCED-C", "FENCED-R")
+"""Paths of the calls that take a configuration."""
 
 ROW = np.array([1, -2, 3], np.float32)
 PREFIX = 5
@@ -369,6 +372,36 @@ def memory_manager_for_workloads(target: Target, recorder: CheckRecorder) -> Non
         wanted = ["memory-manager", "compile", "workload-factory with the manager"]
         events = [event for event in witness.trace if event in wanted]
         recorder.expect("HOST-18", events == wanted, "prepareModel, planned memory", str(wanted), witness.trace)
+
+
+# ---- Profiles -------------------------------------------------------------------------------------------
+
+
+@check("HOST-19")
+def profiling_context_of_each_call(target: Target, recorder: CheckRecorder) -> None:
+    """Check that each call with a configuration tells the context of a backend when it begins and ends, if profiled."""
+    with hosted_witness(target) as witness:
+        outcome = _prepare(witness.target, chain("ADD"))
+        for path in CONFIGURED:
+            for profile in (False, True):
+                before = len(witness.trace)
+                run = RunOptions(hints=types_pb2.ExecutionConfig(profile=profile))
+                answer = CALLS[path](witness.target, outcome.model, _row_request(), run).outcome
+                recorder.expect("HOST-19", answer.status == ErrorStatus.NONE, path, "NONE", answer)
+                _is_soon(lambda before=before: _are_ended(witness.trace[before:]))  # type: ignore[misc]
+                events = witness.trace[before:]
+                right = _are_ended(events) and profile == any("profile" in event for event in events)
+                expected = "a begin and an end of each profiled execution, and no others"
+                recorder.expect("HOST-19", right, f"{path}, profile: {profile}", expected, events)
+
+
+def _are_ended(events: Sequence[str]) -> bool:
+    """Return whether each profile that began has ended, and no number occurs twice."""
+    begun, ended = (
+        sorted(event.rpartition(" ")[2] for event in events if event.startswith(kind))
+        for kind in ("profile-begin", "profile-end")
+    )
+    return begun == ended and len(set(begun)) == len(begun)
 
 
 # ---- Time -----------------------------------------------------------------------------------------------

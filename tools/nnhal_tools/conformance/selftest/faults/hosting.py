@@ -176,6 +176,13 @@ def workloads_without_a_memory_manager(trace: Trace) -> Trace:
     return [event for event in trace if event != "workload-factory with the manager"]
 
 
+@trace_fault("HOST-19")
+def profiles_of_one_call_alone(trace: Trace) -> Trace:
+    """Profile only the first execution."""
+    notices = [event for event in trace if event.startswith("profile")][2:]
+    return [event for event in trace if event not in notices]
+
+
 @trace_fault("HOST-10")
 def backend_never_closed(trace: Trace) -> Trace:
     """Stop the service without closing its backends."""
