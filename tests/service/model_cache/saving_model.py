@@ -9,12 +9,13 @@ import queue
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
 from nnhal import ModelBuilder
+from nnhal.errors import HalError
 from nnhal.types import AnyArray, CacheState, ErrorStatus, Model, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
@@ -76,7 +77,8 @@ def has_valid_entry(device: Device, arguments: CacheArguments, session: Session,
         AssertionError: the model computes other values, or the entry is damaged.
     """
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-    with arguments.open_for_loading(session, stored_cache(number)) as source:
+    # the outcome has the error of a launch
+    with suppress(HalError), arguments.open_for_loading(session, stored_cache(number)) as source:
         device.prepare_model_from_cache(outcomes.put, source.files)
     outcome = outcomes.get(timeout=60)
     if outcome.prepared_model is None:

@@ -9,6 +9,7 @@ from nnhal.embedded import EmbeddedService
 from nnhal.v1 import device_pb2, types_pb2
 from nnhal_cache.store import Store
 from tests.cache.entries import token
+from tests.end_to_end.support.preparation_events import read_events
 from tests.end_to_end.support.raw_client import add_chain, open_raw_session, prepare_request
 from tests.end_to_end.support.service_process import start_service, stop_service
 
@@ -25,7 +26,7 @@ def save(target: str) -> device_pb2.Notify:
 def load(target: str) -> device_pb2.Notify:
     with open_raw_session(target) as raw:
         request = device_pb2.PrepareModelFromCacheRequest(session=raw.session, cache=STORED)
-        return list(raw.device.PrepareModelFromCache(request, timeout=60))[-1].notify
+        return read_events(raw.device.PrepareModelFromCache(request, timeout=60))[0][-1].notify
 
 
 def test_embedded_services_share_the_cache_of_their_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
