@@ -129,6 +129,9 @@ def test_scalars_of_the_extension_are_given_as_bytes(
             assert chained.tobytes() == b[a].tobytes()
             with prepared.burst() as burst:
                 assert burst.execute(inputs)[1].tobytes() == b[a].tobytes()
+            assert prepared.execute_fenced(inputs).result()[1].tobytes() == b[a].tobytes()
+            with prepared.reusable(inputs) as execution:
+                assert execution.run()[1].tobytes() == b[a].tobytes()
         assert prepared.cache.state == CacheState.HIT
 
 
