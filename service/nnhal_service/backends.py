@@ -9,7 +9,7 @@ from nnhal_driver.backends import registry
 from nnhal_driver.backends.options import OptionError
 from nnhal_driver.backends.plugins import search
 from nnhal_driver.backends.report import CandidateState, Report
-from nnhal_service.settings import Settings, split_device
+from nnhal_service.settings import Settings, default_backend_folders, split_device
 
 _STATES = {
     CandidateState.READY: device_pb2.BACKEND_STATE_READY,
@@ -56,7 +56,7 @@ def find_dynamic(settings: Settings) -> registry.SearchResult:
     Raises:
         ValueError: a backend rejects an option, or there is no backend for an option.
     """
-    is_default = "dynamic_backends_path" not in settings.model_fields_set
+    is_default = settings.dynamic_backends_path == default_backend_folders()
     option_sets = [device.options for device in device_settings(settings)]
     found = search.find(settings.dynamic_backends_path, is_default=is_default, option_sets=option_sets)
     failed = {report.id for report in found.reports if report.state is CandidateState.FAILED}

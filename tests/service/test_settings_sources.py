@@ -76,6 +76,16 @@ def test_printed_values_can_be_read_again(file: Path, tmp_path: Path) -> None:
     assert "# cache_key_file is not set  # default\n" in to_toml(load_settings(None, {}))
 
 
+def test_printed_devices_and_options_can_be_read_again(tmp_path: Path) -> None:
+    options = ["Npu.threads=4", "b/Npu.path=x.y"]
+    loaded = load_settings(
+        None, {"devices": ["a", "b=Npu,CpuRef"], "backend_options": options, "device_types": ["a=GPU"]}
+    )
+    again = tmp_path / "again.toml"
+    again.write_text(to_toml(loaded))
+    assert load_settings(again, {}).settings == loaded.settings
+
+
 @pytest.mark.parametrize("value", [{}, {"a b": 1, "c": 2}, (), ("x", "é"), 3, 0.5, False, "text"])
 def test_values_are_toml(value: object) -> None:
     (parsed,) = tomllib.loads(f"x = {toml_value(value)}").values()
