@@ -40,13 +40,10 @@ keep working. A new major version may break them. Each addition is listed here a
 
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
-1.2: hooks for networks, `CompileOptions.network`, close, use_allocator, device_type; and a
-factory that takes `BackendOptions`.
-1.2, too: `PerOperationBackend.creator` and `output_shapes`; `Run.defer`; `CompileOptions.check`.
-1.2, for devices with memory of their own: `CompiledSubgraph.device_operands`.
-1.2, for planned memory: `Backend.create_memory_manager`, `CompileOptions.memory`,
-`PerOperationBackend.create_workload_factory`.
-1.2, for profiling: `ProfilingContext`, `Backend.create_profiling_context`, `Profile.execution`.
+1.2: hooks for networks, `CompileOptions.network` and `CompileOptions.check`; close, use_allocator, device_type, and a
+factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory` and `MemoryManager.on_allocate`;
+creator, output_shapes and create_workload_factory of `PerOperationBackend`; `CompiledSubgraph.device_operands` and
+`Run.defer`; create_profiling_context and `Profile.execution`.
 """
 
 
