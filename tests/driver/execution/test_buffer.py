@@ -217,12 +217,9 @@ def test_devices_of_a_service_share_the_tokens() -> None:
     live = LiveBuffers()
     devices = [Device(name, [CpuRef()], buffers=live) for name in ("first", "second")]
     try:
-        models = [prepare(relu(X), device).prepared_model for device in devices]
-        buffers = [
-            allocate_both(device, model) for device, model in zip(devices, models, strict=True) if model for _ in "ab"
-        ]
+        models = [model for device in devices if (model := prepare(relu(X), device).prepared_model) is not None]
+        buffers = [allocate_both(device, model) for device, model in zip(devices, models, strict=True) for _ in "ab"]
         assert len({buffer.token for buffer in buffers}) == 4
-        assert models[0] is not None
         check_error(lambda: run(models[0], [A], [buffers[2]]), INVALID, "V-REQ-02")
         run(models[0], [A], [buffers[0]])
     finally:
