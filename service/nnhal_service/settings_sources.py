@@ -35,6 +35,10 @@ _EXPECTED = {
 DEFAULT = "default"
 """Origin of values that no source has."""
 
+EMBEDDED_DEFAULTS: Mapping[str, object] = {"backends": ("CpuAcc", "CpuRef", "LiteRT")}
+"""Defaults of an embedded service. It serves only the owner of its models, so regions need no verification."""
+_NO_DEFAULTS: Mapping[str, object] = {}
+
 
 @dataclass(frozen=True)
 class LoadedSettings:
@@ -69,12 +73,15 @@ def variable_name(setting: str) -> str:
     return f"NNHAL_{setting.upper()}"
 
 
-def load_settings(file: Path | None, options: Mapping[str, object]) -> LoadedSettings:
+def load_settings(
+    file: Path | None, options: Mapping[str, object], defaults: Mapping[str, object] = _NO_DEFAULTS
+) -> LoadedSettings:
     """Return the settings of a file, the environment and options. Later sources override earlier ones.
 
     Args:
         file: the TOML file; None to read no file.
         options: the settings that the command line has, by name.
+        defaults: values in place of the usual defaults, by name.
 
     Raises:
         ValueError: a value is invalid, or the file is unusable. The message names the file, variable or option.
@@ -90,7 +97,7 @@ def load_settings(file: Path | None, options: Mapping[str, object]) -> LoadedSet
         **{name: option_name(name) for name in options},
     }
     try:
-        settings = Settings.model_validate({**from_file, **environment, **options})
+        settings = Settings.model_validate({**defaults, **from_file, **environment, **options})
     except ValidationError as error:
         raise ValueError("; ".join(_describe(problem, origins) for problem in error.errors())) from error
     return LoadedSettings(settings, origins)

@@ -97,8 +97,8 @@ with device.prepare("wake_word.tflite").result() as prepared:
 `nnhal.tflite.load(path, shapes={{"image": (8, 224, 224, 3)}})` imports a model for other shapes of
 its inputs, for example another batch or another length of sound. The shapes of all other tensors
 follow from those of the inputs: those in the file are only an example. None stands for a dimension
-that each execution chooses. Regions of the extension need known shapes. Without `shapes`, an
-unknown dimension of an input is that of the file.
+that each execution chooses; CpuAcc runs regions of the extension with known shapes only. Without
+`shapes`, an unknown dimension of an input is that of the file.
 
 ## Differences from LiteRT
 
@@ -111,8 +111,9 @@ exceptions, on models of one operator:
 The outcomes are those of the models of one operator in `tests/nnhal/tflite/corpus`, which vary
 types, shapes and options. An operator with several outcomes depends on them: `nnhal explain` tells
 which one applies, and why. "{no_device}" means that the importer puts the operator into
-regions, but that CpuAcc has no rules to verify them. "folded" means that the operator is evaluated
-at import if its inputs are constants.
+regions, but that CpuAcc has no rules to verify them: only an embedded service runs them, on the
+backend LiteRT ([extensions.md](extensions.md)). "folded" means that the operator is evaluated at
+import if its inputs are constants.
 
 """
 

@@ -13,10 +13,10 @@ from tflite import BuiltinOperator
 
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.folding import EVALUATORS, ConstantCall
-from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
+from nnhal.tflite.graph import TENSOR_DTYPES, UNKNOWN, Operator, Tensor, TfliteGraph
 from nnhal.tflite.outputs import compute_outputs
 from nnhal.tflite.shape_inference import Shape
-from nnhal.tflite.shapes import UNKNOWN, Shapes, output_shapes, set_shapes
+from nnhal.tflite.shapes import Shapes, output_shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
 from nnhal.types import AnyArray
 

@@ -20,6 +20,8 @@ TENSOR_DTYPES: dict[int, np.dtype[Any]] = {
     tflite.TensorType.COMPLEX64: np.dtype(np.complex64),
 }
 """Type of the elements by `tflite.TensorType`."""
+UNKNOWN = -1
+"""An unknown dimension of a `Tensor`."""
 TYPE_NAMES = {value: name for name, value in vars(tflite.TensorType).items() if isinstance(value, int)}
 
 
@@ -48,7 +50,7 @@ class Tensor:
 
     Attributes:
         type: `tflite.TensorType`.
-        shape: its dimensions; -1 is an unknown one.
+        shape: its dimensions; some may be UNKNOWN.
         scales: () without quantization, one scale, or one per index of `quantized_dimension`.
         zero_points: zero points that belong to `scales`.
         data: first byte and end, in the file, of a constant's little-endian elements; None for other tensors.

@@ -10,8 +10,7 @@ import tflite
 from nnhal import litert_extension
 from nnhal.builder.constants import ALIGNMENT, MAX_COPIED_BYTES
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, Tensor, TfliteGraph
-from nnhal.tflite.shapes import UNKNOWN
+from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, UNKNOWN, Tensor, TfliteGraph
 from nnhal.tflite.wide_integers import wide_tensors
 from nnhal.types import (
     DTYPES,
@@ -92,7 +91,7 @@ def boundary_operand(tensor: Tensor) -> Operand:
     """Return the operand of a tensor that only regions of the LiteRT extension read and write.
 
     Raises:
-        TfliteError: the tensor is empty, or has no fixed shape, or its type is unsupported.
+        TfliteError: the tensor is empty, or its type is unsupported.
     """
     if tensor.type != tflite.TensorType.INT64 and (len(tensor.scales) <= 1 or tensor.is_constant):
         try:
@@ -103,9 +102,10 @@ def boundary_operand(tensor: Tensor) -> Operand:
     if tensor.unsupported or number is None:
         reason = tensor.unsupported or f"is {TYPE_NAMES.get(tensor.type, tensor.type)}, an unsupported type"
         raise TfliteError(f"{tensor} {reason}")
-    if any(length <= 0 for length in tensor.shape):
-        raise TfliteError(f"{tensor} has shape {list(tensor.shape)}; regions need known shapes with elements")
-    return Operand(EXTENSION_PREFIX << 16 | number, tensor.shape or (1,))
+    if 0 in tensor.shape:
+        raise TfliteError(f"{tensor} has shape {list(tensor.shape)}; regions have no empty tensors")
+    dimensions = tuple(0 if length == UNKNOWN else length for length in tensor.shape) or (1,)
+    return Operand(EXTENSION_PREFIX << 16 | number, dimensions)
 
 
 class ConstantStore:

@@ -10,11 +10,9 @@ from dataclasses import replace
 from tflite import BuiltinOperator
 
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
+from nnhal.tflite.graph import UNKNOWN, Operator, Tensor, TfliteGraph
 from nnhal.tflite.shape_inference import RULES, Shape, ShapeCall
 
-UNKNOWN = -1
-"""An unknown dimension of a `Tensor`."""
 _MAX_LENGTH = 2**31 - 1
 """Largest length that a file can state."""
 
@@ -62,7 +60,7 @@ def _inferred(graph: TfliteGraph, operator: Operator) -> Sequence[Shape] | None:
         return None  # the converter of the operator finds the reason
     if shapes is None or len(shapes) != len(operator.outputs):
         return None
-    if not all(0 <= length <= _MAX_LENGTH for shape in shapes for length in shape):
+    if not all(UNKNOWN <= length <= _MAX_LENGTH for shape in shapes for length in shape):
         return None
     return shapes
 

@@ -13,7 +13,7 @@ import numpy as np
 import tflite
 
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, Operator, Tensor, TfliteGraph
+from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, UNKNOWN, Operator, Tensor, TfliteGraph
 from nnhal.types import AnyArray
 
 _IDENTIFIER = b"TFL3"
@@ -82,8 +82,8 @@ def _tensor_obstacle(tensor: Tensor) -> str:
         return "depends on an unknown dimension"
     if tensor.type not in TENSOR_DTYPES:
         return f"is {TYPE_NAMES.get(tensor.type, tensor.type)}, which regions of the LiteRT extension do not support"
-    if any(length <= 0 for length in tensor.shape):
-        return f"has shape {list(tensor.shape)}; regions of the LiteRT extension need known shapes with elements"
+    if 0 in tensor.shape:
+        return f"has shape {list(tensor.shape)}; regions of the LiteRT extension have no empty tensors"
     return ""
 
 
@@ -160,7 +160,10 @@ class _Writer:
     def _add_tensor(self, tensor: Tensor, type_: int) -> int:
         if tensor.unsupported:
             raise TfliteError(f"{tensor} {tensor.unsupported}")
-        fields: dict[str, Any] = {"Shape": self._int32(tensor.shape), "Type": type_, "HasRank": True}
+        shape = [1 if length == UNKNOWN else length for length in tensor.shape]
+        fields: dict[str, Any] = {"Shape": self._int32(shape), "Type": type_, "HasRank": True}
+        if UNKNOWN in tensor.shape:
+            fields["ShapeSignature"] = self._int32(tensor.shape)
         if tensor.is_constant:
             fields["Buffer"] = self._add_buffer(self._graph.values(tensor.index))
         if tensor.scales:

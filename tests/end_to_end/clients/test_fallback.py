@@ -109,6 +109,25 @@ def test_region_of_the_extension(cpu_ref: Service, transport: Any) -> None:
         assert [part.is_fallback for part in prepared.placement.parts] == [False, True, False]
 
 
+def test_region_that_no_device_verifies(tmp_path: Path) -> None:
+    """The number of elements that WHERE finds depends on values, so CpuAcc does not run it."""
+    x, is_set, found, y = (build.Tensor((2, 3), name="x"), build.Tensor((2, 3), "BOOL"), *(
+        build.Tensor((1, 2), type_) for type_ in ("INT64", "FLOAT32")
+    ))  # fmt: skip
+    file = build.build(
+        build.Op("GREATER", [x, build.Tensor((), data=0)], [is_set]),
+        build.Op("WHERE", [is_set], [found]),
+        build.Op("CAST", [found], [y]),
+        inputs=[x],
+    )
+    service = start_service(tmp_path)
+    with nnhal.connect(service.target) as device, prepare(device, nnhal.tflite.parse(file)) as prepared:
+        for values in (X, -X):
+            np.testing.assert_array_equal(prepared.execute([values])[0], np.argwhere(values > 0))
+        assert any(part.is_fallback for part in prepared.placement.parts)
+    assert stop_service(service) == 0
+
+
 def test_types_of_the_extension_pass_as_their_dtype(cpu_ref: Service) -> None:
     first, second, third, fourth = (build.Tensor((2,), type_, name=name) for type_, name in (
         ("INT64", "a"), ("INT64", "b"), ("FLOAT32", "c"), ("INT64", "d"),

@@ -63,7 +63,9 @@ def serve(
             # not for an embedded service: a file in the current folder must not change what a client program does
             config = settings_sources.default_file()
         try:
-            loaded = settings_sources.load_settings(config, options)
+            loaded = settings_sources.load_settings(
+                config, options, {} if embedded is None else settings_sources.EMBEDDED_DEFAULTS
+            )
             if print_config:
                 typer.echo(settings_sources.to_toml(loaded), nl=False)
                 return

@@ -6,6 +6,7 @@ from math import prod
 import numpy as np
 from tflite import BuiltinOperator
 
+from nnhal.tflite.graph import UNKNOWN
 from nnhal.tflite.shape_inference.rule import Shape, ShapeCall, Shapes, shapes
 
 
@@ -69,6 +70,18 @@ def shape(call: ShapeCall) -> Shapes:
 def rank(call: ShapeCall) -> Shapes:
     """Infer a scalar."""
     return [()]
+
+
+@shapes(BuiltinOperator.WHERE)
+def where(call: ShapeCall) -> Shapes:
+    """Infer a row for each element that is not zero, and their number depends on values."""
+    return [(UNKNOWN, len(call.shape(0)))]
+
+
+@shapes(BuiltinOperator.UNIQUE)
+def unique(call: ShapeCall) -> Shapes:
+    """Infer a number of elements that depends on values, and the shape of the indexes."""
+    return [(UNKNOWN,), call.shape(0)]
 
 
 @shapes(BuiltinOperator.CONCATENATION)

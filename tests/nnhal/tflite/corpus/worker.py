@@ -16,6 +16,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from nnhal import litert_extension, tflite
 from nnhal.errors import HalError
+from nnhal.tflite.graph import UNKNOWN
 from nnhal.tflite.reader import read
 from nnhal.tflite.shape_inference import RULES, ShapeCall
 from nnhal.types import (
@@ -40,8 +41,12 @@ from tests.nnhal.tflite.corpus.exceptions import litert_error, steps
 from tests.nnhal.tflite.corpus.result import UNPREPARED, Result
 
 _DEFAULT, _REFERENCE = OpResolverType.AUTO, OpResolverType.BUILTIN_REF
-_DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",)}
-"""Backends of the devices. CpuRef runs what CpuAcc does not support, as in the service."""
+_DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",), "LiteRT": ("CpuAcc", "CpuRef", "LiteRT")}
+"""Backends of the devices: those of a service, of the reference, and of an embedded service.
+
+The third one only runs the models that the first one does not prepare.
+"""
+_EMBEDDED = "LiteRT"
 
 
 @dataclass
@@ -119,7 +124,7 @@ def _invoke(model: bytes, arrays: Sequence[AnyArray], resolver: OpResolverType) 
 
 def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str, Device]) -> Result:
     """Import a model without the LiteRT extension or, if that is refused, with it, and compare its results."""
-    used: Mapping[str, Device] = devices
+    used = {name: device for name, device in devices.items() if name != _EMBEDDED}
     if wrong := _wrong_shapes(case, run):
         return replace(result, verdicts={"import": wrong})
     try:
@@ -127,7 +132,7 @@ def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str,
             model = tflite.parse(run.model, case.operator, extension=False)
         except tflite.TfliteError as error:
             result = replace(result, refusal=str(error))
-            used = {name: device for name, device in devices.items() if _has_extension(device)}
+            used = {name: device for name, device in used.items() if _has_extension(device)}
             model = tflite.parse(run.model, case.operator)
     except tflite.TfliteError as error:
         return replace(result, obstacle=str(error))
@@ -135,6 +140,8 @@ def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str,
         return replace(result, verdicts={"import": f"raises {error!r}"})
     operations = tuple(operation_name(operation.type) for operation in model.main.operations)
     verdicts = {name: _compare(case, run, model, name, device) for name, device in used.items()}
+    if any(verdict.startswith(UNPREPARED) for verdict in verdicts.values()):
+        verdicts[_EMBEDDED] = _compare(case, run, model, _EMBEDDED, devices[_EMBEDDED])
     return replace(result, operations=operations, verdicts=verdicts)
 
 
@@ -148,7 +155,13 @@ def _wrong_shapes(case: Case, run: LitertRun) -> str:
     except (tflite.TfliteError, ValueError, LookupError, TypeError, ZeroDivisionError):
         inferred = None
     expected = [array.shape for array in run.results[0]]
-    return "" if inferred is None or [*inferred] == expected else f"infers the shapes {inferred}; LiteRT has {expected}"
+    if inferred is None or all(map(_fits, inferred, expected)):
+        return ""
+    return f"infers the shapes {inferred}; LiteRT has {expected}"
+
+
+def _fits(inferred: Sequence[int], expected: Sequence[int]) -> bool:
+    return len(inferred) == len(expected) and all(a in (UNKNOWN, b) for a, b in zip(inferred, expected, strict=True))
 
 
 def _has_extension(device: Device) -> bool:

@@ -1,0 +1,109 @@
+"""A region of the LiteRT extension, run by an interpreter. Shapes of the results may depend on values."""
+
+import importlib
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from nnhal import litert_extension
+from nnhal.types import AnyArray
+from nnhal_driver.backends.per_operation import OperationCall, OperationView
+
+_TYPE_MASK = 0xFFFF
+_ERRORS = (RuntimeError, ValueError)
+"""What the interpreter raises for invalid models and values."""
+
+
+def region_fault(view: OperationView) -> str:
+    """Return why LiteRT does not accept the model of a region, or ""."""
+    key = (region_fault, view.index)
+    if key not in view.graph.annotations:
+        try:
+            Region(view)
+            fault = ""
+        except _ERRORS as error:
+            fault = str(error).strip().partition("\n")[0] or "LiteRT does not accept it"
+        view.graph.annotations[key] = fault
+    return str(view.graph.annotations[key])
+
+
+class Region:
+    """One region, with an interpreter for each thread that runs it at the same time.
+
+    Raises:
+        RuntimeError, ValueError: LiteRT does not accept the model.
+    """
+
+    def __init__(self, view: OperationView) -> None:
+        data = view.graph.constants.get(view.operation.inputs[0])
+        if data is None:
+            raise ValueError("the sub-model is not constant")
+        self._data = data.tobytes()
+        self._idle: SimpleQueue[Any] = SimpleQueue()
+        types = [view.graph.operands[operand].type for operand in view.operation.inputs[1:]]
+        is_own = [view.graph.extension(type_) == litert_extension.NAME for type_ in types]
+        self._dtypes = [
+            litert_extension.ELEMENT_TYPES[type_ & _TYPE_MASK] if own else None
+            for type_, own in zip(types, is_own, strict=True)
+        ]
+        outputs = (view.graph.operands[operand].type for operand in view.operation.outputs)
+        self._opaque = [view.graph.extension(type_) == litert_extension.NAME for type_ in outputs]
+        interpreter = self._create()
+        expected = len(interpreter.get_input_details()), len(interpreter.get_output_details())
+        if expected != (len(self._dtypes), len(self._opaque)):
+            raise ValueError("the sub-model has {} inputs and {} outputs; the operation differs".format(*expected))
+        self._idle.put(interpreter)
+
+    def _create(self) -> Any:
+        interpreter = importlib.import_module("ai_edge_litert.interpreter").Interpreter(model_content=self._data)
+        interpreter.allocate_tensors()
+        return interpreter
+
+    def run(self, call: OperationCall) -> Sequence[AnyArray]:
+        """Run the region once.
+
+        Raises:
+            HalError: LiteRT rejects the values.
+        """
+        try:
+            interpreter = self._idle.get_nowait()
+        except Empty:
+            interpreter = self._create()
+        values = [call.array(f"input{i}") for i in range(1, len(self._dtypes) + 1)]
+        try:
+            self._set_inputs(interpreter, values)
+            interpreter.invoke()
+            results = [interpreter.get_tensor(each["index"]) for each in interpreter.get_output_details()]
+        except _ERRORS as error:
+            raise call.failure(str(error).strip().partition("\n")[0]) from None
+        self._idle.put(interpreter)
+        return [_as_operand(*pair) for pair in zip(results, self._opaque, strict=True)]
+
+    def _set_inputs(self, interpreter: Any, values: Sequence[AnyArray]) -> None:
+        details = interpreter.get_input_details()
+        tensors = [
+            value if dtype is None else np.ascontiguousarray(value).view(dtype)
+            for value, dtype in zip(values, self._dtypes, strict=True)
+        ]
+        shapes = [_shape(tensor, detail) for tensor, detail in zip(tensors, details, strict=True)]
+        for shape, detail in zip(shapes, details, strict=True):
+            if shape != tuple(detail["shape"]):
+                interpreter.resize_tensor_input(detail["index"], shape)
+        interpreter.allocate_tensors()
+        for tensor, shape, detail in zip(tensors, shapes, details, strict=True):
+            interpreter.set_tensor(detail["index"], tensor.reshape(shape))
+
+
+def _shape(value: AnyArray, detail: dict[str, Any]) -> tuple[int, ...]:
+    """Return the shape of a value for LiteRT. A tensor of rank 0 is [1] as an operand."""
+    return () if value.shape == (1,) and not len(detail["shape"]) else value.shape
+
+
+def _as_operand(array: AnyArray, is_opaque: bool) -> AnyArray:
+    """Return a result as the value of an operand: rank 0 is [1]; elements of the extension's types are bytes."""
+    array = np.ascontiguousarray(array.reshape(array.shape or (1,)))
+    if not is_opaque:
+        return array
+    return array.view(np.uint8 if array.itemsize == 1 else np.dtype((np.void, array.itemsize)))
