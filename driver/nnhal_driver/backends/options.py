@@ -65,11 +65,6 @@ class BackendOptions:
         self._uncached: set[str] = set()
 
     @property
-    def keys_read(self) -> tuple[str, ...]:
-        """Keys that were read, in the order of the first time."""
-        return tuple(self._read)
-
-    @property
     def threads(self) -> int:
         """Option "threads": number of threads for one execution; 0 if the backend may choose."""
         return self.integer("threads", 0, minimum=0)
@@ -184,6 +179,11 @@ def checked_creation(id_: str, create: Callable[[], T], options: BackendOptions)
             known = f"it has {', '.join(sorted(read))}" if read else "it has no options"
             raise OptionError(key, f"{option_text(id_, key)}: the backend has no such option; {known}", id_)
     return created
+
+
+def keys_read(options: BackendOptions) -> tuple[str, ...]:
+    """Return the keys that were read, in the order of the first time."""
+    return tuple(options._read)
 
 
 def option_text(id_: str, key: str) -> str:

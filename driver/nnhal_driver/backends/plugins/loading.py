@@ -30,6 +30,7 @@ from nnhal_driver.backends.options import (
     call_factory,
     checked_creation,
     identity_with_options,
+    keys_read,
 )
 from nnhal_driver.backends.plugins import private_modules
 from nnhal_driver.backends.plugins.discovery import Candidate, CandidateKind
@@ -141,7 +142,7 @@ def _load(exports: EntryPoints, report_step: ProgressCallback, values: OptionVal
         version, created = _create(exports, id_, report_step, options)
         backend = _check(created, id_)
         set_identity(backend, identity_with_options(exports.digest(), options))
-        return LoadedBackend(backend, version, _hooks(backend), options.keys_read)
+        return LoadedBackend(backend, version, _hooks(backend), keys_read(options))
     except LoadError as error:
         error.id = id_
         raise
