@@ -33,7 +33,7 @@ from nnhal_driver.backends.boundary.allocation import offer_allocator
 from nnhal_driver.backends.boundary.answers import extensions, identity_fault
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.compilation.compiler import place_and_compile
-from nnhal_driver.compilation.networks import Network
+from nnhal_driver.compilation.networks import NetworkLoad
 from nnhal_driver.compilation.placement import place
 from nnhal_driver.execution.buffer import Buffer, ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable, LiveBuffers
@@ -398,7 +398,7 @@ class Device:
         save_target: SaveTarget,
     ) -> Outcome:
         check()
-        with Network(self.backends) as network:
+        with NetworkLoad(self.backends) as network:
             options = CompileOptions(config.preference, self._tensor_bytes, network.number, check=check)
             try:
                 placement, plan = place_and_compile(
@@ -415,7 +415,7 @@ class Device:
 
     def _load(self, verified: VerifiedFiles, check: Check) -> Outcome:
         check()
-        with Network(self.backends) as network:
+        with NetworkLoad(self.backends) as network:
             cached = self._cache.load(verified, check, network.number)
             network.loaded(cached.plan)
         outcome = self._success(cached, verified.identity)

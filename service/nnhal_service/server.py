@@ -16,6 +16,7 @@ from nnhal.services import SERVICES
 from nnhal_cache.store import Store
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.boundary.answers import extensions
+from nnhal_driver.backends.report import Report
 from nnhal_driver.device import Device
 from nnhal_driver.execution.buffer_table import LiveBuffers
 from nnhal_driver.performance.store import PerformanceStore
@@ -103,27 +104,28 @@ class Server:
             (device, started.enter_context(closing(assemble(settings, dynamic_backends, device))))
             for device in device_settings(settings)
         ]
-        self._reports = {device.name: assembly.reports for device, assembly in assemblies}
-        self._devices = [
-            Device(
-                device.name,
-                assembly.backends,
-                queues,
-                self._limits["tensor_bytes"],
-                key,
-                performance=performance,
-                merge_partitions=settings.merge_partitions,
-                disabled_extensions=_extension_names(settings.disabled_extensions, assembly.backends),
-                cache_unusable=cache_unusable,
-                buffers=buffers,
-                allocator=allocator,
-                type_=device.type,
-            )
-            for device, assembly in assemblies
-        ]
+        self._reports: dict[str, Sequence[Report]] = {}
+        self._devices: list[Device] = []
         undo.callback(self._close_devices)
-        for device in self._devices:
-            self._reports[device.name] = with_allocator(self._reports[device.name], device.allocator_refusals)
+        for device, assembly in assemblies:
+            self._devices.append(
+                Device(
+                    device.name,
+                    assembly.backends,
+                    queues,
+                    self._limits["tensor_bytes"],
+                    key,
+                    performance=performance,
+                    merge_partitions=settings.merge_partitions,
+                    disabled_extensions=_extension_names(settings.disabled_extensions, assembly.backends),
+                    cache_unusable=cache_unusable,
+                    buffers=buffers,
+                    allocator=allocator,
+                    type_=device.type,
+                )
+            )
+            refusals = self._devices[-1].allocator_refusals
+            self._reports[device.name] = with_allocator(assembly.reports, refusals)
         self._preloader = ModelPreloader(self._store, self._devices, settings.warm)
         self._sessions = SessionRegistry(settings.session_grace_s, self._limits, self._schedule_trim)
         self._executor = ElasticThreadPool(settings.threads, settings.idle_thread_s, "nnhal-call")

@@ -15,8 +15,8 @@ _numbers = itertools.count(1)
 """Numbers of networks. Devices may share a backend, so they are unique in the process."""
 
 
-class Network:
-    """A network that is being loaded. Use it as a context manager.
+class NetworkLoad:
+    """Load of one network. Use it as a context manager.
 
     The hooks before the load run on entry, and those after it in `loaded`. Without `loaded`, the load has failed, and
     the exit calls the last hook. Errors of hooks are logged: another backend may run the whole model.
@@ -37,7 +37,7 @@ class Network:
         weakref.finalize(plan, self._unload, vars(plan)).atexit = False
         self._call("after_load_network")
 
-    def __enter__(self) -> "Network":
+    def __enter__(self) -> "NetworkLoad":
         lifetime.acquire(self._backends)
         self._call("before_load_network")
         return self

@@ -9,48 +9,37 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nnhal_driver.backends
+from nnhal.builder import ModelBuilder
 from nnhal.errors import general_failure
+from nnhal.types import Model, Operand
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.allocators import CustomAllocator, MemorySource, PageAllocator, allocate_with
 from nnhal_driver.backends.api import Support
-from nnhal_driver.backends.memory import allocate_aligned
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.backends.registry import Registration, SearchResult
 from nnhal_driver.device import Device
-from tests.driver.backends.test_example import FILE, LONG, X
+from tests.driver.backends.counting_allocator import CountingAllocator
 from tests.driver.one_operation import execute, prepare
 
 MIB = 2**20
+EXAMPLE = Path(nnhal_driver.backends.__path__[0]) / "example" / "Example_Arena_backend.py"
+SHAPE = (1, 40, 40, 6)
+X = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
 
 
-class CountingAllocator:
-    """Allocator of ordinary memory that keeps account.
-
-    Attributes:
-        live: sizes of the allocations, by address.
-        sizes: sizes of all allocations since the start.
-    """
-
-    source = MemorySource.OTHER
-
-    def __init__(self) -> None:
-        self.live: dict[int, int] = {}
-        self.sizes: list[int] = []
-        self._arrays: dict[int, object] = {}
-
-    def allocate(self, size: int, alignment: int) -> int:
-        array = allocate_aligned(size + alignment)
-        address = array.ctypes.data + -array.ctypes.data % alignment
-        self._arrays[address] = array
-        self.live[address] = size
-        self.sizes.append(size)
-        return address
-
-    def free(self, address: int) -> None:
-        del self.live[address]
-        del self._arrays[address]
+def _chain() -> Model:
+    """Return ((x + x) - x) * x."""
+    b = ModelBuilder()
+    x = value = b.input(T.TENSOR_FLOAT32, SHAPE)
+    for type_ in (Op.ADD, Op.SUB, Op.MUL):
+        value = b.add(type_, value, x, 0, output=Operand(T.TENSOR_FLOAT32, SHAPE))
+    b.output(value)
+    return b.build()
 
 
 @pytest.mark.parametrize("source", [MemorySource.HUGE_PAGES, MemorySource.LOCKED])
@@ -202,10 +191,10 @@ def test_no_allocator_is_offered_by_default() -> None:
 
 def test_example_takes_all_memory_of_tensors_from_the_allocator() -> None:
     allocator = CountingAllocator()
-    device = Device("test", [load(file_candidate(FILE)).backend], allocator=allocator)
+    device = Device("test", [load(file_candidate(EXAMPLE)).backend], allocator=allocator)
     assert device.allocator_refusals == {"ExampleArena": ""}
-    outcome = prepare(LONG, device)
-    (expected,) = execute(prepare(LONG), [X])[1]
+    outcome = prepare(_chain(), device)
+    (expected,) = execute(prepare(_chain()), [X])[1]
     (actual,) = execute(outcome, [X])[1]
     np.testing.assert_array_equal(actual, expected)
     piece = 40 * 40 * 8 * 4

@@ -92,3 +92,12 @@ def test_allocator_of_the_operator_is_reported_for_each_backend(tmp_path: Path) 
         assert service.logged("allocator of HUGE_PAGES memory: backend Lifecycle uses it")
     finally:
         assert stop_service(service) == 0
+
+
+def test_device_that_fails_to_start_closes_those_before_it(tmp_path: Path) -> None:
+    lifecycle(tmp_path)
+    environment = {"NNHAL_DYNAMIC_BACKENDS_PATH": str(tmp_path), "NNHAL_TEST_LOG": str(tmp_path / "events")}
+    devices = ("--device", "one=CpuAcc,Lifecycle", "--device", "two=CpuRef", "--no-extension", "litert")
+    with pytest.raises(RuntimeError, match="no backend has this extension"):
+        start_service(tmp_path, *devices, **environment)
+    assert _events(tmp_path) == ["create", "destroy"] * 2

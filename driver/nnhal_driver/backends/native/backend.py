@@ -29,7 +29,6 @@ from nnhal_driver.backends.native.library import FunctionTable, PluginError, dec
 from nnhal_driver.backends.native.marshalling import SubgraphStruct
 from nnhal_driver.backends.native.memory import PlannedMemory, allocator_struct
 from nnhal_driver.backends.native.operand_types import MAX_ELEMENT_BYTES, ExtensionTypes
-from nnhal_driver.backends.native.profiling import NativeProfilingContext
 from nnhal_driver.backends.native.optimization import OptimizationCall, SubgraphPart
 from nnhal_driver.backends.native.profiling import NativeProfilingContext
 

@@ -17,8 +17,8 @@ from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
 from nnhal_driver.backends.registry import Registration, SearchResult
 from nnhal_driver.device import Device
+from tests.driver.backends.counting_allocator import CountingAllocator
 from tests.driver.backends.native.building import frozen, lifecycle
-from tests.driver.backends.test_allocators import CountingAllocator
 from tests.driver.one_operation import execute, execute_profiled, float_tensor, model_of, prepare, tensor
 
 X = np.ones((300, 400), np.float32)

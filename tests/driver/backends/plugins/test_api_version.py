@@ -41,7 +41,9 @@ ADDED: dict[tuple[int, int], dict[type, set[str]]] = {
             *("use_allocator", "create_memory_manager", "create_profiling_context"),
             "device_type",
         },
+        CompiledSubgraph: {"device_operands"},
         CompileOptions: {"network", "check", "memory"},
+        Run: {"defer"},
     },
 }
 """Additions of each version. Rows of released versions are never changed."""
