@@ -32,7 +32,7 @@ class ValidatingModel:
     def __init__(self) -> None:
         self.validations = 0
 
-    def validate(self, request: Request, config: ExecutionConfig) -> ValidRequest:
+    def validate_execution(self, request: Request, config: ExecutionConfig) -> ValidRequest:
         """Reject inputs of another length."""
         self.validations += 1
         if request.inputs[0].location.length != 8:
