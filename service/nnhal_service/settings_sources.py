@@ -96,10 +96,12 @@ def load_settings(
         **{name: variable_name(name) for name in environment},
         **{name: option_name(name) for name in options},
     }
+    given = {**from_file, **environment, **options}
     try:
-        settings = Settings.model_validate({**defaults, **from_file, **environment, **options})
+        settings = Settings.model_validate({**defaults, **given})
     except ValidationError as error:
         raise ValueError("; ".join(_describe(problem, origins) for problem in error.errors())) from error
+    settings.model_fields_set.intersection_update(given)  # dynamic backends precede those of any default
     return LoadedSettings(settings, origins)
 
 
