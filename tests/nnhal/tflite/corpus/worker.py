@@ -41,12 +41,12 @@ from tests.nnhal.tflite.corpus.exceptions import litert_error, steps
 from tests.nnhal.tflite.corpus.result import UNPREPARED, Result
 
 _DEFAULT, _REFERENCE = OpResolverType.AUTO, OpResolverType.BUILTIN_REF
-_DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",), "LiteRT": ("CpuAcc", "CpuRef", "LiteRT")}
+_DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",), "Unverified": ("CpuAcc", "CpuRef", "Unverified")}
 """Backends of the devices: those of a service, of the reference, and of an embedded service.
 
 The third one only runs the models that the first one does not prepare.
 """
-_EMBEDDED = "LiteRT"
+_EMBEDDED = "Unverified"
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Backend LiteRT."""
+"""Backend Unverified."""
 
 from collections.abc import Sequence
 
@@ -6,20 +6,20 @@ from nnhal import litert_extension
 from nnhal.types import Extension
 from nnhal_driver.backends.litert.engine import engine_version, require_engine
 from nnhal_driver.backends.litert.inlining import is_submodel
-from nnhal_driver.backends.litert_whole.region import Region, region_fault
 from nnhal_driver.backends.per_operation import OperationView, PerOperationBackend, Support, Workload
 from nnhal_driver.backends.registry import register
+from nnhal_driver.backends.unverified.region import UnverifiedRegion, region_fault
 
 
 @register
-class LiteRT(PerOperationBackend):
+class Unverified(PerOperationBackend):
     """Backend for regions of the LiteRT extension that CpuAcc cannot verify. Only for models that are trusted.
 
     Raises:
         EngineMissingError: the package ai-edge-litert is not installed.
     """
 
-    id = "LiteRT"
+    id = "Unverified"
     version = "1"
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class LiteRT(PerOperationBackend):
 
     def workload(self, operation: OperationView) -> Workload:
         """Return a region with interpreters of its own."""
-        return Region(operation).run
+        return UnverifiedRegion(operation).run
 
     def extensions(self) -> Sequence[Extension]:
         """Return the LiteRT extension."""

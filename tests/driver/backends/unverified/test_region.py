@@ -1,4 +1,4 @@
-"""Regions that CpuAcc cannot verify, on the backend LiteRT, compared with LiteRT alone."""
+"""Regions that CpuAcc cannot verify, on the backend Unverified, compared with LiteRT alone."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[Device]:
     """Yield a device with the backends of an embedded service."""
-    device = Device("embedded", registry.create(["CpuAcc", "CpuRef", "LiteRT"]))
+    device = Device("embedded", registry.create(["CpuAcc", "CpuRef", "Unverified"]))
     yield device
     device.close()
 
@@ -49,7 +49,7 @@ def run_litert(data: bytes, x: AnyArray) -> AnyArray:
 def test_shape_that_depends_on_values(embedded: Device) -> None:
     data = positions()
     prepared = prepare(tflite.parse(data), embedded)
-    assert {each.backend for each in prepared.placement.operations} >= {"LiteRT"}
+    assert {each.backend for each in prepared.placement.operations} >= {"Unverified"}
     for seed in range(5):
         x = np.random.default_rng(seed).random((2, 3), np.float32)
         np.testing.assert_array_equal(execute(prepared, [x])[1][0], run_litert(data, x))
@@ -69,15 +69,15 @@ def test_model_that_litert_refuses_is_unsupported(embedded: Device) -> None:
     x, y = Tensor((2, 3), name="x"), Tensor((4,), name="y")
     outcome = prepare(tflite.parse(build(Op("ATAN2", [x, y], [Tensor((2, 3))]))), embedded)
     assert outcome.prepared_model is None
-    assert "LiteRT: " in outcome.reason
+    assert "Unverified: " in outcome.reason
 
 
 def test_services_do_not_have_the_backend_by_default() -> None:
-    assert "LiteRT" not in Settings().backends
+    assert "Unverified" not in Settings().backends
 
 
 def test_other_operations_are_refused() -> None:
-    device = Device("alone", registry.create(["LiteRT"]))
+    device = Device("alone", registry.create(["Unverified"]))
     outcome = prepare(tflite.parse(build(Op("EXP", [Tensor((2,))], [Tensor((2,))]))), device)
     device.close()
     assert "it runs regions of the LiteRT extension only" in outcome.reason

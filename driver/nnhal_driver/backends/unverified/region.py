@@ -13,7 +13,7 @@ from nnhal_driver.backends.per_operation import OperationCall, OperationView
 
 _TYPE_MASK = 0xFFFF
 _ERRORS = (RuntimeError, ValueError)
-"""What the interpreter raises for invalid models and values."""
+"""Exceptions of the interpreter for invalid models and values."""
 
 
 def region_fault(view: OperationView) -> str:
@@ -21,7 +21,7 @@ def region_fault(view: OperationView) -> str:
     key = (region_fault, view.index)
     if key not in view.graph.annotations:
         try:
-            Region(view)
+            UnverifiedRegion(view)
             fault = ""
         except _ERRORS as error:
             fault = str(error).strip().partition("\n")[0] or "LiteRT does not accept it"
@@ -29,7 +29,7 @@ def region_fault(view: OperationView) -> str:
     return str(view.graph.annotations[key])
 
 
-class Region:
+class UnverifiedRegion:
     """One region, with an interpreter for each thread that runs it at the same time.
 
     Raises:
