@@ -112,8 +112,8 @@ The outcomes are those of the models of one operator in `tests/nnhal/tflite/corp
 types, shapes and options. An operator with several outcomes depends on them: `nnhal explain` tells
 which one applies, and why. "{no_device}" means that the importer puts the operator into
 regions, but that CpuAcc has no rules to verify them: only an embedded service runs them, on the
-backend Unverified ([extensions.md](extensions.md)). "folded" means that the operator is evaluated at
-import if its inputs are constants.
+backend Unverified ([extensions.md](extensions.md)). "folded" means that the operator is evaluated
+at import if its inputs are constants.
 
 """
 

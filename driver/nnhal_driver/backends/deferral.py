@@ -19,7 +19,7 @@ class DeferringRun:
     def defer(self, wait: Wait) -> None:
         """Add a wait; see `Run.defer`."""
         if self.deferred is None:
-            self.deferred = []
+            self.deferred = []  # type: ignore[misc]  # subclasses have the slot
         self.deferred.append(wait)
 
     def finish(self) -> None:

@@ -275,7 +275,7 @@ class _ExtensionStep(_Step):
 
     def run(self, values: dict[int, AnyArray | None], outputs: dict[int, Output]) -> None:
         call = OperationCall(self.view, values, self._memo)
-        declared = self._declared_shapes(outputs)
+        declared: Sequence[Shape] = self._declared_shapes(outputs)
         if (expected := self._output_shapes(call)) is not None:
             declared = self._check(call, declared, expected, [dtype.itemsize if dtype else 0 for dtype in self._dtypes])
         arrays = self._compute(call)

@@ -309,6 +309,6 @@ def test_exceptions_of_copies_fail_the_execution(queue: Queue, error: BaseExcept
 
     with unmerged(backend) as device:
         outcome = prepare(chain(Op.RELU), device)
-        backend.memory.copy = copy  # type: ignore[method-assign, assignment]
+        backend.memory.copy = copy  # type: ignore[method-assign]
         with pytest.raises(HalError, match=f"backend Accelerator failed in copy: {type(error).__name__}"):
             execute(outcome, [X])

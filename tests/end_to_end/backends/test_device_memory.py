@@ -1,13 +1,13 @@
 """Plug-ins for devices with a queue and memory of their own, in Python and in C, behind a service."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nnhal
-from nnhal.types import CacheState, Model, Operand, OperandType, OperationType
+from nnhal.types import AnyArray, CacheState, Model, Operand, OperandType, OperationType
 from tests.concurrency import run_concurrently
 from tests.driver.backends.native.building import HEADERS, build
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
@@ -55,8 +55,8 @@ def model() -> Model:
     return b.build()
 
 
-def assert_results(outputs: object, value: object = X) -> None:
-    maximum, negated = outputs  # type: ignore[misc]
+def assert_results(outputs: Iterable[AnyArray], value: object = X) -> None:
+    maximum, negated = outputs
     np.testing.assert_array_equal(negated, -np.asarray(value))
     np.testing.assert_array_equal(maximum, (-np.asarray(value)).clip(0))
 

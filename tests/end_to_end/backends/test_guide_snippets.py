@@ -3,6 +3,7 @@
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +40,9 @@ def test_backend_and_client_of_the_guide(tmp_path: Path) -> None:
     service = start_service(tmp_path, "--no-merge-partitions", NNHAL_DYNAMIC_BACKENDS_PATH=str(tmp_path))
     try:
         with nnhal.connect(service.target) as device:
-            names = {"nnhal": nnhal, "Operand": Operand, "device": device}
+            names: dict[str, Any] = {"nnhal": nnhal, "Operand": Operand, "device": device}
             exec(client, names)
-            (output,) = names["outputs"]  # type: ignore[misc]
+            (output,) = names["outputs"]
             assert (output.tobytes(), output.dtype) == (b"cba", np.dtype("V3"))
             b = nnhal.ModelBuilder()
             floats = Operand(OperandType.TENSOR_FLOAT32, (2,))

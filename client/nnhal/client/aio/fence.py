@@ -139,7 +139,8 @@ async def execute_fenced(connection: Connection, prepared_model: bytes, launch: 
     owned = [await connection.create_memory(launch.outputs.size)] if launch.outputs.size else []
     try:
         async with connection.uploaded(launch.pools) as encode_pool:
-            arguments = (connection.session, prepared_model, encode_pool, *owned)
+            memory = b"".join(owned)
+            arguments = (connection.session, prepared_model, encode_pool, memory)
             if launch.is_profiled:
                 launched = await connection.call(
                     connection.prepared_model.ExecuteFencedWithConfig, launch.profiled_message(*arguments)

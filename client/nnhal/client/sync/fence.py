@@ -140,7 +140,8 @@ def execute_fenced(connection: Connection, prepared_model: bytes, launch: Fenced
     owned = [connection.create_memory(launch.outputs.size)] if launch.outputs.size else []
     try:
         with connection.uploaded(launch.pools) as encode_pool:
-            arguments = (connection.session, prepared_model, encode_pool, *owned)
+            memory = b"".join(owned)
+            arguments = (connection.session, prepared_model, encode_pool, memory)
             if launch.is_profiled:
                 launched = connection.call(
                     connection.prepared_model.ExecuteFencedWithConfig, launch.profiled_message(*arguments)

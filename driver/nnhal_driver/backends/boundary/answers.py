@@ -105,7 +105,7 @@ def capabilities(backend: Backend) -> Mapping[str, bool]:
         HalError: GENERAL_FAILURE: it fails, or gives an invalid answer.
         MemoryError: there is not enough memory.
     """
-    listed: dict[object, object] = call(backend, "capabilities", lambda: dict(backend.capabilities()))
+    listed: Mapping[object, object] = call(backend, "capabilities", lambda: dict(backend.capabilities().items()))
     valid = {name: value for name, value in listed.items() if isinstance(name, str) and isinstance(value, bool)}
     if len(valid) < len(listed):
         raise invalid_answer(backend, "capabilities", f"returned {describe(listed)}; expected names with a bool each")

@@ -66,7 +66,8 @@ class OutputSpec:
             HalError: GENERAL_FAILURE: it is not a value of the output; RESOURCE_EXHAUSTED_PERSISTENT: it is too large.
         """
         if self._on_device:
-            return self._check_buffer(array, declared)
+            buffer: AnyArray = self._check_buffer(array, declared)  # it takes the place of an array in the host
+            return buffer
         if not isinstance(array, np.ndarray | np.generic):
             raise self._error(f"is {describe(array)}; expected an array")
         value: AnyArray = np.asarray(array)  # a subclass may have methods of its own

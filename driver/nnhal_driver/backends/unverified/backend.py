@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from nnhal import litert_extension
 from nnhal.types import Extension
+from nnhal_driver.backends.api import OperationView, Support
 from nnhal_driver.backends.litert.engine import engine_version, require_engine
 from nnhal_driver.backends.litert.inlining import is_submodel
-from nnhal_driver.backends.per_operation import OperationView, PerOperationBackend, Support, Workload
+from nnhal_driver.backends.per_operation import PerOperationBackend, Workload
 from nnhal_driver.backends.registry import register
 from nnhal_driver.backends.unverified.region import UnverifiedRegion, region_fault
 

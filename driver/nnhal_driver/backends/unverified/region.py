@@ -9,7 +9,8 @@ import numpy as np
 
 from nnhal import litert_extension
 from nnhal.types import AnyArray
-from nnhal_driver.backends.per_operation import OperationCall, OperationView
+from nnhal_driver.graph import OperationView
+from nnhal_driver.operations.call import OperationCall
 
 _TYPE_MASK = 0xFFFF
 _ERRORS = (RuntimeError, ValueError)

@@ -61,8 +61,8 @@ def extension_model(constant: bytes | None = None) -> types_pb2.Model:
     model.extension_name_to_prefix.add(name=EXTENSION, prefix=PREFIX)
     source = OperandLifeTime.SUBGRAPH_INPUT if constant is None else OperandLifeTime.CONSTANT_COPY
     for lifetime in (source, OperandLifeTime.SUBGRAPH_OUTPUT):
-        model.main.operands.add(type=PREFIX << 16 | 1, dimensions=[3], lifetime=int(lifetime))  # type: ignore[arg-type]
-    model.main.operations.add(type=PREFIX << 16, inputs=[0], outputs=[1])  # type: ignore[arg-type]
+        model.main.operands.add(type=PREFIX << 16 | 1, dimensions=[3], lifetime=int(lifetime))
+    model.main.operations.add(type=PREFIX << 16, inputs=[0], outputs=[1])
     model.main.output_indexes.append(1)
     if constant is None:
         model.main.input_indexes.append(0)
@@ -84,7 +84,7 @@ def _launch(
         priority=1,  # type: ignore[arg-type]
         deadline_ns=deadline_ns,
     )
-    return session.device.PrepareModel(request, timeout=SOON_S)  # type: ignore[no-any-return]
+    return session.device.PrepareModel(request, timeout=SOON_S)
 
 
 def _prepare(session: Target, model: types_pb2.Model, deadline_ns: int | None = None) -> PreparationOutcome:

@@ -47,7 +47,7 @@ def buffer_kept_after_a_refused_launch(call: ProxyCall, request: Any) -> Any:
         return call.forward(request)
     except grpc.RpcError as error:
         detail = detail_of(error)
-        call.state["refused"] = detail is not None and detail.status == _INVALID
+        call.state["refused"] = detail is not None and int(detail.status) == _INVALID
         raise
 
 
