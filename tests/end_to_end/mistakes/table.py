@@ -221,7 +221,8 @@ ARGUMENTS = [
     Mistake("conformance --target {service} --backend CpuRef", "--backend<*>; omit --target"),
     Mistake(
         "compare {digits} --backend Npu",
-        "DEVICE_UNAVAILABLE: the embedded service did not start: there is no backend 'Npu'; there are CpuAcc, CpuRef",
+        "DEVICE_UNAVAILABLE: the embedded service did not start: there is no backend 'Npu'; there are CpuAcc, CpuRef, "
+        "Unverified",
         1,
         starts=STARTS_A_SERVICE,
     ),
@@ -271,7 +272,7 @@ SERVE = [
         "serve --listen 0.0.0.0:0", "0.0.0.0:0 can be reached from other machines; without TLS that needs --insecure"
     ),
     Mistake("serve --listen localhost", f"--listen: invalid address 'localhost'; {EXPECTED}"),
-    Mistake("serve --backends Npu", "there is no backend 'Npu'; there are CpuAcc, CpuRef"),
+    Mistake("serve --backends Npu", "there is no backend 'Npu'; there are CpuAcc, CpuRef, Unverified"),
     Mistake("serve --device ''", "--device: the name of a device is empty"),
     Mistake("serve --device a --device a", "--device: 'a' is given twice; expected different names"),
     Mistake("serve --limit sessions", "--limit: invalid limit 'sessions'; expected NAME=VALUE"),

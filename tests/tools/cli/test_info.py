@@ -12,7 +12,8 @@ def test_json_output(target: str) -> None:
     facts = json.loads(result.stdout)
     assert facts["interface"] == {"version": 4, "hash": HAL_HASH}
     assert facts["type"] == "CPU" and facts["extensions"] == ["org.nnhal.litert"] and "CpuRef" in facts["version"]
-    assert [(b["id"], b["state"]) for b in facts["backends"]] == [("CpuAcc", "READY"), ("CpuRef", "READY")]
+    backends = [(b["id"], b["state"]) for b in facts["backends"]]
+    assert backends == [("CpuAcc", "READY"), ("CpuRef", "READY"), ("Unverified", "READY")]
     assert len(facts["capabilities"]["operand_types"]) == len(OperandType) - 1
     assert facts["cache"].keys() == {"hits", "misses", "saves", "evictions", "set_aside"}
 

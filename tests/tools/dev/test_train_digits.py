@@ -101,7 +101,8 @@ def test_committed_model_recognizes_the_committed_digits() -> None:
 
 
 def test_inaccurate_model_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_digits, "train", lambda images, labels: half_trained())
+    network = half_trained()
+    monkeypatch.setattr(train_digits, "train", lambda images, labels: network)
     with pytest.raises(SystemExit, match="expected more than 95%"):
         train_digits.main(tmp_path / "out")
     assert not (tmp_path / "out").exists()
