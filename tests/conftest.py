@@ -4,7 +4,7 @@ Hypothesis generates the same examples in every run, unless NNHAL_FUZZ_EXAMPLES 
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,3 +25,11 @@ def _private_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache-home")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape what is no Unicode in captured logs: hostile backends raise it, and pytest-xdist cannot send it."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
