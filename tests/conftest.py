@@ -29,7 +29,7 @@ def _private_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Escape what is no Unicode in captured logs: hostile backends raise it, and pytest-xdist cannot send it."""
+    """Escape surrogates in captured logs: hostile backends raise them, and pytest-xdist cannot send them."""
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report

@@ -225,15 +225,17 @@ def run_cell(client: Any, code: str, on_output: Callable[[], object] = lambda: N
     Args:
         client: the client of the kernel.
         code: the cell.
-        on_output: called when the cell prints something.
+        on_output: called when the cell has printed its first line.
     """
     name, output = "", ""
 
     def receive(message: dict[str, Any]) -> None:
         nonlocal name, output
         if message["msg_type"] == "stream":
-            output += message["content"]["text"]
-            on_output()
+            begun = "\n" in output
+            output += message["content"]["text"]  # a line may come in several messages
+            if not begun and "\n" in output:
+                on_output()
         elif message["msg_type"] == "error":
             name = message["content"]["ename"]
 
