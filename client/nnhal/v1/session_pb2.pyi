@@ -30,19 +30,25 @@ class OpenRequest(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     CLIENT_NAME_FIELD_NUMBER: _builtins.int
+    ACCEPT_REDIRECT_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """The session to resume, or empty for a new one. SESSION_LOST if the session has ended."""
     client_name: _builtins.str
     """Name for the service's logs, chosen by the client."""
+    accept_redirect: _builtins.bool
+    """Whether the client follows a `redirect`. It sets the field on the connection to the address that it was given
+    first, and clears it on the connection to the address of a redirect, so that it is not sent on forever.
+    """
     def __init__(
         self,
         *,
         session: _builtins.bytes = ...,
         client_name: _builtins.str = ...,
+        accept_redirect: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_name", b"client_name", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -56,6 +62,7 @@ class SessionEvent(_message.Message):
 
     OPENED_FIELD_NUMBER: _builtins.int
     CLOSING_FIELD_NUMBER: _builtins.int
+    REDIRECT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opened(self) -> Global___SessionOpened:
         """The session is open. This is the first event."""
@@ -64,17 +71,22 @@ class SessionEvent(_message.Message):
     def closing(self) -> Global___SessionClosing:
         """The session has ended. This is the last event."""
 
+    @_builtins.property
+    def redirect(self) -> Global___SessionRedirect:
+        """The session is not opened here, but at another address. This is the only event."""
+
     def __init__(
         self,
         *,
         opened: Global___SessionOpened | None = ...,
         closing: Global___SessionClosing | None = ...,
+        redirect: Global___SessionRedirect | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "event", b"event", "opened", b"opened"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "event", b"event", "opened", b"opened", "redirect", b"redirect"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "event", b"event", "opened", b"opened"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "event", b"event", "opened", b"opened", "redirect", b"redirect"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["opened", "closing"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["opened", "closing", "redirect"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -143,6 +155,30 @@ class SessionOpened(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionOpened: _TypeAlias = SessionOpened  # noqa: Y015
+
+@_typing.final
+class SessionRedirect(_message.Message):
+    """Address at which to open a session instead."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """HOST:PORT; unix:PATH; or :PORT for a port of the host that the client has connected to. If the address cannot be
+    reached, the client opens a session where it was first, without `accept_redirect`.
+    """
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionRedirect: _TypeAlias = SessionRedirect  # noqa: Y015
 
 @_typing.final
 class SessionClosing(_message.Message):

@@ -58,7 +58,8 @@ class SessionServicer:
 
     def Open(self, request, context):
         """Opens a session, or resumes one after a broken connection. The first event is `opened`. The session lives as long
-        as this stream. If the stream breaks, the session is closed after the grace period.
+        as this stream. If the stream breaks, the session is closed after the grace period. A service may send a client
+        that accepts it to another address: the only event is then `redirect`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

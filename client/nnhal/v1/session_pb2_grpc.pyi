@@ -39,7 +39,8 @@ class SessionStub:
     def __new__(cls, channel: _aio.Channel) -> SessionAsyncStub: ...
     Open: _grpc.UnaryStreamMultiCallable[_session_pb2.OpenRequest, _session_pb2.SessionEvent]
     """Opens a session, or resumes one after a broken connection. The first event is `opened`. The session lives as long
-    as this stream. If the stream breaks, the session is closed after the grace period.
+    as this stream. If the stream breaks, the session is closed after the grace period. A service may send a client
+    that accepts it to another address: the only event is then `redirect`.
     """
     Close: _grpc.UnaryUnaryMultiCallable[_session_pb2.CloseRequest, _session_pb2.CloseResponse]
     """Closes a session at once and frees what it owns."""
@@ -55,7 +56,8 @@ class SessionAsyncStub(SessionStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Open: _aio.UnaryStreamMultiCallable[_session_pb2.OpenRequest, _session_pb2.SessionEvent]  # type: ignore[assignment]
     """Opens a session, or resumes one after a broken connection. The first event is `opened`. The session lives as long
-    as this stream. If the stream breaks, the session is closed after the grace period.
+    as this stream. If the stream breaks, the session is closed after the grace period. A service may send a client
+    that accepts it to another address: the only event is then `redirect`.
     """
     Close: _aio.UnaryUnaryMultiCallable[_session_pb2.CloseRequest, _session_pb2.CloseResponse]  # type: ignore[assignment]
     """Closes a session at once and frees what it owns."""
@@ -74,7 +76,8 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.SessionEvent], _abc.AsyncIterator[_session_pb2.SessionEvent]]:
         """Opens a session, or resumes one after a broken connection. The first event is `opened`. The session lives as long
-        as this stream. If the stream breaks, the session is closed after the grace period.
+        as this stream. If the stream breaks, the session is closed after the grace period. A service may send a client
+        that accepts it to another address: the only event is then `redirect`.
         """
 
     @_abc_1.abstractmethod
