@@ -14,9 +14,9 @@ _MIN_SECONDS = 0.4e-3
 """Duration of a call with one thread above which more threads are tried."""
 _FASTER = 0.9
 """Ratio of durations below which more threads are used."""
-_SLOWER = 1.1
-"""Ratio of durations above which they are used no longer."""
-_RETRY_CALLS = 1000
+_SLOWER = 1.0
+"""Ratio of durations above which they are used no longer. The scheduler may keep two threads on one CPU for long."""
+_RETRY_CALLS = 100
 """Calls with one thread before more threads are tried again. Each try creates an interpreter."""
 _RETRY_GROWTH = 4
 

@@ -50,15 +50,22 @@ def test_threads_that_become_slow_are_given_up_and_tried_again() -> None:
     choice = ThreadChoice(4)
     call(choice, FASTER, 20)
     assert 1 in call(choice, SLOWER, 12)
-    assert call(choice, SLOWER, 900) == [1] * 900
+    assert call(choice, SLOWER, 90) == [1] * 90
     assert call(choice, FASTER, 200)[-1] == 4
+
+
+def test_threads_that_become_no_faster_than_one_are_given_up() -> None:
+    """As when the scheduler keeps them on one CPU."""
+    choice = ThreadChoice(4)
+    call(choice, FASTER, 20)
+    assert call(choice, {1: 0.1, 4: 0.101}, 12)[-1] == 1
 
 
 def test_each_failed_try_is_followed_by_a_longer_pause() -> None:
     choice = ThreadChoice(4)
     used = call(choice, SLOWER, 30_000)
     tries = [i for i, (before, now) in enumerate(pairwise(used)) if (before, now) == (1, 4)]
-    assert len(tries) == 4 and used.count(4) == 4 * 5
+    assert len(tries) == 5 and used.count(4) == 5 * 5
     gaps = [after - before for before, after in pairwise(tries)]
     assert gaps == sorted(gaps) and gaps[-1] > 3 * gaps[-2]
 
