@@ -55,7 +55,7 @@ def test_threads_that_become_slow_are_given_up_and_tried_again() -> None:
 
 
 def test_threads_that_become_no_faster_than_one_are_given_up() -> None:
-    """As when the scheduler keeps them on one CPU."""
+    """The scheduler may keep them on one CPU."""
     choice = ThreadChoice(4)
     call(choice, FASTER, 20)
     assert call(choice, {1: 0.1, 4: 0.101}, 12)[-1] == 1
