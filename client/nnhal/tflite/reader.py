@@ -21,8 +21,9 @@ from nnhal.types import Bytes
 _IDENTIFIER = b"TFL3"
 _VERSION = 3
 _OMITTED = -1
-_EMPTY = (0, 0)
 """Index of an omitted optional tensor."""
+_EMPTY = (0, 0)
+"""Region of a constant without elements."""
 
 _DAMAGE = (struct.error, IndexError, TypeError, ValueError, OverflowError)
 """Errors of the flatbuffers library on numbers and positions that do not fit the file."""
