@@ -6,10 +6,8 @@ from math import prod
 import numpy as np
 from tflite import BuiltinOperator, Padding
 
-from nnhal.tflite.shape_inference.rule import Shape, ShapeCall, Shapes, shapes
-
-_CUSTOM_VALID = 2
-"""Padding VALID in the options of custom operators."""
+from nnhal.tflite.custom_options import CustomPadding, transpose_conv_options
+from nnhal.tflite.shape_inference.rule import ShapeCall, Shapes, shapes
 
 
 def _positions(call: ShapeCall, sizes: Sequence[int], window: Sequence[int], names: str = "HW") -> list[int]:
@@ -52,14 +50,15 @@ def transpose_conv(call: ShapeCall) -> Shapes:
 
 @shapes(BuiltinOperator.CUSTOM)
 def custom(call: ShapeCall) -> Shapes:
-    """Infer the shape of Convolution2DTransposeBias. Its options are padding, horizontal and vertical stride."""
-    if call.operator.custom_name != "Convolution2DTransposeBias" or len(call.operator.custom_options) < 12:
+    """Infer the shape of Convolution2DTransposeBias."""
+    if call.operator.custom_name != "Convolution2DTransposeBias":
         return None
-    padding, *strides = np.frombuffer(call.operator.custom_options[:12], "<i4").tolist()
+    options = transpose_conv_options(call.operator)
+    strides = options.stride_height, options.stride_width
     image, (channels, *window, _) = call.shape(0), call.shape(1)
-    sizes = [length * stride for length, stride in zip(image[1:3], strides[::-1], strict=True)]
-    if padding == _CUSTOM_VALID:
-        sizes = [n + max(w - s, 0) for n, w, s in zip(sizes, window, strides[::-1], strict=True)]
+    sizes = [length * stride for length, stride in zip(image[1:3], strides, strict=True)]
+    if options.padding == CustomPadding.VALID:
+        sizes = [n + max(w - s, 0) for n, w, s in zip(sizes, window, strides, strict=True)]
     return [(image[0], *sizes, channels)]
 
 
@@ -109,24 +108,19 @@ def rfft2d(call: ShapeCall) -> Shapes:
 @shapes(BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM)
 def sequence_lstm(call: ShapeCall) -> Shapes:
     """Infer the shape of an LSTM from its output state."""
-    return [(*call.shape(0)[:-1], _state(call, 18))]
+    return [(*call.shape(0)[:-1], call.shape(18)[-1])]
 
 
 @shapes(BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_RNN, BuiltinOperator.RNN)
 def rnn(call: ShapeCall) -> Shapes:
     """Infer the shape of a recurrent layer from its state."""
-    return [(*call.shape(0)[:-1], _state(call, 4))]
+    return [(*call.shape(0)[:-1], call.shape(4)[-1])]
 
 
 @shapes(BuiltinOperator.SVDF)
 def svdf(call: ShapeCall) -> Shapes:
     """Infer the shape of a layer of filters of a given rank."""
     return [(call.shape(0)[0], call.shape(1)[0] // call.option("Rank", 1))]
-
-
-def _state(call: ShapeCall, position: int) -> int:
-    state: Shape = call.shape(position)
-    return state[-1]
 
 
 @shapes(BuiltinOperator.EMBEDDING_LOOKUP)
