@@ -15,6 +15,10 @@ from nnhal_driver.mapped_memory import MAPPED_BYTES
 _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _SHARE = 0.9
 """Share of the machine's memory that the process may have; the rest is for the kernel and other processes."""
+_OWN_BYTES = 128 * 2**20
+"""Memory that a service without clients needs: 75 MiB with CpuAcc, without stacks."""
+_RESERVED_SHARE = 8
+"""Part of the memory (one eighth) for what is not counted: messages on their way, and objects of the interpreter."""
 _STACK_BYTES = 8 * 2**20
 """Stack size of a thread if the system has no limit."""
 
@@ -54,12 +58,33 @@ def limit_memory(size: int, threads: int) -> None:
         size: bytes; 0: nine tenths of the memory of the machine or its container.
         threads: largest number of threads. The kernel counts the whole of their stacks, of which they use little.
     """
-    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
-    stacks = threads * (_STACK_BYTES if stack == resource.RLIM_INFINITY else stack)
-    limit = (size or int(available_bytes() * _SHARE)) + stacks
+    limit = (size or _default_bytes()) + _stack_bytes(threads)
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if soft == resource.RLIM_INFINITY or limit < soft:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def client_bytes(size: int, threads: int) -> int:
+    """Return the bytes that clients may use, so that the limit of the process is never reached.
+
+    Args:
+        size: as for `limit_memory`.
+        threads: as for `limit_memory`.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    whole = size or _default_bytes()
+    if soft != resource.RLIM_INFINITY:
+        whole = min(whole, soft - _stack_bytes(threads))
+    return max(whole - whole // _RESERVED_SHARE - _OWN_BYTES, whole // _RESERVED_SHARE)
+
+
+def _default_bytes() -> int:
+    return int(available_bytes() * _SHARE)
+
+
+def _stack_bytes(threads: int) -> int:
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    return threads * (_STACK_BYTES if stack == resource.RLIM_INFINITY else stack)
 
 
 def available_bytes() -> int:

@@ -31,7 +31,7 @@ from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
 from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
 from nnhal_service.listener import Listener
 from nnhal_service.log import event
-from nnhal_service.memory_limits import limit_memory, trim_memory
+from nnhal_service.memory_limits import client_bytes, limit_memory, trim_memory
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.model_cache.seal_key import load_key
@@ -186,6 +186,7 @@ class Server:
         Raises:
             ValueError: an address is in use, or cannot be bound.
         """
+        self._limits.lower("service_memory_bytes", client_bytes(self.settings.process_bytes, self.threads))
         try:
             for address in self.settings.listen:
                 self._listeners.append(Listener(self._server, address))

@@ -1,11 +1,13 @@
 """Limit on the memory of the process, and settings of malloc."""
 
+import resource
 import subprocess
 import sys
 
 import pytest
 
 from nnhal_service import memory_limits
+from nnhal_service.memory_limits import client_bytes
 
 PROGRAM = """
 import resource, sys
@@ -35,6 +37,18 @@ def test_larger_allocation_fails() -> None:
 def test_default_is_the_memory_of_the_machine() -> None:
     limit, *_ = run(0)
     assert memory_limits.available_bytes() * 0.9 <= int(limit) <= memory_limits.available_bytes() + 2**30
+
+
+@pytest.mark.parametrize("size", [2**27, 2**30, 2**34])
+def test_clients_leave_memory_to_the_service(size: int) -> None:
+    assert size // 8 <= client_bytes(size, 10) <= size - size // 8
+
+
+def test_bytes_of_clients_follow_the_limit_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {resource.RLIMIT_DATA: (2**30 + 10 * 2**20, -1), resource.RLIMIT_STACK: (2**20, -1)}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits[kind])
+    assert client_bytes(0, 10) == client_bytes(2**40, 10) == 2**30 - 2**30 // 8 - 2**27
+    assert client_bytes(2**29, 10) == 2**29 - 2**29 // 8 - 2**27
 
 
 @pytest.mark.parametrize(("text", "expected"), [("max", None), ("1000000", 1000000)])

@@ -213,7 +213,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             is_inline = isinstance(pool, Memory) and pool_message.pool.WhichOneof("memory") == "inline"
             if is_inline and identifier > NOT_CACHED and not target.burst.is_cached(identifier):
                 assert isinstance(pool, Memory)
-                self._quota.charge(target.session.identity, pool.buffer)
+                self._quota.charge(target.session, pool.buffer)
 
 
 def _error_response(error: HalError) -> bytes:

@@ -174,7 +174,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             [session.get(handle, PreparedModel) for handle in request.prepared_models],
             tuple(map(wire.to_buffer_role, request.input_roles)),
             tuple(map(wire.to_buffer_role, request.output_roles)),
-            lambda size: self._quota.reserve(session.identity, size),
+            lambda size: self._quota.reserve_object(session, size),
         )
         return device_pb2.AllocateResponse(buffer=session.add(buffer, "buffers"), token=buffer.token)
 

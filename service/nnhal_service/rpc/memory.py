@@ -40,8 +40,9 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
             raise invalid_argument(f"sha256 has {len(request.sha256)} bytes; expected 32 or none")
         memory = self._digests.find(session.identity, request.sha256, request.size) if request.sha256 else None
         if memory is None:
+            reservation = self._quota.reserve_object(session, request.size)
             memory = MemoryObject(_allocate(request.size), request.sha256)
-            self._quota.charge(session.identity, memory.buffer)
+            reservation.keep_for(memory.buffer)
         return memory_pb2.CreateMemoryResponse(
             memory=session.add(memory), complete=memory.complete and bool(request.sha256)
         )

@@ -18,6 +18,10 @@ PERSISTENT = ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
 MISSED = ErrorStatus.MISSED_DEADLINE_PERSISTENT
 
 
+DERIVED = 2**62
+"""Default of a limit that the service derives from the memory of its process when it starts."""
+
+
 @dataclass(frozen=True)
 class Limit:
     """Row of the table of limits.
@@ -42,7 +46,14 @@ LIMITS = {
             "inline_bytes", 2 * MEBIBYTE, "bytes", PERSISTENT, "Bytes of pools inside one message; use Memory objects."
         ),
         Limit("pool_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One Memory object, or one ReturnedPool."),
-        Limit("memory_bytes", 8 * GIBIBYTE, "bytes", TRANSIENT, "All Memory objects and buffers of one identity."),
+        Limit("memory_bytes", 64 * GIBIBYTE, "bytes", TRANSIENT, "All Memory objects and buffers of one identity."),
+        Limit(
+            "service_memory_bytes",
+            DERIVED,
+            "bytes",
+            TRANSIENT,
+            "All memory that clients use, touched or not. A session may use three times what it leaves to others.",
+        ),
         Limit("tensor_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One tensor that an execution computes."),
         Limit("pools", 10_000, "pools", PERSISTENT, "Pools of one model or request."),
         Limit("operands", 200_000, "operands", PERSISTENT, "One model, all its subgraphs together."),
@@ -111,6 +122,10 @@ class Limits(Mapping[str, int]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def lower(self, name: str, value: int) -> None:
+        """Lower a limit to what this process can provide, if it is higher."""
+        self._values[name] = max(1, min(self._values[name], value))
+
     def require(self, name: str, value: int, subject: str) -> None:
         """Raise an error if a value exceeds a limit.
 
@@ -153,10 +168,14 @@ class Limits(Mapping[str, int]):
         self.require("inline_bytes", sum(len(pool.inline) for pool in pools), "the message has inline pools of")
 
 
+def _default_text(limit: Limit) -> str:
+    return "derived" if limit.default == DERIVED else f"{limit.default:,} {limit.unit}"
+
+
 def markdown() -> str:
     """Return the text of docs/limits.md."""
     rows = [
-        f"| `{limit.name}` | {limit.default:,} {limit.unit} | {limit.status.name} | {limit.meaning} |"
+        f"| `{limit.name}` | {_default_text(limit)} | {limit.status.name} | {limit.meaning} |"
         for limit in LIMITS.values()
     ]
     return "\n".join(
@@ -176,6 +195,10 @@ def markdown() -> str:
             "",
             "`nnhal serve --print-config` shows the result. A client reads the limits from the response to",
             "`Session.Open`.",
+            "",
+            "`service_memory_bytes` is derived from `process_bytes` (docs/settings.md): seven eighths of it,",
+            "less 128 MiB. The rest is for the service itself and for messages on their way, so that an",
+            "allocation of gRPC or the interpreter never fails.",
             "",
             "| limit | default | status | meaning |",
             "|---|---:|---|---|",

@@ -1,57 +1,167 @@
-"""Quota on the bytes of memory objects and buffers that each identity uses."""
+"""Memory that clients use, checked before it is allocated.
+
+The kernel counts the memory of a process when it is mapped, touched or not. At the limit of the process, allocations of
+gRPC, protobuf and the interpreter fail as well, which ends the process. So what a client causes counts here first,
+against a quota below that limit (`nnhal_service.memory_limits`).
+"""
 
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, deque
+from typing import TypeVar
 
+from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import Bytes
-from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.limits import LIMITS, Limits
+from nnhal_service.sessions.session import Session
+
+SHARE = 3
+"""A session may use this many times what it leaves to all others. So one session gets three quarters of the memory, and
+the next one finds some, however many there are."""
+
+
+T = TypeVar("T")
 
 
 class Reservation:
-    """Bytes that count against a quota until this object is freed."""
+    """Bytes that count until `release`, or until this object and the owners of `keep_for` are freed."""
+
+    __slots__ = ("_identity", "_quota", "_session", "_size")
+
+    def __init__(self, quota: "MemoryQuota", session: bytes, identity: str, size: int) -> None:
+        self._quota = quota
+        self._session = session
+        self._identity = identity
+        self._size = size
+
+    def release(self) -> None:
+        """Count the bytes no longer. A second call does nothing."""
+        size, self._size = self._size, 0
+        if size:
+            self._quota.give_back(self._session, self._identity, size)
+
+    def keep_for(self, owner: object) -> None:
+        """Count the bytes until an object is freed, too."""
+        weakref.finalize(owner, self.release).atexit = False
+
+    def __del__(self) -> None:
+        self.release()
 
 
 class MemoryQuota:
-    """Bytes that each identity uses, counted until nothing references them, prepared models included. Thread safe."""
+    """Bytes that each session, each identity and all clients together use. Thread safe.
+
+    All bytes count against the limit `service_memory_bytes`. Memory objects and buffers also count against
+    `memory_bytes`, by identity.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._used: Counter[str] = Counter()
+        self._by_session: Counter[bytes] = Counter()
+        self._by_identity: Counter[str] = Counter()
+        self._total = 0
         self._lock = threading.Lock()
+        # a finalizer may run on a thread that has the lock; it leaves its bytes here
+        self._returned: deque[tuple[bytes, str, int]] = deque()
 
-    def charge(self, identity: str, buffer: Bytes) -> None:
-        """Count the bytes of a buffer until the buffer is freed.
-
-        Raises:
-            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit memory_bytes.
-        """
-        self._charge(identity, int(buffer.nbytes), buffer)
-
-    def reserve(self, identity: str, size: int) -> Reservation:
-        """Count bytes that are not allocated yet, until the returned object is freed.
+    def charge(self, session: Session, buffer: Bytes) -> None:
+        """Count an object of a client that is allocated already, until it is freed.
 
         Raises:
-            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit memory_bytes.
+            HalError: as `reserve_object`.
         """
-        reservation = Reservation()
-        self._charge(identity, size, reservation)
-        return reservation
+        self.reserve_object(session, int(buffer.nbytes)).keep_for(buffer)
+
+    def reserve_object(self, session: Session, size: int) -> Reservation:
+        """Count the bytes of a Memory object or a buffer before they are allocated.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit memory_bytes or service_memory_bytes.
+        """
+        self._take(session.token, session.identity, size, "the object")
+        return Reservation(self, session.token, session.identity, size)
+
+    def reserve(self, session: Session, size: int, subject: str) -> Reservation:
+        """Count other bytes before they are allocated.
+
+        Args:
+            session: of the client that causes them.
+            size: in bytes.
+            subject: what needs them, for the message of the error.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes.
+        """
+        self._take(session.token, "", size, subject)
+        return Reservation(self, session.token, "", size)
+
+    def give_back(self, session: bytes, identity: str, size: int) -> None:
+        """Count bytes no longer. Called by reservations."""
+        self._returned.append((session, identity, size))
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
 
     def used(self, identity: str) -> int:
-        """Return the bytes that an identity uses."""
-        return self._used[identity]
-
-    def _charge(self, identity: str, size: int, owner: object) -> None:
-        """Count bytes until `owner` is freed."""
+        """Return the bytes of the Memory objects and buffers of an identity."""
         with self._lock:
-            used = self._used[identity] + size
-            self._limits.require("memory_bytes", used, "Memory objects and buffers would have")
-            self._used[identity] = used
-        weakref.finalize(owner, self._release, identity, size)
+            self._settle()
+            return self._by_identity[identity]
 
-    def _release(self, identity: str, size: int) -> None:
+    def used_by(self, session: Session) -> int:
+        """Return all bytes that a session uses."""
         with self._lock:
-            self._used[identity] -= size
-            if not self._used[identity]:
-                del self._used[identity]
+            self._settle()
+            return self._by_session[session.token]
+
+    @property
+    def total(self) -> int:
+        """All bytes that clients use."""
+        with self._lock:
+            self._settle()
+            return self._total
+
+    def _take(self, session: bytes, identity: str, size: int, subject: str) -> None:
+        with self._lock:
+            self._settle()
+            refused = self._refusal(session, identity, size)
+            if not refused:
+                self._by_session[session] += size
+                self._total += size
+                if identity:
+                    self._by_identity[identity] += size
+        if refused:  # outside of the lock: a message takes memory, and so may run finalizers
+            raise _error(subject, size, *refused)
+
+    def _refusal(self, session: bytes, identity: str, size: int) -> tuple[str, int, int] | None:
+        """Return the limit that more bytes would exceed, with the bytes in use and those left; None for no limit."""
+        if identity:
+            used, limit = self._by_identity[identity], self._limits["memory_bytes"]
+            if used + size > limit:
+                return "memory_bytes", used, limit - used
+        left, own = self._limits["service_memory_bytes"] - self._total, self._by_session[session]
+        available = (SHARE * left - own) // (SHARE + 1)
+        return ("service_memory_bytes", own, max(0, available)) if size > available else None
+
+    def _settle(self) -> None:
+        """Subtract the bytes that were given back. The caller has the lock."""
+        while self._returned:
+            session, identity, size = self._returned.popleft()
+            self._total -= size
+            _subtract(self._by_session, session, size)
+            if identity:
+                _subtract(self._by_identity, identity, size)
+
+
+def _subtract(counter: Counter[T], key: T, size: int) -> None:
+    counter[key] -= size
+    if not counter[key]:
+        del counter[key]
+
+
+def _error(subject: str, size: int, name: str, used: int, left: int) -> HalError:
+    owner = "clients of this identity use" if name == "memory_bytes" else "this session uses"
+    reason = f"{subject} needs {size} bytes; {owner} {used} and may use {left} more"
+    return limit_exceeded(name, reason, LIMITS[name].status)

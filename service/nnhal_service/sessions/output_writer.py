@@ -24,7 +24,7 @@ class OutputWriter:
         """Fill the message of one output.
 
         Raises:
-            HalError: RESOURCE_EXHAUSTED_TRANSIENT: limit memory_bytes or objects.
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT: limit memory_bytes, service_memory_bytes or objects.
         """
         if data.size <= self._inline_bytes:
             self._inline_bytes -= data.size
@@ -36,7 +36,7 @@ class OutputWriter:
         """Return the handle of a new Memory object with these bytes.
 
         Raises:
-            HalError: RESOURCE_EXHAUSTED_TRANSIENT: limit memory_bytes or objects.
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT: limit memory_bytes, service_memory_bytes or objects.
         """
-        self._quota.charge(self._session.identity, data)
+        self._quota.charge(self._session, data)
         return self._session.add(MemoryObject(data))

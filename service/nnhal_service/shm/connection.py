@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from nnhal.errors import HalError, invalid_argument
@@ -180,8 +181,8 @@ class ClientConnection:
         if packet.flags & protocol.FILE:
             session.shared.add_file(packet.number, descriptors[0])
         else:
-            memory = map_memory(descriptors[0], self._context.limits)
-            self._context.quota.charge(session.identity, memory.buffer)
+            reserve = partial(self._context.quota.reserve_object, session)
+            memory = map_memory(descriptors[0], self._context.limits, reserve)
             session.shared.add_memory(packet.number, memory)
         self._shared.add(packet.number)
         return Packet(PacketKind.DONE, packet.number)

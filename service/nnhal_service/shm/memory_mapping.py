@@ -8,23 +8,30 @@ A memfd that is also sealed against writing is mapped read-only, and its values 
 import fcntl
 import mmap
 import os
+import weakref
 
 import numpy as np
 
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import PROT_READ, PROT_WRITE, Bytes, ErrorStatus, Memory
+from nnhal_driver.execution.buffer import ReserveMemory, reserve_nothing
 from nnhal_driver.mapped_memory import OwnMapping
 from nnhal_service.sessions.limits import Limits
 
 _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
-def map_memory(descriptor: int, limits: Limits) -> Memory:
+def map_memory(descriptor: int, limits: Limits, reserve: ReserveMemory = reserve_nothing) -> Memory:
     """Map a memfd. The caller keeps the descriptor.
+
+    Args:
+        descriptor: of the memfd.
+        limits: the limits of the service.
+        reserve: reserves the memory until it is unmapped; raises to reject it.
 
     Raises:
         HalError: INVALID_ARGUMENT: it is not a memfd, not sealed, made of huge pages, or empty.
-            RESOURCE_EXHAUSTED_*: it is too large.
+            RESOURCE_EXHAUSTED_*: it is too large, or `reserve` raises.
     """
     seals = _seals(descriptor)
     if seals & _FIXED_SIZE != _FIXED_SIZE:
@@ -36,8 +43,11 @@ def map_memory(descriptor: int, limits: Limits) -> Memory:
     if size == 0:
         raise invalid_argument("the memfd is empty")
     limits.require("pool_bytes", size, "the memory has")
+    reservation = reserve(size)
     constant = bool(seals & fcntl.F_SEAL_WRITE)
-    return Memory(_map(descriptor, size, constant=constant), prot=PROT_READ if constant else PROT_READ | PROT_WRITE)
+    memory = Memory(_map(descriptor, size, constant=constant), prot=PROT_READ if constant else PROT_READ | PROT_WRITE)
+    weakref.finalize(memory.buffer, lambda _: None, reservation).atexit = False
+    return memory
 
 
 def _seals(descriptor: int) -> int:
