@@ -59,6 +59,21 @@ class Address:
         """Return the text of the address with another TCP port."""
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
+    def redirected(self, text: str) -> str:
+        """Return the text of the address that a service at this address redirects a client to.
+
+        Args:
+            text: HOST:PORT, unix:PATH, or :PORT for a port of this address's host.
+
+        Raises:
+            ValueError: the text is not such an address, or a service on another machine names one of this machine.
+        """
+        if text.startswith(":") and self.kind == "tcp":
+            text = self.with_port(0)[:-2] + text
+        if Address.parse(text).is_local and not self.is_local:
+            raise ValueError(f"a service on another machine redirects to {text!r}, which is on this machine")
+        return text
+
 
 def _is_host(text: str) -> bool:
     """Return whether a text has the form of a host name or of an IP address."""

@@ -40,3 +40,36 @@ def test_path_of_a_unix_socket_is_limited() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("localhost:0", "localhost:7"), ("[::1]:0", "[::1]:7")])
 def test_with_port(text: str, expected: str) -> None:
     assert Address.parse(text).with_port(7) == expected
+
+
+@pytest.mark.parametrize(
+    ("address", "text", "expected"),
+    [
+        ("localhost:1", ":2", "localhost:2"),
+        ("[::1]:1", ":2", "[::1]:2"),
+        ("example.com:1", ":2", "example.com:2"),
+        ("example.com:1", "other.example.com:2", "other.example.com:2"),
+        ("unix:/tmp/socket", "unix:/tmp/socket.1", "unix:/tmp/socket.1"),
+        ("unix:/tmp/socket", "localhost:2", "localhost:2"),
+        ("localhost:1", "unix:/tmp/socket", "unix:/tmp/socket"),
+    ],
+)
+def test_redirects(address: str, text: str, expected: str) -> None:
+    assert Address.parse(address).redirected(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("localhost:1", ""),
+        ("localhost:1", ":"),
+        ("localhost:1", ":65536"),
+        ("localhost:1", "http://localhost:2"),
+        ("unix:/tmp/socket", ":2"),
+        ("example.com:1", "localhost:2"),
+        ("example.com:1", "unix:/tmp/socket"),
+    ],
+)
+def test_invalid_redirects(address: str, text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected HOST:PORT|on this machine"):
+        Address.parse(address).redirected(text)

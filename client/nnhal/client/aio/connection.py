@@ -14,7 +14,7 @@ import grpc.aio
 
 from nnhal.client.aio.memory_objects import MemoryObjects
 from nnhal.client.aio.shm_transport import ShmTransport
-from nnhal.client.core.open_errors import open_error
+from nnhal.client.core.open_errors import no_event_error, open_error, redirect_address, redirected
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import (
     CHANNEL_OPTIONS,
@@ -22,10 +22,11 @@ from nnhal.client.core.session import (
     PendingReleases,
     Transport,
     closed_error,
+    lost_error,
     program_name,
 )
 from nnhal.client.shm.pool import is_same_host
-from nnhal.errors import DeadObjectError, SessionLostError
+from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
 from nnhal.v1 import (
     buffer_pb2_grpc,
@@ -46,16 +47,35 @@ T = TypeVar("T")
 class Connection(MemoryObjects):
     """One session on one service. `open` it first. Close it when done, so that the service frees what it owned.
 
+    Args:
+        target: address of the service.
+        transport: transport of executions.
+        client_name: name of the client in the log of the service; "" for the name of the program.
+        redirected: whether the address is that of a redirect.
+
     Attributes:
         session: handle of the session.
         shm: transport over shared memory, or None if the service is on another machine.
         version: version of the device, once it has been read.
     """
 
-    def __init__(self, target: str, transport: Transport = "auto", client_name: str = "") -> None:
+    def __init__(
+        self, target: str, transport: Transport = "auto", client_name: str = "", *, redirected: bool = False
+    ) -> None:
         self._target = target
+        self._redirected = redirected
         self._transport = transport
-        self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+        self._client_name = client_name or program_name()
+        self._open_channel()
+        self._releases = PendingReleases()
+        self._resuming: asyncio.Future[None] | None = None
+        self._closed = self._lost = False
+        self.session = b""
+        self.shm: ShmTransport | None = None
+        self.version: str | None = None
+
+    def _open_channel(self) -> None:
+        self._channel = grpc.aio.insecure_channel(self._target, options=CHANNEL_OPTIONS)
         self.device = device_pb2_grpc.DeviceStub(self._channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
@@ -65,45 +85,65 @@ class Connection(MemoryObjects):
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
-        # the session lives as long as this stream; only its first event is read
-        self._stream = self._sessions.Open(session_pb2.OpenRequest(client_name=client_name or program_name()))
-        self._releases = PendingReleases()
-        self._resuming: asyncio.Future[None] | None = None
-        self._closed = False
-        self.session = b""
-        self.shm: ShmTransport | None = None
-        self.version: str | None = None
 
-    async def open(self, timeout: float) -> None:
+    async def open(self, timeout: float, *, accept_redirect: bool = False) -> str:
         """Open the session.
+
+        Args:
+            timeout: seconds to wait for the service to respond.
+            accept_redirect: whether the service may name another address instead.
+
+        Returns:
+            "", or the address of a redirect; the connection is then closed.
 
         Raises:
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
         """
+        request = session_pb2.OpenRequest(client_name=self._client_name, accept_redirect=accept_redirect)
+        try:
+            event = await self._open_stream(request, timeout)
+            redirect = "" if event.HasField("opened") else redirect_address(self._target, event, request)
+        except BaseException:
+            await self._channel.close()
+            raise
+        if redirect:
+            await self._channel.close()
+            return redirect
+        self.session = event.opened.session
+        if self._transport == "auto" and is_same_host(self._target):
+            self.shm = ShmTransport(event.opened, self)
+        return ""
+
+    async def _open_stream(self, request: session_pb2.OpenRequest, timeout: float) -> session_pb2.SessionEvent:
+        """Open the stream that keeps the session alive, and return its first event. No other event is read.
+
+        Raises:
+            HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
+        """
+        self._stream = stream = self._sessions.Open(request)
         try:
             async with asyncio.timeout(timeout):
-                event = await self._stream.read()
+                event = await stream.read()
         except BaseException as error:
-            self._stream.cancel()
-            await self._channel.close()
+            stream.cancel()
             if not isinstance(error, TimeoutError | grpc.RpcError):
                 raise
             failure = error if isinstance(error, grpc.RpcError) else None
             problem = await asyncio.to_thread(connection_problem, self._target)
             raise open_error(self._target, timeout, failure, problem) from failure
-        assert isinstance(event, session_pb2.SessionEvent)
-        self.session = event.opened.session
-        if self._transport == "auto" and is_same_host(self._target):
-            self.shm = ShmTransport(event.opened, self)
-        self._stream.add_done_callback(self._on_stream_end)
+        if not isinstance(event, session_pb2.SessionEvent):
+            raise no_event_error(self._target)
+        if event.HasField("opened"):
+            stream.add_done_callback(self._on_stream_end)
+        return event
 
     def _on_stream_end(self, ended: Any) -> None:
-        if not self._closed:
+        if not self._closed and ended is self._stream:
             self._resuming = asyncio.ensure_future(self._resume(ended))
 
     async def _resume(self, ended: Any) -> None:
         """Resume the session after its stream broke, see `nnhal.client.sync.connection.Connection`."""
-        if await ended.code() == grpc.StatusCode.UNAVAILABLE and not self._closed:
+        if await ended.code() == grpc.StatusCode.UNAVAILABLE and not self._closed and ended is self._stream:
             self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
             self._stream.add_done_callback(self._on_stream_end)
 
@@ -148,7 +188,7 @@ class Connection(MemoryObjects):
             SessionLostError: the connection has been closed.
         """
         if self._closed:
-            raise closed_error()
+            raise self._closed_error()
         if not (handles := self._releases.take_all()):
             return
         try:
@@ -167,23 +207,62 @@ class Connection(MemoryObjects):
     # ---- Life ---------------------------------------------------------------------------------------
 
     async def is_alive(self, timeout: float) -> bool:
-        """Return whether the session still exists, once the service answers.
+        """Return whether the session still exists. If its channel is broken, continue the session on another one.
+
+        The channel itself would connect again only after a delay.
 
         Raises:
-            DeadObjectError: the service does not answer within `timeout` seconds.
+            DeadObjectError: the service cannot be reached, or does not answer within `timeout` seconds.
             SessionLostError: the connection has been closed.
         """
         if self._closed:
-            raise closed_error()
+            raise self._closed_error()
         try:
             nothing = session_pb2.ReleaseRequest(session=self.session)
-            await self._sessions.Release(nothing, timeout=timeout, wait_for_ready=True)
+            await self._sessions.Release(nothing, timeout=timeout)
+            return True
         except grpc.RpcError as error:
-            if isinstance(hal_error(error), SessionLostError):
+            failure = hal_error(error)
+        if isinstance(failure, SessionLostError):
+            return False
+        if (problem := await asyncio.to_thread(connection_problem, self._target)) is not None:
+            if self._redirected:  # other services may have the address that the client was redirected from
                 return False
-            problem = await asyncio.to_thread(connection_problem, self._target)
-            raise open_error(self._target, timeout, None, problem) from error
+            raise open_error(self._target, timeout, None, problem)
+        try:
+            await self._continue(timeout)
+        except DeadObjectError:
+            raise
+        except HalError:  # it is lost, or its service does not continue it
+            return False
         return True
+
+    async def _continue(self, timeout: float) -> None:
+        """Continue the session on another channel, which may lead to another address.
+
+        Raises:
+            HalError: the service cannot be reached, or does not know the session.
+        """
+        broken = self._channel
+        self._open_channel()
+        await broken.close()
+        request = session_pb2.OpenRequest(session=self.session, accept_redirect=not self._redirected)
+        event = await self._open_stream(request, timeout)
+        if not event.HasField("opened"):
+            self._target = redirected(self._target, redirect_address(self._target, event, request))
+            self._redirected = True
+            await self._continue(timeout)
+
+    def _closed_error(self) -> SessionLostError:
+        return lost_error() if self._lost else closed_error()
+
+    async def abandon(self) -> None:
+        """Close the connection of a session that is lost. Its objects say so."""
+        if not self._closed:
+            self._closed = self._lost = True
+            if self.shm is not None:
+                self.shm.close()
+            await self._close_channel()
 
     async def close(self) -> None:
         """End the session. A second call does nothing. It is not an error if the service is gone."""
@@ -197,8 +276,11 @@ class Connection(MemoryObjects):
             with contextlib.suppress(grpc.RpcError):
                 await self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
         finally:
-            self._stream.cancel()
-            await self._channel.close()
+            await self._close_channel()
+
+    async def _close_channel(self) -> None:
+        self._stream.cancel()
+        await self._channel.close()
 
 
 @contextlib.contextmanager

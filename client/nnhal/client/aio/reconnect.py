@@ -8,10 +8,11 @@ from nnhal.client.aio.concurrency import Lock, acquire_within, create_blocking, 
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.preparation import device_version
 from nnhal.client.core.cache import SharedDeadline
-from nnhal.client.core.reconnect import ATTEMPT_TIMEOUT_S, RETRY_DELAY_S, ReconnectingSessionBase
+from nnhal.client.core.open_errors import redirected
+from nnhal.client.core.reconnect import ATTEMPT_TIMEOUT_S, REDIRECT_TIMEOUT_S, RETRY_DELAY_S, ReconnectingSessionBase
 from nnhal.client.core.session import Transport, closed_error
 from nnhal.embedded import EmbeddedService
-from nnhal.errors import DeadObjectError
+from nnhal.errors import DeadObjectError, HalError
 
 
 class ReconnectingSession(ReconnectingSessionBase[Connection]):
@@ -77,7 +78,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             if end.remaining == 0 and not self._closed:
                 raise
             return False
-        await lost.close()
+        await lost.abandon()
         return True
 
     async def _connect(self, timeout: float) -> Connection:
@@ -89,7 +90,18 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                 timeout = self._timeout
             target = self._service.target
         connection = Connection(target, self._transport, self._client_name)
-        await connection.open(timeout)
+        redirect = await connection.open(timeout, accept_redirect=True)
+        return await self._follow(target, redirect, timeout) if redirect else connection
+
+    async def _follow(self, target: str, redirect: str, timeout: float) -> Connection:
+        """Open a session at the address of a redirect, or else where the client was redirected from."""
+        try:
+            address = redirected(target, redirect)
+            connection = Connection(address, self._transport, self._client_name, redirected=True)
+            await connection.open(min(timeout, REDIRECT_TIMEOUT_S))
+        except HalError:  # an invalid address, or no session there
+            connection = Connection(target, self._transport, self._client_name)
+            await connection.open(timeout)
         return connection
 
     async def close(self) -> None:

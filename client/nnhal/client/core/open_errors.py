@@ -1,14 +1,54 @@
-"""Errors of sessions that cannot be opened: the cause, and what to do about it."""
+"""Sessions that are not opened: the cause and what to do about it, and redirects to other addresses."""
 
 import errno
 import socket
 
 import grpc
 
+from nnhal.address import Address
 from nnhal.client.core.rpc_errors import FinishedCall, hal_error
 from nnhal.client.core.session import timeout_error
-from nnhal.errors import DeadObjectError, HalError
+from nnhal.errors import DeadObjectError, HalError, general_failure
 from nnhal.types import ErrorStatus
+from nnhal.v1 import session_pb2
+
+
+def redirect_address(target: str, event: session_pb2.SessionEvent, request: session_pb2.OpenRequest) -> str:
+    """Return the address in a redirect, as the service sent it.
+
+    Args:
+        target: address of the service.
+        event: first event of the stream of a session.
+        request: the request that opened the stream.
+
+    Raises:
+        HalError: GENERAL_FAILURE: the event is not a redirect that the request accepts.
+    """
+    if not (request.accept_redirect and event.redirect.address):
+        kind = event.WhichOneof("event") or "unknown"
+        raise general_failure(f"{target} did not open a session, but sent an event of kind {kind}")
+    return event.redirect.address
+
+
+def redirected(target: str, address: str) -> str:
+    """Return the address to connect to after a redirect.
+
+    Args:
+        target: address of the service that sent the redirect.
+        address: the address that it sent.
+
+    Raises:
+        HalError: GENERAL_FAILURE: the address is invalid.
+    """
+    try:
+        return Address.parse(target).redirected(address)
+    except ValueError as error:
+        raise general_failure(f"{target} sent an invalid redirect: {error}") from None
+
+
+def no_event_error(target: str) -> DeadObjectError:
+    """Return the error of a service that ends the stream of a session at once."""
+    return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, f"{target} ended a session before it was open")
 
 
 def open_error(target: str, timeout: float, error: grpc.RpcError | None, problem: OSError | None) -> HalError:

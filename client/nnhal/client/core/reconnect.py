@@ -12,7 +12,9 @@ MAX_RETRIES = 3
 """Largest number of retries of an execution whose service is lost."""
 ATTEMPT_TIMEOUT_S = 2.0
 """Seconds that one attempt to reach a service may take. A `close` meanwhile waits for the attempt."""
-RETRY_DELAY_S = 0.05
+REDIRECT_TIMEOUT_S = 1.0
+"""Seconds to wait for the service that a client is redirected to, before the client stays where it was."""
+RETRY_DELAY_S = 0.02
 """Seconds between attempts."""
 
 

@@ -45,6 +45,12 @@ def closed_error() -> SessionLostError:
     return SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason, kind=ErrorKind.SESSION_LOST)
 
 
+def lost_error() -> SessionLostError:
+    """Return the error of a call for an object of a session that was lost."""
+    reason = "the object was lost with its session, when the service ended or restarted; create it again"
+    return SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason, kind=ErrorKind.SESSION_LOST)
+
+
 def connection_lost_error() -> DeadObjectError:
     """Return the error of an execution whose connection to the data socket ended."""
     return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the data connection during an execution")

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
 
-from nnhal.client.core.open_errors import open_error
+from nnhal.client.core.open_errors import no_event_error, open_error, redirect_address, redirected
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import (
     CHANNEL_OPTIONS,
@@ -23,12 +23,13 @@ from nnhal.client.core.session import (
     PendingReleases,
     Transport,
     closed_error,
+    lost_error,
     program_name,
 )
 from nnhal.client.shm.pool import is_same_host
 from nnhal.client.sync.memory_objects import MemoryObjects
 from nnhal.client.sync.shm_transport import ShmTransport
-from nnhal.errors import DeadObjectError, SessionLostError
+from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
 from nnhal.v1 import (
     buffer_pb2_grpc,
@@ -67,6 +68,12 @@ def _method_path(module: ModuleType, method: str) -> str:
 class Connection(MemoryObjects):
     """One session on one service. Thread safe. `open` it first; close it when done, so that the service frees objects.
 
+    Args:
+        target: address of the service.
+        transport: transport of executions.
+        client_name: name of the client in the log of the service; "" for the name of the program.
+        redirected: whether the address is that of a redirect.
+
     Attributes:
         session: handle of the session.
         shm: transport over shared memory, or None if the service is on another machine.
@@ -74,15 +81,17 @@ class Connection(MemoryObjects):
         execute, burst_stream: methods that take and return encoded messages, see `nnhal.client.core.encoding_cache`.
     """
 
-    def __init__(self, target: str, transport: Transport = "auto", client_name: str = "") -> None:
+    def __init__(
+        self, target: str, transport: Transport = "auto", client_name: str = "", *, redirected: bool = False
+    ) -> None:
         self._target = target
+        self._redirected = redirected
         self._transport = transport
+        self._client_name = client_name or program_name()
         self._open_channel()
-        # the session lives as long as this stream; only its first event is read
-        self._stream = self._sessions.Open(session_pb2.OpenRequest(client_name=client_name or program_name()))
         self._releases = PendingReleases()
         self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
-        self._closed = False
+        self._closed = self._lost = False
         self.session = b""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
@@ -103,31 +112,60 @@ class Connection(MemoryObjects):
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
-    def open(self, timeout: float) -> None:
+    def open(self, timeout: float, *, accept_redirect: bool = False) -> str:
         """Open the session.
+
+        Args:
+            timeout: seconds to wait for the service to respond.
+            accept_redirect: whether the service may name another address instead.
+
+        Returns:
+            "", or the address of a redirect; the connection is then closed.
 
         Raises:
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
         """
-        timer = threading.Timer(timeout, self._stream.cancel)
-        timer.daemon = True
-        timer.start()
+        request = session_pb2.OpenRequest(client_name=self._client_name, accept_redirect=accept_redirect)
         try:
-            opened = next(iter(self._stream)).opened
-        except grpc.RpcError as error:
-            self._channel.close()
-            timed_out = isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.CANCELLED
-            failure = None if timed_out else error
-            raise open_error(self._target, timeout, failure, connection_problem(self._target)) from failure
+            event = self._open_stream(request, timeout)
+            redirect = "" if event.HasField("opened") else redirect_address(self._target, event, request)
         except INTERRUPTS:
             _INTERRUPTED.append((self._channel, self._stream))
             raise
+        except HalError:
+            self._channel.close()
+            raise
+        if redirect:
+            self._channel.close()
+            return redirect
+        self.session = event.opened.session
+        if self._transport == "auto" and is_same_host(self._target):
+            self.shm = ShmTransport(event.opened, self)
+        return ""
+
+    def _open_stream(self, request: session_pb2.OpenRequest, timeout: float) -> session_pb2.SessionEvent:
+        """Open the stream that keeps the session alive, and return its first event. No other event is read.
+
+        Raises:
+            HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
+        """
+        self._stream = stream = self._sessions.Open(request)
+        timer = threading.Timer(timeout, stream.cancel)
+        timer.daemon = True
+        timer.start()
+        try:
+            event = next(iter(stream), None)
+        except grpc.RpcError as error:
+            timed_out = isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.CANCELLED
+            failure = None if timed_out else error
+            raise open_error(self._target, timeout, failure, connection_problem(self._target)) from failure
         finally:
             timer.cancel()
-        self.session = opened.session
-        if self._transport == "auto" and is_same_host(self._target):
-            self.shm = ShmTransport(opened, self)
-        self._watch_stream()
+        if event is None:
+            raise no_event_error(self._target)
+        if event.HasField("opened"):
+            self._watch_stream()
+        return event
 
     def _watch_stream(self) -> None:
         # a stream is a future too, which its type does not say
@@ -216,7 +254,7 @@ class Connection(MemoryObjects):
             SessionLostError: the connection has been closed.
         """
         if self._closed:
-            raise closed_error()
+            raise self._closed_error()
         if self._releases.handles:
             self._release_discarded()
 
@@ -237,22 +275,67 @@ class Connection(MemoryObjects):
     # ---- Life ---------------------------------------------------------------------------------------
 
     def is_alive(self, timeout: float) -> bool:
-        """Return whether the session still exists, once the service answers.
+        """Return whether the session still exists. If its channel is broken, continue the session on another one.
+
+        The channel itself would connect again only after a delay.
 
         Raises:
-            DeadObjectError: the service does not answer within `timeout` seconds.
+            DeadObjectError: the service cannot be reached, or does not answer within `timeout` seconds.
             SessionLostError: the connection has been closed.
         """
         if self._closed:
-            raise closed_error()
+            raise self._closed_error()
         try:
             nothing = session_pb2.ReleaseRequest(session=self.session)
-            self._sessions.Release(nothing, timeout=timeout, wait_for_ready=True)
+            self._sessions.Release(nothing, timeout=timeout)
+            return True
         except grpc.RpcError as error:
-            if isinstance(hal_error(error), SessionLostError):
+            failure = hal_error(error)
+        if isinstance(failure, SessionLostError):
+            return False
+        if (problem := connection_problem(self._target)) is not None:
+            if self._redirected:  # other services may have the address that the client was redirected from
                 return False
-            raise open_error(self._target, timeout, None, connection_problem(self._target)) from error
+            raise open_error(self._target, timeout, None, problem)
+        try:
+            self._continue(timeout)
+        except DeadObjectError:
+            raise
+        except HalError:  # it is lost, or its service does not continue it
+            return False
         return True
+
+    def _continue(self, timeout: float) -> None:
+        """Continue the session on another channel, which may lead to another address.
+
+        Raises:
+            HalError: the service cannot be reached, or does not know the session.
+        """
+        with self._lock:
+            if self._closed:
+                raise self._closed_error()
+            broken = self._channel
+            self._open_channel()
+        broken.close()
+        request = session_pb2.OpenRequest(session=self.session, accept_redirect=not self._redirected)
+        event = self._open_stream(request, timeout)
+        if not event.HasField("opened"):
+            self._target = redirected(self._target, redirect_address(self._target, event, request))
+            self._redirected = True
+            self._continue(timeout)
+
+    def _closed_error(self) -> SessionLostError:
+        return lost_error() if self._lost else closed_error()
+
+    def abandon(self) -> None:
+        """Close the connection of a session that is lost. Its objects say so."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = self._lost = True
+        if self.shm is not None:
+            self.shm.close()
+        self._close_channel()
 
     def close(self) -> None:
         """End the session. A second call does nothing. It is not an error if the service is gone."""
@@ -265,5 +348,8 @@ class Connection(MemoryObjects):
         # if this fails, the service ends the session by itself, because its stream ends too
         with contextlib.suppress(grpc.RpcError):
             self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
+        self._close_channel()
+
+    def _close_channel(self) -> None:
         self._stream.cancel()
         self._channel.close()

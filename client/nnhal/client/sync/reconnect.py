@@ -6,13 +6,14 @@ uses the cache is then prepared again once.
 """
 
 from nnhal.client.core.cache import SharedDeadline
-from nnhal.client.core.reconnect import ATTEMPT_TIMEOUT_S, RETRY_DELAY_S, ReconnectingSessionBase
+from nnhal.client.core.open_errors import redirected
+from nnhal.client.core.reconnect import ATTEMPT_TIMEOUT_S, REDIRECT_TIMEOUT_S, RETRY_DELAY_S, ReconnectingSessionBase
 from nnhal.client.core.session import Transport, closed_error
 from nnhal.client.sync.concurrency import Lock, acquire_within, create_blocking, run_blocking, sleep
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.preparation import device_version
 from nnhal.embedded import EmbeddedService
-from nnhal.errors import DeadObjectError
+from nnhal.errors import DeadObjectError, HalError
 
 
 class ReconnectingSession(ReconnectingSessionBase[Connection]):
@@ -78,7 +79,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             if end.remaining == 0 and not self._closed:
                 raise
             return False
-        lost.close()
+        lost.abandon()
         return True
 
     def _connect(self, timeout: float) -> Connection:
@@ -90,7 +91,18 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                 timeout = self._timeout
             target = self._service.target
         connection = Connection(target, self._transport, self._client_name)
-        connection.open(timeout)
+        redirect = connection.open(timeout, accept_redirect=True)
+        return self._follow(target, redirect, timeout) if redirect else connection
+
+    def _follow(self, target: str, redirect: str, timeout: float) -> Connection:
+        """Open a session at the address of a redirect, or else where the client was redirected from."""
+        try:
+            address = redirected(target, redirect)
+            connection = Connection(address, self._transport, self._client_name, redirected=True)
+            connection.open(min(timeout, REDIRECT_TIMEOUT_S))
+        except HalError:  # an invalid address, or no session there
+            connection = Connection(target, self._transport, self._client_name)
+            connection.open(timeout)
         return connection
 
     def close(self) -> None:

@@ -1,0 +1,50 @@
+"""gRPC server on loopback that opens sessions, or redirects them to another address."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import grpc
+
+from nnhal.v1 import session_pb2, session_pb2_grpc
+
+
+class RedirectingServer(session_pb2_grpc.SessionServicer):
+    """Service without devices.
+
+    Attributes:
+        target: its address.
+        requests: the requests to open a session.
+        redirect: address for sessions that accept a redirect; "" opens them.
+        always: whether it redirects sessions that do not accept it, which is wrong.
+    """
+
+    def __init__(self, redirect: str = "", *, always: bool = False) -> None:
+        self.target = ""
+        self.requests: list[session_pb2.OpenRequest] = []
+        self.redirect = redirect
+        self.always = always
+
+    def Open(
+        self, request: session_pb2.OpenRequest, context: grpc.ServicerContext
+    ) -> Iterator[session_pb2.SessionEvent]:
+        self.requests.append(request)
+        if self.redirect and (self.always or request.accept_redirect):
+            yield session_pb2.SessionEvent(redirect=session_pb2.SessionRedirect(address=self.redirect))
+        else:
+            yield session_pb2.SessionEvent(opened=session_pb2.SessionOpened(session=self.target.encode()))
+
+    def Close(self, request: session_pb2.CloseRequest, context: grpc.ServicerContext) -> session_pb2.CloseResponse:
+        return session_pb2.CloseResponse()
+
+
+@contextmanager
+def redirecting(redirect: str = "", *, always: bool = False) -> Iterator[RedirectingServer]:
+    """Run a server. Its arguments are the attributes of `RedirectingServer`."""
+    servicer = RedirectingServer(redirect, always=always)
+    server = grpc.server(ThreadPoolExecutor(4))
+    session_pb2_grpc.add_SessionServicer_to_server(servicer, server)
+    servicer.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield servicer
+    server.stop(0).wait()
