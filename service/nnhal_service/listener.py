@@ -1,27 +1,30 @@
 """Addresses of a gRPC server: they are bound without gRPC's log lines, and never taken from another service.
 
 gRPC replaces an existing Unix socket, even that of a running service, and removes any socket at its path when it stops.
-So gRPC binds a temporary path here, and a hard link gives the socket its name: that fails if the name exists.
+So gRPC binds a temporary path here, and then the socket gets its name: by a hard link, which fails if the name exists,
+or by renaming it, if the supervisor of the service owns the name.
 """
 
 import errno
-import fcntl
 import os
 import secrets
 import socket
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
 
 from nnhal.address import Address
-from nnhal.probe import connection_problem
+from nnhal_service.unix_socket import file_id, locked_folder, remove_stale_socket
 
 
 class Listener:
     """Address that a server listens on.
+
+    Args:
+        server: the server.
+        text: the address.
+        reserved: whether a supervisor has reserved the address. The server then shares a port with other workers, and
+            takes a path over from the previous worker.
 
     Attributes:
         address: the address, with its real port.
@@ -30,16 +33,19 @@ class Listener:
         ValueError: the address cannot be bound, for example because another service uses it.
     """
 
-    def __init__(self, server: grpc.Server, text: str) -> None:
+    def __init__(self, server: grpc.Server, text: str, *, reserved: bool = False) -> None:
         address = Address.parse(text)
         self._path: Path | None = None
         try:
             if address.kind == "unix":
-                self._path = Path(address.path)
-                self._file = _bind_unix(server, text, self._path)
+                path = Path(address.path)
+                _bind_unix(server, path, reserved=reserved)
                 self.address = text
+                if not reserved:
+                    self._path, self._file = path, file_id(path)
             else:
-                _check_free(address)
+                if not reserved:
+                    _check_free(address)
                 self.address = address.with_port(server.add_insecure_port(text))
         except OSError as error:
             in_use = "; is another service running there?" if error.errno == errno.EADDRINUSE else ""
@@ -49,8 +55,8 @@ class Listener:
             raise ValueError(f"cannot listen on {text}: {error}") from None
 
     def remove_socket(self) -> None:
-        """Remove the Unix socket, unless another one has its name by now."""
-        if self._path is not None and _file_id(self._path) == self._file:
+        """Remove the Unix socket, unless another one has its name by now, or a supervisor owns the name."""
+        if self._path is not None and file_id(self._path) == self._file:
             self._path.unlink(missing_ok=True)
 
 
@@ -74,8 +80,8 @@ def _check_free(address: Address) -> None:
         raise failures[-1]
 
 
-def _bind_unix(server: grpc.Server, text: str, path: Path) -> tuple[int, int]:
-    """Bind a Unix socket, and return the identity of its file.
+def _bind_unix(server: grpc.Server, path: Path, *, reserved: bool) -> None:
+    """Bind a Unix socket.
 
     Raises:
         OSError: the path is in use, is not a socket, or cannot be created.
@@ -84,47 +90,14 @@ def _bind_unix(server: grpc.Server, text: str, path: Path) -> tuple[int, int]:
     with socket.socket(socket.AF_UNIX) as probe:  # fails as gRPC would, but without log lines
         probe.bind(str(temporary))
     temporary.unlink()
-    with _locked(path.parent):
-        _remove_stale(text, path)
+    with locked_folder(path.parent):
+        if not reserved:
+            remove_stale_socket(path)
         server.add_insecure_port(f"unix:{temporary}")
+        if reserved:
+            temporary.rename(path)
+            return
         try:
             os.link(temporary, path)
         finally:
             temporary.unlink()
-    file = _file_id(path)
-    assert file is not None
-    return file
-
-
-def _remove_stale(text: str, path: Path) -> None:
-    """Remove the socket of a service that has ended without removing it.
-
-    Raises:
-        OSError: a service uses it, or the path is not a socket.
-    """
-    with suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise FileExistsError(errno.EEXIST, "the path exists and is not a socket")
-        if not isinstance(connection_problem(text), ConnectionRefusedError):
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        path.unlink()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder against other services that bind a socket in it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _file_id(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a file, or None if it does not exist."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino

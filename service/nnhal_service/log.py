@@ -14,6 +14,7 @@ from typing import TextIO
 _log = logging.getLogger("nnhal.service")
 _FIELDS = "nnhal_fields"
 """Attribute of the log records of events."""
+_NO_FIELDS: Mapping[str, object] = {}
 
 
 def event(name: str, level: int = logging.INFO, **fields: object) -> None:
@@ -22,16 +23,33 @@ def event(name: str, level: int = logging.INFO, **fields: object) -> None:
         _log.log(level, name, extra={_FIELDS: fields})
 
 
-class TextFormatter(logging.Formatter):
+class EventFormatter(logging.Formatter):
+    """Base of the formatters.
+
+    Args:
+        fields: fields of every line.
+    """
+
+    def __init__(self, fields: Mapping[str, object] = _NO_FIELDS) -> None:
+        super().__init__()
+        self._common = fields
+
+    def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
+        """Return the fields of the line of a record."""
+        own: Mapping[str, object] = getattr(record, _FIELDS, _NO_FIELDS)
+        return {**own, **self._common}
+
+
+class TextFormatter(EventFormatter):
     """Formatter of lines for people. Values with spaces or unprintable characters are quoted."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record, and the traceback of an error."""
-        fields = "".join(f" {key}={_text(value)}" for key, value in _fields(record).items())
+        fields = "".join(f" {key}={_text(value)}" for key, value in self.fields(record).items())
         return f"{_time(record)} {record.levelname} {super().format(record)}{fields}"
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(EventFormatter):
     """Formatter of one JSON object a line. Messages that are not events have `message` instead of `event`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -40,25 +58,32 @@ class JsonFormatter(logging.Formatter):
         entry["event" if hasattr(record, _FIELDS) else "message"] = record.getMessage()
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry | {key: _json(value) for key, value in _fields(record).items()})
+        return json.dumps(entry | {key: _json(value) for key, value in self.fields(record).items()})
 
 
-FORMATTERS: Mapping[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+FORMATTERS: Mapping[str, type[EventFormatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
-def configure(level: str = "INFO", format_: str = "text", stream: TextIO | None = None) -> None:
-    """Send the logs of service and driver to a stream, stderr by default."""
+def configure(
+    level: str = "INFO",
+    format_: str = "text",
+    stream: TextIO | None = None,
+    fields: Mapping[str, object] = _NO_FIELDS,
+) -> None:
+    """Send the logs of service and driver to a stream, stderr by default.
+
+    Args:
+        level: lowest severity to log.
+        format_: key of FORMATTERS.
+        stream: receives the lines.
+        fields: fields of each line, for example the number of the worker.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(FORMATTERS[format_]())
+    handler.setFormatter(FORMATTERS[format_](fields))
     for name in ("nnhal", "nnhal_driver"):
         logger = logging.getLogger(name)
         logger.setLevel(level)
         logger.handlers = [handler]
-
-
-def _fields(record: logging.LogRecord) -> Mapping[str, object]:
-    fields: Mapping[str, object] = getattr(record, _FIELDS, {})
-    return fields
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -29,6 +29,7 @@ from nnhal_service.devices import Devices
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
 from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
+from nnhal_service.hosting import Hosting
 from nnhal_service.listener import Listener
 from nnhal_service.log import event
 from nnhal_service.memory_limits import client_bytes, limit_memory, trim_memory
@@ -66,6 +67,10 @@ _DEVICE = SERVICES["Device"].descriptor.full_name
 class Server:
     """One service. Call `start`, then `stop`; or use it as a context manager.
 
+    Args:
+        settings: the settings.
+        hosting: what the supervisor of a worker provides; None if the service has no supervisor.
+
     Attributes:
         addresses: the addresses with their real ports, after `start`.
 
@@ -74,23 +79,25 @@ class Server:
             unknown.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, hosting: Hosting | None = None) -> None:
         for text in settings.listen:
             if not Address.parse(text).is_local and not settings.insecure:
                 raise ValueError(f"{text} can be reached from other machines; without TLS that needs --insecure")
         with ExitStack() as started, ExitStack() as undo:
-            self._create(settings, started, undo)
+            self._create(settings, hosting, started, undo)
             undo.pop_all()
 
-    def _create(self, settings: Settings, started: ExitStack, undo: ExitStack) -> None:
+    def _create(self, settings: Settings, hosting: Hosting | None, started: ExitStack, undo: ExitStack) -> None:
         """Create everything.
 
         Args:
             settings: the settings.
+            hosting: as for the object.
             started: closed after the start, whether it succeeds or not.
             undo: closed if the start fails.
         """
         self.settings = settings
+        self._hosting = hosting
         self.addresses: tuple[str, ...] = ()
         self._listeners: list[Listener] = []
         self._limits = Limits(settings.limits)
@@ -127,14 +134,16 @@ class Server:
             refusals = self._devices[-1].allocator_refusals
             self._reports[device.name] = with_allocator(assembly.reports, refusals)
         self._preloader = ModelPreloader(self._store, self._devices, settings.warm)
-        self._sessions = SessionRegistry(settings.session_grace_s, self._limits, self._schedule_trim)
+        suffix = bytes([hosting.slot]) if hosting else b""
+        self._sessions = SessionRegistry(settings.session_grace_s, self._limits, self._schedule_trim, suffix)
         self._executor = ElasticThreadPool(settings.threads, settings.idle_thread_s, "nnhal-call")
         self._transfers = ElasticThreadPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
         streams = self._limits["burst_streams"] + REJECTING_THREADS
         self._bursts = ElasticThreadPool(streams, settings.idle_thread_s, "nnhal-burst")
         self._timers = Timers("nnhal-waits")
         self._health = health.HealthServicer(experimental_non_blocking=True)
-        self._server = grpc.server(self._executor, options=_options(settings, self._limits))
+        options = _options(settings, self._limits, share_ports=hosting is not None)
+        self._server = grpc.server(self._executor, options=options)
         quota = MemoryQuota(self._limits)
         users = {os.getuid(), *settings.data_users}
         self._data_socket = DataSocket(DataSocketContext(self._sessions, self._limits, quota), users)
@@ -146,7 +155,9 @@ class Server:
         devices, cache_arguments = Devices(self._devices), CacheArguments(self._store)
         watchdog = StallWatchdog(self.settings.transfer_idle_s, self._timers)
         servicers: dict[str, Any] = {
-            "Session": SessionServicer(sessions, executor, limits, self._data_socket.name),
+            "Session": SessionServicer(
+                sessions, executor, limits, self._data_socket.name, self._hosting.redirect if self._hosting else None
+            ),
             "Device": DeviceServicer(
                 devices, sessions, executor, limits, self._reports, quota, cache_arguments, self._preloader
             ),
@@ -175,6 +186,11 @@ class Server:
         self._timers.call_at(now_ns() + TRIM_DELAY_NS, trim)
 
     @property
+    def session_count(self) -> int:
+        """Number of sessions."""
+        return self._sessions.count()
+
+    @property
     def threads(self) -> int:
         """Number of threads that may serve calls at most."""
         pools = (self._executor, self._transfers, self._bursts)
@@ -187,9 +203,10 @@ class Server:
             ValueError: an address is in use, or cannot be bound.
         """
         self._limits.lower("service_memory_bytes", client_bytes(self.settings.process_bytes, self.threads))
+        addresses = self.settings.listen if self._hosting is None else self._hosting.addresses
         try:
-            for address in self.settings.listen:
-                self._listeners.append(Listener(self._server, address))
+            for address in addresses:
+                self._listeners.append(Listener(self._server, address, reserved=self._hosting is not None))
         except ValueError:
             self._remove_sockets()
             self._close_devices()
@@ -259,12 +276,12 @@ def serve_until_shutdown(server: Server, on_ready: Callable[[Sequence[str]], Non
         faulthandler.dump_traceback_later(settings.stop_grace_s + STOP_TIMEOUT_S, exit=True)
 
 
-def _options(settings: Settings, limits: Limits) -> list[tuple[str, int]]:
+def _options(settings: Settings, limits: Limits, *, share_ports: bool) -> list[tuple[str, int]]:
     ping = int(settings.keepalive_s * 1e3)
     return [
         ("grpc.max_receive_message_length", limits["message_bytes"]),
         ("grpc.max_send_message_length", limits["message_bytes"]),
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(share_ports)),
         ("grpc.keepalive_time_ms", ping),
         ("grpc.keepalive_timeout_ms", ping),
         ("grpc.keepalive_permit_without_calls", 1),

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from nnhal.address import Address
+from nnhal.cpu import available_cpus
 from nnhal.types import DeviceType
 from nnhal_cache.layout import DEFAULT_BYTES, default_root, user_directory
 
@@ -32,6 +33,7 @@ def default_backend_folders() -> str:
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 AllocatorName: TypeAlias = Literal["default", "huge-pages", "locked"]
 LogFormat: TypeAlias = Literal["text", "json"]
+SandboxMode: TypeAlias = Literal["on", "network", "off"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,16 @@ class Settings(BaseModel):
     )
     insecure: Annotated[bool, Option()] = Field(
         default=False, description="Allow addresses that other machines can reach, without TLS."
+    )
+    workers: Annotated[int, Option("N")] = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Number of worker processes, or auto: one for every two cores. Each serves some of the clients, "
+        "and is replaced if it crashes or hangs.",
+    )
+    heartbeat_timeout_s: Annotated[float, Option("S")] = Field(
+        default=10.0, gt=0, description="Seconds without a sign of life after which a worker is replaced."
     )
     backends: Annotated[tuple[str, ...], Option("NAMES")] = Field(
         default=("CpuAcc", "CpuRef"), description="Backends in order of preference."
@@ -148,6 +160,16 @@ class Settings(BaseModel):
         default_factory=default_state,
         description="Directory of the performance figures that the service measures; private to this user.",
     )
+    sandbox: Annotated[SandboxMode, Option("MODE")] = Field(
+        default="on",
+        description="Sandbox of the processes that run models (docs/security.md): on, off, or network, in which they "
+        "may connect to other processes and machines.",
+    )
+    sandbox_paths: Annotated[tuple[Path, ...], Option("PATH", "sandbox-path", is_repeated=True)] = Field(
+        default=(),
+        description="Files and folders that plug-ins may read and write in the sandbox, such as devices: absolute "
+        "paths.",
+    )
     limits: Annotated[dict[str, int], Option("NAME=VALUE", "limit", is_repeated=True)] = Field(
         default={}, description="Limits that differ from their default, by name (docs/limits.md)."
     )
@@ -158,7 +180,9 @@ class Settings(BaseModel):
         default="text", description="Format of the log: text for people, or json for programs; one line for each event."
     )
 
-    @field_validator("listen", "backends", "devices", "data_users", "disabled_extensions", mode="before")
+    @field_validator(
+        "listen", "backends", "devices", "data_users", "disabled_extensions", "sandbox_paths", mode="before"
+    )
     @classmethod
     def _split_list(cls, value: object, info: ValidationInfo) -> object:
         """Parse the text of a list: JSON if it starts with a bracket, or else elements with commas between them.
@@ -178,6 +202,14 @@ class Settings(BaseModel):
         for text in addresses:
             Address.parse(text)
         return addresses
+
+    @field_validator("sandbox_paths")
+    @classmethod
+    def _require_absolute(cls, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        for path in paths:
+            if not path.is_absolute():
+                raise ValueError(f"invalid path {str(path)!r}; expected an absolute path")
+        return paths
 
     @field_validator("devices")
     @classmethod
@@ -242,6 +274,11 @@ class Settings(BaseModel):
             if isinstance(number, str) and not number.isdecimal():
                 raise ValueError(f"invalid limit {f'{name}={number}'!r}; expected NAME=VALUE")
         return pairs
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _count_workers(cls, value: object) -> object:
+        return max(1, available_cpus() // 2) if value == "auto" else value
 
     @field_validator("log_level", mode="before")
     @classmethod

@@ -16,6 +16,11 @@ class Cancellation:
         self._cancelled = False
         self._listeners: deque[Callable[[], None]] = deque()
 
+    @property
+    def cancelled(self) -> bool:
+        """True if cancellation was requested."""
+        return self._cancelled
+
     def cancel(self) -> None:
         """Request cancellation. Work that has finished is not affected."""
         self._cancelled = True

@@ -8,6 +8,7 @@ from nnhal.v1 import session_pb2, session_pb2_grpc
 from nnhal.version import __version__
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
+from nnhal_service.hosting import Redirect
 from nnhal_service.log import event
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
@@ -23,19 +24,33 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
     Args:
         executor: sends the last messages of streams.
         data_socket: name of the data socket.
+        redirect: decides where new clients go; None: they are served here.
     """
 
-    def __init__(self, sessions: SessionRegistry, executor: Executor, limits: Limits, data_socket: str = "") -> None:
+    def __init__(
+        self,
+        sessions: SessionRegistry,
+        executor: Executor,
+        limits: Limits,
+        data_socket: str = "",
+        redirect: Redirect | None = None,
+    ) -> None:
         self._sessions = sessions
         self._executor = executor
         self._limits = limits
         self._data_socket = data_socket
+        self._redirect = redirect
 
     @handler(non_blocking=True)
     def Open(
         self, request: session_pb2.OpenRequest, context: grpc.ServicerContext, send: Send[session_pb2.SessionEvent]
     ) -> None:
         """Open a session, or attach to an open one. The stream stays open until one side ends it."""
+        if request.accept_redirect and self._redirect is not None:
+            address = self._redirect(context.peer().partition(":")[0], self._sessions.count(), request.session)
+            if address:
+                self._send_away(ResponseStream(context, send), address)
+                return
         if request.session:
             session = self._sessions.attach(request.session)
         else:
@@ -58,6 +73,10 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         session.on_close(finish)
         if not stream.active:  # it may have ended before there was a listener to remove
             session.off_close(finish)
+
+    def _send_away(self, stream: ResponseStream[session_pb2.SessionEvent], address: str) -> None:
+        stream.send(session_pb2.SessionEvent(redirect=session_pb2.SessionRedirect(address=address)))
+        stream.end()
 
     def _finish(self, stream: ResponseStream[session_pb2.SessionEvent], reason: str) -> None:
         """End the stream on another thread: a send may block on the client."""

@@ -45,8 +45,8 @@ class Session:
         closed: whether the session has ended.
     """
 
-    def __init__(self, name: str, identity: str, limits: Limits | None = None) -> None:
-        self.token = secrets.token_bytes(HANDLE_BYTES)
+    def __init__(self, name: str, identity: str, limits: Limits | None = None, token_suffix: bytes = b"") -> None:
+        self.token = secrets.token_bytes(HANDLE_BYTES - len(token_suffix)) + token_suffix
         self.name = name
         self.identity = identity
         self.owner = name

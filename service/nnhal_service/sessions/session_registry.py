@@ -25,14 +25,20 @@ class SessionRegistry:
     Args:
         grace_s: seconds that a session outlives its last keep-alive stream.
         on_empty: called when the last session has ended.
+        token_suffix: end of the tokens.
     """
 
     def __init__(
-        self, grace_s: float, limits: Limits | None = None, on_empty: Callable[[], object] = lambda: None
+        self,
+        grace_s: float,
+        limits: Limits | None = None,
+        on_empty: Callable[[], object] = lambda: None,
+        token_suffix: bytes = b"",
     ) -> None:
         self.grace_s = grace_s
         self._limits = limits or Limits()
         self._on_empty = on_empty
+        self._token_suffix = token_suffix
         self._sessions: dict[bytes, Session] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -50,7 +56,7 @@ class SessionRegistry:
             if self._closed:
                 raise HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the service is stopping")
             self._limits.require("sessions", len(self._sessions) + 1, "the service would have")
-            session = Session(f"s{next(self._numbers)}", identity, self._limits)
+            session = Session(f"s{next(self._numbers)}", identity, self._limits, self._token_suffix)
             session.attachments = 1
             self._sessions[session.token] = session
         return session

@@ -2,16 +2,18 @@
 
 import gc
 import os
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nnhal_tools.cli.errors import CommandError, reporting_errors
 from nnhal_tools.cli.serve_options import option_values
+
+if TYPE_CHECKING:
+    from nnhal_service.settings_sources import LoadedSettings
 
 
 @reporting_errors()
@@ -45,6 +47,63 @@ def serve(
     # Executions run concurrently, one per core, so a BLAS that uses all cores for each slows them down. It reads this
     # variable when numpy is imported, hence before the imports.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    options = option_values(context)
+    if no_cache:
+        options["cache_bytes"] = 0
+    try:
+        if embedded is not None:
+            _serve_embedded(embedded, config, options, print_config=print_config)
+        elif print_config:
+            from nnhal_service import settings_sources
+
+            typer.echo(settings_sources.to_toml(_load(config, options)), nl=False)
+        else:
+            _supervise(config, options)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def _supervise(config: Path | None, options: Mapping[str, object]) -> None:
+    """Run the supervisor of a service.
+
+    Raises:
+        ValueError: a setting is invalid, an address cannot be bound, or the workers cannot start.
+    """
+    from nnhal_service.supervisor.scoreboard import Scoreboard
+    from nnhal_service.supervisor.template import Template
+
+    scoreboard = Scoreboard()
+    template = Template(scoreboard)  # first of all: its imports take most of the start
+    try:
+        from nnhal_service import log
+        from nnhal_service.supervisor.supervisor import Supervisor
+
+        settings = _load(config, options).settings
+        log.configure(settings.log_level, settings.log_format)
+        supervisor = Supervisor(settings, lambda: _load(config, options).settings, scoreboard, template)
+    except BaseException:
+        template.close()
+        raise
+    supervisor.run(_announce)
+
+
+def _load(config: Path | None, options: Mapping[str, object]) -> "LoadedSettings":
+    """Return the settings of all sources.
+
+    Raises:
+        ValueError: a setting is invalid.
+    """
+    from nnhal_service import settings_sources
+
+    return settings_sources.load_settings(config or settings_sources.default_file(), options)
+
+
+def _serve_embedded(parent: int, config: Path | None, options: Mapping[str, object], *, print_config: bool) -> None:
+    """Run a service in this process, until its parent ends. The parent is its supervisor.
+
+    Raises:
+        ValueError: a setting is invalid.
+    """
     gc.disable()  # collecting garbage during the imports takes some 30 ms, and finds none
     from nnhal_service import log, settings_sources
     from nnhal_service.memory_limits import tune_malloc
@@ -53,26 +112,15 @@ def serve(
     gc.freeze()
     gc.enable()
     tune_malloc()
-    options = option_values(context)
-    if no_cache:
-        options["cache_bytes"] = 0
-    with TemporaryDirectory(prefix="nnhal-") if embedded is not None else nullcontext() as folder:
-        if folder is not None:
-            options["listen"] = [f"unix:{folder}/socket"]
-        elif config is None:
-            # not for an embedded service: a file in the current folder must not change what a client program does
-            config = settings_sources.default_file()
-        try:
-            loaded = settings_sources.load_settings(
-                config, options, {} if embedded is None else settings_sources.EMBEDDED_DEFAULTS
-            )
-            if print_config:
-                typer.echo(settings_sources.to_toml(loaded), nl=False)
-                return
-            log.configure(loaded.settings.log_level, loaded.settings.log_format)
-            serve_until_shutdown(Server(loaded.settings), _announce, embedded)
-        except ValueError as error:
-            raise CommandError(str(error)) from error
+    with TemporaryDirectory(prefix="nnhal-") as folder:
+        private = {**options, "listen": [f"unix:{folder}/socket"]}
+        # not the default file: a file in the current folder must not change what a client program does
+        loaded = settings_sources.load_settings(config, private, settings_sources.EMBEDDED_DEFAULTS)
+        if print_config:
+            typer.echo(settings_sources.to_toml(loaded), nl=False)
+            return
+        log.configure(loaded.settings.log_level, loaded.settings.log_format)
+        serve_until_shutdown(Server(loaded.settings), _announce, parent)
 
 
 def _announce(addresses: Sequence[str]) -> None:

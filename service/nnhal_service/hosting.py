@@ -1,0 +1,30 @@
+"""Services that a supervisor provides to the server of a worker."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nnhal_driver.activity import ActivityTable
+
+Redirect = Callable[[str, int, bytes], str]
+"""Returns the address to which to send a client, or "" to serve it here.
+
+Its arguments are how the client has connected ("unix", or anything else for TCP), the number of sessions here, and the
+token of the session that it resumes; empty for a new one.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """Services that a supervisor provides to the server of a worker.
+
+    Attributes:
+        addresses: addresses that the supervisor has reserved for the worker.
+        slot: number of the worker, with which the tokens of its sessions end.
+        redirect: decides where clients go.
+        activities: table of the work in progress.
+    """
+
+    addresses: tuple[str, ...]
+    slot: int
+    redirect: Redirect
+    activities: ActivityTable

@@ -1,0 +1,152 @@
+"""Addresses of a service with workers. The supervisor reserves them, and they stay its own while workers are replaced.
+
+TCP: all workers listen on the shared port, and the kernel distributes the connections (SO_REUSEPORT). A socket that is
+bound but does not listen reserves the port, so that no other user can bind it. Several workers also have a private port
+each, for clients that are sent to one of them.
+
+Unix: `unix:PATH` belongs to worker 0, and `unix:PATH.n` to worker n.
+"""
+
+import errno
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnhal.address import Address
+from nnhal_service.unix_socket import locked_folder, remove_stale_socket
+
+_ATTEMPTS = 20
+"""Number of free ports to try, until one is free on all hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAddresses:
+    """Addresses of one worker.
+
+    Attributes:
+        listen: those that it binds.
+        tcp: address for clients that are sent to it over TCP: `:PORT`; "" if there is none.
+        unix: the same for Unix sockets: `unix:PATH`.
+    """
+
+    listen: tuple[str, ...]
+    tcp: str = ""
+    unix: str = ""
+
+
+class ReservedAddresses:
+    """Addresses of a service. Close them when done.
+
+    Args:
+        listen: addresses as in the settings.
+        workers: number of workers.
+
+    Attributes:
+        shared: the addresses for clients, with their real ports.
+
+    Raises:
+        ValueError: an address is in use, or cannot be bound.
+    """
+
+    def __init__(self, listen: Sequence[str], workers: int) -> None:
+        with ExitStack() as stack:
+            self._paths: list[Path] = []
+            self._tcp: list[Address] = []
+            self.shared = tuple(self._reserve(text, stack) for text in listen)
+            self._workers = [self._addresses_of(slot, workers, stack) for slot in range(workers)]
+            stack.callback(self._remove_sockets)
+            self._reserved = stack.pop_all()
+
+    def of_worker(self, slot: int) -> WorkerAddresses:
+        """Return the addresses of a worker."""
+        return self._workers[slot]
+
+    def close(self) -> None:
+        """Give the addresses up, after the workers have ended."""
+        self._reserved.close()
+
+    def _reserve(self, text: str, stack: ExitStack) -> str:
+        address = Address.parse(text)
+        try:
+            if address.kind == "unix":
+                self._claim(Path(address.path))
+                return text
+            _check_unused(address)
+            port = _bind(address, address.port, stack)
+        except OSError as error:
+            in_use = "; is another service running there?" if error.errno == errno.EADDRINUSE else ""
+            reason = (error.strerror or str(error)).lower()
+            raise ValueError(f"cannot listen on {text}: {reason}{in_use}") from None
+        self._tcp.append(address)
+        return address.with_port(port)
+
+    def _claim(self, path: Path) -> None:
+        with locked_folder(path.parent):
+            remove_stale_socket(path)
+        self._paths.append(path)
+
+    def _addresses_of(self, slot: int, workers: int, stack: ExitStack) -> WorkerAddresses:
+        tcp = [text for text in self.shared if not text.startswith("unix:")]
+        unix = [text if slot == 0 else f"{text}.{slot}" for text in self.shared if text.startswith("unix:")]
+        for text in unix if slot else ():
+            self._claim(Path(Address.parse(text).path))
+        private = ""
+        if workers > 1 and self._tcp:
+            port = self._reserve_private_port(stack)
+            tcp += [address.with_port(port) for address in self._tcp]
+            private = f":{port}"
+        return WorkerAddresses((*tcp, *unix), private, unix[0] if unix and workers > 1 else "")
+
+    def _reserve_private_port(self, stack: ExitStack) -> int:
+        """Reserve one free port on all hosts that the service listens on, and return it."""
+        for _ in range(_ATTEMPTS):
+            with ExitStack() as attempt, suppress(OSError):
+                port = 0
+                for address in self._tcp:
+                    port = _bind(address, port, attempt)
+                stack.push(attempt.pop_all())
+                return port
+        raise ValueError(f"no port is free on all of {', '.join(address.host for address in self._tcp)}")
+
+    def _remove_sockets(self) -> None:
+        for path in self._paths:
+            with suppress(OSError):
+                remove_stale_socket(path)
+
+
+def _check_unused(address: Address) -> None:
+    """Check that nothing listens on an address, not even a service of this user that shares its port.
+
+    Raises:
+        OSError: it is in use, or no address of the host belongs to this machine.
+    """
+    with ExitStack() as stack:
+        _bind(address, address.port, stack, reuse_port=False)
+
+
+def _bind(address: Address, port: int, stack: ExitStack, *, reuse_port: bool = True) -> int:
+    """Bind a port on all addresses of a host until the stack is closed, and return the port.
+
+    Raises:
+        OSError: it is in use, or no address of the host belongs to this machine.
+    """
+    failures: list[OSError] = []
+    hosts = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, host in hosts:
+        try:
+            holder = stack.enter_context(socket.socket(family, kind, protocol))
+            if family == socket.AF_INET6:
+                holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            holder.bind((host[0], port, *host[2:]))
+            port = holder.getsockname()[1]
+        except OSError as error:
+            failures.append(error)
+    # one family may be missing: many machines resolve localhost to ::1 without having it
+    if failures and (len(failures) == len(hosts) or any(error.errno == errno.EADDRINUSE for error in failures)):
+        raise failures[-1]
+    return port

@@ -1,0 +1,77 @@
+"""Directory of the workers, for a worker that decides where a new session goes."""
+
+import time
+from collections import deque
+from dataclasses import replace
+
+from nnhal_service.supervisor.addresses import WorkerAddresses
+from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerState, WorkerStatus
+
+_ARRIVAL_S = 0.5
+"""Seconds for which a client that was sent to a worker counts as one of its sessions. It should have arrived then."""
+
+
+class WorkerDirectory:
+    """Row of one worker in the scoreboard, and its view of the others. Thread safe.
+
+    Args:
+        scoreboard: the scoreboard.
+        row: the row of this worker.
+        status: what the worker reports at first.
+        addresses: the addresses of each worker, by slot.
+    """
+
+    def __init__(
+        self, scoreboard: Scoreboard, row: int, status: WorkerStatus, addresses: tuple[WorkerAddresses, ...]
+    ) -> None:
+        self._scoreboard = scoreboard
+        self._row = row
+        self._status = status
+        self._addresses = addresses
+        self._sent: deque[tuple[float, int]] = deque()
+
+    def report(self, state: WorkerState, heartbeat_ns: int, sessions: int, executions: int) -> None:
+        """Write the row of this worker. Call it from one thread."""
+        serving_ns = self._status.serving_ns or (heartbeat_ns if state is WorkerState.SERVING else 0)
+        redirects = [0] * len(self._status.redirects)
+        for at, slot in tuple(self._sent):
+            redirects[slot] += time.monotonic() - at < _ARRIVAL_S
+        self._status = replace(
+            self._status,
+            state=state,
+            heartbeat_ns=heartbeat_ns,
+            serving_ns=serving_ns,
+            sessions=sessions,
+            executions=executions,
+            redirects=tuple(redirects),
+        )
+        self._scoreboard.write(self._row, self._status)
+
+    def choose(self, kind: str, sessions: int, session: bytes) -> str:
+        """Return the address to which to send a client, or "" to serve it here: see `Redirect`."""
+        if len(self._addresses) == 1:
+            return ""
+        own = self._status.slot
+        slot = session[-1] if session else self._least_loaded(sessions)
+        if slot >= len(self._addresses):  # not a token of this service
+            return ""
+        if kind == "unix":
+            # a path belongs to one worker alone
+            return self._addresses[slot].unix if slot != own else ""
+        # also for this worker: a resumption through the shared port could reach another one
+        return self._addresses[slot].tcp
+
+    def _least_loaded(self, sessions: int) -> int:
+        """Return the worker for a new session, and count it there until it has arrived."""
+        now = time.monotonic()
+        while self._sent and now - self._sent[0][0] >= _ARRIVAL_S:
+            self._sent.popleft()
+        own = self._status.slot
+        workers = {status.slot: status for status in self._scoreboard.serving()}
+        loads = {slot: status.sessions for slot, status in workers.items()} | {own: sessions}
+        for slot in loads:
+            sent_by_others = (status.redirects[slot] for status in workers.values() if status.slot != own)
+            loads[slot] += sum(sent_by_others) + sum(to == slot for _, to in tuple(self._sent))
+        chosen = min(loads, key=lambda slot: (loads[slot], slot != own, slot))
+        self._sent.append((now, chosen))
+        return chosen

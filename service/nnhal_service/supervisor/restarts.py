@@ -1,0 +1,43 @@
+"""Back-off between the restarts of one worker, and the limit of failed starts."""
+
+STABLE_S = 10.0
+"""Seconds after which a worker counts as stable. The next crash is then restarted at once again."""
+MAX_FAILED_STARTS = 5
+"""Number of starts in a row that may fail before the service gives up."""
+_FIRST_DELAY_S = 0.1
+_MAX_DELAY_S = 5.0
+_IMMEDIATE = 2
+"""Number of crashes in a row that are restarted at once."""
+
+
+class RestartPolicy:
+    """Restarts of one worker."""
+
+    def __init__(self) -> None:
+        self._crashes = 0
+        self._failed_starts = 0
+
+    def note_serving(self) -> None:
+        """Count a successful start."""
+        self._failed_starts = 0
+
+    def delay(self, served_s: float | None, *, crashed: bool) -> float:
+        """Return the seconds until the next start.
+
+        Args:
+            served_s: seconds that the worker has served; None if it never did.
+            crashed: whether it failed by itself. A worker that was killed from outside is restarted at once.
+        """
+        if served_s is None:
+            self._failed_starts += 1
+        if served_s is not None and (served_s >= STABLE_S or not crashed):
+            self._crashes = 0
+        self._crashes += 1
+        if self._crashes <= _IMMEDIATE and served_s is not None:
+            return 0.0
+        return min(_FIRST_DELAY_S * 2.0 ** max(0, self._crashes - _IMMEDIATE), _MAX_DELAY_S)
+
+    @property
+    def exhausted(self) -> bool:
+        """True if too many starts in a row have failed."""
+        return self._failed_starts >= MAX_FAILED_STARTS

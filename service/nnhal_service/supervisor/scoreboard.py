@@ -1,0 +1,112 @@
+"""Scoreboard: memory that the supervisor shares with all workers. Each worker writes only its own row.
+
+A row tells state, heartbeat, load and work in progress of a worker. The supervisor reads them to find workers that
+hang, and the suspect of a crash. The workers read them to send new sessions to the least loaded one.
+"""
+
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from nnhal_driver.activity import TABLE_BYTES
+
+MAX_WORKERS = 64
+ROWS = 2 * MAX_WORKERS
+"""Number of rows. During a reload, a worker and its successor have one each."""
+
+_HEADER = struct.Struct("<iHBxqqIIQ")
+_REDIRECTS = struct.Struct(f"<{MAX_WORKERS}I")
+_ROW_BYTES = -(-(_HEADER.size + _REDIRECTS.size + TABLE_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+class WorkerState(IntEnum):
+    """State of a worker."""
+
+    EMPTY = 0
+    STARTING = 1
+    SERVING = 2
+    DRAINING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """Report of a worker on itself.
+
+    Attributes:
+        pid: id of its process.
+        slot: its number, which its successors inherit.
+        state: its state.
+        heartbeat_ns: instant of CLOCK_BOOTTIME of the last heartbeat.
+        serving_ns: instant at which it began to serve; 0 before.
+        sessions: number of sessions.
+        executions: number of executions and preparations in progress.
+        generation: number of the start, over all workers.
+        redirects: for each slot, the clients that it has just sent there.
+    """
+
+    pid: int
+    slot: int
+    state: WorkerState
+    heartbeat_ns: int
+    serving_ns: int
+    sessions: int
+    executions: int
+    generation: int
+    redirects: tuple[int, ...]
+
+
+NOBODY = WorkerStatus(0, 0, WorkerState.EMPTY, 0, 0, 0, 0, 0, (0,) * MAX_WORKERS)
+
+
+class Scoreboard:
+    """The shared memory. Create it before the processes that share it are forked."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(mmap.mmap(-1, ROWS * _ROW_BYTES))
+
+    def write(self, row: int, status: WorkerStatus) -> None:
+        """Write everything about a worker except its work in progress."""
+        offset = row * _ROW_BYTES
+        _HEADER.pack_into(
+            self._memory,
+            offset,
+            status.pid,
+            status.slot,
+            status.state,
+            status.heartbeat_ns,
+            status.serving_ns,
+            status.sessions,
+            status.executions,
+            status.generation,
+        )
+        _REDIRECTS.pack_into(self._memory, offset + _HEADER.size, *status.redirects)
+
+    def read(self, row: int) -> WorkerStatus:
+        """Return what a worker reports."""
+        offset = row * _ROW_BYTES
+        pid, slot, state, heartbeat, serving, sessions, executions, generation = _HEADER.unpack_from(
+            self._memory, offset
+        )
+        redirects = _REDIRECTS.unpack_from(self._memory, offset + _HEADER.size)
+        return WorkerStatus(
+            pid, slot, WorkerState(state), heartbeat, serving, sessions, executions, generation, redirects
+        )
+
+    def activities(self, row: int) -> memoryview:
+        """Return the memory of the table of a worker's work in progress."""
+        offset = row * _ROW_BYTES + _HEADER.size + _REDIRECTS.size
+        return self._memory[offset : offset + TABLE_BYTES]
+
+    def clear(self, row: int) -> None:
+        """Empty a row, before or after its use."""
+        offset = row * _ROW_BYTES
+        self._memory[offset : offset + _ROW_BYTES] = bytes(_ROW_BYTES)
+
+    def serving(self) -> Iterator[WorkerStatus]:
+        """Yield the workers that accept sessions."""
+        for row in range(ROWS):
+            status = self.read(row)
+            if status.state is WorkerState.SERVING:
+                yield status

@@ -1,0 +1,327 @@
+"""Supervisor: starts the workers of a service, watches them, replaces them, and ends with them."""
+
+import ctypes
+import logging
+import os
+import selectors
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_service.log import event
+from nnhal_service.settings import Settings
+from nnhal_service.supervisor.addresses import ReservedAddresses
+from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
+from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, RestartPolicy
+from nnhal_service.supervisor.scoreboard import ROWS, Scoreboard
+from nnhal_service.supervisor.signals import SignalPipe
+from nnhal_service.supervisor.spec import WorkerSpec
+from nnhal_service.supervisor.template import Template
+from nnhal_service.supervisor.watchdog import HangTimeouts, find_hang
+from nnhal_service.supervisor.worker_process import WorkerProcess
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_STOPS = {signal.SIGINT, signal.SIGTERM}
+_TICK_S = 0.1
+"""Seconds between two looks at the workers."""
+_KILL_S = 1.0
+"""Seconds after the grace time at which a worker that stops is killed."""
+_OVERDUE_S = 1.0
+"""Seconds that an execution may go on after its deadline or its cancellation."""
+_PREPARATION_OVERDUE_S = 30.0
+"""The same for a preparation."""
+_START_TIMEOUT_S = 60.0
+"""Seconds that a worker may take to start."""
+_LATE_S = 1.0
+"""Delay of the supervisor itself from which it does not believe in old heartbeats."""
+_FIXED = ("listen", "workers", "insecure")
+"""Settings that a reload cannot change."""
+_PR_SET_CHILD_SUBREAPER = 36
+
+Announce = Callable[[Sequence[str]], None]
+
+
+class Supervisor:
+    """Supervisor of one service. For a process with one thread that does not use gRPC.
+
+    Args:
+        settings: the settings.
+        reload: returns the settings anew, for SIGHUP; raises ValueError if they are invalid.
+        scoreboard: shared with the template.
+        template: a template that has been started before.
+
+    Raises:
+        ValueError: an address is in use, or cannot be bound.
+    """
+
+    def __init__(
+        self, settings: Settings, reload: Callable[[], Settings], scoreboard: Scoreboard, template: Template
+    ) -> None:
+        self._settings = settings
+        self._reload_settings = reload
+        self._scoreboard = scoreboard
+        self._template = template
+        self._addresses = ReservedAddresses(settings.listen, settings.workers)
+        self._workers: list[WorkerProcess] = []
+        self._policies = [RestartPolicy() for _ in range(settings.workers)]
+        self._restart_at: dict[int, float] = {}
+        self._reloading: deque[int] = deque()
+        self._generation = 0
+        self._announced = False
+        self._stopping = False
+        self._failure = ""
+        self._watched_at = time.monotonic()
+
+    def run(self, announce: Announce) -> None:
+        """Serve until SIGINT or SIGTERM.
+
+        Args:
+            announce: called with the addresses when all workers serve.
+
+        Raises:
+            ValueError: a worker cannot start.
+        """
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        try:
+            with SignalPipe(_SIGNALS) as signals, selectors.DefaultSelector() as selector:
+                self._selector = selector
+                selector.register(signals, selectors.EVENT_READ)
+                for slot in range(self._settings.workers):
+                    self._start(slot)
+                while self._workers or not self._stopping:
+                    self._step(signals, announce)
+        finally:
+            self._close()
+        if self._failure:
+            raise ValueError(self._failure)
+        event("stopped")
+
+    def _close(self) -> None:
+        for worker in self._workers:  # only after an error of the supervisor
+            worker.send_signal(signal.SIGKILL)
+        self._template.close()
+        self._addresses.close()
+
+    @property
+    def _hang_timeouts(self) -> HangTimeouts:
+        return HangTimeouts(
+            int(self._settings.heartbeat_timeout_s * 1e9), int(_OVERDUE_S * 1e9), int(_PREPARATION_OVERDUE_S * 1e9)
+        )
+
+    # ---- The loop ---------------------------------------------------------------------------------------
+
+    def _step(self, signals: SignalPipe, announce: Announce) -> None:
+        """Wait for something to happen, at most until the next look at the workers, and handle it."""
+        for key, _ in self._selector.select(_TICK_S):
+            if isinstance(key.data, WorkerProcess):
+                self._receive(key.data)
+        for number in signals.read():
+            self._handle(signal.Signals(number))
+        self._reap()
+        self._watch()
+        if self._stopping:
+            return
+        self._start_due()
+        if not self._announced and sum(worker.is_serving for worker in self._workers) == self._settings.workers:
+            self._announced = True
+            announce(self._addresses.shared)
+
+    def _handle(self, number: signal.Signals) -> None:
+        if number == signal.SIGHUP and not self._stopping:
+            self._reload()
+        elif number in _STOPS and not self._stopping:
+            self._stop("it was told to stop")
+        elif number in _STOPS:
+            for worker in self._workers:
+                worker.send_signal(signal.SIGKILL)
+
+    def _receive(self, worker: WorkerProcess) -> None:
+        """Handle a message of a worker, or the end of its channel."""
+        received = worker.channel.receive()
+        if received is None:
+            self._selector.unregister(worker.channel)
+            if worker.pid == 0:  # the template has ended before it could fork the worker
+                self._bury(worker, "never started", crashed=True)
+            return
+        message = received[0]
+        if "pid" in message:
+            worker.pid = message["pid"]
+            event("worker-started", worker=worker.spec.slot, pid=worker.pid)
+        elif "failed" in message:
+            worker.failure = message["failed"]
+        elif "serving" in message:
+            worker.served_at = time.monotonic()
+            worker.backends = message["backends"]
+            self._policies[worker.spec.slot].note_serving()
+            self._retire_predecessors(worker)
+
+    # ---- Start ------------------------------------------------------------------------------------------
+
+    def _start(self, slot: int) -> None:
+        self._generation += 1
+        used = {worker.spec.row for worker in self._workers}
+        row = next(row for row in range(ROWS) if row not in used)
+        addresses = tuple(self._addresses.of_worker(each) for each in range(self._settings.workers))
+        spec = WorkerSpec(slot, row, self._generation, os.getpid(), self._settings, addresses)
+        worker = WorkerProcess(spec, self._scoreboard, self._template)
+        self._workers.append(worker)
+        self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+
+    def _start_due(self) -> None:
+        for slot, at in list(self._restart_at.items()):
+            if time.monotonic() >= at:
+                del self._restart_at[slot]
+                self._start(slot)
+
+    # ---- Reload -----------------------------------------------------------------------------------------
+
+    def _reload(self) -> None:
+        """Read the settings again, and replace the workers one by one."""
+        try:
+            settings = self._reload_settings()
+        except ValueError as error:
+            event("reload-failed", logging.ERROR, why=str(error))
+            return
+        for name in _FIXED:
+            if getattr(settings, name) != getattr(self._settings, name):
+                event("reload-needs-restart", logging.WARNING, setting=name)
+        fixed = {name: getattr(self._settings, name) for name in _FIXED}
+        self._settings = settings.model_copy(update=fixed)
+        event("reloading", workers=self._settings.workers)
+        self._reloading = deque(range(self._settings.workers))
+        self._replace_next()
+
+    def _replace_next(self) -> None:
+        """Start the successor of the next worker to replace."""
+        while self._reloading:
+            slot = self._reloading.popleft()
+            if slot not in self._restart_at:  # that one will start with the new settings anyway
+                self._start(slot)
+                return
+        event("reloaded")
+
+    def _retire_predecessors(self, successor: WorkerProcess) -> None:
+        for worker in self._workers:
+            if worker.spec.slot == successor.spec.slot and worker is not successor and worker.stop_by is None:
+                worker.stop(self._settings.stop_grace_s + _KILL_S)
+
+    def _others_of(self, worker: WorkerProcess) -> list[WorkerProcess]:
+        """Return the other workers of the same slot: a predecessor that drains, or a successor."""
+        return [each for each in self._workers if each.spec.slot == worker.spec.slot and each is not worker]
+
+    # ---- Exits ------------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        """Handle the ends of child processes."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._template.pid:
+                self._replace_template(status)
+            elif worker := self._find(pid):
+                self._bury(worker, describe_status(status), crashed=is_crash(status))
+
+    def _find(self, pid: int) -> WorkerProcess | None:
+        """Return the worker with a process. The last messages of an ended process may not have been read yet."""
+        for worker in list(self._workers):
+            while worker.channel.poll() and worker.channel in self._registered():
+                self._receive(worker)
+            if worker.pid == pid:
+                return worker
+        return None
+
+    def _registered(self) -> set[object]:
+        return {key.fileobj for key in self._selector.get_map().values()}
+
+    def _replace_template(self, status: int) -> None:
+        event("template-ended", logging.ERROR, how=describe_status(status))
+        self._template.close()
+        self._template = Template(self._scoreboard)
+
+    def _bury(self, worker: WorkerProcess, how: str, *, crashed: bool) -> None:
+        """Clean up after a worker that has ended, and start another one if it was not told to end."""
+        self._report_end(worker, how, crashed=crashed)
+        self._workers.remove(worker)
+        if worker.channel in self._registered():
+            self._selector.unregister(worker.channel)
+        worker.close()
+        if self._stopping:
+            return
+        if worker.stop_by is not None:  # its successor serves
+            self._replace_next()
+        elif self._others_of(worker):  # a successor that failed, whose predecessor goes on
+            event("reload-failed", logging.ERROR, why=worker.failure or how)
+            self._reloading.clear()
+        else:
+            self._schedule_restart(worker, crashed=crashed)
+
+    def _schedule_restart(self, worker: WorkerProcess, *, crashed: bool) -> None:
+        slot, policy = worker.spec.slot, self._policies[worker.spec.slot]
+        served_s = None if worker.served_at is None else time.monotonic() - worker.served_at
+        delay = policy.delay(served_s, crashed=crashed or bool(worker.killed_because))
+        if worker.failure and not self._announced:
+            self._fail(worker.failure)
+        elif policy.exhausted:
+            reason = worker.failure or "see the log"
+            self._fail(f"worker {slot} failed to start {MAX_FAILED_STARTS} times in a row: {reason}")
+        else:
+            self._restart_at[slot] = time.monotonic() + delay
+
+    def _report_end(self, worker: WorkerProcess, how: str, *, crashed: bool) -> None:
+        slot = worker.spec.slot
+        if worker.stop_by is not None and not crashed and not worker.killed_because:
+            event("worker-stopped", worker=slot, pid=worker.pid)
+            return
+        how = f"{how}: {worker.killed_because}" if worker.killed_because else how
+        event("worker-died", logging.ERROR, worker=slot, pid=worker.pid, how=how, why=worker.failure or "-")
+        crash_log = worker.crash_log()
+        for line in crash_log.splitlines():
+            event("worker-stack", logging.ERROR, worker=slot, line=line)
+        if crashed or worker.culprits:
+            for activity in worker.culprits or find_suspects(worker.activities(), crash_log):
+                event(
+                    "suspect-model",
+                    logging.ERROR,
+                    worker=slot,
+                    digest=activity.digest.hex() or "-",
+                    stage=activity.stage.name,
+                    backend=activity.backend or "-",
+                )
+
+    def _fail(self, reason: str) -> None:
+        self._failure = reason
+        self._stop(reason)
+
+    def _stop(self, reason: str) -> None:
+        event("stopping", why=reason)
+        self._stopping = True
+        self._restart_at.clear()
+        for worker in self._workers:
+            worker.stop(self._settings.stop_grace_s + _KILL_S)
+
+    # ---- Watch ------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Kill the workers that hang, or do not stop in time."""
+        now = time.monotonic()
+        late_s, self._watched_at = now - self._watched_at, now
+        for worker in self._workers:
+            if worker.killed_because or not worker.pid:
+                continue
+            if worker.stop_by is not None:
+                if now > worker.stop_by:
+                    worker.kill("it did not stop in time", [])
+                elif worker.served_at is None:
+                    worker.send_signal(signal.SIGTERM)  # it ignores the signal until it can stop in order
+            elif worker.served_at is None and now - worker.started_at > _START_TIMEOUT_S:
+                worker.kill("it did not start in time", [])
+            elif late_s < _LATE_S:  # else this process has not run either, and heartbeats may be old
+                hang = find_hang(worker.status, worker.activities(), self._hang_timeouts, now_ns())
+                if hang is not None:
+                    worker.kill(hang.reason, [hang.activity] if hang.activity else worker.activities())

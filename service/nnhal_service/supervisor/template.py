@@ -1,0 +1,109 @@
+"""Template: a process that has imported everything, runs one thread, and is forked for each worker.
+
+A fork takes milliseconds, where the imports take most of a second. A worker is a child of a child that exits at once,
+so that the supervisor adopts it and learns how it ends.
+"""
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from nnhal_service.supervisor.channel import Channel
+from nnhal_service.supervisor.scoreboard import Scoreboard
+from nnhal_service.supervisor.spec import WorkerSpec
+
+
+class Template:
+    """Template process of a supervisor, which must run one thread and must not have used gRPC. Close it when done.
+
+    Args:
+        scoreboard: memory that the workers share.
+
+    Attributes:
+        pid: id of the process.
+        channel: channel to the process. It carries one message: that the imports are done.
+    """
+
+    def __init__(self, scoreboard: Scoreboard) -> None:
+        self.channel, other = Channel.pair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run_child(lambda: _run_template(other, scoreboard))
+        other.close()
+
+    def fork_worker(self, spec: WorkerSpec, channel: Channel, crash_log: int) -> None:
+        """Have a worker forked. If the template has ended, nothing happens, and the other end of `channel` is closed.
+
+        Args:
+            spec: describes the worker.
+            channel: the worker's end of its channel. The caller may close it afterwards.
+            crash_log: descriptor of the file for the stacks of a crash.
+        """
+        self.channel.send(spec.to_json(), [channel.fileno(), crash_log])
+
+    def close(self) -> None:
+        """End the process."""
+        self.channel.close()
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):  # it has been waited for already
+            os.waitpid(self.pid, 0)
+
+
+def _run_child(run: Callable[[], object]) -> None:
+    """Run a function and exit without the exit handlers of the parent process. Never returns."""
+    code = 1
+    try:
+        run()
+        code = 0
+    except SystemExit as exit_:
+        code = exit_.code if isinstance(exit_.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
+    """Import everything, then fork a worker for each message until the supervisor has ended."""
+    _close_descriptors_except(channel.fileno())
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    from nnhal_driver.backends.litert.engine import require_engine  # noqa: PLC0415
+    from nnhal_service.supervisor.worker import run_worker  # noqa: PLC0415
+
+    require_engine()
+    gc.collect()
+    gc.freeze()  # the workers share the pages of these objects as long as no collection writes to them
+    channel.send({"ready": True})
+    while (received := channel.receive()) is not None:
+        message, (own, crash_log) = received
+        pid = os.fork()
+        if pid == 0:
+            if os.fork():
+                os._exit(0)
+            channel.close()
+            spec = WorkerSpec.from_json(message)
+            _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, scoreboard))
+        os.waitpid(pid, 0)
+        os.close(own)
+        os.close(crash_log)
+
+
+def _close_descriptors_except(kept: int) -> None:
+    """Close the descriptors of the supervisor: a child that keeps them would keep its sockets open."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != kept:
+            with suppress(OSError):  # that of the folder itself
+                os.close(int(name))

@@ -1,0 +1,139 @@
+"""Worker: a process that serves clients until its supervisor stops it or ends."""
+
+import ctypes
+import faulthandler
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from types import TracebackType
+
+from nnhal_driver.activity import ActivityTable
+from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_service import log
+from nnhal_service.hosting import Hosting
+from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
+from nnhal_service.server import Server
+from nnhal_service.shutdown import ShutdownSignal
+from nnhal_service.supervisor.channel import Channel
+from nnhal_service.supervisor.crash import STACKS_SIGNAL
+from nnhal_service.supervisor.directory import WorkerDirectory
+from nnhal_service.supervisor.scoreboard import NOBODY, Scoreboard, WorkerState
+from nnhal_service.supervisor.spec import WorkerSpec
+
+HEARTBEAT_S = 0.1
+"""Seconds between heartbeats."""
+_ADOPTION_S = 0.001
+_MEMORY_SHARE = 0.9
+"""Share of the machine's memory that all workers together may have."""
+_PR_SET_PDEATHSIG = 1
+
+
+def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: Scoreboard) -> None:
+    """Serve until SIGTERM. The supervisor learns of the end from the exit status.
+
+    Args:
+        spec: describes the worker.
+        channel: to the supervisor.
+        crash_log: descriptor of the file for the stacks of a crash.
+        scoreboard: shared with the supervisor and the other workers.
+
+    Raises:
+        SystemExit: the worker cannot start. The supervisor has the reason.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until it can stop in order; the supervisor repeats the signal
+    _end_with(spec.supervisor)
+    faulthandler.enable(crash_log)
+    faulthandler.register(STACKS_SIGNAL, crash_log)
+    channel.send({"pid": os.getpid()})
+    log.configure(spec.settings.log_level, spec.settings.log_format, fields={"worker": spec.slot})
+    tune_malloc()
+    status = replace(NOBODY, pid=os.getpid(), slot=spec.slot, generation=spec.generation)
+    directory = WorkerDirectory(scoreboard, spec.row, status, spec.addresses)
+    activities = ActivityTable(scoreboard.activities(spec.row))
+    with ShutdownSignal() as shutdown, Heart(directory, activities) as heart:
+        try:
+            hosting = Hosting(spec.addresses[spec.slot].listen, spec.slot, directory.choose, activities)
+            settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
+            server = Server(settings, hosting)
+            heart.server = server
+            limit_memory(settings.process_bytes, server.threads)
+            server.start()
+        except ValueError as error:
+            channel.send({"failed": str(error)})
+            raise SystemExit(1) from None
+        heart.enter(WorkerState.SERVING)
+        channel.send({"serving": server.addresses, "backends": activities.backends})
+        shutdown.wait()
+        heart.enter(WorkerState.DRAINING)
+        server.stop()
+
+
+class Heart:
+    """Thread that reports the state of a worker regularly. A worker whose interpreter is stuck reports nothing.
+
+    Attributes:
+        server: the server, once it exists.
+    """
+
+    def __init__(self, directory: WorkerDirectory, activities: ActivityTable) -> None:
+        self.server: Server | None = None
+        self._directory = directory
+        self._activities = activities
+        self._state = WorkerState.STARTING
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nnhal-heartbeat", daemon=True)
+
+    def enter(self, state: WorkerState) -> None:
+        """Enter another state, and report it at once."""
+        self._state = state
+        self._beat()
+
+    def _beat(self) -> None:
+        with self._lock:
+            sessions = self.server.session_count if self.server is not None else 0
+            self._activities.note_cancellations()
+            self._directory.report(self._state, now_ns(), sessions, self._activities.count)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(HEARTBEAT_S):
+            self._beat()
+
+    def __enter__(self) -> "Heart":
+        self._beat()
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+
+def _end_with(supervisor: int) -> None:
+    """Have the kernel kill this process when the supervisor ends, however that happens.
+
+    Raises:
+        SystemExit: it has ended.
+    """
+    while os.getppid() != supervisor:  # the process between is about to exit, which must not count as that end
+        if not _exists(supervisor):
+            raise SystemExit(1)
+        time.sleep(_ADOPTION_S)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:
+        raise SystemExit(1)
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _memory_bytes(spec: WorkerSpec) -> int:
+    """Return the bytes that this worker may allocate: its share of what all workers may have."""
+    return spec.settings.process_bytes or int(available_bytes() * _MEMORY_SHARE / len(spec.addresses))

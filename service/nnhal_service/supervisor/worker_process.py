@@ -1,0 +1,92 @@
+"""One worker, as its supervisor sees it."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+from nnhal_driver.activity import Activity, read_activities
+from nnhal_service.supervisor.channel import Channel
+from nnhal_service.supervisor.crash import STACKS_SIGNAL, read_crash_log
+from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerStatus
+from nnhal_service.supervisor.spec import WorkerSpec
+from nnhal_service.supervisor.template import Template
+
+_STACKS_S = 0.2
+"""Seconds for writing them."""
+
+
+class WorkerProcess:
+    """One worker. Close it when it has ended.
+
+    Attributes:
+        spec: describes it.
+        channel: the supervisor's end of its channel.
+        pid: id of its process; 0 until it has reported it.
+        served_at: monotonic time at which it began to serve, or None.
+        failure: why it could not start, or "".
+        backends: ids of its backends, in the order of their numbers in the table of its work.
+        stop_by: monotonic time at which it is killed, if it has been told to stop.
+        started_at: monotonic time of its start.
+        killed_because: why the supervisor has killed it, or "".
+        culprits: the work for which the supervisor has killed it.
+    """
+
+    def __init__(self, spec: WorkerSpec, scoreboard: Scoreboard, template: Template) -> None:
+        self.spec = spec
+        self.pid = 0
+        self.failure = ""
+        self.backends: list[str] = []
+        self.stop_by: float | None = None
+        self.started_at = time.monotonic()
+        self.served_at: float | None = None
+        self.killed_because = ""
+        self.culprits: list[Activity] = []
+        self._scoreboard = scoreboard
+        self._crash_log = os.memfd_create(f"nnhal-crash-log-{spec.slot}")
+        scoreboard.clear(spec.row)
+        self.channel, others = Channel.pair()
+        template.fork_worker(spec, others, self._crash_log)
+        others.close()
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Its report on itself."""
+        return self._scoreboard.read(self.spec.row)
+
+    @property
+    def is_serving(self) -> bool:
+        """True if it serves, and has not been told to stop."""
+        return self.served_at is not None and self.stop_by is None
+
+    def activities(self) -> list[Activity]:
+        """Return its work in progress."""
+        return read_activities(self._scoreboard.activities(self.spec.row), self.backends)
+
+    def crash_log(self) -> str:
+        """Return the stacks that it has written, or ""."""
+        return read_crash_log(self._crash_log)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it still exists."""
+        if self.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def stop(self, grace_s: float) -> None:
+        """Tell it to stop. The supervisor kills it if it has not ended after some seconds."""
+        self.stop_by = time.monotonic() + grace_s
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self, reason: str, culprits: list[Activity]) -> None:
+        """Have it write the stacks of its threads, and kill it."""
+        self.killed_because, self.culprits = reason, culprits
+        self.send_signal(STACKS_SIGNAL)
+        time.sleep(_STACKS_S)
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Free everything that belonged to it."""
+        self._scoreboard.clear(self.spec.row)
+        self.channel.close()
+        os.close(self._crash_log)
