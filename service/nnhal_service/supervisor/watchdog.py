@@ -59,8 +59,8 @@ def _overdue_reason(activity: Activity, timeouts: HangTimeouts, now_ns: int) -> 
     name = min(known, key=lambda each: known[each])
     executing = activity.stage is Stage.EXECUTING
     allowed_ns = timeouts.execution_ns if executing else timeouts.preparation_ns
-    latest_ns = max(known[name], activity.started_ns + _SLOWER * activity.expected_ns) + allowed_ns
-    if now_ns <= latest_ns:
+    usual_ns = activity.started_ns + _SLOWER * activity.expected_ns if activity.expected_ns else 0
+    if now_ns <= max(known[name], usual_ns) + allowed_ns:
         return ""
     work = "an execution" if executing else "a preparation"
     return f"{work} goes on {(now_ns - known[name]) / 1e9:.1f} s after its {name}"

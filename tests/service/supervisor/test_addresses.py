@@ -1,0 +1,75 @@
+"""Addresses: they are reserved for a service, shared by its workers, and free afterwards."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from nnhal_service.supervisor.addresses import ReservedAddresses
+
+
+def listen(port: int) -> socket.socket:
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    server.bind(("127.0.0.1", port))
+    server.listen()
+    return server
+
+
+def test_one_worker_has_no_private_address(tmp_path: Path) -> None:
+    addresses = ReservedAddresses(["127.0.0.1:0", f"unix:{tmp_path}/s"], 1)
+    tcp, unix = addresses.shared
+    assert unix == f"unix:{tmp_path}/s" and not tcp.endswith(":0")
+    worker = addresses.of_worker(0)
+    assert (worker.listen, worker.tcp, worker.unix) == ((tcp, unix), "", "")
+    addresses.close()
+
+
+def test_workers_share_the_port_and_have_one_each(tmp_path: Path) -> None:
+    addresses = ReservedAddresses(["127.0.0.1:0", f"unix:{tmp_path}/s"], 2)
+    tcp, unix = addresses.shared
+    first, second = addresses.of_worker(0), addresses.of_worker(1)
+    assert first.listen == (tcp, f"127.0.0.1{first.tcp}", unix)
+    assert second.listen == (tcp, f"127.0.0.1{second.tcp}", f"{unix}.1")
+    assert first.tcp != second.tcp and (first.unix, second.unix) == (unix, f"{unix}.1")
+    addresses.close()
+
+
+def test_reserved_port_is_not_taken_and_free_later() -> None:
+    addresses = ReservedAddresses(["127.0.0.1:0"], 1)
+    port = int(addresses.shared[0].rpartition(":")[2])
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    with listen(port):  # a worker shares it
+        pass
+    addresses.close()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+
+
+def test_port_of_another_service_is_refused() -> None:
+    with listen(0) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ValueError, match=f"cannot listen on 127.0.0.1:{port}: address already in use; is another"):
+            ReservedAddresses([f"127.0.0.1:{port}"], 1)
+
+
+def test_live_unix_socket_is_refused_and_a_stale_one_removed(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        with pytest.raises(ValueError, match="address already in use"):
+            ReservedAddresses([f"unix:{path}"], 1)
+    ReservedAddresses([f"unix:{path}"], 1).close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_sockets_of_dead_workers_are_removed(tmp_path: Path) -> None:
+    addresses = ReservedAddresses([f"unix:{tmp_path}/s"], 2)
+    for name in ("s", "s.1"):
+        with socket.socket(socket.AF_UNIX) as worker:
+            worker.bind(str(tmp_path / name))
+    addresses.close()
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,60 @@
+"""Hangs: no heartbeat, or work long after its deadline or cancellation."""
+
+from dataclasses import replace
+
+import pytest
+
+from nnhal_driver.activity import Activity, Stage
+from nnhal_service.supervisor.scoreboard import NOBODY, WorkerState
+from nnhal_service.supervisor.watchdog import HangTimeouts, find_hang
+
+SECOND = 10**9
+TIMEOUTS = HangTimeouts(10 * SECOND, SECOND, 30 * SECOND)
+NOW = 1000 * SECOND
+ALIVE = replace(NOBODY, pid=1, state=WorkerState.SERVING, heartbeat_ns=NOW)
+EXECUTION = Activity(Stage.EXECUTING, b"model", "CpuAcc", NOW - 20 * SECOND, 0, 0, 0, 7)
+
+
+def reason(activity: Activity) -> str:
+    hang = find_hang(ALIVE, [activity], TIMEOUTS, NOW)
+    assert hang is None or hang.activity is activity
+    return hang.reason if hang else ""
+
+
+def test_heartbeats() -> None:
+    assert find_hang(ALIVE, [], TIMEOUTS, NOW + 10 * SECOND) is None
+    late = find_hang(ALIVE, [], TIMEOUTS, NOW + 11 * SECOND)
+    assert late is not None and late.reason == "no heartbeat for 11.0 s" and late.activity is None
+
+
+def test_worker_without_a_row_does_not_hang() -> None:
+    assert find_hang(NOBODY, [], TIMEOUTS, NOW) is None
+
+
+def test_execution_without_a_deadline_may_go_on() -> None:
+    assert reason(EXECUTION) == ""
+
+
+@pytest.mark.parametrize(("field", "name"), [("deadline_ns", "deadline"), ("cancelled_ns", "cancellation")])
+def test_execution_after_its_end(field: str, name: str) -> None:
+    assert reason(replace(EXECUTION, **{field: NOW - SECOND})) == ""
+    late = replace(EXECUTION, **{field: NOW - 2 * SECOND})
+    assert reason(late) == f"an execution goes on 2.0 s after its {name}"
+
+
+def test_earlier_end_counts() -> None:
+    both = replace(EXECUTION, deadline_ns=NOW + SECOND, cancelled_ns=NOW - 2 * SECOND)
+    assert reason(both) == "an execution goes on 2.0 s after its cancellation"
+
+
+def test_slow_model_is_given_twice_its_usual_time() -> None:
+    slow = replace(EXECUTION, deadline_ns=NOW - 5 * SECOND, expected_ns=10 * SECOND)
+    assert reason(slow) == ""
+    assert reason(replace(slow, expected_ns=9 * SECOND)) != ""
+
+
+def test_preparations_are_given_longer() -> None:
+    preparation = replace(EXECUTION, stage=Stage.PREPARING, deadline_ns=NOW - 29 * SECOND)
+    assert reason(preparation) == ""
+    late = replace(preparation, deadline_ns=NOW - 31 * SECOND)
+    assert reason(late) == "a preparation goes on 31.0 s after its deadline"
