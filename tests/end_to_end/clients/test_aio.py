@@ -1,8 +1,6 @@
 """The asyncio client against a real service. `tests/end_to_end/service/test_service.py` tests the synchronous one."""
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from tests.concurrency import wait_until
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.support.models import chain
 from tests.end_to_end.support.raw_client import error_detail
-from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.service_process import Service, start_service, stop_running, stop_service
 
 X = tensor(T.TENSOR_FLOAT32, (0, 3))
 ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
@@ -194,8 +192,7 @@ async def test_killed_service_raises_dead_object_error(tmp_path: Path) -> None:
     service = start_service(tmp_path)
     async with nnhal.aio.connect(service.target) as device:
         prepared = await device.prepare(ADD)
-        os.kill(service.process.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, service.process.pid, os.WSTOPPED)  # a thread that still runs could answer
+        stop_running(service.pid)
         running = asyncio.create_task(prepared.execute([ONES, ONES]))
         await asyncio.sleep(0.1)  # any time is right: the service is stopped
         service.process.kill()

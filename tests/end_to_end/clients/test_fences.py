@@ -306,7 +306,7 @@ def test_execution_config_has_hints_timing_and_loop_timeout(client: FenceClient)
 
 
 def test_waits_do_not_occupy_threads(client: FenceClient, own_service: Service) -> None:
-    fence, pid = client.create(), own_service.process.pid
+    fence, pid = client.create(), own_service.pid
     execution = client.launch(client.request(client.memory(1, 2), client.memory(0, 0)), [fence])
     assert client.wait(execution, 1_000_000) == ACTIVE
     request = fence_pb2.WaitRequest(session=client.raw.session, fence=execution)
@@ -533,7 +533,7 @@ def kill_waiting_client(target: str) -> None:
 
 @pytest.mark.slow
 def test_killed_client_leaves_no_threads_and_descriptors(own_service: Service) -> None:
-    pid = own_service.process.pid
+    pid = own_service.pid
 
     kill_waiting_client(own_service.target)
     np.testing.assert_array_equal(execute_from_another_session(own_service.target), 2 * ONES)

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from tests.concurrency import run_concurrently, wait_until
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.support.models import ADD
 from tests.end_to_end.support.raw_client import RawSession, add_chain, open_raw_session, prepare_request
-from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.service_process import Service, start_service, stop_running, stop_service
 
 ONES = np.ones(4, np.float32)
 ROOT = Path(__file__).resolve().parents[3]
@@ -121,8 +120,7 @@ def test_service_that_is_killed_during_an_execution(tmp_path: Path) -> None:
     device = nnhal.connect(service.target)
     prepared = device.prepare(ADD).result()
     prepared.execute([ONES, ONES])
-    os.kill(service.process.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, service.process.pid, os.WSTOPPED)  # a thread that still runs could answer
+    stop_running(service.pid)
     threading.Timer(0.3, service.process.kill).start()  # any time is right: the service is stopped
     with pytest.raises(nnhal.DeadObjectError):
         prepared.execute([ONES, ONES])

@@ -95,13 +95,13 @@ def test_float16_weights_need_as_much_memory_as_float32_weights(tmp_path: Path) 
     model = half_products(30, 1580)
     (pool,) = model.pools
     assert isinstance(pool, Memory)
-    before = memory_bytes(service.process.pid)
+    before = memory_bytes(service.pid)
     with nnhal.connect(service.target) as device:
-        with track_peak(service.process.pid) as highest:
+        with track_peak(service.pid) as highest:
             prepared = device.prepare(model).result(120)
         prepared.execute([np.ones((1, 1580), np.float32)])
         prepared.close()
-    after = wait_for_memory(service.process.pid, before + 0.2 * pool.size)
+    after = wait_for_memory(service.pid, before + 0.2 * pool.size)
     stop_service(service)
     print(f"\npeak {(highest[0]) / pool.size:.2f} x the float16 constants")
     assert highest[0] - before < 2.6 * 2 * pool.size
@@ -137,9 +137,9 @@ def test_300_megabytes_of_constants(
     model = make_model()
     pool = model.pools[0]
     assert isinstance(pool, Memory) and 299 * MEGABYTE < pool.size <= 300 * MEGABYTE
-    before = memory_bytes(service.process.pid)
+    before = memory_bytes(service.pid)
     with relay(service.target) as through, nnhal.connect(through.target) as device:
-        with track_peak(service.process.pid) as highest:
+        with track_peak(service.pid) as highest:
             first = device.prepare(model).result(120)
         first_bytes = through.sent
         second = device.prepare(model).result(120)
@@ -147,7 +147,7 @@ def test_300_megabytes_of_constants(
         first.close()
         x = np.full(second.inputs[0].dimensions, fill, np.float32)
         np.testing.assert_allclose(second.execute([x])[0], expected(pool.view.view(np.float32)), rtol=1e-3, atol=1e-5)
-    after = wait_for_memory(service.process.pid, before + 0.2 * pool.size)
+    after = wait_for_memory(service.pid, before + 0.2 * pool.size)
     stop_service(service)
     print(f"\nsent {first_bytes:,} bytes, then {second_bytes:,}; {before:,} bytes before, {after:,} after;", end=" ")
     print(f"peak {highest[0] / pool.size:.2f} x the constants")
@@ -172,9 +172,9 @@ def test_large_inputs_and_outputs_with_default_settings(megabytes: int, tmp_path
     with nnhal.connect(service.target) as device, device.prepare(model).result(60) as prepared:
         for _ in range(3):
             np.testing.assert_array_equal(prepared.execute([x, x])[0], 2 * x)
-        settled = status_bytes(service.process.pid, "VmRSS")
+        settled = status_bytes(service.pid, "VmRSS")
         for _ in range(4):
             prepared.execute([x, x])
-        grown = status_bytes(service.process.pid, "VmRSS") - settled
+        grown = status_bytes(service.pid, "VmRSS") - settled
     stop_service(service)
     assert grown < 3.5 * x.nbytes + 20 * MEGABYTE, "memories of past executions are not freed"

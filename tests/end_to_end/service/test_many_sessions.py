@@ -64,7 +64,7 @@ def use_randomly(target: str, seed: int) -> None:
 
 @pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_concurrent_sessions(service: Service, count: int) -> None:
-    pid = service.process.pid
+    pid = service.pid
     run_concurrently(count, lambda seed: use_randomly(service.target, seed))
     assert wait_for_session_ends(service)
     before = settled_usage(pid)

@@ -81,7 +81,7 @@ def attacked_service(folder: Path, *options: str) -> Iterator[Service]:
     At the end, assert that it uses no more descriptors and threads than before, and that it logged no stack.
     """
     service = start_service(folder, *options, **SETTINGS)
-    pid = service.process.pid
+    pid = service.pid
     try:
         resource.prlimit(pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
         _warm_up(service.target)

@@ -28,7 +28,7 @@ class CountedService:
     @property
     def pid(self) -> int:
         """Process id of the service."""
-        return self.service.process.pid
+        return self.service.pid
 
     def objects(self) -> dict[str, int]:
         """Count the live objects of the service by type."""

@@ -1,10 +1,13 @@
 """A service in another process, reached over a real socket."""
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.concurrency import wait_until
 
 
 @dataclass(frozen=True)
@@ -15,9 +18,30 @@ class Service:
     process: subprocess.Popen[str]
     log: Path
 
+    @property
+    def pid(self) -> int:
+        """Process id of the current worker 0, which serves the clients. `process` is its supervisor."""
+        return worker_pids(self.process.pid)[0]
+
     def logged(self, text: str) -> bool:
         """Return whether the log contains a text."""
         return text in self.log.read_text()
+
+
+def worker_pids(supervisor: int) -> list[int]:
+    """Return the processes of the workers of a service, by their age. The template, its first child, has one thread."""
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    return [int(pid) for pid in children if len(list(Path(f"/proc/{pid}/task").iterdir())) > 1]
+
+
+def stop_running(pid: int) -> None:
+    """Stop a process with SIGSTOP, and wait until all its threads are stopped: one that still runs could answer."""
+    os.kill(pid, signal.SIGSTOP)
+    assert wait_until(lambda: all(_is_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir()), 60)
+
+
+def _is_stopped(task: Path) -> bool:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def start_service(folder: Path, *options: str, module: str = "nnhal_tools.cli", **settings: str) -> Service:
