@@ -235,6 +235,7 @@ class Device:
         config: PrepareModelConfig = _DEFAULT_CONFIG,
         cache: CacheFiles | None = None,
         owner: Hashable = None,
+        digest: bytes = b"",
     ) -> Cancellation:
         """Launch a preparation in the background (hal-surface 8.1).
 
@@ -250,6 +251,7 @@ class Device:
             cache: files to save to. They never make a preparation fail (V-PREP-04): problems become warnings. The
                 descriptors may be closed once this method has returned.
             owner: the client on whose behalf it runs; owners are served fairly.
+            digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
 
         Returns:
             the cancellation of the preparation.
@@ -260,9 +262,9 @@ class Device:
         """
         cancellation = Cancellation()
         callback = _once(callback)
-        save_target = SaveTarget(None, "")
+        save_target = SaveTarget()
         try:
-            save_target = SaveTarget(cache, self._cache_unusable)
+            save_target = SaveTarget(cache, self._cache_unusable, digest)
             validate_preparation(config.preference, config.priority, config.deadline_ns)
             validate_hints(config.compilation_hints, config.extension_name_to_prefix)
             validate_model(model)
@@ -271,7 +273,9 @@ class Device:
             graphs = build_graphs(model, self._disabled_extensions)
             relaxed = model.relax_computation_float32_to_float16
             work = _PreparationWork(
-                lambda check: self._compile(graphs, relaxed, config, check, save_target), callback, save_target.close
+                lambda check: self._compile(graphs, relaxed, config, check, save_target, digest),
+                callback,
+                save_target.close,
             )
             request = AdmissionRequest(config.priority, deadline, owner)
             self._scheduler.prepare(PreparationTask(request, cancellation, work))
@@ -396,6 +400,7 @@ class Device:
         config: PrepareModelConfig,
         check: Check,
         save_target: SaveTarget,
+        digest: bytes,
     ) -> Outcome:
         check()
         with NetworkLoad(self.backends) as network:
@@ -409,7 +414,7 @@ class Device:
                 drop_caches(graphs)
                 raise
             network.loaded(plan)
-        cached = CachedModel(plan, placement, config.priority, config.preference, graphs)
+        cached = CachedModel(plan, placement, config.priority, config.preference, graphs, digest)
         outcome = self._success(cached)
         return outcome.with_cache(save_target.save(self._cache, cached))
 
@@ -435,6 +440,7 @@ class Device:
             profiling=self._profiling,
             extension_types=extension_types(main.extensions, self.get_supported_extensions()),
             loaded_from=loaded_from,
+            digest=cached.digest,
         )
         weakref.finalize(cached.plan, drop_caches, cached.graphs)  # several prepared models may share it
         return Outcome(ErrorStatus.NONE, prepared, placement=cached.placement)

@@ -592,6 +592,7 @@ class Notify(_message.Message):
     INPUTS_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
     EXTENSION_TYPES_FIELD_NUMBER: _builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: _builtins.int
     status: _enums_pb2.ErrorStatus.ValueType
     """NONE if the model is prepared."""
     prepared_model: _builtins.bytes
@@ -600,6 +601,12 @@ class Notify(_message.Message):
     """Reason for a status other than NONE."""
     rule: _builtins.str
     """Id of the broken rule, or empty."""
+    model_digest: _builtins.bytes
+    """SHA-256 of the concatenation of: SHA-256 of the serialized model without operand_values and pools, fields in
+    ascending order; SHA-256 of operand_values; and for each pool SHA-256 of its bytes, or 32 zeros for an unset pool.
+    Also set for a model from the cache. Empty if the service does not know it: a pool is writable by the client, or is
+    a part of a Memory object.
+    """
     @_builtins.property
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Warning]:
         """Problems that did not make the preparation fail."""
@@ -639,10 +646,11 @@ class Notify(_message.Message):
         inputs: _abc.Iterable[_types_pb2.Operand] | None = ...,
         outputs: _abc.Iterable[_types_pb2.Operand] | None = ...,
         extension_types: _abc.Iterable[Global___ModelExtensionType] | None = ...,
+        model_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "extension_types", b"extension_types", "inputs", b"inputs", "outputs", b"outputs", "placement", b"placement", "prepared_model", b"prepared_model", "reason", b"reason", "rule", b"rule", "status", b"status", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "extension_types", b"extension_types", "inputs", b"inputs", "model_digest", b"model_digest", "outputs", b"outputs", "placement", b"placement", "prepared_model", b"prepared_model", "reason", b"reason", "rule", b"rule", "status", b"status", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -817,10 +817,15 @@ class CompilationCache(_message.Message):
     MODEL_CACHE_FIELD_NUMBER: _builtins.int
     DATA_CACHE_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: _builtins.int
     form: Global___CacheForm.ValueType
     """Location of the files. Absent: FILES, the enum's value 0, not STORED."""
     token: _builtins.bytes
     """32 bytes chosen by the client that identify the model."""
+    model_digest: _builtins.bytes
+    """Digest of the client's model, see Notify.model_digest. Only this model is saved or prepared; another one in the
+    cache is a miss. Empty: any model.
+    """
     @_builtins.property
     def model_cache(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Handles from Cache.Open, 0 or getNumberOfCacheFilesNeeded().num_model_cache of them. Form FILES only."""
@@ -836,10 +841,11 @@ class CompilationCache(_message.Message):
         model_cache: _abc.Iterable[_builtins.bytes] | None = ...,
         data_cache: _abc.Iterable[_builtins.bytes] | None = ...,
         token: _builtins.bytes = ...,
+        model_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_cache", b"data_cache", "form", b"form", "model_cache", b"model_cache", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_cache", b"data_cache", "form", b"form", "model_cache", b"model_cache", "model_digest", b"model_digest", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -53,6 +53,7 @@ class PreparedModel:
         profiling: the profiling contexts of its device.
         extension_types: operand types of extensions that the device knows, by their number in the model.
         loaded_from: identity of the cache files that it was loaded from; None if it was compiled.
+        digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
     """
 
     inputs: tuple[Operand, ...]
@@ -66,6 +67,7 @@ class PreparedModel:
     profiling: ProfilingContexts = field(default_factory=ProfilingContexts)
     extension_types: ExtensionTypes = field(default_factory=dict)
     loaded_from: Hashable = None
+    digest: bytes = b""
 
     def execute_synchronously(
         self,

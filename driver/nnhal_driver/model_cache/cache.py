@@ -37,6 +37,7 @@ class CachedModel:
         priority: of the preparation.
         preference: of the preparation.
         graphs: all graphs of the plan.
+        digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
     """
 
     plan: Plan
@@ -44,6 +45,7 @@ class CachedModel:
     priority: int
     preference: int
     graphs: Sequence[Graph]
+    digest: bytes = b""
 
 
 class ModelCache:
@@ -74,6 +76,7 @@ class ModelCache:
             document = dict(save_plan(model.plan, model.placement, writer))
             document["origin"] = encode(BuildEnvironment, self._environment)
             document["use"] = [model.priority, model.preference]
+            document["digest"] = model.digest.hex()
             writer.write(files, self._key, document)
         except (OSError, MemoryError) as error:
             return _discard(files, f"the cache files cannot be written: {error}")
@@ -126,7 +129,7 @@ class ModelCache:
         finally:
             # if the data was changed, this error replaces any other: it is the cause
             _finish(container)
-        return CachedModel(plan, placement, priority, preference, graphs)
+        return CachedModel(plan, placement, priority, preference, graphs, _model_digest(container))
 
     def check(self, files: OpenFiles) -> CacheOutcome:
         """Return whether files would load, and why not. Compiles and loads nothing."""
@@ -151,6 +154,8 @@ class ModelCache:
             raise _unreadable(error) from error
         if difference := decode(BuildEnvironment, container.document["origin"]).difference(self._environment):
             raise CacheMissError(difference)
+        if files.digest and files.digest != _model_digest(container):
+            raise CacheMissError("it was saved for another model")
         return container
 
 
@@ -188,14 +193,19 @@ class SaveTarget:
     Args:
         files: the files of the client.
         unusable: why the device does not cache, or "".
+        digest: digest of the model; b"" if it is unknown.
     """
 
-    def __init__(self, files: CacheFiles | None, unusable: str) -> None:
+    def __init__(self, files: CacheFiles | None = None, unusable: str = "", digest: bytes = b"") -> None:
         self._files: OpenFiles | None = None
         self._reason = ""
-        if files is not None and files.has_files:
+        if files is None or not files.has_files:
+            return
+        if unusable:
             self._reason = unusable
-        if files is not None and files.has_files and not unusable:
+        elif files.digest and files.digest != digest:
+            self._reason = "the model is not the one that its cache entry is for: it has another digest"
+        else:
             try:
                 self._files = OpenFiles(files)
             except HalError as error:
@@ -211,6 +221,10 @@ class SaveTarget:
         """Close the files."""
         if self._files is not None:
             self._files.close()
+
+
+def _model_digest(container: Container) -> bytes:
+    return bytes.fromhex(container.document["digest"])
 
 
 def _read_data(container: Container, *, check: bool) -> None:

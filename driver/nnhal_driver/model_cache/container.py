@@ -30,7 +30,7 @@ from nnhal_driver.model_cache.errors import CacheMissError
 from nnhal_driver.model_cache.files import FileWriter, OpenFiles, file_size, read_file
 
 MAGIC = b"NNHALMDL"
-FORMAT = 2
+FORMAT = 3
 """Version of the format of both files. It changes whenever older readers would misread a file."""
 
 _PRELUDE = struct.Struct("<8sIIQ16s32sQ32s")

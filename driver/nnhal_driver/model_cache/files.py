@@ -33,12 +33,14 @@ class CacheFiles:
         model: descriptors of the model cache.
         data: descriptors of the data cache.
         read_only: accept files that are open for reading only. The HAL requires reading and writing.
+        digest: digest of the only model that may be saved or loaded, see `nnhal.model_digest`; b"" allows any model.
     """
 
     token: bytes
     model: Sequence[int]
     data: Sequence[int]
     read_only: bool = False
+    digest: bytes = b""
 
     @property
     def has_files(self) -> bool:
@@ -64,6 +66,7 @@ class OpenFiles:
     def __init__(self, files: CacheFiles) -> None:
         _check_counts(files)
         self.token = files.token
+        self.digest = files.digest
         with contextlib.ExitStack() as opened:
             self.model, self.data = (
                 opened.enter_context(_duplicate(descriptor, kind, files.read_only))

@@ -44,7 +44,8 @@ class PendingSave:
             if message.form == types_pb2.CACHE_FORM_STORED:
                 check_token(message.token)
                 self._pending = self._open_files.enter_context(store.write(session.identity, message.token))
-                self.files = CacheFiles(message.token, [self._pending.model_fd], [self._pending.data_fd])
+                fds = [self._pending.model_fd], [self._pending.data_fd]
+                self.files = CacheFiles(message.token, *fds, digest=message.model_digest)
             else:
                 self.files = self._open_files.enter_context(open_cache_files(session, message))
         except (CacheError, HalError) as error:
@@ -147,7 +148,8 @@ class CacheArguments:
             yield LoadSource(MissingFiles("there is no entry for this token"))
             return
         with entry:
-            files = CacheFiles(message.token, [entry.model_fd], [entry.data_fd], read_only=True)
+            fds = [entry.model_fd], [entry.data_fd]
+            files = CacheFiles(message.token, *fds, read_only=True, digest=message.model_digest)
             on_damaged = partial(self._quarantine, session.identity, message.token, entry.generation)
             yield LoadSource(files, on_damaged, entry.generation)
 

@@ -121,7 +121,8 @@ def open_cache_files(session: Session, message: types_pb2.CompilationCache) -> I
                 open_files.callback(os.close, descriptors[-1])
             return descriptors
 
-        yield CacheFiles(message.token, duplicate(message.model_cache), duplicate(message.data_cache))
+        fds = duplicate(message.model_cache), duplicate(message.data_cache)
+        yield CacheFiles(message.token, *fds, digest=message.model_digest)
 
 
 def unknown_file(reason: str) -> HalError:

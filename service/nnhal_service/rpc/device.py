@@ -28,6 +28,7 @@ from nnhal_service.rpc.preparation import PreparationStream, Stream, reject_prep
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import read_memory
 from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.received_model import ReceivedModelReader
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
 
@@ -56,6 +57,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         self._sessions = sessions
         self._executor = executor
         self._limits = limits
+        self._models = ReceivedModelReader()
 
     @handler()
     def ListDevices(
@@ -214,12 +216,13 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
     ) -> None:
         def launch(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
             device = self._devices.get(request.device)
-            model = self._model(session, request.model)
+            self._limits.require_model(request.model)
+            model, digest = self._models.read(session, request.model)
             target = self._cache_arguments.open_for_saving(device, session, cache)
             bounded = replace(config, deadline_ns=deadline_ns)
             try:
                 callback = target.committing(stream.notify)
-                return device.prepare_model(model, callback, bounded, target.files, session.owner)
+                return device.prepare_model(model, callback, bounded, target.files, session.owner, digest)
             except BaseException:
                 target.abandon()
                 raise

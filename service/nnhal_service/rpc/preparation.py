@@ -146,4 +146,5 @@ def _notify_message(outcome: Outcome, handle: bytes = b"") -> device_pb2.Notify:
         extension_types=wire.extension_types_message(prepared.extension_types, (*prepared.inputs, *prepared.outputs))
         if prepared and prepared.extension_types
         else (),
+        model_digest=prepared.digest if prepared else b"",
     )

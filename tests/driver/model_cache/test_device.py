@@ -59,6 +59,7 @@ from tests.driver.model_cache.conftest import Devices
 from tests.driver.model_cache.preparation import load, miss_reason, save
 from tests.driver.one_operation import execute, model_of, tensor
 
+DIGEST = bytes(range(32))
 ONE = np.array([1], np.float32)
 PLUS_ONE = Model(adds_one(), operand_values=VALUES)
 TRUE, FALSE = np.array([True]), np.array([False])
@@ -487,3 +488,32 @@ def test_backend_failing_to_load_fails_the_preparation(
     outcome = load(devices.create(Saving(), "CpuRef"), pair.files())
     assert outcome.status == ErrorStatus.GENERAL_FAILURE
     assert "out of luck" in outcome.reason
+
+
+def test_digest_of_the_model_is_saved(pair: Pair, devices: Devices) -> None:
+    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    devices.create("CpuRef").prepare_model(PLUS_ONE, outcomes.put, cache=pair.files(), digest=DIGEST)
+    saved = outcomes.get(timeout=60)
+    loaded = load(devices.create("CpuRef"), pair.files())
+    for outcome in (saved, loaded):
+        assert outcome.prepared_model is not None and outcome.prepared_model.digest == DIGEST
+
+
+def test_digest_is_unknown_by_default(pair: Pair, devices: Devices) -> None:
+    save(devices.create("CpuRef"), PLUS_ONE, pair.files())
+    loaded = load(devices.create("CpuRef"), pair.files())
+    assert loaded.prepared_model is not None and loaded.prepared_model.digest == b""
+
+
+@pytest.mark.parametrize("digest", [b"", DIGEST[::-1]])
+def test_entry_of_another_model_is_a_miss(pair: Pair, devices: Devices, digest: bytes) -> None:
+    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    device = devices.create("CpuRef")
+    device.prepare_model(PLUS_ONE, outcomes.put, cache=pair.files(), digest=digest)
+    assert outcomes.get(timeout=60).cache.state == CacheState.SAVED
+    expecting = replace(pair.files(), digest=DIGEST)
+    assert miss_reason(devices.create("CpuRef"), expecting) == "it was saved for another model"
+    device.prepare_model(PLUS_ONE, outcomes.put, cache=expecting, digest=digest)
+    refused = outcomes.get(timeout=60)
+    assert refused.cache.state == CacheState.NOT_SAVED and "another digest" in refused.cache.reason
+    assert load(device, pair.files()).cache.state == CacheState.HIT  # the entry is unchanged

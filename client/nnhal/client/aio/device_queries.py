@@ -169,15 +169,15 @@ class DeviceQueries:
             HalError: INVALID_ARGUMENT: the length of the token.
         """
         connection = self._connection
-        token = model
+        token, digest = model, b""
         if not isinstance(token, bytes):
             model = await load_model(token)
             options = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
             # hashing hundreds of megabytes takes too long for an event loop
             spec = await run_blocking(PreparationSpec.of, model, self.name, *options, None)
-            token = spec.token_for(await device_version(connection, self.name))
-        response = await connection.call(connection.cache.Check, check_request(connection.session, self.name, token))
-        return wire.to_cache_outcome(response.outcome)
+            token, digest = spec.token_for(await device_version(connection, self.name)), spec.digest
+        request = check_request(connection.session, self.name, token, digest)
+        return wire.to_cache_outcome((await connection.call(connection.cache.Check, request)).outcome)
 
     async def cache_counters(self) -> CacheCounters:
         """Return the counters of this client's entries in the compilation cache since the start of the service."""

@@ -53,7 +53,9 @@ async def prepare_cached(
     token = spec.token or spec.token_for(await device_version(connection, spec.device))
     request = spec.load_request(connection.session, token, deadline)
     loaded = await call.run(connection, connection.device.PrepareModelFromCache, request)
-    if not should_compile(loaded):
+    if spec.is_other_model(loaded):
+        connection.discard(loaded.prepared_model)
+    elif not should_compile(loaded):
         return loaded
     if again:
         await run_blocking(spec.check_model_unchanged)

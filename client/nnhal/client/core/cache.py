@@ -5,6 +5,7 @@ preference and priority.
 """
 
 import hashlib
+import logging
 import struct
 import time
 from dataclasses import dataclass, replace
@@ -12,14 +13,16 @@ from weakref import WeakKeyDictionary
 
 from nnhal import wire
 from nnhal.client.core.arguments import nanoseconds, type_error
-from nnhal.client.core.memory import contiguous_bytes, digest
+from nnhal.client.core.memory import contiguous_bytes, digest, move_large_values
 from nnhal.client.core.prepared_model import ModelDescription, prepare_request, to_nanoseconds
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
+from nnhal.model_digest import NO_POOL_DIGEST, combined_digest, graph_digest
 from nnhal.rules.cache_token import check_token
 from nnhal.types import CacheState, ErrorStatus, Memory, Model
 from nnhal.v1 import cache_pb2, device_pb2, types_pb2
 
-_NO_POOL = bytes(hashlib.sha256().digest_size)
+_log = logging.getLogger(__name__)
+
 _DEADLINE_MISSED = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
 
 
@@ -28,19 +31,13 @@ _graph_digests: WeakKeyDictionary[Model, bytes] = WeakKeyDictionary()
 
 
 def model_digest(model: Model) -> bytes:
-    """Return a SHA-256 over everything of a model that travels: its graph and its constants, without its names."""
+    """Return the digest of everything of a model that travels: its graph and its constants, without its names."""
+    sent = move_large_values(model)
     graph = _graph_digests.get(model)
     if graph is None:
-        graph = _graph_digests[model] = _graph_digest(model)
-    sha256 = hashlib.sha256(graph + hashlib.sha256(model.operand_values).digest())
-    for pool in model.pools:
-        sha256.update(digest(contiguous_bytes(pool)) if isinstance(pool, Memory) else _NO_POOL)
-    return sha256.digest()
-
-
-def _graph_digest(model: Model) -> bytes:
-    message = wire.model_message(replace(model, operand_values=b"", pools=()), wire.inline_memory)
-    return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
+        graph = _graph_digests[model] = graph_digest(wire.model_message(replace(sent, operand_values=b"", pools=())))
+    pools = (digest(contiguous_bytes(p)) if isinstance(p, Memory) else NO_POOL_DIGEST for p in sent.pools)
+    return combined_digest(graph, sent.operand_values, pools)
 
 
 def derived_token(digest: bytes, device: str, version: str, preference: int, priority: int) -> bytes:
@@ -59,14 +56,19 @@ def derived_token(digest: bytes, device: str, version: str, preference: int, pri
     return sha256.digest()
 
 
-def stored_entry(token: bytes) -> types_pb2.CompilationCache:
-    """Return the cache argument for an entry in the store of the service."""
-    return types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_STORED, token=token)
+def stored_entry(token: bytes, digest: bytes) -> types_pb2.CompilationCache:
+    """Return the cache argument for an entry in the store of the service.
+
+    Args:
+        token: token of the entry.
+        digest: digest of the only model that the entry may hold; b"" for any model.
+    """
+    return types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_STORED, token=token, model_digest=digest)
 
 
-def check_request(session: bytes, device: str, token: bytes) -> cache_pb2.CheckCacheRequest:
-    """Return the request that asks whether a model is in the cache."""
-    return cache_pb2.CheckCacheRequest(session=session, device=device, cache=stored_entry(token))
+def check_request(session: bytes, device: str, token: bytes, digest: bytes) -> cache_pb2.CheckCacheRequest:
+    """Return the request that asks whether a model is in the cache. For the arguments, see `stored_entry`."""
+    return cache_pb2.CheckCacheRequest(session=session, device=device, cache=stored_entry(token, digest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +80,7 @@ class PreparationSpec:
     Attributes:
         device: name of the device, as given by the client.
         token: token given by the client; b"" if it is derived.
-        digest: digest of the model; b"" if the token is given.
+        digest: digest of the model.
     """
 
     model: Model
@@ -103,12 +105,11 @@ class PreparationSpec:
             HalError: INVALID_ARGUMENT: the length of the token.
             TypeError: the token is not bytes.
         """
-        if token is None:
-            return PreparationSpec(model, device, preference, priority, b"", model_digest(model))
-        if not isinstance(token, bytes | bytearray | memoryview):
-            raise type_error("token", token, "bytes")
-        check_token(token)
-        return PreparationSpec(model, device, preference, priority, bytes(token), b"")
+        if token is not None:
+            if not isinstance(token, bytes | bytearray | memoryview):
+                raise type_error("token", token, "bytes")
+            check_token(token)
+        return PreparationSpec(model, device, preference, priority, bytes(token or b""), model_digest(model))
 
     @property
     def description(self) -> ModelDescription:
@@ -127,7 +128,7 @@ class PreparationSpec:
             session=session,
             device=self.device,
             deadline_ns=to_nanoseconds(deadline.remaining),
-            cache=stored_entry(token),
+            cache=stored_entry(token, self.digest),
         )
 
     def compile_request(
@@ -135,18 +136,30 @@ class PreparationSpec:
     ) -> device_pb2.PrepareModelRequest:
         """Return the request that prepares the model and saves it in the cache."""
         request = prepare_request(session, self.device, model, self.preference, self.priority, deadline.remaining)
-        request.cache.CopyFrom(stored_entry(token))
+        request.cache.CopyFrom(stored_entry(token, self.digest))
         return request
 
     def check_model_unchanged(self) -> None:
-        """Check that the model's constants are those that its token was derived from.
+        """Check that the model's constants are those that were prepared.
 
         Raises:
             SessionLostError: they have changed.
         """
-        if self.digest and model_digest(self.model) != self.digest:
+        if model_digest(self.model) != self.digest:
             reason = "the session has ended, and the model's constants have changed since; prepare it again"
             raise SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+
+    def is_other_model(self, loaded: device_pb2.Notify) -> bool:
+        """Return whether the service has prepared another model from the cache, which must not be used.
+
+        The service compares the digests itself. A service that does not know digests reports none, and is trusted.
+        """
+        digest = loaded.model_digest
+        if int(loaded.status) != ErrorStatus.NONE or not digest or digest == self.digest:
+            return False
+        loaded.cache.reason = "the service has prepared another model from this entry"
+        _log.warning("%s; the model is prepared again", loaded.cache.reason)
+        return True
 
 
 def should_compile(notify: device_pb2.Notify) -> bool:

@@ -54,7 +54,9 @@ def prepare_cached(
     token = spec.token or spec.token_for(device_version(connection, spec.device))
     request = spec.load_request(connection.session, token, deadline)
     loaded = call.run(connection, connection.device.PrepareModelFromCache, request)
-    if not should_compile(loaded):
+    if spec.is_other_model(loaded):
+        connection.discard(loaded.prepared_model)
+    elif not should_compile(loaded):
         return loaded
     if again:
         run_blocking(spec.check_model_unchanged)

@@ -1,0 +1,72 @@
+"""Models that clients send, with their digests."""
+
+import hashlib
+import threading
+from weakref import WeakKeyDictionary
+
+from nnhal import wire
+from nnhal.model_digest import NO_POOL_DIGEST, combined_digest, graph_digest
+from nnhal.types import PROT_WRITE, Memory, Model, UnsetUnion
+from nnhal.v1 import types_pb2
+from nnhal_service.sessions.memory_objects import MemoryObject, read_memory
+from nnhal_service.sessions.session import Session
+
+
+class ReceivedModelReader:
+    """Converts the messages of models, and computes their digests from the bytes that the driver reads. Thread safe.
+
+    A memfd that is sealed against writing is hashed once. Memory objects were hashed when they were uploaded.
+    """
+
+    def __init__(self) -> None:
+        self._sealed: WeakKeyDictionary[Memory, bytes] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def read(self, session: Session, message: types_pb2.Model) -> tuple[Model, bytes]:
+        """Return the model of a message and its digest, see `nnhal.model_digest`.
+
+        The digest is b"" if it is unknown: a pool is memory that the client can still write to, or a part of a Memory
+        object.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: a handle or number is unknown, or a memory is not complete.
+        """
+        digests: list[bytes | None] = []
+
+        def read_pool(pool: types_pb2.Memory) -> Memory | UnsetUnion:
+            # looked up once: the client may release a number meanwhile and share another memory under it
+            memory = read_memory(session, pool)
+            digests.append(self._pool_digest(session, pool, memory))
+            return memory
+
+        model = wire.to_model(message, read_pool)
+        known = [digest for digest in digests if digest is not None]
+        if len(known) < len(digests):
+            return model, b""
+        return model, combined_digest(graph_digest(message), message.operand_values, known)
+
+    def _pool_digest(self, session: Session, message: types_pb2.Memory, memory: Memory | UnsetUnion) -> bytes | None:
+        if isinstance(memory, UnsetUnion):
+            return NO_POOL_DIGEST
+        match message.WhichOneof("memory"):
+            case "inline":
+                return _sha256(memory)
+            case "shared":
+                return None if memory.prot & PROT_WRITE else self._sealed_digest(memory)
+            case _:
+                whole = session.get(message.mapped.memory, MemoryObject)
+                is_whole = memory.offset == 0 and memory.size == whole.buffer.size
+                return whole.sha256 if whole.sha256 and is_whole else None
+
+    def _sealed_digest(self, memory: Memory) -> bytes:
+        with self._lock:
+            digest = self._sealed.get(memory)
+        if digest is None:
+            digest = _sha256(memory)  # without the lock: it may take a second
+            with self._lock:
+                self._sealed[memory] = digest
+        return digest
+
+
+def _sha256(memory: Memory) -> bytes:
+    return hashlib.sha256(memory.view.data).digest()
