@@ -34,6 +34,11 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         else:
             yield session_pb2.SessionEvent(opened=session_pb2.SessionOpened(session=self.target.encode()))
 
+    def Release(
+        self, request: session_pb2.ReleaseRequest, context: grpc.ServicerContext
+    ) -> session_pb2.ReleaseResponse:
+        return session_pb2.ReleaseResponse()
+
     def Close(self, request: session_pb2.CloseRequest, context: grpc.ServicerContext) -> session_pb2.CloseResponse:
         return session_pb2.CloseResponse()
 
