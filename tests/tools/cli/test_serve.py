@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,6 +104,20 @@ def test_invalid_file_is_rejected(tmp_path: Path) -> None:
 def test_unknown_arguments_are_usage_errors(options: list[str]) -> None:
     result = invoke("serve", *options)
     assert result.exit_code == 2 and options[-1] in result.stderr
+
+
+def test_numpy_starts_no_threads_of_its_own() -> None:
+    """Executions share the cores themselves, and a process with threads cannot be forked safely."""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    code = (
+        "import os; from nnhal_tools.cli.serve_options import ServeCommand;"
+        "ServeCommand('serve', callback=None, params=[])._setting_options;"
+        "import numpy; print(len(os.listdir('/proc/self/task')))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "1\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,7 +1,6 @@
 """`nnhal serve`: run a service in this process. The only command that imports the service."""
 
 import gc
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,9 +43,6 @@ def serve(
     Settings come from `nnhal.toml`, environment variables and options, in rising order. The variable of --cache-dir is
     NNHAL_CACHE_DIR, and so on. Lists in variables have commas. docs/settings.md describes every setting.
     """
-    # Executions run concurrently, one per core, so a BLAS that uses all cores for each slows them down. It reads this
-    # variable when numpy is imported, hence before the imports.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = option_values(context)
     if no_cache:
         options["cache_bytes"] = 0

@@ -3,6 +3,7 @@
 The class is imported only when the options are needed, because pydantic is slow to import.
 """
 
+import os
 from functools import cached_property
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,9 @@ class ServeCommand(TyperCommand):
         def take_settings() -> None:
             """Do nothing: the signature is generated, and each option stores its value."""
 
+        # Executions run concurrently, one per core, so a BLAS that uses all cores for each slows them down. It reads
+        # this variable when numpy is imported, which the settings do.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with reporting_errors():
             from nnhal_service.settings import Settings
         fields = Settings.model_fields.items()
