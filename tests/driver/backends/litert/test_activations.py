@@ -13,8 +13,8 @@ from nnhal.types import AnyArray, Model, Operand, SymmPerChannelQuantParams
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.litert.lowering import CONVERTERS
-from tests.driver.backends.litert.comparison import run
-from tests.driver.backends.litert.compiled import operators, prepare_on_engine
+from tests.driver.backends.litert.support.comparison import run
+from tests.driver.backends.litert.support.compiled import operators, prepare_on_engine
 from tests.driver.one_operation import execute, tensor
 
 ACTIVATIONS = {Op.RELU: 1, Op.RELU1: 2, Op.RELU6: 3}

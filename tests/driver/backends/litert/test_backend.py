@@ -25,8 +25,8 @@ from nnhal_driver.backends.litert.threads import ThreadChoice
 from nnhal_driver.backends.report import CandidateState
 from nnhal_driver.device import Device, Outcome
 from nnhal_driver.graph import build_graphs, subgraph_view
-from tests.driver.backends.litert.models import one_operation
-from tests.driver.backends.litert.samples import Case
+from tests.driver.backends.litert.support.models import one_operation
+from tests.driver.backends.litert.support.samples import Case
 from tests.driver.litert_kernels import schema
 from tests.driver.one_operation import Value, execute, float_tensor, int32, int_tensor, prepare, tensor
 

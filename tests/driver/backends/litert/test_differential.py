@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from nnhal.errors import HalError
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.litert.lowering import CONVERTERS
-from tests.driver.backends.litert.comparison import assert_close, run
-from tests.driver.backends.litert.models import one_operation
-from tests.driver.backends.litert.samples import SAMPLES, Case, cases
+from tests.driver.backends.litert.support.comparison import assert_close, run
+from tests.driver.backends.litert.support.models import one_operation
+from tests.driver.backends.litert.support.samples import SAMPLES, Case, cases
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 

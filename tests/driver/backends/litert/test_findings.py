@@ -6,9 +6,9 @@ import pytest
 from nnhal.types import Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from tests.driver.backends.litert.comparison import assert_same_results
-from tests.driver.backends.litert.random_graphs import Graph
-from tests.driver.backends.litert.samples import B8, F32, I8, PER_CHANNEL, U8
+from tests.driver.backends.litert.support.comparison import assert_same_results
+from tests.driver.backends.litert.support.random_graphs import Graph
+from tests.driver.backends.litert.support.samples import B8, F32, I8, PER_CHANNEL, U8
 from tests.driver.one_operation import int_tensor, tensor
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")

@@ -21,8 +21,8 @@ from nnhal_driver.backends.litert.serialization import load
 from nnhal_driver.backends.litert.shape_analysis import analyze_shapes
 from nnhal_driver.backends.litert.subgraph import LitertSubgraph
 from nnhal_driver.graph import build_graphs, subgraph_view
-from tests.driver.backends.litert.comparison import run
-from tests.driver.backends.litert.compiled import compiled_parts, operators, prepare_on_engine
+from tests.driver.backends.litert.support.comparison import run
+from tests.driver.backends.litert.support.compiled import compiled_parts, operators, prepare_on_engine
 from tests.driver.litert_kernels import schema
 from tests.driver.one_operation import execute, tensor
 

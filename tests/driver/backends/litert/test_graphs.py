@@ -20,8 +20,8 @@ from nnhal.types import (
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from tests.driver.backends.litert.comparison import assert_close, run
-from tests.driver.backends.litert.samples import F16, F32, I32, U8
+from tests.driver.backends.litert.support.comparison import assert_close, run
+from tests.driver.backends.litert.support.samples import F16, F32, I32, U8
 from tests.driver.one_operation import sample, tensor
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")

@@ -13,7 +13,7 @@ import pytest
 
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.litert.lowering import CONVERTERS
-from tests.driver.backends.litert.fuzzing import check_random_graphs
+from tests.driver.backends.litert.support.fuzzing import check_random_graphs
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
@@ -41,7 +41,7 @@ def test_random_graphs_cover_the_operations() -> None:
 @pytest.mark.parametrize("seed", range(max(EXAMPLES // EXAMPLES_PER_PROCESS, 1)))
 def test_many_random_graphs(seed: int, tmp_path: Path) -> None:
     last_graph = tmp_path / "last.txt"
-    module = "tests.driver.backends.litert.fuzzing"
+    module = "tests.driver.backends.litert.support.fuzzing"
     command = [sys.executable, "-m", module, str(seed), str(EXAMPLES_PER_PROCESS), str(last_graph)]
     child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert child.returncode >= 0, f"signal {-child.returncode} on\n{last_graph.read_text()}"

@@ -16,7 +16,7 @@ from nnhal_driver.backends.litert.subgraph import LitertSubgraph
 from nnhal_driver.backends.litert.writer import ConstantLocation, ModelFile
 from nnhal_driver.graph import build_graphs, subgraph_view
 from nnhal_driver.mapped_memory import MAPPED_BYTES, allocate
-from tests.driver.backends.litert.page_maps import in_memory_file
+from tests.driver.backends.litert.support.page_maps import in_memory_file
 from tests.driver.control_flow_models import VALUES, adds_one
 
 

@@ -16,10 +16,10 @@ from nnhal_driver.backends.litert.backend import CpuAcc
 from nnhal_driver.backends.litert.engine import SubgraphInterpreter
 from nnhal_driver.backends.litert.subgraph import SET_UP
 from nnhal_driver.device import Device, Outcome
-from tests.driver.backends.litert.comparison import device
-from tests.driver.backends.litert.models import one_operation
-from tests.driver.backends.litert.random_graphs import Sample, graphs
-from tests.driver.backends.litert.samples import Case
+from tests.driver.backends.litert.support.comparison import device
+from tests.driver.backends.litert.support.models import one_operation
+from tests.driver.backends.litert.support.random_graphs import Sample, graphs
+from tests.driver.backends.litert.support.samples import Case
 from tests.driver.fake_backend import SMALL, graph_of
 from tests.driver.one_operation import execute, execute_profiled, int32, int_tensor, prepare, tensor
 from tests.nnhal.tflite.build import Op as OpOfFile

@@ -24,7 +24,7 @@ from nnhal.types import (
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from tests.driver.backends.litert.random_graphs import Sample, graphs
+from tests.driver.backends.litert.support.random_graphs import Sample, graphs
 from tests.driver.one_operation import tensor
 from tests.nnhal.client.fallback.in_process import run_divided, run_whole
 from tests.nnhal.client.fallback.models import F32, X, branching, chain

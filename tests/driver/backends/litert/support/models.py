@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnhal.types import DTYPES, AnyArray, DataLocation, Model, Operand, OperandLifeTime, Operation, Subgraph, is_tensor
-from tests.driver.backends.litert.samples import Case
+from tests.driver.backends.litert.support.samples import Case
 
 
 def one_operation(case: Case) -> tuple[Model, list[AnyArray]]:

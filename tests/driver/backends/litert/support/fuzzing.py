@@ -1,7 +1,7 @@
 """Search for random graphs on which CpuAcc and CpuRef differ.
 
-`python -m tests.driver.backends.litert.fuzzing SEED COUNT FILE` tests COUNT graphs in this process. FILE always holds
-the graph that is being tested, so that it is known after a crash of the engine.
+`python -m tests.driver.backends.litert.support.fuzzing SEED COUNT FILE` tests COUNT graphs in this process. FILE
+always holds the graph that is being tested, so that it is known after a crash of the engine.
 """
 
 import sys
@@ -11,8 +11,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from nnhal.types import OperationType as Op
-from tests.driver.backends.litert.comparison import assert_same_results
-from tests.driver.backends.litert.random_graphs import Sample, graphs
+from tests.driver.backends.litert.support.comparison import assert_same_results
+from tests.driver.backends.litert.support.random_graphs import Sample, graphs
 
 
 def check_random_graphs(count: int, seed_number: int | None, last_graph: Path | None = None) -> Counter[Op]:

@@ -12,7 +12,7 @@ from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
 from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
-from tests.driver.backends.litert.random_graphs import Sample
+from tests.driver.backends.litert.support.random_graphs import Sample
 from tests.driver.one_operation import execute, prepare
 
 

@@ -30,7 +30,7 @@ from nnhal.types import (
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from tests.driver.backends.litert.samples import (
+from tests.driver.backends.litert.support.samples import (
     B8,
     BYTES,
     F16,
@@ -43,7 +43,7 @@ from tests.driver.backends.litert.samples import (
     quantized,
     rng,
 )
-from tests.driver.backends.litert.tolerance import Argument, errors
+from tests.driver.backends.litert.support.tolerance import Argument, errors
 from tests.driver.one_operation import int_tensor, run_kernel, sample, tensor
 
 _MAX_OPERATIONS = 12

@@ -18,7 +18,7 @@ from nnhal.errors import HalError
 from nnhal.types import AnyArray, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from tests.driver.backends.litert.samples import BYTES, FLOATS, PER_CHANNEL
+from tests.driver.backends.litert.support.samples import BYTES, FLOATS, PER_CHANNEL
 from tests.driver.one_operation import run_kernel
 
 _CONTRACTIONS = {
