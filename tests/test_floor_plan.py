@@ -118,12 +118,8 @@ BACKENDS = {
 ANOTHER_ROLE = {
     "driver/nnhal_driver/performance/measurement.py": "the HAL's performance ratios are relative to CpuRef",
     "driver/nnhal_driver/backends/example/reference/Arm_CpuRef_backend.py": "shows CpuRef as a plug-in",
-    "driver/nnhal_driver/backends/unverified/__init__.py": "says what it runs that CpuAcc does not",
-    "driver/nnhal_driver/backends/unverified/backend.py": "uses the same engine",
-    "driver/nnhal_driver/backends/unverified/region.py": "uses the same engine",
     "driver/nnhal_driver/backends/litert/folding.py": "CpuRef's kernels compute operations on constants",
     "driver/nnhal_driver/backends/litert/subgraph.py": "CpuRef runs operations that the engine fails to run",
-    "service/nnhal_service/settings_sources.py": "has the backends of embedded services",
     "tools/nnhal_tools/cli/compare.py": "compares two backends, by default these",
     "tools/dev/tflite_operators.py": "documents TensorFlow Lite's operators and the extension that runs them",
     "tools/dev/train_digits.py": "writes the demo's model, and checks it with the engine alone",

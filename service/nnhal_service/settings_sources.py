@@ -35,7 +35,7 @@ _EXPECTED = {
 DEFAULT = "default"
 """Origin of values that no source has."""
 
-EMBEDDED_DEFAULTS: Mapping[str, object] = {"backends": ("CpuAcc", "CpuRef", "Unverified")}
+EMBEDDED_DEFAULTS: Mapping[str, object] = {"backends": (*Settings.model_fields["backends"].default, "Unverified")}
 """Defaults of an embedded service. It serves only the owner of its models, so regions need no verification."""
 _NO_DEFAULTS: Mapping[str, object] = {}
 

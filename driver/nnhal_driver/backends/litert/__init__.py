@@ -1,5 +1,9 @@
-"""Backend CpuAcc, which converts operations to a TFLite model for LiteRT. Importing this package registers it."""
+"""Backends that run LiteRT: CpuAcc, which converts operations to a TFLite model, and Unverified, which runs regions.
+
+Importing this package registers them.
+"""
 
 from nnhal_driver.backends.litert.backend import CpuAcc
+from nnhal_driver.backends.litert.unverified import Unverified
 
-__all__ = ["CpuAcc"]
+__all__ = ["CpuAcc", "Unverified"]

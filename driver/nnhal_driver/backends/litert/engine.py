@@ -43,6 +43,21 @@ def engine_version() -> str:
     return str(_package().__version__)
 
 
+def create_interpreter(model: bytes | str, threads: int | None = None) -> Any:
+    """Return an interpreter with the engine's own interface. It has not allocated its tensors yet.
+
+    Args:
+        model: the flatbuffer, or the path of its file.
+        threads: number of threads for one call; None for the engine's default.
+
+    Raises:
+        EngineMissingError: the package is not installed.
+        ValueError: the engine rejects the model.
+    """
+    argument = "model_content" if isinstance(model, bytes) else "model_path"
+    return _module("interpreter").Interpreter(**{argument: model}, num_threads=threads)
+
+
 class Interpreter:
     """One interpreter of a model; serves one call at a time.
 
@@ -50,20 +65,21 @@ class Interpreter:
         model: the flatbuffer, or the path of its file.
         threads: number of threads for one call.
 
+    Attributes:
+        reservation: of its memory.
+
     Raises:
         RuntimeError: the engine rejects the model, or cannot allocate its tensors.
     """
 
     def __init__(self, model: bytes | str, threads: int) -> None:
+        self.reservation: object = None
         self.threads = threads
-        in_memory = isinstance(model, bytes)
-        self._large = (len(model) if in_memory else os.path.getsize(model)) >= MAPPED_BYTES
+        self._large = (len(model) if isinstance(model, bytes) else os.path.getsize(model)) >= MAPPED_BYTES
         self._engine: Any = None
         self._views: dict[int, Callable[[], AnyArray]] = {}
         try:
-            self._engine = _module("interpreter").Interpreter(
-                **{"model_content" if in_memory else "model_path": model}, num_threads=threads
-            )
+            self._engine = create_interpreter(model, threads)
             self._engine.allocate_tensors()
         except ValueError as error:  # the binding raises it for some invalid models
             raise RuntimeError(str(error)) from error
@@ -107,10 +123,9 @@ class SubgraphInterpreter:
     """
 
     def __init__(self, model: bytes | str, threads: int) -> None:
-        argument = "model_content" if isinstance(model, bytes) else "model_path"
         try:
             # the public interface runs them only through signatures, which copy all inputs and outputs
-            self._engine = _module("interpreter").Interpreter(**{argument: model}, num_threads=threads)
+            self._engine = create_interpreter(model, threads)
             self._engine.allocate_tensors()
             self._subgraphs = self._engine._interpreter
             for number in range(1, self._subgraphs.NumSubgraphs()):

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from nnhal import litert_extension
-from nnhal.types import type_name
 from nnhal_driver.backends.api import SubgraphView
 from nnhal_driver.backends.litert.lowering import Network, spec_of
 from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModel, SubModelTensor, parse, verify
-from nnhal_driver.graph import OperationView
+from nnhal_driver.graph import Graph, OperationView
 
 _TYPE_MASK = 0xFFFF
 
@@ -24,14 +23,17 @@ def is_submodel(view: OperationView) -> bool:
     return view.extension == litert_extension.NAME and view.type & _TYPE_MASK == litert_extension.SUBMODEL
 
 
+def element_dtype(graph: Graph, operand: int) -> np.dtype[Any] | None:
+    """Return the type of the elements of an operand of a type of the extension, or None for other types."""
+    type_ = graph.operands[operand].type
+    is_own = graph.extension(type_) == litert_extension.NAME
+    return litert_extension.ELEMENT_TYPES.get(type_ & _TYPE_MASK) if is_own else None
+
+
 def opaque_inputs(subgraph: SubgraphView) -> dict[int, np.dtype[Any]]:
     """Return the types of the elements of inputs whose types belong to the extension, by position among the inputs."""
-    types = ((i, subgraph.graph.operands[operand].type) for i, operand in enumerate(subgraph.inputs))
-    return {
-        i: litert_extension.ELEMENT_TYPES[type_ & _TYPE_MASK]
-        for i, type_ in types
-        if subgraph.graph.extension(type_) == litert_extension.NAME
-    }
+    dtypes = (element_dtype(subgraph.graph, operand) for operand in subgraph.inputs)
+    return {i: dtype for i, dtype in enumerate(dtypes) if dtype is not None}
 
 
 def submodel_of(view: OperationView) -> SubModel:
@@ -80,11 +82,8 @@ def _read(view: OperationView) -> SubModel:
 def _check_boundary(view: OperationView, operand: int, tensor: SubModelTensor, name: str) -> None:
     """Raise Unsupported if an operand does not have the type and shape of its tensor."""
     declared = view.graph.operands[operand]
-    if view.graph.extension(declared.type) == litert_extension.NAME:
-        dtype = litert_extension.ELEMENT_TYPES.get(declared.type & _TYPE_MASK)
-        type_ = dtype.name.upper() if dtype else type_name(declared.type)
-    else:
-        type_ = spec_of(declared).type
+    dtype = element_dtype(view.graph, operand)
+    type_ = spec_of(declared).type if dtype is None else dtype.name.upper()
     if type_ != tensor.type:
         raise Unsupported(f"{name} is {type_}; the sub-model has {tensor.type}")
     if declared.dimensions != (tensor.shape or (1,)):

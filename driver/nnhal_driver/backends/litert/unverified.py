@@ -1,4 +1,9 @@
-"""Backend Unverified."""
+"""Backend Unverified, which runs regions of the LiteRT extension as they are, without verification.
+
+CpuAcc refuses regions that it cannot verify, because LiteRT trusts a model: a wrong index makes it read or write
+anywhere. A process that serves only the owner of the model may run them all the same. So an embedded service has this
+backend after the others, and `nnhal serve` has it only if `--backends` names it.
+"""
 
 from collections.abc import Sequence
 
@@ -7,9 +12,10 @@ from nnhal.types import Extension
 from nnhal_driver.backends.api import OperationView, Support
 from nnhal_driver.backends.litert.engine import engine_version, require_engine
 from nnhal_driver.backends.litert.inlining import is_submodel
+from nnhal_driver.backends.litert.shape_analysis import Unsupported
+from nnhal_driver.backends.litert.unverified_region import unverified_region_of
 from nnhal_driver.backends.per_operation import PerOperationBackend, Workload
 from nnhal_driver.backends.registry import register
-from nnhal_driver.backends.unverified.region import UnverifiedRegion, region_fault
 
 
 @register
@@ -30,11 +36,15 @@ class Unverified(PerOperationBackend):
         """Support every region that LiteRT itself accepts."""
         if not is_submodel(operation):
             return Support("it runs regions of the LiteRT extension only")
-        return Support(region_fault(operation))
+        try:
+            unverified_region_of(operation)
+        except Unsupported as error:
+            return Support(error.reason)
+        return Support()
 
     def workload(self, operation: OperationView) -> Workload:
-        """Return a region with interpreters of its own."""
-        return UnverifiedRegion(operation).run
+        """Return a region, with the interpreter that `supports` has created."""
+        return unverified_region_of(operation).run
 
     def extensions(self) -> Sequence[Extension]:
         """Return the LiteRT extension."""

@@ -1,33 +1,40 @@
 """A region of the LiteRT extension, run by an interpreter. Shapes of the results may depend on values."""
 
-import importlib
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from nnhal import litert_extension
 from nnhal.types import AnyArray
+from nnhal_driver.backends.litert.engine import create_interpreter
+from nnhal_driver.backends.litert.inlining import element_dtype
+from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.graph import OperationView
 from nnhal_driver.operations.call import OperationCall
 
-_TYPE_MASK = 0xFFFF
 _ERRORS = (RuntimeError, ValueError)
 """Exceptions of the interpreter for invalid models and values."""
 
 
-def region_fault(view: OperationView) -> str:
-    """Return why LiteRT does not accept the model of a region, or ""."""
-    key = (region_fault, view.index)
-    if key not in view.graph.annotations:
+def unverified_region_of(view: OperationView) -> "UnverifiedRegion":
+    """Return the region of an operation. The result is cached in the graph.
+
+    Raises:
+        Unsupported: LiteRT does not accept the model.
+    """
+    key = (unverified_region_of, view.index)
+    cached = view.graph.annotations.get(key)
+    if cached is None:
         try:
-            UnverifiedRegion(view)
-            fault = ""
+            cached = UnverifiedRegion(view)
         except _ERRORS as error:
-            fault = str(error).strip().partition("\n")[0] or "LiteRT does not accept it"
-        view.graph.annotations[key] = fault
-    return str(view.graph.annotations[key])
+            cached = Unsupported(_first_line(error) or "LiteRT does not accept it")
+        view.graph.annotations[key] = cached
+    if isinstance(cached, Unsupported):
+        raise cached
+    assert isinstance(cached, UnverifiedRegion)
+    return cached
 
 
 class UnverifiedRegion:
@@ -43,14 +50,8 @@ class UnverifiedRegion:
             raise ValueError("the sub-model is not constant")
         self._data = data.tobytes()
         self._idle: SimpleQueue[Any] = SimpleQueue()
-        types = [view.graph.operands[operand].type for operand in view.operation.inputs[1:]]
-        is_own = [view.graph.extension(type_) == litert_extension.NAME for type_ in types]
-        self._dtypes = [
-            litert_extension.ELEMENT_TYPES[type_ & _TYPE_MASK] if own else None
-            for type_, own in zip(types, is_own, strict=True)
-        ]
-        outputs = (view.graph.operands[operand].type for operand in view.operation.outputs)
-        self._opaque = [view.graph.extension(type_) == litert_extension.NAME for type_ in outputs]
+        self._dtypes = [element_dtype(view.graph, operand) for operand in view.operation.inputs[1:]]
+        self._opaque = [element_dtype(view.graph, operand) is not None for operand in view.operation.outputs]
         interpreter = self._create()
         expected = len(interpreter.get_input_details()), len(interpreter.get_output_details())
         if expected != (len(self._dtypes), len(self._opaque)):
@@ -58,7 +59,7 @@ class UnverifiedRegion:
         self._idle.put(interpreter)
 
     def _create(self) -> Any:
-        interpreter = importlib.import_module("ai_edge_litert.interpreter").Interpreter(model_content=self._data)
+        interpreter = create_interpreter(self._data)
         interpreter.allocate_tensors()
         return interpreter
 
@@ -78,7 +79,7 @@ class UnverifiedRegion:
             interpreter.invoke()
             results = [interpreter.get_tensor(each["index"]) for each in interpreter.get_output_details()]
         except _ERRORS as error:
-            raise call.failure(str(error).strip().partition("\n")[0]) from None
+            raise call.failure(_first_line(error)) from None
         self._idle.put(interpreter)
         return [_as_operand(*pair) for pair in zip(results, self._opaque, strict=True)]
 
@@ -108,3 +109,7 @@ def _as_operand(array: AnyArray, is_opaque: bool) -> AnyArray:
     if not is_opaque:
         return array
     return array.view(np.uint8 if array.itemsize == 1 else np.dtype((np.void, array.itemsize)))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

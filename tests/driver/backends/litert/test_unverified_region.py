@@ -9,6 +9,8 @@ import pytest
 from nnhal import tflite
 from nnhal.types import AnyArray
 from nnhal_driver.backends import registry
+from nnhal_driver.backends.litert import unverified_region
+from nnhal_driver.backends.litert.engine import create_interpreter
 from nnhal_driver.device import Device
 from nnhal_service.settings import Settings
 from tests.driver.one_operation import execute, prepare
@@ -70,6 +72,19 @@ def test_model_that_litert_refuses_is_unsupported(embedded: Device) -> None:
     outcome = prepare(tflite.parse(build(Op("ATAN2", [x, y], [Tensor((2, 3))]))), embedded)
     assert outcome.prepared_model is None
     assert "Unverified: " in outcome.reason
+
+
+def test_support_and_compilation_create_one_interpreter(embedded: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[object] = []
+
+    def create(model: bytes) -> object:
+        created.append(create_interpreter(model))
+        return created[-1]
+
+    monkeypatch.setattr(unverified_region, "create_interpreter", create)
+    prepared = prepare(tflite.parse(positions()), embedded)
+    execute(prepared, [np.ones((2, 3), np.float32)])
+    assert len(created) == 1
 
 
 def test_services_do_not_have_the_backend_by_default() -> None:
