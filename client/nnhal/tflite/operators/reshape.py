@@ -72,13 +72,27 @@ def _emit_reshape(call: OperatorCall, input_: int, shape: int) -> None:
         call.emit(OperationType.RESHAPE, [input_, shape])
         return
     call.require_small("NNAPI cannot reshape booleans, and three operations replace it")
-    numbers = numbers_of_booleans(call, input_)
-    dimensions, real = call.known_output().dimensions, Operand(OperandType.TENSOR_FLOAT32)
-    numbers = call.apply(OperationType.RESHAPE, [numbers, shape], real, dimensions)
-    call.emit(OperationType.GREATER, [numbers, call.constant(np.zeros(1, np.float32), real)])
+    call.emit(OperationType.GREATER, reshaped_booleans(call, input_, shape, call.known_output().dimensions))
 
 
-def numbers_of_booleans(call: OperatorCall, booleans: int) -> int:
+def reshaped_booleans(
+    call: OperatorCall, booleans: int, shape: int, dimensions: Sequence[int], result: Sequence[int] = (1,)
+) -> list[int]:
+    """Emit a RESHAPE of booleans as numbers. Return the arguments of the GREATER that makes them booleans again.
+
+    Args:
+        call: the operator.
+        booleans: the operand to reshape.
+        shape: the operand of the new shape.
+        dimensions: the new shape.
+        result: the shape to which GREATER broadcasts the new shape.
+    """
+    real = Operand(OperandType.TENSOR_FLOAT32)
+    numbers = call.apply(OperationType.RESHAPE, [_numbers_of_booleans(call, booleans), shape], real, dimensions)
+    return [numbers, call.constant(np.zeros(result, np.float32), real)]
+
+
+def _numbers_of_booleans(call: OperatorCall, booleans: int) -> int:
     """Emit a SELECT of 1 and 0, for operations that take no booleans. Return its output, of float32."""
     dimensions, real = call.operand(booleans).dimensions, Operand(OperandType.TENSOR_FLOAT32)
     if not all(dimensions):

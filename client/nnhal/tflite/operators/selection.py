@@ -8,7 +8,7 @@ from tflite import BuiltinOperator
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operators.concatenation import broadcast, repeated_constant
-from nnhal.tflite.operators.reshape import numbers_of_booleans
+from nnhal.tflite.operators.reshape import reshaped_booleans
 from nnhal.types import Operand, OperandType, OperationType
 
 _COMPARISONS = {
@@ -58,11 +58,8 @@ def _row_condition(call: OperatorCall, shape: tuple[int, ...]) -> int:
     if rows != shape[:1]:
         raise TfliteError(f"condition of shape {list(rows)} for {list(shape)}")
     column = (*rows, *(1 for _ in shape[1:]))
-    real = Operand(OperandType.TENSOR_FLOAT32)
-    numbers = numbers_of_booleans(call, call.input(0))
-    numbers = call.apply(OperationType.RESHAPE, [numbers, call.int32_tensor(column)], real, column)
-    zeros = call.constant(np.zeros(shape, np.float32), real)
-    return call.apply(OperationType.GREATER, [numbers, zeros], Operand(OperandType.TENSOR_BOOL8), shape)
+    compared = reshaped_booleans(call, call.input(0), call.int32_tensor(column), column, shape)
+    return call.apply(OperationType.GREATER, compared, Operand(OperandType.TENSOR_BOOL8), shape)
 
 
 @converter(BuiltinOperator.ONE_HOT)
