@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tflite import BuiltinOperator
 
-from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.folding import EVALUATORS, ConstantCall
+from nnhal.tflite.folding import EVALUATION_ERRORS, EVALUATORS, ConstantCall
 from nnhal.tflite.graph import TENSOR_DTYPES, UNKNOWN, Operator, Tensor, TfliteGraph
 from nnhal.tflite.outputs import compute_outputs
 from nnhal.tflite.shape_inference import Shape
@@ -106,8 +105,8 @@ def _evaluate(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | No
     try:
         with np.errstate(all="ignore"):
             outputs = _call_evaluator(graph, operator)
-    except (TfliteError, ValueError, LookupError, TypeError, OverflowError, MemoryError, RuntimeError):
-        return None  # the converter of the operator finds the reason
+    except EVALUATION_ERRORS:
+        return None
     if outputs is None or len(outputs) != len(operator.outputs) or sum(o.nbytes for o in outputs) > _MAX_BYTES:
         return None
     dtypes = [TENSOR_DTYPES.get(graph.tensors[index].type) for index in operator.outputs]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from tflite import BuiltinOperator
 
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite.folding import EVALUATION_ERRORS
 from nnhal.tflite.graph import UNKNOWN, Operator, Tensor, TfliteGraph
 from nnhal.tflite.shape_inference import RULES, Shape, ShapeCall
 
@@ -45,19 +46,20 @@ def output_shapes(graph: TfliteGraph, operator: Operator, declared: Sequence[Sha
     inputs = [graph.tensors[index] for index in operator.inputs if index >= 0]
     if any(UNKNOWN in tensor.shape for tensor in inputs):
         return [_open_shape(graph, operator, declared, shape) for shape in shapes]
-    if (inferred := _inferred(graph, operator)) is not None:
+    if (inferred := inferred_shapes(graph, operator)) is not None:
         return inferred
     if all(tensor.shape == declared[tensor.index] for tensor in inputs):
         return shapes
     return [(UNKNOWN,) * len(shape) for shape in shapes]
 
 
-def _inferred(graph: TfliteGraph, operator: Operator) -> Sequence[Shape] | None:
+def inferred_shapes(graph: TfliteGraph, operator: Operator) -> Sequence[Shape] | None:
+    """Return the shapes of the outputs that the rule of an operator infers, or None if they are not known."""
     rule = RULES.get(operator.code)
     try:
         shapes = rule(ShapeCall(graph, operator)) if rule else None
-    except (TfliteError, ValueError, LookupError, TypeError, ZeroDivisionError, RuntimeError):
-        return None  # the converter of the operator finds the reason
+    except EVALUATION_ERRORS:
+        return None
     if shapes is None or len(shapes) != len(operator.outputs):
         return None
     if not all(UNKNOWN <= length <= _MAX_LENGTH for shape in shapes for length in shape):

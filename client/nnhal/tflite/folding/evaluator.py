@@ -1,7 +1,7 @@
 """The registry of evaluators, and their interface to one operator whose inputs are constants.
 
-An evaluator returns the outputs in order. It returns None, or raises ValueError, IndexError or TypeError, for what it
-cannot compute; the operator then stays in the graph.
+An evaluator returns the outputs in order. It returns None, or raises one of EVALUATION_ERRORS, for what it cannot
+compute; the operator then stays in the graph.
 
     @evaluator(BuiltinOperator.TRANSPOSE)
     def transpose(call: ConstantCall) -> Outputs:
@@ -22,6 +22,8 @@ Evaluator: TypeAlias = Callable[["ConstantCall"], Outputs]
 
 MAX_ELEMENTS = 2**28
 """Largest result of evaluators that enlarge their inputs."""
+EVALUATION_ERRORS = (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RuntimeError)
+"""Errors of Python and numpy for options and values that an operator cannot have. Its converter finds the reason."""
 EVALUATORS: dict[int, Evaluator] = {}
 """Every registered evaluator, by `tflite.BuiltinOperator`."""
 

@@ -1,7 +1,7 @@
 """The registry of rules for shapes, and their interface to one operator.
 
-A rule returns the shapes of the outputs in order. It returns None, or raises one of the usual errors of Python and
-numpy, for what it cannot infer; the outputs then keep the shapes of the file.
+A rule returns the shapes of the outputs in order. It returns None, or raises one of EVALUATION_ERRORS, for what it
+cannot infer; the outputs then keep the shapes of the file.
 
     @shapes(BuiltinOperator.PACK)
     def pack(call: ShapeCall) -> Shapes:

@@ -18,7 +18,7 @@ from nnhal import litert_extension, tflite
 from nnhal.errors import HalError
 from nnhal.tflite.graph import UNKNOWN
 from nnhal.tflite.reader import read
-from nnhal.tflite.shape_inference import RULES, ShapeCall
+from nnhal.tflite.shapes import inferred_shapes
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -149,11 +149,7 @@ def _wrong_shapes(case: Case, run: LitertRun) -> str:
     """Return how the inferred shapes of the outputs differ from LiteRT's, or ""."""
     graph = read(np.frombuffer(case.model(), np.uint8)).main
     (operator,) = graph.operators
-    rule = RULES.get(operator.code)
-    try:
-        inferred = rule(ShapeCall(graph, operator)) if rule else None
-    except (tflite.TfliteError, ValueError, LookupError, TypeError, ZeroDivisionError):
-        inferred = None
+    inferred = inferred_shapes(graph, operator)
     expected = [array.shape for array in run.results[0]]
     if inferred is None or all(map(_fits, inferred, expected)):
         return ""
