@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pytest
@@ -36,6 +36,7 @@ from tests.driver.one_operation import execute, prepare
 VALUES = np.array([1, -2], np.float32)
 
 T = TypeVar("T")
+OnMethod: TypeAlias = Callable[[str], None]
 
 PREPARING = ("supports", "optimize", "before_load", "compile", "after_load")
 EXECUTING = ("resize_begin", "resize", "resize_end", "execute_begin", "execute", "wait_finish", "execute_end")
@@ -58,34 +59,40 @@ def error(request: pytest.FixtureRequest) -> Callable[[], BaseException]:
     return EXCEPTIONS[request.param]
 
 
+@pytest.fixture
+def fail(backend: Hostile, error: Callable[[], BaseException]) -> OnMethod:
+    """Return a function that makes a method of the backend raise the error."""
+    return lambda method: backend.acts.update({method: raises(error)})
+
+
+@pytest.fixture
+def assert_logged(caplog: pytest.LogCaptureFixture) -> OnMethod:
+    """Return a function that asserts that the failure of a method of the backend was logged."""
+
+    def check(method: str) -> None:
+        texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert any("Hostile" in text and method in text for text in texts), texts
+
+    return check
+
+
 def on_thread(call: Callable[[], T]) -> T:
     """Call a function on another thread: in the main thread, KeyboardInterrupt is the user's."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call).result(timeout=60)
 
 
-def assert_logged(caplog: pytest.LogCaptureFixture, method: str) -> None:
-    texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert any("Hostile" in text and method in text for text in texts), texts
-
-
 @pytest.mark.parametrize("method", PREPARING)
-def test_preparation_has_one_outcome(
-    device: Device,
-    backend: Hostile,
-    method: str,
-    error: Callable[[], BaseException],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_preparation_has_one_outcome(device: Device, method: str, fail: OnMethod, assert_logged: OnMethod) -> None:
     outcomes: list[Outcome] = []
-    backend.acts[method] = raises(error)
+    fail(method)
     threads = set(threading.enumerate())
     for _ in range(3):  # more often than there are threads that prepare
         device.prepare_model(MODEL, outcomes.append)
     device._scheduler.close()
     assert [outcome.status for outcome in outcomes] == [ErrorStatus.GENERAL_FAILURE] * 3
     assert all(outcome.reason for outcome in outcomes)
-    assert_logged(caplog, method)
+    assert_logged(method)
     assert threads >= {thread for thread in threading.enumerate() if thread.name.startswith("nnhal-prepare")}
 
 
@@ -107,13 +114,13 @@ def test_another_backend_takes_over(method: str, error: Callable[[], BaseExcepti
 
 
 def test_operation_is_unsupported_if_the_question_fails(
-    device: Device, backend: Hostile, error: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
+    device: Device, fail: OnMethod, assert_logged: OnMethod
 ) -> None:
-    backend.acts["supports"] = raises(error)
+    fail("supports")
     supported, placement = on_thread(lambda: device.get_supported_operations(MODEL))
     assert supported == [False]
     assert placement.operations[0].refusals[0].reason.startswith("asking it failed: ")
-    assert_logged(caplog, "supports")
+    assert_logged("supports")
 
 
 def test_shortage_of_memory_is_not_a_fault_of_the_backend(device: Device, backend: Hostile) -> None:
@@ -132,15 +139,11 @@ def _prepared(device: Device) -> PreparedModel:
 
 @pytest.mark.parametrize("method", EXECUTING)
 def test_execution_fails_with_a_status(
-    device: Device,
-    backend: Hostile,
-    method: str,
-    error: Callable[[], BaseException],
-    caplog: pytest.LogCaptureFixture,
+    device: Device, backend: Hostile, method: str, fail: OnMethod, assert_logged: OnMethod
 ) -> None:
     prepared = _prepared(device)
     io = ModelIO(prepared.inputs, prepared.outputs, (), ())
-    backend.acts[method] = raises(error)
+    fail(method)
     burst = Burst(prepared, 1)
     calls = [
         lambda: prepared.execute_synchronously(io.request([VALUES])),
@@ -151,7 +154,7 @@ def test_execution_fails_with_a_status(
             on_thread(call)
         assert (caught.value.status, type(caught.value)) == (ErrorStatus.GENERAL_FAILURE, HalError)
         assert caught.value.reason
-    assert_logged(caplog, method)
+    assert_logged(method)
     backend.acts.clear()
     assert execute(prepare(MODEL, device), [VALUES])[1][0].tolist() == VALUES.tolist()
 
@@ -195,27 +198,19 @@ def test_valid_error_passes_unchanged(device: Device, backend: Hostile, caplog: 
 
 
 @pytest.mark.parametrize("method", ["before_unload", "after_unload"])
-def test_unloading_goes_on(
-    device: Device,
-    backend: Hostile,
-    method: str,
-    error: Callable[[], BaseException],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    backend.acts[method] = raises(error)
+def test_unloading_goes_on(device: Device, method: str, fail: OnMethod, assert_logged: OnMethod) -> None:
+    fail(method)
 
     def prepare_and_drop() -> None:
         prepare(MODEL, device)
         gc.collect()
 
     on_thread(prepare_and_drop)
-    assert_logged(caplog, method)
+    assert_logged(method)
 
 
-def test_failure_to_save_is_a_warning(
-    device: Device, backend: Hostile, error: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
-) -> None:
-    backend.acts["save"] = raises(error)
+def test_failure_to_save_is_a_warning(device: Device, fail: OnMethod, assert_logged: OnMethod) -> None:
+    fail("save")
     pair, outcomes = Pair(), list[Outcome]()
     device.prepare_model(MODEL, outcomes.append, cache=pair.files())
     device._scheduler.close()
@@ -223,28 +218,24 @@ def test_failure_to_save_is_a_warning(
     (outcome,) = outcomes
     assert (outcome.status, outcome.cache.state) == (ErrorStatus.NONE, CacheState.NOT_SAVED)
     assert "save" in outcome.cache.reason
-    assert_logged(caplog, "save")
+    assert_logged("save")
 
 
-def test_failure_to_load_has_one_outcome(
-    device: Device, backend: Hostile, error: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failure_to_load_has_one_outcome(device: Device, fail: OnMethod, assert_logged: OnMethod) -> None:
     pair, outcomes, saved = Pair(), list[Outcome](), threading.Event()
     device.prepare_model(MODEL, lambda _: saved.set(), cache=pair.files())
     assert saved.wait(60)
-    backend.acts["load"] = raises(error)
+    fail("load")
     for _ in range(3):
         device.prepare_model_from_cache(outcomes.append, pair.files())
     device._scheduler.close()
     pair.close()
     assert [outcome.status for outcome in outcomes] == [ErrorStatus.GENERAL_FAILURE] * 3
-    assert_logged(caplog, "load")
+    assert_logged("load")
 
 
 @pytest.mark.parametrize("method", TELLING)
-def test_device_describes_itself(
-    method: str, error: Callable[[], BaseException], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_device_describes_itself(method: str, error: Callable[[], BaseException], assert_logged: OnMethod) -> None:
     """A backend that fails to tell about itself costs the device nothing else."""
 
     def describe() -> None:
@@ -257,7 +248,7 @@ def test_device_describes_itself(
             assert device.get_version_string().endswith(f"Hostile/1 CpuRef/{CpuRef.version}")
 
     on_thread(describe)
-    assert_logged(caplog, method)
+    assert_logged(method)
 
 
 @pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "status NONE"])
