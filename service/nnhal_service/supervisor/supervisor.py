@@ -132,7 +132,8 @@ class Supervisor:
         if number == signal.SIGHUP and not self._stopping:
             self._reload()
         elif number in _STOPS and not self._stopping:
-            self._stop("it was told to stop")
+            event("stopping", workers=len(self._workers))
+            self._stop()
         elif number in _STOPS:
             for worker in self._workers:
                 worker.send_signal(signal.SIGKILL)
@@ -148,12 +149,12 @@ class Supervisor:
         message = received[0]
         if "pid" in message:
             worker.pid = message["pid"]
-            event("worker-started", worker=worker.spec.slot, pid=worker.pid)
         elif "failed" in message:
             worker.failure = message["failed"]
         elif "serving" in message:
             worker.served_at = time.monotonic()
             worker.backends = message["backends"]
+            event("worker-started", worker=worker.spec.slot, pid=worker.pid)
             self._policies[worker.spec.slot].note_serving()
             self._retire_predecessors(worker)
 
@@ -275,6 +276,8 @@ class Supervisor:
 
     def _report_end(self, worker: WorkerProcess, how: str, *, crashed: bool) -> None:
         slot = worker.spec.slot
+        if worker.failure and not self._announced:
+            return  # the caller gets the reason
         if worker.stop_by is not None and not crashed and not worker.killed_because:
             event("worker-stopped", worker=slot, pid=worker.pid)
             return
@@ -296,10 +299,9 @@ class Supervisor:
 
     def _fail(self, reason: str) -> None:
         self._failure = reason
-        self._stop(reason)
+        self._stop()
 
-    def _stop(self, reason: str) -> None:
-        event("stopping", why=reason)
+    def _stop(self) -> None:
         self._stopping = True
         self._restart_at.clear()
         for worker in self._workers:

@@ -80,10 +80,11 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    from nnhal_driver.backends.litert.engine import require_engine  # noqa: PLC0415
+    from nnhal_driver.backends.litert.engine import EngineMissingError, require_engine  # noqa: PLC0415
     from nnhal_service.supervisor.worker import run_worker  # noqa: PLC0415
 
-    require_engine()
+    with suppress(EngineMissingError):  # the workers report it
+        require_engine()
     gc.collect()
     gc.freeze()  # the workers share the pages of these objects as long as no collection writes to them
     channel.send({"ready": True})
