@@ -7,9 +7,11 @@ record costs about a microsecond for each execution.
 
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns
@@ -51,7 +53,7 @@ class Activity:
         started_ns: instant of CLOCK_BOOTTIME at which it started.
         deadline_ns: its deadline on the same clock; 0 if there is none.
         cancelled_ns: when its cancellation was noticed; 0 if it is not cancelled.
-        expected_ns: longest duration of recent work of this kind on the model; 0 if unknown.
+        expected_ns: how long the work may usually take; 0 if unknown.
         thread: `threading.get_ident()` of its thread.
     """
 
@@ -63,6 +65,21 @@ class Activity:
     cancelled_ns: int
     expected_ns: int
     thread: int
+
+
+class _CurrentRecord(threading.local):
+    """Record of the work of a thread: a function that notes the backend whose code begins to run."""
+
+    note: Callable[[str], None] | None = None
+
+
+_current = _CurrentRecord()
+
+
+def note_backend(backend: str) -> None:
+    """Record that the code of a backend begins to run on the calling thread."""
+    if (note := _current.note) is not None:
+        note(backend)
 
 
 class ActivityTable:
@@ -80,17 +97,30 @@ class ActivityTable:
         self._buffer = buffer
         self._free = list(range(CAPACITY))
         self._cancellations: list[Cancellation | None] = [None] * CAPACITY
+        self._numbers: dict[str, int] = {}
+
+    def know(self, backends: Sequence[str]) -> None:
+        """Add the backends of a device."""
+        self.backends.extend(id_ for id_ in backends if id_ not in self.backends)
+        self._numbers = {id_: number for number, id_ in enumerate(self.backends, 1)}
 
     def begin(
         self,
         stage: Stage,
         digest: bytes,
-        backend: str = "",
         deadline_ns: int = 0,
         cancellation: Cancellation | None = None,
         expected_ns: int = 0,
     ) -> int:
-        """Write a record for work that begins on the calling thread, and return its number."""
+        """Write a record for work that begins on the calling thread, and return its number.
+
+        Args:
+            stage: kind of work.
+            digest: digest of the model; empty if it is unknown.
+            deadline_ns: its deadline, an instant of CLOCK_BOOTTIME; 0 or less if there is none.
+            cancellation: its cancellation.
+            expected_ns: how long the work may usually take; 0 if unknown.
+        """
         try:
             number = self._free.pop()  # atomic
         except IndexError:
@@ -106,18 +136,26 @@ class ActivityTable:
             expected_ns,
             threading.get_ident(),
             stage,
-            self._number(backend),
+            0,
         )
+        _current.note = partial(self._note, number * _RECORD.size + _BACKEND_OFFSET)
         return number
 
-    def note_backend(self, number: int, backend: str) -> None:
-        """Record that the code of another backend begins to run."""
-        if number != NO_RECORD:
-            self._buffer[number * _RECORD.size + _BACKEND_OFFSET] = self._number(backend)
+    @contextmanager
+    def record(
+        self, stage: Stage, digest: bytes, deadline_ns: int = 0, cancellation: Cancellation | None = None
+    ) -> Iterator[None]:
+        """Keep a record while the body runs. The arguments are those of `begin`."""
+        number = self.begin(stage, digest, deadline_ns, cancellation)
+        try:
+            yield
+        finally:
+            self.end(number)
 
     def end(self, number: int) -> None:
-        """Clear a record."""
+        """Clear the record of work that ends on the calling thread."""
         if number != NO_RECORD:
+            _current.note = None
             self._buffer[number * _RECORD.size + _STAGE_OFFSET] = Stage.IDLE
             self._cancellations[number] = None
             self._free.append(number)
@@ -135,8 +173,8 @@ class ActivityTable:
                 if not any(self._buffer[offset : offset + _INT64.size]):
                     _INT64.pack_into(self._buffer, offset, now_ns())
 
-    def _number(self, backend: str) -> int:
-        return self.backends.index(backend) + 1 if backend in self.backends else 0
+    def _note(self, offset: int, backend: str) -> None:
+        self._buffer[offset] = self._numbers.get(backend, 0)
 
 
 def read_activities(buffer: memoryview, backends: Sequence[str]) -> list[Activity]:

@@ -26,6 +26,7 @@ from nnhal.types import (
     PrepareModelConfig,
 )
 from nnhal.version import __version__
+from nnhal_driver.activity import ActivityTable, Stage
 from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.allocators import CustomAllocator
 from nnhal_driver.backends.api import Backend, CompileOptions
@@ -33,6 +34,7 @@ from nnhal_driver.backends.boundary.allocation import offer_allocator
 from nnhal_driver.backends.boundary.answers import extensions, identity_fault
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.compilation.compiler import place_and_compile
+from nnhal_driver.compilation.cost import estimate_duration_ns
 from nnhal_driver.compilation.networks import NetworkLoad
 from nnhal_driver.compilation.placement import place
 from nnhal_driver.execution.buffer import Buffer, ReserveMemory, reserve_nothing
@@ -47,6 +49,7 @@ from nnhal_driver.model_cache.errors import CacheMissError
 from nnhal_driver.model_cache.files import FILE_COUNTS, NO_FILES, CacheFiles, MissingFiles, OpenFiles
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal_driver.performance.store import PerformanceStore
+from nnhal_driver.quarantine import NoQuarantine, Quarantine, Verdict
 from nnhal_driver.scheduling.admission import ExecutionCounts
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
@@ -112,6 +115,8 @@ class Outcome:
 PreparationCallback = Callable[[Outcome], None]
 """IPreparedModelCallback.notify: called exactly once for each preparation, from any thread. It must not block."""
 
+Prepare = Callable[[Check], Outcome]
+
 _DEFAULT_CONFIG = PrepareModelConfig()
 _QUEUES = QueueLimits(preparations=256, executions=1024)
 
@@ -134,6 +139,8 @@ class Device:
         buffers: the buffers of the service, which its devices share so that no two buffers have the same token.
         allocator: allocator to offer to the backends.
         type_: type to report; None for that of the first backend, which is the preferred one.
+        activities: table of the work in progress; None if it is not recorded.
+        quarantine: the models that have crashed a process like this.
 
     Attributes:
         allocator_refusals: why a backend does not use the allocator, or "", by id; empty without an allocator.
@@ -157,6 +164,8 @@ class Device:
         buffers: LiveBuffers | None = None,
         allocator: CustomAllocator | None = None,
         type_: DeviceType | None = None,
+        activities: ActivityTable | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self.name = name
         self._tensor_bytes = tensor_bytes
@@ -168,6 +177,10 @@ class Device:
             if fault := identity_fault(backend):
                 raise ValueError(f"a {type(backend).__name__} cannot be a backend of {name}: {fault}")
         key = secrets.token_bytes(32) if cache_key is None else cache_key
+        self._activities = activities
+        if activities is not None:
+            activities.know([backend.id for backend in self.backends])
+        self._quarantine = quarantine or NoQuarantine()
         self._merge = merge_partitions
         self._disabled_extensions = frozenset(disabled_extensions)
         self._cache_unusable = cache_unusable
@@ -273,7 +286,13 @@ class Device:
             graphs = build_graphs(model, self._disabled_extensions)
             relaxed = model.relax_computation_float32_to_float16
             work = _PreparationWork(
-                lambda check: self._compile(graphs, relaxed, config, check, save_target, digest),
+                self._recording(
+                    Stage.PREPARING,
+                    digest,
+                    config.deadline_ns,
+                    cancellation,
+                    lambda check: self._compile(graphs, relaxed, config, check, save_target, digest),
+                ),
                 callback,
                 save_target.close,
             )
@@ -328,7 +347,17 @@ class Device:
                 if preloaded is not None and preloaded.loaded_from == verified.identity:
                     callback(_run_preparation(closing(files), lambda: _share(preloaded, deadline, cancellation)))
                     return cancellation
-                work = _PreparationWork(lambda check: self._load(verified, check), callback, files.close)
+                work = _PreparationWork(
+                    self._recording(
+                        Stage.LOADING,
+                        verified.digest,
+                        deadline_ns,
+                        cancellation,
+                        lambda check: self._load(verified, check),
+                    ),
+                    callback,
+                    files.close,
+                )
                 request = AdmissionRequest(_DEFAULT_CONFIG.priority, deadline, owner)
                 self._scheduler.prepare(PreparationTask(request, cancellation, work))
             except BaseException:
@@ -393,6 +422,20 @@ class Device:
         """
         return self._buffers.allocate(desc, prepared_models, input_roles, output_roles, reserve)
 
+    def _recording(
+        self, stage: Stage, digest: bytes, deadline_ns: int, cancellation: Cancellation, prepare: Prepare
+    ) -> Prepare:
+        """Return a function that does the work of a preparation and records it in the table of activities."""
+        activities = self._activities
+        if activities is None:
+            return prepare
+
+        def run(check: Check) -> Outcome:
+            with activities.record(stage, digest, deadline_ns, cancellation):
+                return prepare(check)
+
+        return run
+
     def _compile(
         self,
         graphs: Sequence[Graph],
@@ -403,11 +446,13 @@ class Device:
         digest: bytes,
     ) -> Outcome:
         check()
-        with NetworkLoad(self.backends) as network:
+        verdict = self._quarantine.verdict(digest)
+        backends = _allowed(self.backends, verdict)
+        with NetworkLoad(backends) as network:
             options = CompileOptions(config.preference, self._tensor_bytes, network.number, check=check)
             try:
                 placement, plan = place_and_compile(
-                    graphs, self.backends, options, relaxed=relaxed, check=check, merge=self._merge
+                    graphs, backends, options, relaxed=relaxed, check=check, merge=self._merge
                 )
                 check()
             except BaseException:
@@ -416,10 +461,19 @@ class Device:
             network.loaded(plan)
         cached = CachedModel(plan, placement, config.priority, config.preference, graphs, digest)
         outcome = self._success(cached)
-        return outcome.with_cache(save_target.save(self._cache, cached))
+        if not verdict.excluded:
+            return outcome.with_cache(save_target.save(self._cache, cached))
+        warning = PreparationWarning("backend-quarantined", _exclusion_text(verdict))
+        outcome = replace(outcome, warnings=(*outcome.warnings, warning))
+        return outcome.with_cache(save_target.skip(_exclusion_text(verdict)))
 
     def _load(self, verified: VerifiedFiles, check: Check) -> Outcome:
         check()
+        verdict = self._quarantine.verdict(verified.digest)
+        if verdict.refusal:
+            raise general_failure(verdict.refusal)
+        if verdict.excluded:
+            raise CacheMissError(_exclusion_text(verdict))
         with NetworkLoad(self.backends) as network:
             cached = self._cache.load(verified, check, network.number)
             network.loaded(cached.plan)
@@ -441,9 +495,29 @@ class Device:
             extension_types=extension_types(main.extensions, self.get_supported_extensions()),
             loaded_from=loaded_from,
             digest=cached.digest,
+            activities=self._activities,
+            estimated_ns=estimate_duration_ns(cached.graphs) if self._activities is not None else 0,
         )
         weakref.finalize(cached.plan, drop_caches, cached.graphs)  # several prepared models may share it
         return Outcome(ErrorStatus.NONE, prepared, placement=cached.placement)
+
+
+def _allowed(backends: Sequence[Backend], verdict: Verdict) -> Sequence[Backend]:
+    """Return the backends on which a model may be prepared.
+
+    Raises:
+        HalError: GENERAL_FAILURE: it is in quarantine, or no backend is left.
+    """
+    if verdict.refusal:
+        raise general_failure(verdict.refusal)
+    allowed = [backend for backend in backends if backend.id not in verdict.excluded]
+    if not allowed:
+        raise general_failure(f"no backend is left: {verdict.reason}")
+    return allowed
+
+
+def _exclusion_text(verdict: Verdict) -> str:
+    return f"{', '.join(verdict.excluded)} does not run this model for a while: {verdict.reason}"
 
 
 def _share(prepared: PreparedModel, deadline: Deadline, cancellation: Cancellation) -> Outcome:
@@ -467,7 +541,7 @@ class _PreparationWork:
         close: closes the files.
     """
 
-    prepare: Callable[[Check], Outcome]
+    prepare: Prepare
     notify: PreparationCallback
     close: Callable[[], None]
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nnhal_driver.activity import ActivityTable
+from nnhal_driver.quarantine import Quarantine
 
 Redirect = Callable[[str, int, bytes], str]
 """Returns the address to which to send a client, or "" to serve it here.
@@ -22,9 +23,11 @@ class Hosting:
         slot: number of the worker, with which the tokens of its sessions end.
         redirect: decides where clients go.
         activities: table of the work in progress.
+        quarantine: the models that have crashed a worker.
     """
 
     addresses: tuple[str, ...]
     slot: int
     redirect: Redirect
     activities: ActivityTable
+    quarantine: Quarantine

@@ -129,6 +129,8 @@ class Server:
                     buffers=buffers,
                     allocator=allocator,
                     type_=device.type,
+                    activities=hosting.activities if hosting else None,
+                    quarantine=hosting.quarantine if hosting else None,
                 )
             )
             refusals = self._devices[-1].allocator_refusals

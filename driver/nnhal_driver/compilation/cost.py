@@ -12,7 +12,7 @@ CpuRef with CpuAcc on a machine with 2 cores (x86-64, LiteRT 2.3.0, one thread e
   on its backend, because a superfluous boundary costs less than an operation on the wrong backend.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from nnhal.types import OperandLifeTime, is_tensor
@@ -25,6 +25,14 @@ PARTITION_COST = 100_000
 """Cost of a partition, without the elements that cross its boundary."""
 CROSSING_COST = 0.4
 """Cost of an element that crosses a boundary."""
+SLOW_NS = 2
+"""Nanoseconds of a multiply-add on a slow CPU without acceleration."""
+
+
+def estimate_duration_ns(graphs: Iterable[Graph]) -> int:
+    """Return an upper estimate of the duration of an execution, in ns: of each operation once, however slow the CPU."""
+    work = (estimate_work(view) or 0 for graph in graphs for view in graph.operations)
+    return SLOW_NS * sum(work)
 
 
 def unprofitable_reason(graph: Graph, operations: Sequence[int]) -> str:

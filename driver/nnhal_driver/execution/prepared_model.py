@@ -18,6 +18,7 @@ from nnhal.types import (
     is_extension,
     is_fully_specified,
 )
+from nnhal_driver.activity import NO_RECORD, ActivityTable, Stage
 from nnhal_driver.execution.buffer_table import BufferTable
 from nnhal_driver.execution.executor import execute_plan
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
@@ -53,6 +54,8 @@ class PreparedModel:
         profiling: the profiling contexts of its device.
         extension_types: operand types of extensions that the device knows, by their number in the model.
         loaded_from: identity of the cache files that it was loaded from; None if it was compiled.
+        activities: table of the work in progress; None if it is not recorded.
+        estimated_ns: rough upper estimate of the duration of an execution; 0 if unknown.
         digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
     """
 
@@ -68,6 +71,8 @@ class PreparedModel:
     extension_types: ExtensionTypes = field(default_factory=dict)
     loaded_from: Hashable = None
     digest: bytes = b""
+    activities: ActivityTable | None = None
+    estimated_ns: int = 0
 
     def execute_synchronously(
         self,
@@ -242,6 +247,10 @@ class PreparedModel:
         timeout = config.loop_timeout_duration_ns
         loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
         context = RunContext(deadline, cancellation, loop_timeout_ns, spans)
+        record = NO_RECORD
+        if self.activities is not None:
+            expected_ns = max(self.estimated_ns, self.latencies.max_ns)
+            record = self.activities.begin(Stage.EXECUTING, self.digest, deadline.at_ns, cancellation, expected_ns)
         before = time.perf_counter_ns()
         try:
             with nullcontext() if spans is None else self.profiling.execution(spans):
@@ -249,6 +258,9 @@ class PreparedModel:
                 result = execute_plan(self.plan, bound, context, config.measure_timing, started_ns, release_slot)
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None
+        finally:
+            if self.activities is not None:
+                self.activities.end(record)
         self.latencies.add(time.perf_counter_ns() - before)
         return result if spans is None else replace(result, spans=spans.all(), dropped_spans=spans.dropped)
 

@@ -103,7 +103,8 @@ class ModelCache:
             raise _unreadable(error) from error
         times = status.st_mtime_ns, status.st_ctime_ns
         identity = FilesIdentity(container.seal, (status.st_dev, status.st_ino, status.st_size, *times))
-        return VerifiedFiles(files, identity, None if container.size > _KEPT_BYTES else container)
+        kept = None if container.size > _KEPT_BYTES else container
+        return VerifiedFiles(files, identity, kept, _model_digest(container))
 
     def load(self, verified: "VerifiedFiles", check: Callable[[], None], network: int) -> CachedModel:
         """Read a prepared model from its files.
@@ -180,11 +181,13 @@ class VerifiedFiles:
         files: the files.
         identity: identity of their contents.
         container: the contents that were checked; None for a large model cache, which is read and checked again.
+        digest: digest of the model.
     """
 
     files: OpenFiles
     identity: FilesIdentity
     container: Container | None
+    digest: bytes
 
 
 class SaveTarget:
@@ -216,6 +219,11 @@ class SaveTarget:
         if self._files is not None:
             return cache.save(self._files, model)
         return CacheOutcome(CacheState.NOT_SAVED, self._reason) if self._reason else CacheOutcome()
+
+    def skip(self, reason: str) -> CacheOutcome:
+        """Return the outcome for a model that must not be saved."""
+        wanted = self._files is not None or self._reason
+        return CacheOutcome(CacheState.NOT_SAVED, reason) if wanted else CacheOutcome()
 
     def close(self) -> None:
         """Close the files."""

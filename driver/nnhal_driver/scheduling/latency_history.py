@@ -13,14 +13,20 @@ _HORIZON_NS = 10_000_000_000
 
 
 class LatencyHistory:
-    """Latencies of the recent executions of one model. Thread safe: a deque is changed and copied atomically."""
+    """Latencies of the recent executions of one model. Thread safe: a deque is changed and copied atomically.
+
+    Attributes:
+        max_ns: the longest latency of all executions; 0 if there was none.
+    """
 
     def __init__(self) -> None:
+        self.max_ns = 0
         self._recent: deque[tuple[int, int]] = deque(maxlen=_MAX_ENTRIES)
 
     def add(self, elapsed_ns: int) -> None:
         """Add the latency of an execution that succeeded."""
         self._recent.append((now_ns(), elapsed_ns))
+        self.max_ns = max(self.max_ns, elapsed_ns)
 
     def min_ns(self) -> int:
         """Return the shortest recent latency in nanoseconds, or 0 if too little is known."""

@@ -9,8 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from nnhal_driver.activity import Activity
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service.log import event
+from nnhal_service.quarantine import Crash, QuarantineFile
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.addresses import ReservedAddresses
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
@@ -287,15 +289,20 @@ class Supervisor:
         for line in crash_log.splitlines():
             event("worker-stack", logging.ERROR, worker=slot, line=line)
         if crashed or worker.culprits:
-            for activity in worker.culprits or find_suspects(worker.activities(), crash_log):
-                event(
-                    "suspect-model",
-                    logging.ERROR,
-                    worker=slot,
-                    digest=activity.digest.hex() or "-",
-                    stage=activity.stage.name,
-                    backend=activity.backend or "-",
-                )
+            self._accuse(worker, worker.culprits or find_suspects(worker.activities(), crash_log), how)
+
+    def _accuse(self, worker: WorkerProcess, suspects: Sequence[Activity], how: str) -> None:
+        """Name the models that may have caused the death of a worker, and remember them."""
+        known = {activity.digest for activity in suspects if activity.digest}
+        for activity in suspects:
+            fields = {"digest": activity.digest.hex() or "-", "backend": activity.backend or "-"}
+            event("suspect-model", logging.ERROR, worker=worker.spec.slot, stage=activity.stage.name, **fields)
+        for activity in {activity.digest: activity for activity in suspects if activity.digest}.values():
+            crash = Crash(activity.backend, time.time(), how, sure=len(known) == 1)
+            try:
+                QuarantineFile(self._settings.state_dir).record(activity.digest, crash)
+            except OSError as error:
+                event("quarantine-not-written", logging.ERROR, why=str(error))
 
     def _fail(self, reason: str) -> None:
         self._failure = reason

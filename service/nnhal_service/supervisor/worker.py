@@ -14,6 +14,7 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
 from nnhal_service.hosting import Hosting
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
+from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.server import Server
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.channel import Channel
@@ -54,7 +55,13 @@ def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: S
     activities = ActivityTable(scoreboard.activities(spec.row))
     with ShutdownSignal() as shutdown, Heart(directory, activities) as heart:
         try:
-            hosting = Hosting(spec.addresses[spec.slot].listen, spec.slot, directory.choose, activities)
+            hosting = Hosting(
+                spec.addresses[spec.slot].listen,
+                spec.slot,
+                directory.choose,
+                activities,
+                QuarantineFile(spec.settings.state_dir),
+            )
             settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
             server = Server(settings, hosting)
             heart.server = server

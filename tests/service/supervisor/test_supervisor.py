@@ -15,6 +15,8 @@ from tests.concurrency import wait_until
 from tests.end_to_end.support.models import ADD
 from tests.end_to_end.support.service_process import Service, start_service, stop_service, worker_pids
 
+pytestmark = pytest.mark.slow
+
 ONES = np.ones(2, np.float32)
 
 

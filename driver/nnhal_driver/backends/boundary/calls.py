@@ -6,6 +6,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from nnhal.errors import HalError, exception_text, general_failure, is_well_formed, shorten, well_formed
 from nnhal.types import ErrorKind
+from nnhal_driver.activity import note_backend
 from nnhal_driver.interrupts import is_interrupt
 
 P = ParamSpec("P")
@@ -40,6 +41,7 @@ def call(backend: Named, method: str, function: Callable[P, R], *arguments: P.ar
         MemoryError: there is not enough memory, for which the backend may be no reason.
         KeyboardInterrupt: see `is_interrupt`.
     """
+    note_backend(backend.id)
     try:
         return function(*arguments, **named)
     except BaseException as error:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from nnhal.types import AnyArray
+from nnhal_driver.activity import note_backend
 from nnhal_driver.backends.api import (
     Backend,
     CompiledSubgraph,
@@ -189,6 +190,7 @@ class CheckedSubgraph(CompiledSubgraph):
         }
         self.copies_inputs = compiled.copies_inputs
         self._backend = backend
+        self._id = backend.id
         self._execute: Callable[[Sequence[AnyArray | None], Sequence[Output], Run], None] = compiled.execute
         graph = view.graph
         types = extension_types(graph.extensions, extensions(backend)) if graph.extensions else {}
@@ -217,6 +219,7 @@ class CheckedSubgraph(CompiledSubgraph):
             checked.append(CheckedOutput(destination, expected))
         deferred = getattr(run, "deferred", None)
         earlier = len(deferred) if deferred else 0
+        note_backend(self._id)
         try:
             self._execute(inputs, checked, run)
             if getattr(run, "deferred", None) and self._defer(checked, run, earlier):

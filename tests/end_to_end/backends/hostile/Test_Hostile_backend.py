@@ -1,5 +1,6 @@
 """Backend that copies its input, and misbehaves as a file tells it: "METHOD ANSWER"."""
 
+import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,12 @@ def misbehave(method: str) -> str:
         return ""
     if answer in ERRORS:
         raise ERRORS[answer]
+    if answer == "crash":
+        ctypes.string_at(0)
+    if answer == "hang":
+        ctypes.CDLL(None).pause()  # without the GIL, as an engine
+    if answer == "freeze":
+        ctypes.PyDLL(None).pause()  # with the GIL
     if answer.startswith("status "):
         raise HalError(int(answer.split()[1]), "a reason")
     return answer
