@@ -227,7 +227,7 @@ def test_device_without_cache_calls_is_unsupported(service: RestartableService) 
 
 @pytest.fixture
 def config(service: RestartableService) -> TargetConfig:
-    return TargetConfig(service.target, restart_command=service.restart_command)
+    return TargetConfig(service.target, control=service.control)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -239,7 +239,7 @@ def test_fault_fails_each_of_its_ids(config: TargetConfig, name: str, capfd: pyt
 
 
 def test_clean_proxy_fails_no_check(config: TargetConfig) -> None:
-    chosen = [fault for fault in select_faults(FAULTS) if fault.needs_restart or "CACHE-24" in fault.checks]
+    chosen = [fault for fault in select_faults(FAULTS) if fault.needs or "CACHE-24" in fault.checks]
     assert run_clean_trial(config, chosen).failed == {}
 
 
@@ -253,13 +253,13 @@ def test_restart_keeps_the_cache() -> None:
         with Target(service.target) as target:
             cache = types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_STORED, token=bytes(32))
             assert prepare_into_store(target, cache)
-        subprocess.run(service.restart_command, shell=True, check=True, timeout=60)
+        subprocess.run(service.control.restart_command, shell=True, check=True, timeout=60)
         assert os.readlink(folder / "socket") != before and not os.path.exists(before)
         with Target(service.target) as target:
             assert prepare_from_cache(target, cache).model
         socket = os.readlink(folder / "socket")
     assert not folder.exists() and not os.path.exists(socket)
-    assert subprocess.run(service.restart_command, shell=True, capture_output=True, check=False).returncode
+    assert subprocess.run(service.control.restart_command, shell=True, capture_output=True, check=False).returncode
 
 
 # ---- Defects of a device --------------------------------------------------------------------------------

@@ -318,7 +318,7 @@ SAMPLE = (
 )
 GROUPS = (
     *("COM", "PREP", "BASIC", "GEN", "VALMODEL", "VALREQ", "BURST", "CACHE", "CACHESEC"),
-    *("MEMDOM", "QOS", "STATIC", "EXTRA", "NNHAL", "HOST"),
+    *("MEMDOM", "QOS", "STATIC", "EXTRA", "NNHAL", "HOST", "RESIL"),
 )
 
 

@@ -33,8 +33,8 @@ from tests.shared import shared
 UNUSED_ADDRESS = "127.0.0.1:1"
 BACKENDS = ("CpuAcc", "CpuRef", "Unverified")
 """Backends of the embedded device. The placement of a small model may use either."""
-OTHER_DEVICES = {"CACHE-09", "CACHE-10"}
-"""Ids that only devices of other kinds evaluate: see test_caching.py."""
+OTHER_DEVICES = {"CACHE-09", "CACHE-10", "RESIL-19"}
+"""Ids that only devices of other kinds evaluate: see test_caching.py and test_resilience.py."""
 
 
 def invoke(*arguments: object) -> Invoked:
@@ -59,8 +59,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Run all suites over the built-in set with --strict, and return the JSON report."""
     path = tmp_path_factory.mktemp("report") / "report.json"
     with closing(RestartableService()) as service:
-        options = ("--restart-cmd", service.restart_command, "--strict", "--json", path)
-        invoked = invoke("--target", service.target, *options)
+        control = service.control
+        commands = ("--restart-cmd", control.restart_command, "--kill-cmd", control.kill_command)
+        options = (*commands, "--stop-cmd", control.stop_command, "--recovery-s", control.recovery_s)
+        invoked = invoke("--target", service.target, *options, "--strict", "--json", path)
     assert invoked.exit_code == 0, invoked.output
     report: dict[str, Any] = json.loads(path.read_text())
     assert invoked.stdout.splitlines()[-1] == report["summary"]
@@ -311,6 +313,7 @@ def test_default_target_is_the_embedded_device(tmp_path: Path) -> None:
         (["--mode", "perf", "--html", "x.html"], 2, "--html needs results of checks, and --mode perf runs none"),
         (["--target", UNUSED_ADDRESS, "--no-merge-partitions"], 2, "apply to the embedded service; omit --target"),
         (["--vectors", "/nowhere"], 2, "no vectors"),
+        (["--recovery-s", "soon"], 2, "expected a number of at least 0"),
         (["--suite", "basic", "--select", "NOTHING"], 2, "the options select no checks"),
     ],
 )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nnhal_tools.conformance.check import Result
+    from nnhal_tools.conformance.device.control import ServiceControl
     from nnhal_tools.conformance.run_info import RunInfo
     from nnhal_tools.conformance.runner import CheckTask, TargetConfig
     from nnhal_tools.conformance.selection import Selection
@@ -52,7 +53,9 @@ def conformance(
     ] = "",
     suite: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="Suites, separated by commas. [default: all except nnhal]"),
+        typer.Option(
+            metavar="NAMES", help="Suites, separated by commas. [default: all except nnhal, host and resilience]"
+        ),
     ] = None,
     vectors: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of vector files. [default: built-in vectors]")
@@ -93,6 +96,30 @@ def conformance(
             metavar="CMD", help="Command that restarts the service, for the check of warm starts.", show_default=False
         ),
     ] = "",
+    kill_cmd: Annotated[
+        str,
+        typer.Option(
+            metavar="CMD",
+            help="Command that kills a process of the service, for the suite resilience; docs/conformance.md.",
+            show_default=False,
+        ),
+    ] = "",
+    stop_cmd: Annotated[
+        str,
+        typer.Option(
+            metavar="CMD",
+            help="Command that asks a process of the service to stop, for the same suite.",
+            show_default=False,
+        ),
+    ] = "",
+    recovery_s: Annotated[
+        float,
+        typer.Option(
+            parser=at_least(float, 0),
+            metavar="S",
+            help="Time in which the service must respond after that, in seconds.",
+        ),
+    ] = 10.0,
     backends_path: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A folder with backends, for the embedded service.")
     ] = None,
@@ -127,9 +154,12 @@ def conformance(
     Failures are shown at once. The last line is `N passed, M failed, K skipped`. The exit code is 0 only if nothing
     failed. Checks for which the device returns UNIMPLEMENTED are counted as unsupported.
     """
+    from nnhal_tools.conformance.device.control import ServiceControl
+
     target = target or ""
+    control = ServiceControl(restart_cmd, kill_cmd, stop_cmd, recovery_s)
     if self_test:
-        raise typer.Exit(_self_test(target, device, select or [], restart_cmd))
+        raise typer.Exit(_self_test(target, device, select or [], control))
     require_writable(json_, junit, html)
     require_writable_folder(reduce)
     console = make_console()
@@ -142,13 +172,13 @@ def conformance(
     options = _service_options(target, backends_path, backend, no_merge_partitions)
     if mode is not Mode.CHECK:
         with ExitStack() as stack, _reporting_dead_devices():
-            config = _open_target(stack, target, device, restart_cmd, paths, options)
+            config = _open_target(stack, target, device, control, paths, options)
             info = _describe_run(config, "" if target else "a service started by this command")
             _show_table(console, mode, config, info, cases, selection, sample, json_)
         return
     tasks = _plan_tasks(names, cases, selection, sample)
     with ExitStack() as stack, _reporting_dead_devices():
-        config = _open_target(stack, target, device, restart_cmd, paths, options)
+        config = _open_target(stack, target, device, control, paths, options)
         info = _describe_run(config, "" if target else "a service started by this command")
         results = _run(console, config, tasks, jobs or min(available_cpus(), MAX_JOBS))
         if reduce:
@@ -180,12 +210,12 @@ def _require_checks(mode: Mode, files: Mapping[str, Path | None]) -> None:
             raise CommandError(f"{option} needs results of checks, and --mode {mode} runs none; it writes --json only")
 
 
-def _self_test(target: str, device: str, patterns: Sequence[str], restart_command: str) -> int:
+def _self_test(target: str, device: str, patterns: Sequence[str], control: "ServiceControl") -> int:
     from nnhal_tools.conformance import selftest
 
     try:
         with _reporting_dead_devices():
-            return selftest.main(target, device, patterns, restart_command)
+            return selftest.main(target, device, patterns, control)
     except ValueError as error:
         raise CommandError(str(error)) from error
 
@@ -293,7 +323,12 @@ def _show_table(
 
 
 def _open_target(
-    stack: ExitStack, target: str, device: str, restart_command: str, paths: Sequence[str], options: Sequence[str]
+    stack: ExitStack,
+    target: str,
+    device: str,
+    control: "ServiceControl",
+    paths: Sequence[str],
+    options: Sequence[str],
 ) -> "TargetConfig":
     """Return the target. If no address is given, start an embedded service, which the stack closes.
 
@@ -310,7 +345,7 @@ def _open_target(
         target = service.target
     if device:  # a wrong name would fail every check
         nnhal.connect(target, device=device, timeout=CONNECT_S, transport="grpc").close()
-    return TargetConfig(target, device, restart_command, paths)
+    return TargetConfig(target, device, control, paths)
 
 
 def _describe_run(config: "TargetConfig", label: str) -> "RunInfo":

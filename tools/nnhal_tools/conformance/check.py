@@ -56,6 +56,10 @@ class NotServiceSpecific(Exception):
     """Failed call without a service-specific error. A check in which this happens has failed."""
 
 
+class ConnectionLost(NotServiceSpecific):
+    """Call that ended with its connection: UNAVAILABLE, DEVICE_UNAVAILABLE, or the end of a data connection."""
+
+
 @dataclass
 class Result:
     """Result of a check, or of a vector on one path.

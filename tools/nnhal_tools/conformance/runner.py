@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nnhal_tools.conformance.check import CheckFailed, NotServiceSpecific, Result, Status, record_failure, run_check
+from nnhal_tools.conformance.device.control import NO_CONTROL, ServiceControl
 from nnhal_tools.conformance.device.interposer import NO_FAULTS, Interposer
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.ids import SUITES
@@ -16,7 +17,7 @@ from nnhal_tools.conformance.selection import Selection, sample_cases
 from nnhal_tools.conformance.suites import load
 from nnhal_tools.conformance.vectors.case import Case
 
-STRICT_SUITES = ("nnhal", "host")
+STRICT_SUITES = ("nnhal", "host", "resilience")
 """Suites that run only with --strict, or if they are named."""
 
 EVERYTHING = Selection()
@@ -29,20 +30,20 @@ class TargetConfig:
     Attributes:
         address: the address of the server.
         device: the name of the device on the server; "" for the first.
-        restart_command: a shell command that restarts the server; "" if there is none.
+        control: see Target.
         paths: see Target.
         interposer: see Target.
     """
 
     address: str
     device: str = ""
-    restart_command: str = ""
+    control: ServiceControl = NO_CONTROL
     paths: Sequence[str] = ()
     interposer: Interposer = NO_FAULTS
 
     def open(self) -> Target:
         """Open a session."""
-        return Target(self.address, self.device, self.restart_command, self.paths, self.interposer)
+        return Target(self.address, self.device, self.control, self.paths, self.interposer)
 
 
 @dataclass(frozen=True)

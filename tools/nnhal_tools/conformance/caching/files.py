@@ -8,8 +8,7 @@ from typing import Any
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import cache_pb2, cache_pb2_grpc
-from nnhal_tools.conformance.check import NotServiceSpecific
-from nnhal_tools.conformance.device.calls import invoke
+from nnhal_tools.conformance.device.calls import invoke, required_call_error
 from nnhal_tools.conformance.device.target import Target
 
 READ_ONLY, WRITE_ONLY, READ_WRITE = (
@@ -156,5 +155,5 @@ class CacheFolder:
     def _call(self, method: str, request: Any) -> Any:
         outcome, response = invoke(getattr(self._stub, method), request)
         if outcome.status != ErrorStatus.NONE:
-            raise NotServiceSpecific(f"Cache.{method}: {outcome}")
+            raise required_call_error(f"Cache.{method}", outcome)
         return response

@@ -7,7 +7,7 @@ import grpc
 
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import device_pb2, error_pb2
-from nnhal_tools.conformance.check import NotServiceSpecific, UnsupportedCase
+from nnhal_tools.conformance.check import ConnectionLost, NotServiceSpecific, UnsupportedCase
 from nnhal_tools.conformance.device.results import OK, CallOutcome, PreparationOutcome
 
 WATCHDOG_S = 120.0
@@ -27,9 +27,19 @@ def invoke(method: Any, request: Any) -> tuple[CallOutcome, Any]:
         return outcome_from_error(error), None
 
 
-def collect_preparation(stream: Iterator[device_pb2.PrepareModelEvent]) -> PreparationOutcome:
-    """Read the stream of a preparation to its end."""
-    preparation = PreparationOutcome()
+def collect_preparation(
+    stream: Iterator[device_pb2.PrepareModelEvent], preparation: PreparationOutcome | None = None
+) -> PreparationOutcome:
+    """Read the stream of a preparation to its end.
+
+    Args:
+        stream: the stream.
+        preparation: the object to fill in and return, for callers that need it although the call fails.
+
+    Raises:
+        Unsupported, NotServiceSpecific: see `outcome_from_error`.
+    """
+    preparation = preparation or PreparationOutcome()
     try:
         for event in stream:
             kind = event.WhichOneof("event")
@@ -46,15 +56,22 @@ def outcome_from_error(error: grpc.RpcError) -> CallOutcome:
 
     Raises:
         Unsupported: the call failed with UNIMPLEMENTED.
-        NotServiceSpecific: the call carries no service-specific error.
+        NotServiceSpecific: the call carries no service-specific error. ConnectionLost: and its code is UNAVAILABLE.
     """
     outcome = parse_error(error)
     assert isinstance(error, grpc.Call)
     if error.code() == grpc.StatusCode.UNIMPLEMENTED or (outcome and outcome.kind == ErrorKind.UNIMPLEMENTED):
         raise UnsupportedCase((outcome.reason if outcome else error.details()) or "UNIMPLEMENTED")
     if outcome is None or outcome.status == ErrorStatus.NONE:
-        raise NotServiceSpecific(f"{error.code().name}: {error.details()}")
+        kind = ConnectionLost if error.code() == grpc.StatusCode.UNAVAILABLE else NotServiceSpecific
+        raise kind(f"{error.code().name}: {error.details()}")
     return outcome
+
+
+def required_call_error(method: str, outcome: CallOutcome) -> NotServiceSpecific:
+    """Return the error of a call that a check cannot do without."""
+    kind = ConnectionLost if outcome.status == ErrorStatus.DEVICE_UNAVAILABLE else NotServiceSpecific
+    return kind(f"{method}: {outcome}")
 
 
 def parse_error(error: grpc.RpcError) -> CallOutcome | None:

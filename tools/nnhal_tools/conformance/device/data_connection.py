@@ -15,8 +15,8 @@ from nnhal.shm import protocol
 from nnhal.shm.protocol import Packet, PacketKind, ProtocolError
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import error_pb2
-from nnhal_tools.conformance.check import NotServiceSpecific, Skipped, UnsupportedCase
-from nnhal_tools.conformance.device.calls import WATCHDOG_S, outcome_from_detail
+from nnhal_tools.conformance.check import ConnectionLost, NotServiceSpecific, Skipped, UnsupportedCase
+from nnhal_tools.conformance.device.calls import WATCHDOG_S, outcome_from_detail, required_call_error
 from nnhal_tools.conformance.device.results import OK, CallOutcome
 from nnhal_tools.conformance.device.target import Target
 
@@ -95,8 +95,17 @@ class DataConnection:
 
     def is_of_another_user(self) -> bool:
         """Return whether the service runs as another user. It may then reject this one."""
+        return self._credentials()[1] != os.geteuid()
+
+    def process(self) -> int:
+        """Return the number of the process that listens on the socket, or 0 if it is not visible here."""
+        return self._credentials()[0]
+
+    def _credentials(self) -> tuple[int, int, int]:
+        """Return process, user and group of the service."""
         credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return bool(_CREDENTIALS.unpack(credentials)[1] != os.geteuid())
+        process, user, group = _CREDENTIALS.unpack(credentials)
+        return process, user, group
 
     def send(self, packet: bytes, *descriptors: int) -> None:
         """Send a packet, which may be malformed. Do nothing if the service has closed the connection."""
@@ -121,13 +130,14 @@ class DataConnection:
         """Send a request and return its answer.
 
         Raises:
-            NotServiceSpecific: there is no answer, or it is the answer to another request.
+            ConnectionLost: the service ended the connection.
+            NotServiceSpecific: the answer is malformed or to another request, or none comes in time.
         """
         self.send(request.pack(), *descriptors)
         answer = self.receive()
         kind = PacketKind(request.kind).name
         if answer is None:
-            raise NotServiceSpecific(f"the service ended the data connection at a {kind}")
+            raise ConnectionLost(f"the service ended the data connection at a {kind}")
         if answer.number != request.number:
             raise NotServiceSpecific(f"the answer to {kind} {request.number} has the number {answer.number}")
         return answer
@@ -175,15 +185,27 @@ def open_connection(target: Target) -> Iterator[DataConnection]:
 
     Raises:
         Skipped: the data socket is not on this machine, or belongs to another user and rejects this one.
+        ConnectionLost: the service ends the connection, or the session has ended.
         NotServiceSpecific: the service rejects the session.
     """
     with DataConnection(target) as connection:
         outcome = connection.say_hello(target.session, target.opened.data_secret)
         if outcome is None and connection.is_of_another_user():
             raise Skipped("", "the data socket belongs to another user and rejects this one")
-        if outcome is None or outcome.status:
-            raise NotServiceSpecific(f"HELLO with the secret of the session: {outcome or 'the connection was ended'}")
+        if outcome is None:
+            raise ConnectionLost("the service ended the data connection at a HELLO with the secret of the session")
+        if outcome.status:
+            raise required_call_error("HELLO with the secret of the session", outcome)
         yield connection
+
+
+def process_of_service(target: Target) -> int:
+    """Return the number of the process that serves a session, or 0 if it is not on this machine."""
+    try:
+        with DataConnection(target) as connection:
+            return connection.process()
+    except Skipped:
+        return 0
 
 
 def is_data_socket_reachable(target: Target) -> bool:

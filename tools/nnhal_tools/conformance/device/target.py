@@ -1,6 +1,7 @@
 """Session on the device under test, through the generated stubs. Nothing is retried or repaired."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -28,14 +29,23 @@ from nnhal.v1 import (
     session_pb2_grpc,
     types_pb2,
 )
-from nnhal_tools.conformance.check import NotServiceSpecific
-from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke
+from nnhal_tools.conformance.check import ConnectionLost, NotServiceSpecific
+from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke, required_call_error
+from nnhal_tools.conformance.device.control import NO_CONTROL, ServiceControl
 from nnhal_tools.conformance.device.interposer import NO_FAULTS, Interposer
 from nnhal_tools.conformance.device.options import DEFAULT_RUN, PREPARE_MODEL, PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PreparationOutcome
 
 CONNECT_S = 10.0
 """Timeout in seconds for connecting to the server."""
+
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 16 * 2**20),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+"""Each session has a connection of its own, like the sessions of different clients, and soon finds a new service."""
 
 INLINE_BYTES = 1_000_000
 """Larger pools become Memory objects, so that no message comes near 4 MiB."""
@@ -50,7 +60,7 @@ class Target:
         session: the token of the session.
         opened: the first event of the session.
         device_name: the name of the device; "" for the first.
-        restart_command: a shell command that restarts the server; "" if there is none.
+        control: the commands that end or restart the service.
         paths: the codes of the paths that vectors are executed on; () for the default paths.
         interposer: the faults of services that checks start themselves.
 
@@ -62,7 +72,7 @@ class Target:
         self,
         address: str,
         device: str = "",
-        restart_command: str = "",
+        control: ServiceControl = NO_CONTROL,
         paths: Sequence[str] = (),
         interposer: Interposer = NO_FAULTS,
     ) -> None:
@@ -70,9 +80,9 @@ class Target:
             Address.parse(address)
         except ValueError as error:
             raise NotServiceSpecific(str(error)) from None
-        self.address, self.device_name, self.restart_command, self.paths = address, device, restart_command, paths
+        self.address, self.device_name, self.control, self.paths = address, device, control, paths
         self.interposer = interposer
-        self.channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 16 * 2**20)])
+        self.channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         self.sessions = session_pb2_grpc.SessionStub(self.channel)
         self.device = device_pb2_grpc.DeviceStub(self.channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self.channel)
@@ -102,7 +112,7 @@ class Target:
 
     def new_session(self) -> "Target":
         """Open another session on the same device."""
-        return Target(self.address, self.device_name, self.restart_command, self.paths, self.interposer)
+        return Target(self.address, self.device_name, self.control, self.paths, self.interposer)
 
     def __enter__(self) -> "Target":
         return self
@@ -207,8 +217,9 @@ class Target:
     # ---- Memory and objects -----------------------------------------------------------------------------
 
     def release(self, *handles: bytes) -> None:
-        """Release objects."""
-        self.sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles), timeout=WATCHDOG_S)
+        """Release objects. If the service or the session has ended, there is nothing to release."""
+        with suppress(ConnectionLost):
+            invoke(self.sessions.Release, session_pb2.ReleaseRequest(session=self.session, handles=handles))
 
     def create_memory(
         self, size: int, sha256: bytes = b""
@@ -237,7 +248,7 @@ class Target:
         request = memory_pb2.ReadRequest(session=self.session, memory=memory, offset=offset, length=length)
         outcome, chunks = invoke(lambda r, timeout: list(self.memories.Read(r, timeout=timeout)), request)
         if chunks is None:
-            raise NotServiceSpecific(f"MemoryService.Read: {outcome}")
+            raise required_call_error("MemoryService.Read", outcome)
         return b"".join(chunk.data for chunk in chunks)
 
     def memory_with(self, data: bytes) -> bytes:
@@ -248,10 +259,10 @@ class Target:
         """
         outcome, created = self.create_memory(len(data))
         if created is None:
-            raise NotServiceSpecific(f"MemoryService.Create: {outcome}")
+            raise required_call_error("MemoryService.Create", outcome)
         outcome = self.upload(created.memory, data)
         if outcome.status != ErrorStatus.NONE:
-            raise NotServiceSpecific(f"MemoryService.Upload: {outcome}")
+            raise required_call_error("MemoryService.Upload", outcome)
         return created.memory
 
     def pool_with(self, data: bytes) -> types_pb2.Memory:

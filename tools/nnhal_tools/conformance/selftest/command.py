@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from difflib import get_close_matches
 
+from nnhal_tools.conformance.device.control import NO_CONTROL, ServiceControl
 from nnhal_tools.conformance.device.data_connection import is_data_socket_reachable
 from nnhal_tools.conformance.runner import TargetConfig
 from nnhal_tools.conformance.selftest.fault import FAULTS, Fault
@@ -17,15 +18,15 @@ _ROW = "{:<42} {:<31} {:<8} {:>5}"
 _INDENT = " " * 4
 
 
-def main(target: str = "", device: str = "", patterns: Sequence[str] = (), restart_command: str = "") -> int:
+def main(target: str = "", device: str = "", patterns: Sequence[str] = (), control: ServiceControl = NO_CONTROL) -> int:
     """Print a table of the faults with whether they were caught. The last line is `N caught, M missed`.
 
     Args:
         target: the address of the real device's server; "" for an embedded one.
         device: the name of the device; "" for the first.
         patterns: glob patterns of the faults to try; none for all. The clean proxy always runs.
-        restart_command: a shell command that restarts the target. Without it, faults that need a restart are left out.
-            Faults of the data socket are left out if the target is on another machine.
+        control: the commands that restart, kill and stop the target. Faults that need one that is missing are left
+            out, and those of the data socket if the target is on another machine.
 
     Returns:
         The exit status: 0 if every fault was caught and no check failed on the clean proxy.
@@ -38,14 +39,9 @@ def main(target: str = "", device: str = "", patterns: Sequence[str] = (), resta
         if not target:
             service = RestartableService()
             stack.callback(service.close)
-            target, restart_command = service.target, service.restart_command
-        config = TargetConfig(target, device, restart_command)
-        has_data_socket = _has_data_socket(config)
-        faults = [
-            fault
-            for fault in faults
-            if (restart_command or not fault.needs_restart) and (has_data_socket or not fault.needs_data_socket)
-        ]
+            target, control = service.target, service.control
+        config = TargetConfig(target, device, control)
+        faults = _injectable(faults, control, has_data_socket=_has_data_socket(config))
         print(_ROW.format("FAULT", "MUST FAIL", "CAUGHT", "S"))
         clean_failed = _print_clean(run_clean_trial(config, faults))
         missed = sum(_print_fault(fault, run_trial(config, fault)) for fault in faults)
@@ -66,6 +62,16 @@ def select_faults(patterns: Sequence[str] = ()) -> list[Fault]:
         similar = get_close_matches(pattern, FAULTS, cutoff=0.3) or list(FAULTS)[:3]
         raise ValueError(f"no fault matches {pattern!r}; similar names of {len(FAULTS)}: {', '.join(similar)}")
     return faults
+
+
+def _injectable(faults: Sequence[Fault], control: ServiceControl, *, has_data_socket: bool) -> list[Fault]:
+    """Return the faults that can show on a target."""
+    return [
+        fault
+        for fault in faults
+        if all(getattr(control, command) for command in fault.needs)
+        and (has_data_socket or not fault.needs_data_socket)
+    ]
 
 
 def _has_data_socket(config: TargetConfig) -> bool:

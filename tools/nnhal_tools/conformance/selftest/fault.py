@@ -38,7 +38,9 @@ class Fault:
         hooks: the hooks of the proxy; see Proxy.
         select: patterns of built-in vectors and further checks to run from the suites of its ids.
         paths: the codes of the paths that vectors are executed on; () for the default paths.
-        needs_restart: the fault shows only if the service can be restarted.
+        needs: the commands of ServiceControl without which the fault does not show.
+        recovery_s: the time limit for the service to respond again in trials of a fault that shows only when it has
+            passed; None for that of the target.
         needs_data_socket: the fault shows only if the service's data socket is reachable from this machine.
         edit_trace: returns what a plug-in would record in a host with the fault.
     """
@@ -49,7 +51,8 @@ class Fault:
     hooks: dict[str, Hook]
     select: tuple[str, ...]
     paths: tuple[str, ...] = ()
-    needs_restart: bool = False
+    needs: tuple[str, ...] = ()
+    recovery_s: float | None = None
     needs_data_socket: bool = False
     edit_trace: Callable[[Trace], Trace] = unchanged
 
@@ -63,7 +66,11 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(
-    *checks: str, on: tuple[str, ...], select: tuple[str, ...] = VECTORS, needs_restart: bool = False
+    *checks: str,
+    on: tuple[str, ...],
+    select: tuple[str, ...] = VECTORS,
+    needs: tuple[str, ...] = (),
+    recovery_s: float | None = None,
 ) -> Callable[[Hook], Hook]:
     """Register a fault. The first paragraph of the function's docstring describes the wrong behavior.
 
@@ -71,18 +78,19 @@ def fault(
         checks: the ids that must fail.
         on: the patterns of the methods that it affects.
         select: see Fault.
-        needs_restart: see Fault.
+        needs: see Fault.
+        recovery_s: see Fault.
     """
 
     def register(hook: Hook) -> Hook:
-        _register(hook, checks, dict.fromkeys(on, hook), select=select, needs_restart=needs_restart)
+        _register(hook, checks, dict.fromkeys(on, hook), select=select, needs=needs, recovery_s=recovery_s)
         return hook
 
     return register
 
 
 def data_fault(
-    *checks: str, paths: tuple[str, ...] = (), select: tuple[str, ...] = VECTORS
+    *checks: str, paths: tuple[str, ...] = (), select: tuple[str, ...] = VECTORS, needs: tuple[str, ...] = ()
 ) -> Callable[[DataHook], DataHook]:
     """Register a fault of the data socket. Sessions receive the name of a relay that injects it.
 
@@ -90,6 +98,7 @@ def data_fault(
         checks: the ids that must fail.
         paths: see Fault.
         select: see Fault.
+        needs: see Fault.
     """
 
     def register(hook: DataHook) -> DataHook:
@@ -99,6 +108,7 @@ def data_fault(
             {"Session.Open": partial(_with_relay, hook)},
             select=select,
             paths=paths,
+            needs=needs,
             needs_data_socket=True,
         )
         return hook
@@ -133,7 +143,11 @@ def _with_relay(hook: DataHook, call: ProxyCall, request: Any) -> Iterator[sessi
     with Relay(first.opened, hook) as relay:
         first.opened.data_socket = relay.socket_name
         yield first
-        yield from events
+        try:
+            yield from events
+        except grpc.RpcError:
+            relay.drain()
+            raise
 
 
 # ---- Helpers of several faults ------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Transparent gRPC proxy for all services of the contract, with hooks that inject faults.
+"""Transparent gRPC proxy for all services of the contract and gRPC's health service, with hooks that inject faults.
 
-The nine services are built from their descriptors. Metadata, deadlines, error details and cancellation pass in both
+The services are built from their descriptors. Metadata, deadlines, error details and cancellation pass in both
 directions. A hook replaces chosen methods: it receives the request, and may forward it, change it or answer it.
 """
 
@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2
 
 from nnhal.errors import DETAILS_KEY
 from nnhal.services import SERVICES
@@ -26,7 +27,16 @@ THREADS = 256
 _NO_DEADLINE_S = 1e9
 """gRPC reports at least this remaining time for a call without a deadline."""
 
-_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0)]
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+_HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
 Hook = Callable[["ProxyCall", Any], Any]
 """Function of a call and its request that returns the response, or an iterator of responses.
@@ -92,6 +102,10 @@ class ProxyCall:
         """
         return self._upstreams[method](request, timeout=self._timeout(), metadata=self._metadata())
 
+    def on_end(self, callback: Callable[[], None]) -> bool:
+        """Call a function when the call of the client ends. Return False if it has ended already."""
+        return bool(self._context.add_callback(callback))
+
     def _response(self, call: Any) -> Any:
         try:
             response = call.result()
@@ -152,7 +166,7 @@ class Proxy:
         self._channel = grpc.insecure_channel(target, options=_OPTIONS)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nnhal-proxy")
         self._server = grpc.server(self._threads, options=_OPTIONS)
-        for service in services():
+        for service in (*services(), _HEALTH):
             handlers = {method.name: self._handler(service, method) for method in service.methods}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
         self._server.add_insecure_port(self.address)

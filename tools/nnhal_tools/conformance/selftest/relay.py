@@ -17,6 +17,9 @@ from nnhal.v1 import session_pb2
 
 PREFIX = "@nnhal-relay-"
 
+DRAIN_S = 0.5
+"""Time limit in seconds for a connection to end by itself."""
+
 _MAX_DESCRIPTORS = 4
 
 DataHook = Callable[["RelayedRequest", Packet], Packet | None]
@@ -58,8 +61,11 @@ class RelayedRequest:
         Returns:
             The bytes of the answer, or b"" if the device closes the connection.
         """
-        socket.send_fds(self._device, [packet], self.descriptors)
-        return self._device.recv(MAX_BYTES)
+        try:
+            socket.send_fds(self._device, [packet], self.descriptors)
+            return self._device.recv(MAX_BYTES)
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
 
 
 class Relay:
@@ -80,6 +86,11 @@ class Relay:
         self._listener.listen()
         self._thread = threading.Thread(target=self._accept, name="nnhal-relay", daemon=True)
         self._thread.start()
+
+    def drain(self) -> None:
+        """Give the connections time to end by themselves, when those of the device have ended."""
+        for _, _, thread in self._connections:
+            thread.join(DRAIN_S)
 
     def __enter__(self) -> "Relay":
         return self

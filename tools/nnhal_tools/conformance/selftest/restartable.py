@@ -1,10 +1,12 @@
-"""Embedded service that a shell command can restart, for checks of state that outlives the service.
+"""Embedded service that shell commands can restart, kill and stop, for checks of what outlives the service.
 
-The command connects to a Unix socket. A thread of this process accepts the connection, stops the service and starts
+The commands connect to a Unix socket. A thread of this process accepts the connection, ends the service and starts
 another one with the same cache folder. The address stays the same: a symbolic link to the current service's socket.
 """
 
+import os
 import shlex
+import signal
 import socket
 import sys
 import tempfile
@@ -13,22 +15,36 @@ from pathlib import Path
 
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError
+from nnhal_tools.conformance.device.control import ServiceControl
 
-_COMMAND = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); sys.exit(not s.recv(1))"
+_COMMAND = (
+    "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.send(sys.argv[2].encode()); "
+    "sys.exit(not s.recv(1))"
+)
+
+_RESTART, _KILL, _STOP = b"restart", b"kill", b"stop"
+
+RECOVERY_S = 60.0
+"""Time limit for the service to respond again, also on a slow machine."""
 
 
 class RestartableService:
-    """Service that a shell command can restart. Close it after use.
+    """Service that shell commands can restart, kill and stop. Close it after use.
+
+    Args:
+        comes_back: whether it comes back by itself when it has been killed or stopped.
 
     Attributes:
         target: the address, which does not change with a restart.
-        restart_command: the shell command; it exits when the new service listens.
+        control: the commands. The one that restarts the service exits when the new service listens, the others when
+            the signal has been sent.
 
     Raises:
         DeadObjectError: the service does not start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, comes_back: bool = True) -> None:
+        self._comes_back = comes_back
         self._folder = tempfile.TemporaryDirectory(prefix="nnhal-restartable-")
         folder = Path(self._folder.name)
         self._link = folder / "socket"
@@ -37,7 +53,11 @@ class RestartableService:
         self._restart_socket = socket.socket(socket.AF_UNIX)
         self._restart_socket.bind(str(folder / "restart"))
         self._restart_socket.listen()
-        self.restart_command = shlex.join([sys.executable, "-c", _COMMAND, str(folder / "restart")])
+        commands = (
+            shlex.join([sys.executable, "-S", "-c", _COMMAND, str(folder / "restart"), kind.decode()])
+            for kind in (_RESTART, _KILL, _STOP)
+        )
+        self.control = ServiceControl(*commands, recovery_s=RECOVERY_S)
         self._thread = threading.Thread(target=self._serve_restarts, name="nnhal-restart", daemon=True)
         self._thread.start()
 
@@ -54,12 +74,19 @@ class RestartableService:
             except OSError:
                 return
             with connection:
+                kind = connection.recv(len(_RESTART))
+                if kind != _RESTART:
+                    os.kill(self._service.pid, signal.SIGKILL if kind == _KILL else signal.SIGTERM)
+                    connection.sendall(b"1")
                 self._service.close()
+                if kind != _RESTART and not self._comes_back:
+                    continue
                 try:
                     self._service = self._start()
                 except DeadObjectError:
                     continue  # The command fails because it receives no reply.
-                connection.sendall(b"1")
+                if kind == _RESTART:
+                    connection.sendall(b"1")
 
     def close(self) -> None:
         """Stop the service."""

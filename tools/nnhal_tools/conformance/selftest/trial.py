@@ -34,6 +34,8 @@ class TrialResult:
 
 def run_trial(config: TargetConfig, fault: Fault) -> TrialResult:
     """Run the checks that must catch a fault, through a proxy that injects it."""
+    if fault.recovery_s is not None:
+        config = replace(config, control=replace(config.control, recovery_s=fault.recovery_s))
     config = replace(config, paths=fault.paths, interposer=_interposer(fault))
     return _run(config, fault.hooks, fault.suites, (*fault.checks, *fault.select), expected=fault.checks)
 

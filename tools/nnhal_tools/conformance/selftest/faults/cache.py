@@ -280,7 +280,7 @@ def priority_of_a_cached_model_forgotten(call: ProxyCall, request: Any) -> Itera
     yield from prepare_again(call, call.state[request.cache.token], priority=0)
 
 
-@fault("NNHAL-26", on=("Session.Open", *BOTH), select=(), needs_restart=True)
+@fault("NNHAL-26", on=("Session.Open", *BOTH), select=(), needs=("restart_command",))
 def entries_only_in_memory(call: ProxyCall, request: Any) -> Iterator[Any]:
     """Lose all entries of the service's store when the service ends."""
     if call.method == "Session.Open":

@@ -20,7 +20,7 @@ from nnhal_tools.conformance.caching.round_trip import (
     stored_cache,
 )
 from nnhal_tools.conformance.check import CheckRecorder, NotServiceSpecific, Skipped
-from nnhal_tools.conformance.device.calls import invoke
+from nnhal_tools.conformance.device.calls import invoke, required_call_error
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
@@ -72,6 +72,11 @@ class CacheClient:
         answer, response = invoke(self._stub.List, cache_pb2.ListCacheRequest(session=self._target.session))
         return [entry.token for entry in _require_response("List", answer, response).entries]
 
+    def damaged_count(self) -> int:
+        """Call Cache.List and return how many damaged entries the service has found since it started."""
+        answer, response = invoke(self._stub.List, cache_pb2.ListCacheRequest(session=self._target.session))
+        return int(_require_response("List", answer, response).counters.set_aside)
+
     def clear(self, *tokens: bytes) -> int:
         """Call Cache.Clear for these tokens and return the number of removed entries."""
         request = cache_pb2.ClearCacheRequest(session=self._target.session, tokens=tokens)
@@ -81,7 +86,7 @@ class CacheClient:
 
 def _require_response(method: str, answer: CallOutcome, response: Any) -> Any:
     if response is None:
-        raise NotServiceSpecific(f"Cache.{method}: {answer}")
+        raise required_call_error(f"Cache.{method}", answer)
     return response
 
 

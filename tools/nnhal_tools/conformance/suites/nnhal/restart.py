@@ -1,7 +1,6 @@
 """Models from the service's store and from files after a restart of the server (NNHAL-26)."""
 
 import hashlib
-import subprocess
 
 from nnhal.v1 import device_pb2, types_pb2
 from nnhal_tools.conformance.caching.files import CacheFolder
@@ -12,8 +11,8 @@ from nnhal_tools.conformance.caching.round_trip import (
     prepare_from_cache,
     stored_cache,
 )
-from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
-from nnhal_tools.conformance.device.calls import WATCHDOG_S
+from nnhal_tools.conformance.check import CheckRecorder
+from nnhal_tools.conformance.device.control import RESTART
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, expect_correct, require_supported
@@ -28,7 +27,7 @@ def store_survives_restart(target: Target, recorder: CheckRecorder) -> None:
     _require_restart(target)
     with target.new_session() as before:
         _expect_saved(recorder, before, stored_cache(TOKEN))
-    _restart(target.restart_command)
+    target.control.run(RESTART, "NNHAL-26")
     with target.new_session() as after:
         _expect_retrieved(recorder, after, stored_cache(TOKEN))
 
@@ -43,7 +42,7 @@ def files_survive_restart(target: Target, recorder: CheckRecorder) -> None:
         folder = CacheFolder(before)
         with folder.open_files(*names) as files:
             _expect_saved(recorder, before, file_cache(TOKEN, files))
-    _restart(target.restart_command)
+    target.control.run(RESTART, "NNHAL-26")
     with target.new_session() as after, folder.for_session(after) as folder, folder.open_files(*names) as files:
         _expect_retrieved(recorder, after, file_cache(TOKEN, files))
 
@@ -56,8 +55,7 @@ def _require_restart(target: Target) -> None:
         Skipped: there is no restart command.
     """
     target.invoke("Device", "PrepareModelFromCache", device_pb2.PrepareModelFromCacheRequest(session=target.session))
-    if not target.restart_command:
-        raise Skipped("", "needs --restart-cmd")
+    target.control.require(RESTART)
 
 
 def _expect_saved(recorder: CheckRecorder, target: Target, cache: types_pb2.CompilationCache) -> None:
@@ -70,15 +68,3 @@ def _expect_retrieved(recorder: CheckRecorder, target: Target, cache: types_pb2.
     retrieved, stimulus = prepare_from_cache(target, cache), "prepareModelFromCache after a restart"
     recorder.expect("NNHAL-26", bool(retrieved.model), stimulus, "NONE", retrieved.callback)
     expect_correct(recorder, "NNHAL-26", NAME, target.execute(retrieved.model, builtin_request(NAME)), stimulus)
-
-
-def _restart(command: str) -> None:
-    """Run the restart command of the user in a shell.
-
-    Raises:
-        CheckFailed: the command fails.
-    """
-    try:
-        subprocess.run(command, shell=True, check=True, timeout=WATCHDOG_S)
-    except subprocess.SubprocessError as error:
-        raise CheckFailed("NNHAL-26", "--restart-cmd", "exit status 0", error) from None

@@ -1,0 +1,147 @@
+"""Models that no service has seen before.
+
+A service may refuse a model that was in progress in several crashes, so that no two ends of a process may concern the
+same model.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nnhal.types import AnyArray, ErrorStatus
+from nnhal.v1 import types_pb2
+from nnhal_tools.conformance.check import CheckFailed, ConnectionLost, Skipped
+from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PreparationOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
+from nnhal_tools.conformance.vectors.requests import build_request
+
+F32, I32, BOOL8 = "TENSOR_FLOAT32", "TENSOR_INT32", "TENSOR_BOOL8"
+
+SIZE = 32
+"""Number of elements of a tensor."""
+LIMIT = 8
+"""Constants and inputs are integers of at most this size, so that sums of float32 are exact."""
+SHORT, LONG = 3, 400
+"""Numbers of operations: of a model that is prepared at once, and of one that takes some time."""
+
+_RNG = np.random.default_rng()
+
+
+def random_values() -> AnyArray:
+    """Return small integers as float32."""
+    return _RNG.integers(-LIMIT, LIMIT + 1, SIZE).astype(np.float32)
+
+
+def require_alive(outcome: CallOutcome) -> CallOutcome:
+    """Return an outcome, unless it reports the end of the service or of the session.
+
+    Raises:
+        ConnectionLost: it does.
+    """
+    if outcome.status == ErrorStatus.DEVICE_UNAVAILABLE:
+        raise ConnectionLost(str(outcome))
+    return outcome
+
+
+@dataclass(frozen=True)
+class AddChain:
+    """Chain of additions of the same random constant.
+
+    Attributes:
+        length: the number of operations.
+        constant: the constant.
+    """
+
+    length: int
+    constant: AnyArray
+
+    @staticmethod
+    def random(length: int = SHORT) -> "AddChain":
+        """Return a chain that differs from all others."""
+        return AddChain(length, random_values())
+
+    @cached_property
+    def model(self) -> types_pb2.Model:
+        """The model."""
+        graph = CaseGraph()
+        value = graph.input(F32, (SIZE,))
+        constant, activation = graph.constant(F32, self.constant), graph.int32(0)
+        for i in range(self.length):
+            add = graph.output if i == self.length - 1 else graph.temporary
+            result = add(F32, (SIZE,))
+            graph.apply("ADD", [value, constant, activation], [result])
+            value = result
+        zeros = np.zeros(SIZE)
+        return make_case("chain", graph, [zeros], [zeros]).model()
+
+    def expected(self, values: AnyArray) -> AnyArray:
+        """Return the output for an input."""
+        return values + np.float32(self.length) * self.constant
+
+    @staticmethod
+    def request(values: AnyArray) -> types_pb2.Request:
+        """Return a request: the input inline in pool 0, the output in a ReturnedPool."""
+        request, data = build_request([values], [values.nbytes])
+        request.pools[0].pool.inline = data
+        return request
+
+    def expect_correct(self, id_: str, stimulus: str, values: AnyArray, execution: ExecutionOutcome) -> None:
+        """Check that an execution succeeded with the right output.
+
+        Raises:
+            ConnectionLost: it ended with the service.
+            CheckFailed: it failed otherwise, or its output is wrong.
+        """
+        require_alive(execution.outcome)
+        if execution.outcome.status != ErrorStatus.NONE:
+            raise CheckFailed(id_, stimulus, "NONE, or UNAVAILABLE", execution.outcome)
+        output = b"".join(output.tobytes() for output in execution.outputs if output is not None)
+        self.expect_values(id_, stimulus, values, output)
+
+    def expect_values(self, id_: str, stimulus: str, values: AnyArray, output: bytes) -> None:
+        """Check the bytes of the output for an input.
+
+        Raises:
+            CheckFailed: they are wrong.
+        """
+        expected = self.expected(values)
+        got = np.frombuffer(output, np.float32) if len(output) == expected.nbytes else f"{len(output)} bytes"
+        if not np.array_equal(got, expected):
+            raise CheckFailed(id_, f"{stimulus}: the output", f"{expected[:4]}...", got)
+
+    def prepared(self, session: Target) -> bytes:
+        """Prepare the model, and return its handle; see `require_model`."""
+        return require_model(session.prepare(self.model))
+
+
+def endless_loop() -> tuple[types_pb2.Model, types_pb2.Request]:
+    """Return a WHILE that only the loop timeout ends, and a request for it."""
+    condition, body, main = CaseGraph(), CaseGraph(), CaseGraph()
+    counter = condition.input(I32, (1,))
+    condition.input(F32, (SIZE,))
+    condition.apply("LESS", [counter, condition.constant(I32, [1])], [condition.output(BOOL8, (1,))])
+    counter, value = body.input(I32, (1,)), body.input(F32, (SIZE,))
+    activation = body.int32(0)
+    body.apply("ADD", [counter, body.constant(I32, [0]), activation], [body.output(I32, (1,))])
+    body.apply("ADD", [value, body.constant(F32, random_values()), activation], [body.output(F32, (SIZE,))])
+    inputs = [main.subgraph(0), main.subgraph(1), main.input(I32, (1,)), main.input(F32, (SIZE,))]
+    main.apply("WHILE", inputs, [main.output(I32, (1,)), main.output(F32, (SIZE,))])
+    values = [np.zeros(1, np.int32), np.zeros(SIZE, np.float32)]
+    request, data = build_request(values, [value.nbytes for value in values])
+    request.pools[0].pool.inline = data
+    return make_case("endless", main, values, values, referenced=[condition, body]).model(), request
+
+
+def require_model(preparation: PreparationOutcome) -> bytes:
+    """Return the prepared model.
+
+    Raises:
+        ConnectionLost: the preparation ended with the service.
+        Skipped: X1.
+    """
+    require_alive(preparation.launch)
+    if not preparation.model:
+        raise Skipped("X1", f"the model is not prepared: {require_alive(preparation.callback)}")
+    return preparation.model

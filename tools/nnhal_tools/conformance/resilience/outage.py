@@ -1,0 +1,278 @@
+"""End of a process of the service while sessions are at work, and the return of the service."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from nnhal.types import ErrorKind
+from nnhal.v1 import device_pb2, memory_pb2, prepared_model_pb2, session_pb2
+from nnhal_tools.conformance.check import (
+    CheckFailed,
+    CheckRecorder,
+    ConnectionLost,
+    NotServiceSpecific,
+    Skipped,
+    UnsupportedCase,
+)
+from nnhal_tools.conformance.device.calls import WATCHDOG_S, invoke
+from nnhal_tools.conformance.device.control import KILL, RESTART
+from nnhal_tools.conformance.device.data_connection import is_data_socket_reachable, process_of_service
+from nnhal_tools.conformance.device.results import CallOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.resilience.models import AddChain, random_values
+from nnhal_tools.conformance.resilience.session import SessionAtWork, Work
+
+RETURN, LOST, OTHERS = "RESIL-14", "RESIL-15", "RESIL-19"
+"""Ids that every end of a process evaluates."""
+
+ATTEMPTS = 5
+"""Number of kills until one ends a session of the check. The command may kill any worker of the service."""
+SETTLE_S = 0.5
+"""A step that began so long after the command, in seconds, and succeeded is one of a process that lives on."""
+POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Outage:
+    """Service that responds again after the end of a process.
+
+    Attributes:
+        fresh: a new session.
+        ended: the sessions that have ended with the process.
+        others: the sessions that go on.
+        seconds: the time from the end of the command to the first answer to a new session.
+    """
+
+    fresh: Target
+    ended: Sequence[SessionAtWork]
+    others: Sequence[SessionAtWork]
+    seconds: float
+
+
+def require_data_socket(target: Target) -> None:
+    """End the check early if the data socket is on another machine. The session of the check may be lost.
+
+    Raises:
+        Skipped: it is.
+    """
+    with target.new_session() as session:
+        if not is_data_socket_reachable(session):
+            raise Skipped("", "the data socket is not on this machine")
+
+
+@contextmanager
+def outage(
+    target: Target, recorder: CheckRecorder, id_: str, works: Mapping[str, Work], command: str = KILL
+) -> Iterator[Outage]:
+    """Kill a process of the service while sessions are at work, and yield the service that is back.
+
+    Every call in progress must end soon: by UNAVAILABLE or with a right result. The service must respond again. The
+    sessions of the process must be lost, and others must go on.
+
+    Args:
+        target: the session of the check, which may be lost.
+        recorder: the recorder of the check.
+        id_: the id of calls in progress.
+        works: the work of each session, by name.
+        command: the option with the command: KILL or STOP.
+
+    Raises:
+        CheckFailed: a requirement does not hold.
+        Skipped: there is no command, or it ends no session.
+    """
+    target.control.require(command)
+    try:
+        for _ in range(ATTEMPTS):
+            with ExitStack() as stack:
+                sessions = _start(target, stack, works)
+                target.control.run(command, id_, process_of_service(sessions[0].target))
+                done = time.monotonic()
+                for session in sessions:
+                    _await_fate(recorder, id_, session, done, target.control.recovery_s)
+                if any(session.ended.is_set() for session in sessions):
+                    yield _judge(recorder, id_, target, sessions, done, stack)
+                    return
+        raise Skipped("", f"the command ended no session, {ATTEMPTS} times")
+    finally:
+        _await_ping(target)
+
+
+def _start(target: Target, stack: ExitStack, works: Mapping[str, Work]) -> list[SessionAtWork]:
+    """Start all sessions, and wait until they are at work."""
+    sessions = []
+    for name, work in works.items():
+        session = SessionAtWork(name, stack.enter_context(target.new_session()), work)
+        stack.callback(session.close)
+        sessions.append(session)
+    for session in sessions:
+        if not session.at_work.wait(WATCHDOG_S):
+            raise NotServiceSpecific(f"{session.name}: no answer within {WATCHDOG_S:.0f} s")
+        if session.error is not None:
+            raise session.error
+    return sessions
+
+
+def _await_fate(recorder: CheckRecorder, id_: str, session: SessionAtWork, done: float, limit: float) -> None:
+    """Wait until a session has ended with its call in progress, or has gone on for a while.
+
+    Args:
+        recorder: the recorder of the check.
+        id_: the id that fails if neither happens.
+        session: the session.
+        done: the time at which the process was killed.
+        limit: the time in which it must happen, in seconds.
+    """
+
+    def is_decided() -> bool:
+        if session.finished.is_set():
+            return session.ended.is_set()
+        goes_on = time.monotonic() if session.is_endless else session.last_success
+        return not session.ended.is_set() and goes_on > done + SETTLE_S
+
+    decided = _poll(is_decided, done + limit)
+    if not decided and session.finished.is_set():
+        if isinstance(session.error, CheckFailed):
+            raise session.error
+        stimulus = f"{session.name}, in a session whose stream goes on"
+        raise CheckFailed(OTHERS, stimulus, "success", session.error)
+    stimulus = f"{session.name}, when the process ends"
+    recorder.expect(id_, decided, stimulus, f"an answer or an error within {limit:g} s", "neither")
+
+
+def _judge(
+    recorder: CheckRecorder,
+    id_: str,
+    target: Target,
+    sessions: Sequence[SessionAtWork],
+    done: float,
+    stack: ExitStack,
+) -> Outage:
+    """Check the errors of the calls in progress, the return of the service, and the sessions."""
+    fresh = stack.enter_context(_reopen(recorder, target, done))
+    seconds = time.monotonic() - done
+    _expect_serving(recorder, fresh)
+    ended = [session for session in sessions if session.ended.is_set()]
+    others = [session for session in sessions if not session.ended.is_set()]
+    for session in ended:
+        _expect_connection_lost(recorder, id_, session)
+        _expect_session_lost(recorder, fresh, session)
+    for session in others:
+        recorder.expect(OTHERS, session.error is None, f"{session.name}, in another process", "success", session.error)
+    return Outage(fresh, ended, others, seconds)
+
+
+def _expect_connection_lost(recorder: CheckRecorder, id_: str, session: SessionAtWork) -> None:
+    error = session.error
+    if not isinstance(error, NotServiceSpecific | grpc.RpcError | UnsupportedCase):
+        raise error or AssertionError("a session that has ended has an error")
+    stimulus, expected = f"{session.name}, when the process ends", "UNAVAILABLE, DEVICE_UNAVAILABLE or a right answer"
+    recorder.expect(id_, isinstance(error, ConnectionLost), stimulus, expected, error)
+
+
+# ---- The return of the service ----------------------------------------------------------------------------
+
+
+def _reopen(recorder: CheckRecorder, target: Target, done: float) -> Target:
+    """Open a new session as soon as the service accepts it."""
+    fresh: list[Target] = []
+    errors: list[NotServiceSpecific] = []
+
+    def attempt() -> bool:
+        try:
+            fresh.append(target.new_session())
+        except NotServiceSpecific as error:
+            errors.append(error)
+        return bool(fresh)
+
+    limit = target.control.recovery_s
+    is_back = _poll(attempt, done + limit)
+    if not is_back and target.control.restart_command:
+        target.control.run(RESTART, RETURN)
+        is_back = _poll(attempt, time.monotonic() + limit)
+    stimulus = "a new session after the end of a process"
+    recorder.expect(RETURN, is_back, stimulus, f"success within {limit:g} s", errors[-1:])
+    return fresh[0]
+
+
+def _expect_serving(recorder: CheckRecorder, fresh: Target) -> None:
+    """Check the health, if the service reports it."""
+    health = health_pb2_grpc.HealthStub(fresh.channel)
+    answers: list[object] = []
+
+    def is_serving() -> bool:
+        try:
+            answers.append(health.Check(health_pb2.HealthCheckRequest(), timeout=WATCHDOG_S).status)
+        except grpc.RpcError as error:
+            assert isinstance(error, grpc.Call)
+            answers.append(error.code())
+        return answers[-1] in (health_pb2.HealthCheckResponse.SERVING, grpc.StatusCode.UNIMPLEMENTED)
+
+    serving = _poll(is_serving, time.monotonic() + fresh.control.recovery_s)
+    recorder.expect(RETURN, serving, "the health of the service after the end of a process", "SERVING", answers[-1])
+
+
+def _expect_session_lost(recorder: CheckRecorder, fresh: Target, session: SessionAtWork) -> None:
+    """Check that a session is lost for every kind of call, on a connection to the service that is back."""
+    token, device, chain = session.target.session, fresh.device_name, AddChain.random()
+    requests: dict[Callable[..., Any], Message] = {
+        fresh.sessions.Open: session_pb2.OpenRequest(session=token),
+        fresh.device.GetSupportedOperations: device_pb2.GetSupportedOperationsRequest(
+            session=token, device=device, model=chain.model
+        ),
+        fresh.device.PrepareModel: device_pb2.PrepareModelRequest(
+            session=token,
+            device=device,
+            model=chain.model,
+            preference=1,  # type: ignore[arg-type]
+            priority=1,  # type: ignore[arg-type]
+        ),
+        fresh.prepared_model.ExecuteSynchronously: prepared_model_pb2.ExecuteSynchronouslyRequest(
+            session=token, prepared_model=bytes(16), request=chain.request(random_values())
+        ),
+        fresh.memories.Create: memory_pb2.CreateMemoryRequest(session=token, size=1),
+    }
+    for method, request in requests.items():
+        outcome = _outcome(method, request)
+        stimulus = f"{type(request).__name__} in a session whose process has ended"
+        recorder.expect(LOST, outcome.kind == ErrorKind.SESSION_LOST, stimulus, "SESSION_LOST", outcome)
+
+
+def _outcome(method: Callable[..., Any], request: Message) -> CallOutcome:
+    """Make a call, and return its outcome. A session that is open counts as success."""
+
+    def call(request: Message, timeout: float) -> None:
+        answers = method(request, timeout=timeout)
+        if isinstance(answers, grpc.Call):
+            for answer in answers:  # type: ignore[attr-defined]
+                if isinstance(answer, session_pb2.SessionEvent):
+                    break
+            answers.cancel()
+
+    return invoke(call, request)[0]
+
+
+def _await_ping(target: Target) -> None:
+    """Wait until the session that the runner pings has a connection again. The next check reports if it has not."""
+
+    def responds() -> bool:
+        with suppress(NotServiceSpecific):
+            target.ping()
+            return True
+        return False
+
+    _poll(responds, time.monotonic() + target.control.recovery_s)
+
+
+def _poll(condition: Callable[[], bool], deadline: float) -> bool:
+    """Poll a condition. Return False if it does not hold before the deadline."""
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True

@@ -1,0 +1,99 @@
+"""Session that is at work when a process of the service ends."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+
+import grpc
+
+from nnhal.v1 import session_pb2
+from nnhal_tools.conformance.check import ConnectionLost, NotServiceSpecific, Skipped, UnsupportedCase
+from nnhal_tools.conformance.device.calls import outcome_from_error, required_call_error
+from nnhal_tools.conformance.device.target import Target
+
+Step = Callable[[], None]
+"""Makes a call and checks its result. Raises ConnectionLost if the call ended with the service."""
+
+Work = Callable[["SessionAtWork"], AbstractContextManager[Step]]
+"""Prepares what a session needs to work, and yields the step that it repeats."""
+
+JOIN_S = 30.0
+"""Time limit in seconds for a thread to notice that its channel is closed."""
+
+
+class SessionAtWork:
+    """Session that repeats a step in a thread until the step fails or the session is closed.
+
+    Attributes:
+        name: the work, in words.
+        target: the session.
+        at_work: set as soon as the step has succeeded once, by the step itself where that is too late, or at the end
+            of the thread.
+        ended: set when the stream of the session has ended.
+        closing: the last event of the stream, if it says why the session ends.
+        finished: set when the thread has ended.
+        closed: set when the session is about to be closed by the check.
+        error: the error of the step, or None.
+        is_endless: set by a step that never succeeds.
+        last_success: the time at which the last successful step began; 0 before the first.
+    """
+
+    def __init__(self, name: str, target: Target, work: Work) -> None:
+        self.name, self.target = name, target
+        self.at_work, self.ended = threading.Event(), threading.Event()
+        self.finished, self.closed = threading.Event(), threading.Event()
+        self.closing: session_pb2.SessionClosing | None = None
+        self.error: BaseException | None = None
+        self.is_endless = False
+        self.last_success = 0.0
+        self._objects = ExitStack()
+        self._step = self._objects.enter_context(work(self))
+        self._threads = [
+            threading.Thread(target=function, name=f"nnhal-{name}", daemon=True)
+            for function in (self._watch, self._repeat)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _watch(self) -> None:
+        try:
+            for event in self.target.stream:
+                if event.HasField("closing"):
+                    self.closing = event.closing
+        except grpc.RpcError:
+            pass  # the end of the stream
+        self.ended.set()
+
+    def _repeat(self) -> None:
+        try:
+            while not self.closed.is_set():
+                began = time.monotonic()
+                self._step()
+                self.last_success = began
+                self.at_work.set()
+        except grpc.RpcError as error:
+            self.error = _check_error(error)
+        except Skipped as error:  # for example, the data socket cannot be reached any more
+            self.error = ConnectionLost(str(error)) if self.last_success else error
+        except BaseException as error:
+            self.error = error
+        self.finished.set()
+        self.at_work.set()
+
+    def close(self) -> None:
+        """Close the session and what it has prepared. An error of the step that this causes does not count."""
+        self.closed.set()
+        self._objects.close()
+        self.target.stream.cancel()
+        self.target.channel.close()
+        for thread in self._threads:
+            thread.join(JOIN_S)
+
+
+def _check_error(error: grpc.RpcError) -> Exception:
+    """Return the error of a call as an error of the harness."""
+    try:
+        return required_call_error("a call", outcome_from_error(error))
+    except (NotServiceSpecific, UnsupportedCase) as converted:
+        return converted

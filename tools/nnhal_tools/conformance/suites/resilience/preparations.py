@@ -1,0 +1,250 @@
+"""Preparations in progress when a process ends (RESIL-01 to -03), and what is left in the cache (RESIL-16 to -18)."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from nnhal.types import ErrorStatus
+from nnhal.v1 import device_pb2, types_pb2
+from nnhal_tools.conformance.caching.round_trip import prepare_and_save, prepare_from_cache, stored_cache
+from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
+from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke
+from nnhal_tools.conformance.device.options import FAST_SINGLE_ANSWER, MEDIUM
+from nnhal_tools.conformance.device.results import PreparationOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.registry import check
+from nnhal_tools.conformance.resilience.models import LONG, AddChain, random_values, require_alive
+from nnhal_tools.conformance.resilience.outage import outage
+from nnhal_tools.conformance.resilience.session import SessionAtWork, Step, Work
+from nnhal_tools.conformance.suites.nnhal.cache import HIT, MISS, SAVED, CacheClient
+
+SESSIONS = 3
+
+PREPARE, RETRIEVE, SAVE = "RESIL-01", "RESIL-02", "RESIL-03"
+ENTRIES, INTERRUPTED, DAMAGED = "RESIL-16", "RESIL-17", "RESIL-18"
+
+
+@dataclass
+class CachedChain:
+    """Model in the store of the service.
+
+    Attributes:
+        chain: the model.
+        cache: the arguments of its entry.
+        saved: whether the service has reported it as saved.
+    """
+
+    chain: AddChain
+    cache: types_pb2.CompilationCache
+    saved: bool = False
+
+    @staticmethod
+    def random() -> "CachedChain":
+        """Return a new model with a new token."""
+        return CachedChain(AddChain.random(LONG), stored_cache(secrets.token_bytes(32)))
+
+    def save(self, session: Target) -> PreparationOutcome:
+        """Prepare the model into the store.
+
+        Raises:
+            ConnectionLost: the call ended with the service.
+            Skipped: X6.
+        """
+        saved = prepare_and_save(session, self.chain.model, self.cache)
+        require_alive(saved.launch)
+        require_alive(saved.callback)
+        if not saved.callbacks or saved.callbacks[0].cache.state != SAVED:
+            raise Skipped("X6", f"nothing was saved: {saved.callbacks or saved.launch}")
+        self.saved = True
+        return saved
+
+
+def _events_of(
+    stream: Iterator[device_pb2.PrepareModelEvent], session: SessionAtWork
+) -> Iterator[device_pb2.PrepareModelEvent]:
+    """Yield the events of a preparation. The session is at work as soon as one is launched."""
+    for event in stream:
+        if event.HasField("launched"):
+            session.at_work.set()
+        yield event
+
+
+def _finish(id_: str, session: SessionAtWork, stream: Iterator[device_pb2.PrepareModelEvent], chain: AddChain) -> None:
+    """Read the events of a preparation, and execute the model.
+
+    Raises:
+        ConnectionLost: the preparation ended with the service.
+        CheckFailed: it failed otherwise, or there was more than one notify.
+    """
+    outcome, target = PreparationOutcome(), session.target
+    try:
+        collect_preparation(_events_of(stream, session), outcome)
+    finally:
+        if len(outcome.callbacks) > 1:
+            raise CheckFailed(id_, "a preparation in progress when a process ends", "one notify", outcome.events)
+    require_alive(outcome.launch)
+    require_alive(outcome.callback)
+    if not outcome.model:
+        got = f"{outcome.events}, launch {outcome.launch}, {outcome.callback}"
+        raise CheckFailed(id_, "a preparation in progress when a process ends", "a model, or UNAVAILABLE", got)
+    values = random_values()
+    execution = target.execute(outcome.model, chain.request(values))
+    chain.expect_correct(id_, "a model prepared before a process ends", values, execution)
+    target.release(outcome.model)
+
+
+def _several(name: str, work: Work) -> dict[str, Work]:
+    return {f"{name} {number}": work for number in range(1, SESSIONS + 1)}
+
+
+# ---- Without a cache --------------------------------------------------------------------------------------
+
+
+@check(PREPARE, exclusive=True)
+def preparing(target: Target, recorder: CheckRecorder) -> None:
+    """Kill after a preparation was launched: it ends with an error or a model, and never with two notifies."""
+    with outage(target, recorder, PREPARE, _several("preparation", _preparing)) as service:
+        _expect_preparable(PREPARE, service.fresh)
+
+
+@contextmanager
+def _preparing(session: SessionAtWork) -> Iterator[Step]:
+    target = session.target
+
+    def step() -> None:
+        chain = AddChain.random(LONG)
+        request = device_pb2.PrepareModelRequest(
+            session=target.session,
+            device=target.device_name,
+            model=chain.model,
+            preference=FAST_SINGLE_ANSWER,  # type: ignore[arg-type]
+            priority=MEDIUM,  # type: ignore[arg-type]
+        )
+        _finish(PREPARE, session, target.device.PrepareModel(request, timeout=WATCHDOG_S), chain)
+
+    yield step
+
+
+def _expect_preparable(id_: str, fresh: Target) -> None:
+    """Check that the service that is back prepares and executes a model."""
+    chain, values = AddChain.random(), random_values()
+    execution = fresh.execute(chain.prepared(fresh), chain.request(values))
+    chain.expect_correct(id_, "a model prepared after the end of a process", values, execution)
+
+
+# ---- With the store of the service ------------------------------------------------------------------------
+
+
+def _require_store(target: Target) -> None:
+    """End the check early if the device does not cache.
+
+    Raises:
+        Skipped: X4.
+    """
+    request = device_pb2.DeviceRequest(device=target.device_name)
+    _, needed = invoke(target.device.GetNumberOfCacheFilesNeeded, request)
+    if needed is not None and not (needed.num_model_cache or needed.num_data_cache):
+        raise Skipped("X4", "the device does not cache")
+
+
+@contextmanager
+def _cleared(target: Target) -> Iterator[list[CachedChain]]:
+    """Yield a list of entries, which are cleared at the end."""
+    entries: list[CachedChain] = []
+    try:
+        yield entries
+    finally:
+        with target.new_session() as session:
+            CacheClient(session).clear(*(entry.cache.token for entry in entries))
+
+
+@check(RETRIEVE, exclusive=True)
+def retrieving(target: Target, recorder: CheckRecorder) -> None:
+    """Kill while models come from the cache: each preparation ends as in RESIL-01, and the entries stay as they are."""
+    _require_store(target)
+    with _cleared(target) as entries:
+
+        @contextmanager
+        def work(session: SessionAtWork) -> Iterator[Step]:
+            entry = CachedChain.random()
+            entries.append(entry)
+            entry.save(session.target)
+
+            def step() -> None:
+                request = device_pb2.PrepareModelFromCacheRequest(
+                    session=session.target.session, device=session.target.device_name, cache=entry.cache
+                )
+                stream = session.target.device.PrepareModelFromCache(request, timeout=WATCHDOG_S)
+                _finish(RETRIEVE, session, stream, entry.chain)
+
+            yield step
+
+        with outage(target, recorder, RETRIEVE, _several("retrieval", work)) as service:
+            _expect_sound(recorder, service.fresh, entries)
+
+
+@check(SAVE, exclusive=True)
+def saving(target: Target, recorder: CheckRecorder) -> None:
+    """Kill while models are saved in the store: preparations end as in RESIL-01.
+
+    A model that was reported as saved, and one whose saving was interrupted, is a HIT with right outputs, or a MISS
+    with a reason. What is missing can be saved again. No entry is damaged.
+    """
+    _require_store(target)
+    with _cleared(target) as entries:
+
+        @contextmanager
+        def work(session: SessionAtWork) -> Iterator[Step]:
+            def step() -> None:
+                entry = CachedChain.random()
+                entries.append(entry)
+                request = device_pb2.PrepareModelRequest(
+                    session=session.target.session,
+                    device=session.target.device_name,
+                    model=entry.chain.model,
+                    preference=FAST_SINGLE_ANSWER,  # type: ignore[arg-type]
+                    priority=MEDIUM,  # type: ignore[arg-type]
+                    cache=entry.cache,
+                )
+                _finish(SAVE, session, session.target.device.PrepareModel(request, timeout=WATCHDOG_S), entry.chain)
+                entry.saved = True
+
+            yield step
+
+        with outage(target, recorder, SAVE, _several("saving", work)) as service:
+            _expect_sound(recorder, service.fresh, entries)
+
+
+def _expect_sound(recorder: CheckRecorder, fresh: Target, entries: Sequence[CachedChain]) -> None:
+    """Check that each entry is a HIT with right outputs, or a MISS with a reason, and that it can be saved again."""
+    client = CacheClient(fresh)
+    damaged = client.damaged_count()
+    for entry in entries:
+        id_ = ENTRIES if entry.saved else INTERRUPTED
+        situation = "a model saved" if entry.saved else "a model whose saving was interrupted"
+        if _is_hit(recorder, id_, fresh, entry, situation):
+            continue
+        entry.save(fresh)
+        again = _is_hit(recorder, id_, fresh, entry, f"{situation}, and saved again")
+        recorder.expect(id_, again, f"prepareModelFromCache of {situation}, and saved again", "HIT", "MISS")
+    count = client.damaged_count() - damaged
+    recorder.expect(DAMAGED, count == 0, "entries that were in use when a process ended", "none damaged", count)
+
+
+def _is_hit(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedChain, situation: str) -> bool:
+    """Return whether an entry is a HIT, whose outputs must be right. A miss must have a reason."""
+    recorder.mark(id_)
+    retrieved = prepare_from_cache(fresh, entry.cache)
+    stimulus = f"prepareModelFromCache of {situation} before the end of a process"
+    cache = retrieved.callbacks[0].cache if retrieved.callbacks else device_pb2.CacheOutcome()
+    if retrieved.model:
+        recorder.expect(id_, cache.state == HIT, stimulus, "HIT", cache)
+        values = random_values()
+        execution = fresh.execute(retrieved.model, entry.chain.request(values))
+        entry.chain.expect_correct(id_, stimulus, values, execution)
+        fresh.release(retrieved.model)
+        return True
+    missed = retrieved.callback.status == ErrorStatus.GENERAL_FAILURE and cache.state == MISS and bool(cache.reason)
+    recorder.expect(id_, missed, stimulus, "HIT, or a MISS with a reason", f"{retrieved.callback}, {cache}")
+    return False
