@@ -231,10 +231,12 @@ class Server:
         event("stopping", sessions=self._sessions.count())
         self._health.enter_graceful_shutdown()
         # the keep-alive streams of sessions would block the server until the grace time is over: end them first
-        self._sessions.close()
+        self._sessions.drain()
         stopped = self._server.stop(self.settings.stop_grace_s)
         self._remove_sockets()
+        self._data_socket.drain(self.settings.stop_grace_s)
         stopped.wait()
+        self._sessions.close()
         self._preloader.close()
         self._close_devices()
         self._executor.shutdown()

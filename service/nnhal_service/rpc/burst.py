@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import NamedTuple
 
 import grpc
@@ -24,7 +25,7 @@ from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.session import Session
+from nnhal_service.sessions.session import Session, stopping
 from nnhal_service.sessions.session_registry import SessionRegistry
 
 BurstRequest = burst_pb2.BurstExecuteRequest | burst_pb2.BurstExecuteWithConfigRequest
@@ -141,15 +142,16 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             executions.cancel()
         deadline_ns = call_deadline(context)
         named: _BurstCall | None = None  # the last call that named its session and burst
-        with self._slots.acquire(), _cancelled_with_sessions(context) as bind_session:
+        with self._slots.acquire(), _StreamLife(context) as life:
             for encoded in _until_disconnected(requests, context):
+                life.begin_call()
                 received = self._messages.decode(encoded)
                 named = received.call if received.call.names_burst else named
                 try:
                     if named is None:
                         raise invalid_argument("the first message of a stream must name its session and burst")
                     target = self._find(named.session, named.burst)
-                    bind_session(target.session)
+                    life.bind(target.session)
                     response = self._respond(target, received, deadline_ns, executions.next())
                 except SessionLostError:
                     raise  # no later call of the stream could succeed
@@ -158,6 +160,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
                 except BaseException as error:
                     response = _error_response(internal_error(error))
                 yield response
+                life.end_call()
 
     def _respond(
         self,
@@ -239,24 +242,56 @@ def _describe_execution(message: BurstRequest) -> _BurstCall:
     return _BurstCall(message.session, message.burst, message, config, deadline_ns, identifiers, has_identifiers)
 
 
-@contextmanager
-def _cancelled_with_sessions(context: grpc.ServicerContext) -> Iterator[Callable[[Session], None]]:
-    """Yield a function that binds a stream to a session: the end of the session cancels the stream."""
-    sessions: list[Session] = []
+class _StreamLife:
+    """Life of a stream that ends with the sessions that it uses. When they drain, the call in progress is finished."""
 
-    def cancel(reason: str) -> None:
-        context.cancel()
+    def __init__(self, context: grpc.ServicerContext) -> None:
+        self._context = context
+        self._sessions: list[Session] = []
+        self._lock = threading.Lock()
+        self._is_busy = False
+        self._is_draining = False
 
-    def bind(session: Session) -> None:
-        if session not in sessions:
-            sessions.append(session)
-            session.on_close(cancel)
+    def bind(self, session: Session) -> None:
+        """Bind the stream to a session."""
+        if session not in self._sessions:
+            self._sessions.append(session)
+            session.on_close(self._cancel)
+            session.on_drain(self._drain)
 
-    try:
-        yield bind
-    finally:
-        for session in sessions:
-            session.off_close(cancel)
+    def begin_call(self) -> None:
+        """Note that a call has arrived."""
+        with self._lock:
+            self._is_busy = True
+
+    def end_call(self) -> None:
+        """Note that the response to a call has been sent.
+
+        Raises:
+            HalError: DEVICE_UNAVAILABLE: the session drains.
+        """
+        with self._lock:
+            self._is_busy = False
+            if self._is_draining:
+                raise stopping()
+
+    def _drain(self, reason: str) -> None:
+        with self._lock:
+            self._is_draining = True
+            is_idle = not self._is_busy
+        if is_idle:
+            self._cancel(reason)
+
+    def _cancel(self, reason: str) -> None:
+        self._context.cancel()
+
+    def __enter__(self) -> "_StreamLife":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for session in self._sessions:
+            session.off_close(self._cancel)
+            session.off_drain(self._drain)
 
 
 def _until_disconnected(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:

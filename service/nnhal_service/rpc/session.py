@@ -63,16 +63,16 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
             self._finish(stream, reason)
 
         def detach() -> None:
-            session.off_close(finish)
+            session.off_drain(finish)
             self._sessions.detach(session)
 
         if not context.add_callback(detach):
             detach()
             return
         stream.send(session_pb2.SessionEvent(opened=self._opened(session)))
-        session.on_close(finish)
+        session.on_drain(finish)
         if not stream.active:  # it may have ended before there was a listener to remove
-            session.off_close(finish)
+            session.off_drain(finish)
 
     def _send_away(self, stream: ResponseStream[session_pb2.SessionEvent], address: str) -> None:
         stream.send(session_pb2.SessionEvent(redirect=session_pb2.SessionRedirect(address=address)))

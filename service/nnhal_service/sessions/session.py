@@ -19,6 +19,8 @@ from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.shared_table import SharedTable
 
 HANDLE_BYTES = 16
+STOPPING = "the service is stopping"
+"""Reason for the end of sessions and executions when the service stops."""
 
 T = TypeVar("T")
 
@@ -60,6 +62,7 @@ class Session:
         self._counts: Counter[str] = Counter()
         self._numbers = itertools.count(1)
         self._listeners: list[Callable[[str], None]] = []
+        self._drain_listeners: list[Callable[[str], None]] = []
         self._close_reason = ""
         self._lock = threading.Lock()
 
@@ -146,8 +149,34 @@ class Session:
             if listener in self._listeners:
                 self._listeners.remove(listener)
 
+    def on_drain(self, listener: Callable[[str], None]) -> None:
+        """Call a function with the reason when the client should go elsewhere: the service stops, or the session ends.
+
+        What is in progress goes on. The function is called once, now if that has happened. It must not block.
+        """
+        with self._lock:
+            if not self._close_reason:
+                self._drain_listeners.append(listener)
+                return
+        listener(self._close_reason)
+
+    def off_drain(self, listener: Callable[[str], None]) -> None:
+        """Remove a listener of `on_drain`."""
+        with self._lock:
+            if listener in self._drain_listeners:
+                self._drain_listeners.remove(listener)
+
+    def drain(self, reason: str) -> None:
+        """Tell the client to go elsewhere. The session goes on. A second call does nothing."""
+        with self._lock:
+            self._close_reason = self._close_reason or reason
+            listeners, self._drain_listeners = self._drain_listeners, []
+        for listener in listeners:
+            listener(reason)
+
     def close(self, reason: str) -> None:
         """Release all objects and call the listeners. A second call does nothing."""
+        self.drain(reason)
         with self._lock:
             if self.closed:
                 return
@@ -166,6 +195,11 @@ def _close(entries: Iterable[_Entry]) -> None:
     for entry in entries:
         if (close := getattr(entry.value, "close", None)) is not None:
             close()
+
+
+def stopping() -> HalError:
+    """Return the error of a call that comes when the service stops, or that takes longer than its grace time."""
+    return HalError(ErrorStatus.DEVICE_UNAVAILABLE, STOPPING)
 
 
 def session_lost() -> HalError:

@@ -8,12 +8,10 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from nnhal.errors import HalError
-from nnhal.types import ErrorStatus
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.session import Session, session_lost
+from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
 
 ANONYMOUS = "anonymous"
 """Identity of clients that do not authenticate."""
@@ -54,7 +52,7 @@ class SessionRegistry:
         """
         with self._lock:
             if self._closed:
-                raise HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the service is stopping")
+                raise stopping()
             self._limits.require("sessions", len(self._sessions) + 1, "the service would have")
             session = Session(f"s{next(self._numbers)}", identity, self._limits, self._token_suffix)
             session.attachments = 1
@@ -76,9 +74,12 @@ class SessionRegistry:
         """Add a keep-alive stream to a session, and return the session.
 
         Raises:
-            HalError: SessionLostError: it has ended. RESOURCE_EXHAUSTED_TRANSIENT: limit session_streams.
+            HalError: SessionLostError: it has ended. DEVICE_UNAVAILABLE: the service is stopping.
+                RESOURCE_EXHAUSTED_TRANSIENT: limit session_streams.
         """
         with self._lock:
+            if self._closed:
+                raise stopping()
             session = self.get(token)
             self._limits.require("session_streams", session.attachments + 1, "the session would have")
             session.attachments += 1
@@ -112,11 +113,17 @@ class SessionRegistry:
         """Return the number of sessions."""
         return len(self._sessions)
 
-    def close(self) -> None:
-        """End every session, and accept no more."""
+    def drain(self) -> None:
+        """Accept no more sessions, and tell the clients of the open ones to go elsewhere."""
         with self._lock:
             self._closed = True
             sessions = list(self._sessions.values())
         for session in sessions:
-            self.end(session, "the service stops")
+            session.drain(STOPPING)
+
+    def close(self) -> None:
+        """End every session, and accept no more."""
+        self.drain()
+        for session in list(self._sessions.values()):
+            self.end(session, STOPPING)
         self._timers.close()

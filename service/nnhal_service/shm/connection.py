@@ -20,7 +20,7 @@ from nnhal_service.log import event
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.session import Session, session_lost
+from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
 from nnhal_service.sessions.session_registry import SessionRegistry
 from nnhal_service.shm.execution import ReadyRequest
 from nnhal_service.shm.memory_mapping import map_memory
@@ -57,6 +57,7 @@ class ClientConnection:
 
     Attributes:
         number: descriptor of the socket.
+        is_draining: whether it ends after the running execution.
     """
 
     def __init__(self, context: DataSocketContext, accepted: socket.socket) -> None:
@@ -67,12 +68,20 @@ class ClientConnection:
         self._executions = CancellationScope()
         self._shared: set[int] = set()
         self._requests: dict[int, ReadyRequest] = {}
+        self._is_cut_off = False
+        self.is_draining = False
         self._buffer = memoryview(bytearray(protocol.MAX_BYTES))
         self._waiter = SpinThenBlock(SPIN_S)
 
     def end(self, reason: str) -> None:
         """Cancel the running execution, and make the thread see the end of the stream. Never blocks."""
+        self._is_cut_off = reason == STOPPING
         self._executions.cancel()
+        self.drain(reason)
+
+    def drain(self, reason: str) -> None:
+        """Make the thread see the end of the stream after the running execution. Never blocks."""
+        self.is_draining = True
         with suppress(OSError):  # the client has disconnected already
             self._socket.shutdown(socket.SHUT_RD)
 
@@ -139,7 +148,7 @@ class ClientConnection:
                 raise ProtocolError(f"packet kind {packet.kind} is not a request")
             return _METHODS[packet.kind](self, self._session, packet, descriptors)
         except HalError as error:
-            return _error(packet, error)
+            return _error(packet, stopping() if self._is_cut_off else error)
         except ProtocolError:
             raise
         except BaseException as error:
@@ -204,6 +213,7 @@ class ClientConnection:
         session.acquire_slot("session_data_connections")
         self._session = session
         session.on_close(self.end)
+        session.on_drain(self.drain)
         _set_timeout(self._socket, socket.SO_RCVTIMEO, 0)
         return Packet(PacketKind.DONE, packet.number)
 
@@ -212,6 +222,7 @@ class ClientConnection:
         if self._session is None:
             return
         self._session.off_close(self.end)
+        self._session.off_drain(self.drain)
         for number in self._shared:
             self._session.shared.drop(number)
         self._session.release_slot("session_data_connections")

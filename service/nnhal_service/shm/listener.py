@@ -16,6 +16,7 @@ from collections.abc import Collection
 
 from nnhal.errors import HalError, invalid_argument
 from nnhal_service.log import event
+from nnhal_service.sessions.session import STOPPING
 from nnhal_service.shm.connection import ClientConnection, DataSocketContext
 
 PREFIX = "@nnhal-"
@@ -55,6 +56,14 @@ class DataSocket:
         self._events.register(self._listener, select.EPOLLIN)
         self._watcher.start()
 
+    def drain(self, grace_s: float) -> None:
+        """Wait until the running executions of connections that drain have finished, for some seconds at most."""
+        until = time.monotonic() + grace_s
+        with self._lock:
+            threads = list(self._connections.values())
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
     def close(self) -> None:
         """End all connections and threads."""
         with self._lock:
@@ -65,7 +74,7 @@ class DataSocket:
         self._events.close()
         self._listener.close()
         for connection, thread in connections.items():
-            connection.end("the service stops")
+            connection.end(STOPPING)
             thread.join()
 
     def _watch(self) -> None:
@@ -80,7 +89,9 @@ class DataSocket:
 
     def _end_disconnected(self, descriptors: Collection[int]) -> None:
         for descriptor in descriptors:
-            if connection := self._watched.get(descriptor):
+            connection = self._watched.get(descriptor)
+            # a connection that drains looks as if its client had disconnected
+            if connection is not None and not connection.is_draining:
                 connection.end("the client has disconnected")
 
     def _accept(self) -> None:

@@ -188,7 +188,7 @@ def test_stop_is_graceful(tmp_path: Path) -> None:
         events = raw.sessions.Open(session_pb2.OpenRequest(session=raw.session))
         assert next(iter(events)).opened.session == raw.session
         assert stop_service(service) == 0
-        assert next(iter(events)).closing.reason == "the service stops"
+        assert next(iter(events)).closing.reason == "the service is stopping"
         assert list(events) == []
     log = service.log.read_text()
     assert "stopping" in log

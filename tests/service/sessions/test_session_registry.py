@@ -116,7 +116,7 @@ def test_close_ends_all_sessions_and_the_thread() -> None:
     for _ in range(3):
         sessions.open("me").on_close(ended.append)
     sessions.close()
-    assert ended == ["the service stops"] * 3
+    assert ended == ["the service is stopping"] * 3
     assert not new_threads(before)
     with pytest.raises(HalError):
         sessions.open("me")

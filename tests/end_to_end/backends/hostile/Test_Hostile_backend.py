@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -35,11 +36,16 @@ ERRORS: Mapping[str, type[BaseException]] = {
 
 def misbehave(method: str) -> str:
     """Raise what the file asks for in a method, or return the name of the answer that it asks for."""
-    asked, _, answer = FILE.read_text().partition(" ")
+    asked_text = FILE.read_text()
+    asked, _, answer = asked_text.partition(" ")
     if asked != method:
         return ""
     if answer in ERRORS:
         raise ERRORS[answer]
+    if answer == "wait":
+        FILE.with_suffix(".waiting").touch()
+        while FILE.read_text() == asked_text:
+            time.sleep(0.01)
     if answer == "crash":
         ctypes.string_at(0)
     if answer == "hang":

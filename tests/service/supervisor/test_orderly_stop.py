@@ -1,0 +1,98 @@
+"""Stop in order: what runs has its grace on every path, and what is cut off is told why."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnhal
+from nnhal.types import ErrorStatus
+from tests.concurrency import wait_until
+from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.service.supervisor.test_poison import PLUGIN, VALUES, model
+
+pytestmark = pytest.mark.slow
+
+Execute = Callable[[], Any]
+
+
+@contextmanager
+def one_of_each(device: nnhal.Device) -> Iterator[dict[str, Execute]]:
+    """Yield an execution for each way to execute. They go to one session, so each has a model of its own."""
+    with device.prepare(model()).result(60) as prepared, prepared.burst() as burst:
+        yield {"execute": lambda: prepared.execute([VALUES]), "burst": lambda: burst.execute([VALUES])}
+
+
+@pytest.fixture
+def behavior(tmp_path: Path) -> Path:
+    """Return the file that tells the backend how to behave."""
+    file = tmp_path / "behavior"
+    file.write_text("")
+    return file
+
+
+def start(folder: Path, behavior: Path, grace: str) -> Service:
+    return start_service(
+        folder,
+        NNHAL_DYNAMIC_BACKENDS_PATH=str(PLUGIN),
+        NNHAL_BACKENDS="Hostile",
+        NNHAL_STATE_DIR=str(folder / "state"),
+        NNHAL_STOP_GRACE_S=grace,
+        HOSTILE_FILE=str(behavior),
+    )
+
+
+def stop_while_executing(service: Service, execute: Execute, behavior: Path, *, finish: bool) -> Any:
+    """Stop a service during an execution. Return its result, or its error."""
+    results: list[Any] = []
+
+    def work() -> None:
+        try:
+            results.append(execute())
+        except BaseException as error:
+            results.append(error)
+
+    execute()
+    behavior.write_text("execute wait")
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert wait_until(behavior.with_suffix(".waiting").exists, 60)
+    service.process.send_signal(signal.SIGTERM)
+    assert wait_until(lambda: service.logged("stopping sessions="), 60)
+    if finish:
+        behavior.write_text("")
+    thread.join(60)
+    behavior.write_text("")
+    assert stop_service(service) == 0, service.log.read_text()
+    return results[0]
+
+
+@pytest.mark.parametrize("way", ["execute", "burst"])
+@pytest.mark.parametrize("transport", ["auto", "grpc"])
+def test_running_execution_is_finished(tmp_path: Path, behavior: Path, transport: Any, way: str) -> None:
+    service = start(tmp_path, behavior, "60")
+    with (
+        nnhal.connect(service.target, transport=transport) as device,
+        suppress(nnhal.HalError),
+        one_of_each(device) as ways,
+    ):
+        result = stop_while_executing(service, ways[way], behavior, finish=True)
+    np.testing.assert_array_equal(result[0], VALUES)
+
+
+@pytest.mark.parametrize("way", ["execute", "burst"])
+@pytest.mark.parametrize("transport", ["auto", "grpc"])
+def test_execution_that_is_cut_off_is_told_why(tmp_path: Path, behavior: Path, transport: Any, way: str) -> None:
+    service = start(tmp_path, behavior, "0.2")
+    with (
+        nnhal.connect(service.target, transport=transport) as device,
+        suppress(nnhal.HalError),
+        one_of_each(device) as ways,
+    ):
+        error = stop_while_executing(service, ways[way], behavior, finish=False)
+    assert isinstance(error, nnhal.HalError) and error.status == ErrorStatus.DEVICE_UNAVAILABLE, error
