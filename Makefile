@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
 
-.PHONY: help setup demo test test-all lint proto contract native bench self-test nightly clean
+.PHONY: help setup demo test test-all test-nightly lint proto contract native bench self-test nightly clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: $(DEV) ## Install everything for development into .venv
 
@@ -19,9 +19,12 @@ demo: $(CLI) ## Start a service, prepare a model on it and classify handwritten 
 	@$(BIN)/nnhal demo
 
 test: $(DEV) ## Run the tests, except the slow ones: at most 5 minutes on two idle cores
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not nightly"
 
-test-all: $(DEV) ## Run all tests
+test-all: $(DEV) ## Run all tests that CI runs
+	$(BIN)/python -m pytest -n 2 -m "not nightly"
+
+test-nightly: $(DEV) ## Run all tests
 	$(BIN)/python -m pytest -n 2
 
 lint: $(DEV) ## Check style, types, the direction of imports, and the contract
@@ -60,7 +63,7 @@ self-test: $(DEV) ## Show that the conformance harness catches faults
 nightly: export NNHAL_FUZZ_EXAMPLES = 20000
 nightly: export NNHAL_KILLS = 300
 nightly: export NNHAL_SOAK_S = 300
-nightly: test-all self-test bench ## Everything that takes too long for each change
+nightly: test-nightly self-test bench ## Everything that takes too long for each change
 	$(BIN)/nnhal conformance --strict --vectors ../shared/vectors --jobs 2 --junit build/conformance.xml --html build/conformance.html
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --backends-path driver/nnhal_driver/backends/example/reference --backend DynamicCpuRef
 
