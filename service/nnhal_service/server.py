@@ -11,7 +11,6 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from nnhal.address import Address
 from nnhal.services import SERVICES
 from nnhal_cache.store import Store
 from nnhal_driver.backends.api import Backend
@@ -80,9 +79,7 @@ class Server:
     """
 
     def __init__(self, settings: Settings, hosting: Hosting | None = None) -> None:
-        for text in settings.listen:
-            if not Address.parse(text).is_local and not settings.insecure:
-                raise ValueError(f"{text} can be reached from other machines; without TLS that needs --insecure")
+        settings.check_exposure()
         with ExitStack() as started, ExitStack() as undo:
             self._create(settings, hosting, started, undo)
             undo.pop_all()

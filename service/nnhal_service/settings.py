@@ -180,6 +180,16 @@ class Settings(BaseModel):
         default="text", description="Format of the log: text for people, or json for programs; one line for each event."
     )
 
+    def check_exposure(self) -> None:
+        """Check that only this machine can reach the addresses, unless the operator allows more.
+
+        Raises:
+            ValueError: other machines can.
+        """
+        for text in self.listen:
+            if not Address.parse(text).is_local and not self.insecure:
+                raise ValueError(f"{text} can be reached from other machines; without TLS that needs --insecure")
+
     @field_validator(
         "listen", "backends", "devices", "data_users", "disabled_extensions", "sandbox_paths", mode="before"
     )

@@ -13,6 +13,7 @@ from nnhal_driver.activity import Activity
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service.log import event
 from nnhal_service.quarantine import Crash, QuarantineFile
+from nnhal_service.running_services import ServiceFile
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.addresses import ReservedAddresses
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
@@ -55,7 +56,7 @@ class Supervisor:
         template: a template that has been started before.
 
     Raises:
-        ValueError: an address is in use, or cannot be bound.
+        ValueError: an address is in use, cannot be bound, or is reachable from other machines without `insecure`.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Supervisor:
         self._reload_settings = reload
         self._scoreboard = scoreboard
         self._template = template
+        settings.check_exposure()
         self._addresses = ReservedAddresses(settings.listen, settings.workers)
         self._workers: list[WorkerProcess] = []
         self._policies = [RestartPolicy() for _ in range(settings.workers)]
@@ -74,6 +76,7 @@ class Supervisor:
         self._announced = False
         self._stopping = False
         self._failure = ""
+        self._service_file: ServiceFile | None = None
         self._watched_at = time.monotonic()
 
     def run(self, announce: Announce) -> None:
@@ -105,6 +108,14 @@ class Supervisor:
             worker.send_signal(signal.SIGKILL)
         self._template.close()
         self._addresses.close()
+        if self._service_file is not None:
+            self._service_file.close()
+
+    def _write_service_file(self) -> None:
+        try:
+            self._service_file = ServiceFile(self._settings.state_dir, self._addresses.shared)
+        except OSError as error:
+            event("service-file-not-written", logging.WARNING, why=str(error))
 
     @property
     def _hang_timeouts(self) -> HangTimeouts:
@@ -128,6 +139,7 @@ class Supervisor:
         self._start_due()
         if not self._announced and sum(worker.is_serving for worker in self._workers) == self._settings.workers:
             self._announced = True
+            self._write_service_file()
             announce(self._addresses.shared)
 
     def _handle(self, number: signal.Signals) -> None:

@@ -80,11 +80,12 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    from nnhal_driver.backends.litert.engine import EngineMissingError, require_engine  # noqa: PLC0415
+    from nnhal_driver.backends import registry  # noqa: PLC0415
     from nnhal_service.supervisor.worker import run_worker  # noqa: PLC0415
 
-    with suppress(EngineMissingError):  # the workers report it
-        require_engine()
+    for id_ in registry.registered_ids():
+        with suppress(ImportError, ValueError):  # a worker that needs the backend reports it
+            registry.create([id_])  # imports its engine
     gc.collect()
     gc.freeze()  # the workers share the pages of these objects as long as no collection writes to them
     channel.send({"ready": True})

@@ -53,7 +53,7 @@ def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: S
     status = replace(NOBODY, pid=os.getpid(), slot=spec.slot, generation=spec.generation)
     directory = WorkerDirectory(scoreboard, spec.row, status, spec.addresses)
     activities = ActivityTable(scoreboard.activities(spec.row))
-    with ShutdownSignal() as shutdown, Heart(directory, activities) as heart:
+    with ShutdownSignal(spec.supervisor) as shutdown, Heart(directory, activities) as heart:
         try:
             hosting = Hosting(
                 spec.addresses[spec.slot].listen,

@@ -40,6 +40,15 @@ def stop_running(pid: int) -> None:
     assert wait_until(lambda: all(_is_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir()), 60)
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended. Its new parent may not have waited for it yet."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return status.rpartition(")")[2].split()[0] in "ZX"
+
+
 def _is_stopped(task: Path) -> bool:
     return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 

@@ -13,8 +13,8 @@ import pytest
 import nnhal
 from nnhal.types import ErrorStatus
 from tests.concurrency import wait_until
-from tests.end_to_end.support.service_process import Service, start_service, stop_service
-from tests.service.supervisor.test_poison import PLUGIN, VALUES, model
+from tests.end_to_end.support.service_process import Service, stop_service
+from tests.service.supervisor.hostile_service import VALUES, relu_model, start_hostile
 
 pytestmark = pytest.mark.slow
 
@@ -24,27 +24,8 @@ Execute = Callable[[], Any]
 @contextmanager
 def one_of_each(device: nnhal.Device) -> Iterator[dict[str, Execute]]:
     """Yield an execution for each way to execute. They go to one session, so each has a model of its own."""
-    with device.prepare(model()).result(60) as prepared, prepared.burst() as burst:
+    with device.prepare(relu_model()).result(60) as prepared, prepared.burst() as burst:
         yield {"execute": lambda: prepared.execute([VALUES]), "burst": lambda: burst.execute([VALUES])}
-
-
-@pytest.fixture
-def behavior(tmp_path: Path) -> Path:
-    """Return the file that tells the backend how to behave."""
-    file = tmp_path / "behavior"
-    file.write_text("")
-    return file
-
-
-def start(folder: Path, behavior: Path, grace: str) -> Service:
-    return start_service(
-        folder,
-        NNHAL_DYNAMIC_BACKENDS_PATH=str(PLUGIN),
-        NNHAL_BACKENDS="Hostile",
-        NNHAL_STATE_DIR=str(folder / "state"),
-        NNHAL_STOP_GRACE_S=grace,
-        HOSTILE_FILE=str(behavior),
-    )
 
 
 def stop_while_executing(service: Service, execute: Execute, behavior: Path, *, finish: bool) -> Any:
@@ -75,7 +56,7 @@ def stop_while_executing(service: Service, execute: Execute, behavior: Path, *, 
 @pytest.mark.parametrize("way", ["execute", "burst"])
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_running_execution_is_finished(tmp_path: Path, behavior: Path, transport: Any, way: str) -> None:
-    service = start(tmp_path, behavior, "60")
+    service = start_hostile(tmp_path, behavior, NNHAL_STOP_GRACE_S="60")
     with (
         nnhal.connect(service.target, transport=transport) as device,
         suppress(nnhal.HalError),
@@ -88,7 +69,7 @@ def test_running_execution_is_finished(tmp_path: Path, behavior: Path, transport
 @pytest.mark.parametrize("way", ["execute", "burst"])
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_execution_that_is_cut_off_is_told_why(tmp_path: Path, behavior: Path, transport: Any, way: str) -> None:
-    service = start(tmp_path, behavior, "0.2")
+    service = start_hostile(tmp_path, behavior, NNHAL_STOP_GRACE_S="0.2")
     with (
         nnhal.connect(service.target, transport=transport) as device,
         suppress(nnhal.HalError),

@@ -7,43 +7,12 @@ import numpy as np
 import pytest
 
 import nnhal
-from nnhal.types import Operand, OperandType, OperationType
 from nnhal_service.quarantine import QuarantineFile
 from tests.concurrency import wait_until
-from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.service_process import stop_service
+from tests.service.supervisor.hostile_service import VALUES, relu_model, start_hostile
 
 pytestmark = pytest.mark.slow
-
-VALUES = np.array([1, 2], np.float32)
-PLUGIN = Path(__file__).parents[2] / "end_to_end" / "backends" / "hostile"
-
-
-def model(relus: int = 1) -> nnhal.Model:
-    b = nnhal.ModelBuilder()
-    value = b.input(OperandType.TENSOR_FLOAT32, (2,))
-    for _ in range(relus):
-        value = b.add(OperationType.RELU, value, output=Operand(OperandType.TENSOR_FLOAT32, (2,)))
-    b.output(value)
-    return b.build()
-
-
-def start(folder: Path, behavior: Path, *options: str) -> Service:
-    return start_service(
-        folder,
-        *options,
-        NNHAL_DYNAMIC_BACKENDS_PATH=str(PLUGIN),
-        NNHAL_BACKENDS="Hostile,CpuRef",
-        NNHAL_STATE_DIR=str(folder / "state"),
-        HOSTILE_FILE=str(behavior),
-    )
-
-
-@pytest.fixture
-def behavior(tmp_path: Path) -> Path:
-    """Return the file that tells the backend how to behave."""
-    file = tmp_path / "behavior"
-    file.write_text("")
-    return file
 
 
 def placed_on(device: nnhal.Device, model: nnhal.Model) -> set[str]:
@@ -54,17 +23,20 @@ def placed_on(device: nnhal.Device, model: nnhal.Model) -> set[str]:
 
 @pytest.mark.parametrize("method", ["execute", "compile"])
 def test_model_that_crashes_a_backend_runs_on_the_next_one(tmp_path: Path, behavior: Path, method: str) -> None:
-    service = start(tmp_path, behavior)
+    service = start_hostile(tmp_path, behavior)
     with nnhal.connect(service.target) as device:
-        assert placed_on(device, model(2)) == {"Hostile"}
+        assert placed_on(device, relu_model(2)) == {"Hostile"}
         behavior.write_text("compile crash" if method == "compile" else "")
-        with contextlib.suppress(nnhal.DeadObjectError), device.prepare(model(), cache=True).result(60) as crashing:
+        with (
+            contextlib.suppress(nnhal.DeadObjectError),
+            device.prepare(relu_model(), cache=True).result(60) as crashing,
+        ):
             behavior.write_text("execute crash")
             # the client repeats the execution after the crash, on a model that is prepared again
             np.testing.assert_array_equal(crashing.execute([VALUES])[0], VALUES)
         behavior.write_text("")
-        assert placed_on(device, model()) == {"CpuRef"}
-        assert placed_on(device, model(2)) == {"Hostile"}
+        assert placed_on(device, relu_model()) == {"CpuRef"}
+        assert placed_on(device, relu_model(2)) == {"Hostile"}
     assert stop_service(service) == 0
     assert service.logged("how='killed by SIGSEGV'") and service.logged("suspect-model")
     assert service.logged("backend=Hostile") and service.logged("worker-stack")
@@ -73,8 +45,8 @@ def test_model_that_crashes_a_backend_runs_on_the_next_one(tmp_path: Path, behav
 
 
 def test_execution_that_ignores_its_deadline_is_ended(tmp_path: Path, behavior: Path) -> None:
-    service = start(tmp_path, behavior)
-    with nnhal.connect(service.target) as device, device.prepare(model(), cache=True).result(60) as prepared:
+    service = start_hostile(tmp_path, behavior)
+    with nnhal.connect(service.target) as device, device.prepare(relu_model(), cache=True).result(60) as prepared:
         behavior.write_text("execute hang")
         with pytest.raises(nnhal.HalError):
             prepared.execute([VALUES], deadline=0.2)
@@ -82,13 +54,13 @@ def test_execution_that_ignores_its_deadline_is_ended(tmp_path: Path, behavior: 
         assert wait_until(lambda: service.log.read_text().count("worker-started") == 2, 60)
         behavior.write_text("")
     with nnhal.connect(service.target) as device:
-        assert placed_on(device, model()) == {"CpuRef"}
+        assert placed_on(device, relu_model()) == {"CpuRef"}
     assert stop_service(service) == 0
 
 
 def test_backend_that_freezes_the_interpreter_is_ended(tmp_path: Path, behavior: Path) -> None:
-    service = start(tmp_path, behavior, "--heartbeat-timeout-s", "1")
-    with nnhal.connect(service.target) as device, device.prepare(model(), cache=True).result(60) as prepared:
+    service = start_hostile(tmp_path, behavior, "--heartbeat-timeout-s", "1")
+    with nnhal.connect(service.target) as device, device.prepare(relu_model(), cache=True).result(60) as prepared:
         behavior.write_text("execute freeze")
         np.testing.assert_array_equal(prepared.execute([VALUES])[0], VALUES)  # on CpuRef, after the freeze
         assert service.logged("no heartbeat for")
@@ -96,16 +68,16 @@ def test_backend_that_freezes_the_interpreter_is_ended(tmp_path: Path, behavior:
 
 
 def test_refusal_after_the_second_crash_and_its_end(tmp_path: Path, behavior: Path) -> None:
-    service = start(tmp_path, behavior)
+    service = start_hostile(tmp_path, behavior)
     quarantine = QuarantineFile(tmp_path / "state")
-    with nnhal.connect(service.target) as device, device.prepare(model(), cache=True).result(60) as prepared:
+    with nnhal.connect(service.target) as device, device.prepare(relu_model(), cache=True).result(60) as prepared:
         behavior.write_text("execute crash")
         prepared.execute([VALUES])
         behavior.write_text("")
         ((digest, (crash,)),) = quarantine.crashes().items()
         quarantine.record(bytes.fromhex(digest), crash)
         with pytest.raises(nnhal.HalError, match="in quarantine"):
-            device.prepare(model()).result(60)
+            device.prepare(relu_model()).result(60)
         quarantine.clear()
-        assert placed_on(device, model()) == {"Hostile"}
+        assert placed_on(device, relu_model()) == {"Hostile"}
     assert stop_service(service) == 0

@@ -13,7 +13,7 @@ import pytest
 import nnhal
 from tests.concurrency import wait_until
 from tests.end_to_end.support.models import ADD
-from tests.end_to_end.support.service_process import Service, start_service, stop_service, worker_pids
+from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_service, worker_pids
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def running(folder: Path, *options: str, **settings: str) -> Iterator[Service]:
         workers += worker_pids(service.process.pid)
         code = stop_service(service)
     assert code == 0, service.log.read_text()
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert all(map(has_ended, workers))
 
 
 def execute(target: str) -> None:
@@ -75,7 +75,7 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     workers = worker_pids(service.process.pid)
     assert len(workers) == 2
     service.process.kill()
-    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 60)
+    assert wait_until(lambda: all(map(has_ended, workers)), 60)
     stop_service(service)
 
 

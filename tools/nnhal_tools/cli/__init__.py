@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from nnhal_tools.cli import backends, cache, compare, conformance, demo, explain, info, run, serve
+from nnhal_tools.cli import backends, cache, compare, conformance, demo, explain, info, run
 from nnhal_tools.cli.command_line import CommandLine
-from nnhal_tools.cli.serve_options import ServeCommand
+from nnhal_tools.cli.services import quarantine, reload, serve
+from nnhal_tools.cli.services.serve_options import ServeCommand
 
 app = typer.Typer(
     name="nnhal",
@@ -22,11 +23,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(cls=ServeCommand)(serve.serve)
+app.command()(reload.reload)
 for command in (info.info, run.run, explain.explain, compare.compare, demo.demo, conformance.conformance):
     app.command()(command)
 app.command()(backends.new_backend)
 app.add_typer(backends.backends, name="backends")
 app.add_typer(cache.cache, name="cache")
+app.add_typer(quarantine.quarantine, name="quarantine")
 
 
 def _print_version(requested: bool) -> None:

@@ -15,12 +15,12 @@ from nnhal_cache.layout import DEFAULT_BYTES
 from nnhal_tools.cli.console import make_console, print_table, print_text, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
 from nnhal_tools.cli.options import Json, at_least
+from nnhal_tools.cli.services.service_settings import service_settings
 
 if TYPE_CHECKING:
     from nnhal_cache.entry import EntryInfo
     from nnhal_cache.store import Store
     from nnhal_cache.verify import EntryProblems
-    from nnhal_service.settings import Settings
 
 _TOKEN_DIGITS = 12
 """Hex digits of a token that tables show."""
@@ -82,7 +82,7 @@ def verify(directory: Directory = None, key_file: KeyFile = None, as_json: Json 
 
     with _reporting_cache_errors(), show_status("verifying"):
         store = _existing_store(directory)
-        key = _key(store, _service_settings(cache_key_file=key_file).cache_key_file)
+        key = _key(store, service_settings(cache_key_file=key_file).cache_key_file)
         entries = verify_entries(store, key)
         unknown = unknown_files(store)
     damaged = [entry for entry in entries if entry.problems]
@@ -165,7 +165,7 @@ def import_(
     from nnhal_cache.archive import import_entries
 
     with _reporting_cache_errors(), show_status(f"reading {file}"):
-        count = import_entries(_store(directory, _service_settings(cache_bytes=size).cache_bytes), file)
+        count = import_entries(_store(directory, service_settings(cache_bytes=size).cache_bytes), file)
     typer.echo(f"imported {_count(count)}")
 
 
@@ -181,7 +181,7 @@ def _reporting_cache_errors() -> Iterator[None]:
 def _store(directory: Path | None, size: int = DEFAULT_BYTES) -> "Store":
     from nnhal_cache.store import Store
 
-    return Store(_service_settings(cache_dir=directory).cache_dir, size)
+    return Store(service_settings(cache_dir=directory).cache_dir, size)
 
 
 def _existing_store(directory: Path | None) -> "Store":
@@ -193,21 +193,6 @@ def _existing_store(directory: Path | None) -> "Store":
     if directory is not None and not directory.exists():
         raise CommandError(f"--cache-dir: there is no folder {directory}")
     return _store(directory)
-
-
-def _service_settings(**options: object) -> "Settings":
-    """Return the settings of `nnhal serve` in the current folder. Options that are not None override them.
-
-    Raises:
-        CommandError: a setting is invalid.
-    """
-    from nnhal_service.settings_sources import default_file, load_settings
-
-    given = {name: value for name, value in options.items() if value is not None}
-    try:
-        return load_settings(default_file(), given).settings
-    except ValueError as error:
-        raise CommandError(str(error)) from error
 
 
 def _key(store: "Store", key_file: Path | None) -> bytes | None:

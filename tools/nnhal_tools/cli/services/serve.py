@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nnhal_tools.cli.errors import CommandError, reporting_errors
-from nnhal_tools.cli.serve_options import option_values
+from nnhal_tools.cli.services.serve_options import option_values
 
 if TYPE_CHECKING:
     from nnhal_service.settings_sources import LoadedSettings

@@ -22,7 +22,7 @@ def no_service(monkeypatch: pytest.MonkeyPatch) -> None:
     def announce(addresses: Sequence[str]) -> None:
         raise AssertionError(f"listens on {addresses}")
 
-    monkeypatch.setattr("nnhal_tools.cli.serve._announce", announce)
+    monkeypatch.setattr("nnhal_tools.cli.services.serve._announce", announce)
 
 
 @pytest.mark.usefixtures("no_service")
@@ -110,7 +110,7 @@ def test_numpy_starts_no_threads_of_its_own() -> None:
     """Executions share the cores themselves, and a process with threads cannot be forked safely."""
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     code = (
-        "import os; from nnhal_tools.cli.serve_options import ServeCommand;"
+        "import os; from nnhal_tools.cli.services.serve_options import ServeCommand;"
         "ServeCommand('serve', callback=None, params=[])._setting_options;"
         "import numpy; print(len(os.listdir('/proc/self/task')))"
     )

@@ -1,0 +1,1 @@
+"""Commands for the services of this machine: start one, reload it, and look after its files."""

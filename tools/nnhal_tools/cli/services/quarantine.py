@@ -1,0 +1,96 @@
+"""`nnhal quarantine`: the models that have crashed services on this machine. Needs no service."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from nnhal_tools.cli.console import make_console, print_table, print_text
+from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
+from nnhal_tools.cli.options import Json
+from nnhal_tools.cli.services.service_settings import service_settings
+
+if TYPE_CHECKING:
+    from nnhal_service.quarantine import QuarantineFile
+
+_DIGEST_DIGITS = 12
+"""Hex digits of a digest that tables show."""
+
+StateDirectory: TypeAlias = Annotated[
+    Path | None, typer.Option("--state-dir", metavar="DIR", help="State directory. Default: as for `nnhal serve`.")
+]
+
+quarantine = typer.Typer(
+    help="List and clear the models that have crashed a worker of a service. After the first crash, a model is kept "
+    "from the backend that crashed; after the second one, it is refused.",
+    no_args_is_help=True,
+)
+
+
+@quarantine.command("list")
+@reporting_errors()
+def list_(state_dir: StateDirectory = None, as_json: Json = False) -> None:
+    """List the models, with their crashes."""
+    import json
+    from dataclasses import asdict
+
+    file = _file(state_dir)
+    if as_json:
+        models = {digest: [asdict(crash) for crash in crashes] for digest, crashes in file.crashes().items()}
+        typer.echo(json.dumps(models, indent=2))
+        return
+    _show(file)
+
+
+@quarantine.command()
+@reporting_errors()
+def clear(
+    digests: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DIGEST...", help="The first hex digits of digests. Default: all models."),
+    ] = None,
+    state_dir: StateDirectory = None,
+) -> None:
+    """Allow models again. Running services notice it."""
+    file = _file(state_dir)
+    known = file.crashes()
+    for prefix in digests or ():
+        if not any(digest.startswith(prefix.lower()) for digest in known):
+            raise CommandError(f"no digest starts with {prefix!r}", FAILED)
+    count = sum(file.clear(prefix.lower()) for prefix in digests or ("",)) if known else 0
+    typer.echo(f"cleared {count} {'model' if count == 1 else 'models'}")
+
+
+def _file(state_dir: Path | None) -> "QuarantineFile":
+    from nnhal_service.quarantine import QuarantineFile
+
+    return QuarantineFile(service_settings(state_dir=state_dir).state_dir)
+
+
+def _show(file: "QuarantineFile") -> None:
+    import time
+
+    from rich.table import Table
+
+    console, models = make_console(), file.crashes()
+    print_text(console, f"{len(models)} {'model' if len(models) == 1 else 'models'} in quarantine")
+    if not models:
+        return
+    table = Table()
+    table.add_column("model", no_wrap=True, min_width=_DIGEST_DIGITS)
+    for heading in ("crashes", "last"):
+        table.add_column(heading, justify="right")
+    for heading in ("backends", "how", "consequence"):
+        table.add_column(heading)
+    for digest, crashes in models.items():
+        verdict = file.verdict(bytes.fromhex(digest))
+        excluded = f"not on {', '.join(verdict.excluded)}" if verdict.excluded else "none yet"
+        table.add_row(
+            digest[:_DIGEST_DIGITS],
+            str(len(crashes)),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(crashes[-1].at)),
+            ", ".join(dict.fromkeys(crash.backend or "unknown" for crash in crashes)),
+            crashes[-1].how,
+            "refused" if verdict.refusal else excluded,
+        )
+    print_table(console, table)
