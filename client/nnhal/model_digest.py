@@ -12,7 +12,7 @@ from nnhal.v1 import types_pb2
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 NO_POOL_DIGEST = bytes(DIGEST_BYTES)
-"""Stands for a pool that is not set."""
+"""Digest of a pool that is not set."""
 
 
 def graph_digest(message: types_pb2.Model) -> bytes:
