@@ -1,5 +1,7 @@
 """The corpus of models of one operator: each is refused with a reason, or agrees with LiteRT on both backends."""
 
+import os
+
 import pytest
 
 from tests.nnhal.tflite.build import Op, Tensor, build, schema
@@ -15,7 +17,7 @@ from tests.nnhal.tflite.corpus.exceptions import (
     may_be_unprepared,
 )
 from tests.nnhal.tflite.corpus.result import Result
-from tests.nnhal.tflite.corpus.run import run
+from tests.nnhal.tflite.corpus.run import run_once
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 
@@ -23,9 +25,11 @@ NAMES = sorted(GENERATORS)
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, Result]:
-    """Run every model once, except those that crash LiteRT."""
-    return {result.name: result for result in run(name for name in all_cases() if not crash(name))}
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    """Run every model once, except those that crash LiteRT. The processes of pytest-xdist share the results."""
+    folder = tmp_path_factory.getbasetemp()
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    return {result.name: result for result in run_once((name for name in all_cases() if not crash(name)), shared)}
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Runs models of the corpus in child processes, and starts another process when one has crashed."""
 
+import fcntl
 import pickle
 import subprocess
 import sys
@@ -22,6 +23,21 @@ def run(names: Iterable[str]) -> list[Result]:
         return [
             result for part in pool.map(_run_part, (names[i::_PROCESSES] for i in range(_PROCESSES))) for result in part
         ]
+
+
+def run_once(names: Iterable[str], folder: Path) -> list[Result]:
+    """Run models, or return the results that another process has written to the folder. It waits for that process."""
+    path = folder / "corpus-results"
+    with (folder / "corpus-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            results: list[Result] = pickle.loads(path.read_bytes())
+        else:
+            results = run(names)
+            unfinished = path.with_suffix(".unfinished")
+            unfinished.write_bytes(pickle.dumps(results))
+            unfinished.rename(path)
+    return results
 
 
 def _run_part(names: Sequence[str]) -> list[Result]:
