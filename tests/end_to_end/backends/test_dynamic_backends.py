@@ -116,12 +116,18 @@ def test_native_plugin_that_crashes_on_load(tmp_path: Path) -> None:
 EXAMPLES = Path(__file__).parents[3] / "driver" / "nnhal_driver" / "backends" / "example"
 
 
-@pytest.mark.slow
-def test_cpu_ref_as_a_dynamic_backend() -> None:
-    """`make nightly` runs all vectors on it, this test a sample."""
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("--suite", "basic,generated", "--sample", "1"), marks=pytest.mark.slow, id="sample"),
+        pytest.param((), marks=pytest.mark.nightly, id="all suites"),
+    ],
+)
+def test_cpu_ref_as_a_dynamic_backend(options: tuple[str, ...]) -> None:
+    """`make nightly` runs all vectors on it, too."""
     plugin = ("--backends-path", str(EXAMPLES / "reference"), "--backend", "DynamicCpuRef")
     command = ["conformance", "--vectors", str(shared("vectors")), *plugin, "--select", "*/relu*"]
-    result = CliRunner().invoke(app, command)
+    result = CliRunner().invoke(app, [*command, *options])
     assert result.exit_code == 0, result.output
     assert "CpuRef/" not in CliRunner().invoke(app, [*command, "--mode", "support"]).stdout.replace(
         "DynamicCpuRef/", ""

@@ -19,7 +19,7 @@ from nnhal.types import AnyArray, OperandType
 from nnhal_tools.cli import app
 from nnhal_tools.conformance import mutations, reduce
 from nnhal_tools.conformance.check import Result, Status
-from nnhal_tools.conformance.ids import CHECKS
+from nnhal_tools.conformance.ids import CHECKS, SUITES
 from nnhal_tools.conformance.paths import DEFAULT_PATHS, LOCAL_PATHS
 from nnhal_tools.conformance.runner import CheckTask, TargetConfig, plan_tasks, run_tasks
 from nnhal_tools.conformance.selftest.restartable import RestartableService
@@ -27,6 +27,7 @@ from nnhal_tools.conformance.vectors import builtin
 from nnhal_tools.conformance.vectors.case import Case, read_cases
 from nnhal_tools.conformance.vectors.samples import builtin_case
 from nnhal_tools.conformance.vectors.signed_variant import SUFFIX, signed_variant
+from tests.conformance_sample import SAMPLE
 from tests.end_to_end.support.service_process import start_service, stop_service
 from tests.shared import shared
 
@@ -70,19 +71,28 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+def test_sample_of_every_suite_passes(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    invoked = invoke("--target", target, "--strict", "--json", path, *SAMPLE)
+    assert invoked.exit_code == 0, invoked.output
+    results = json.loads(path.read_text())["results"]
+    assert {result["suite"] for result in results if result["status"] == "passed"} == {*SUITES} - {"resilience"}
+
+
+@pytest.mark.nightly
 def test_suites_without_vectors_pass(target: str) -> None:
     invoked = invoke("--target", target, "--strict", "--suite", "basic,extra,memdom,nnhal")
     assert invoked.exit_code == 0, invoked.output
     assert re.search(r"\d{3,} passed, 0 failed", invoked.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_built_in_set_passes(report: dict[str, Any]) -> None:
     assert re.fullmatch(r"\d{3,} passed, 0 failed, \d+ skipped", report["summary"])
     assert {r["status"] for r in report["results"]} <= {"passed", "skipped"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_vector_has_a_result_for_its_paths(report: dict[str, Any]) -> None:
     generated = {(r["name"], r["path"]) for r in report["results"] if r["suite"] == "generated"}
     for case in builtin.cases():
@@ -94,7 +104,7 @@ def test_every_vector_has_a_result_for_its_paths(report: dict[str, Any]) -> None
     assert convolution["operations"] in ([["CONV_2D", backend]] for backend in BACKENDS)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_id_is_evaluated(report: dict[str, Any]) -> None:
     evaluated = {check for r in report["results"] if r["status"] == "passed" for check in r["checks"]}
     expected = {check.id for check in CHECKS.values() if check.suite} - OTHER_DEVICES

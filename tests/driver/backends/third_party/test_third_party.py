@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import nnhal
 from nnhal.types import AnyArray, CacheState, Model, Operand, OperandType, OperationType
 from nnhal_tools.cli import app
+from tests.conformance_sample import SAMPLE
 from tests.driver.backends.native.building import build
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 from tests.shared import shared
@@ -215,13 +216,20 @@ def test_popcount_agrees_with_numpy(service: Service) -> None:
             assert prepared.cache.state == CacheState.HIT
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["Lut", "Bits"])
-def test_conformance_passes(backend: str, plugins: Path) -> None:
+@pytest.mark.parametrize(
+    "selected",
+    [
+        pytest.param(SAMPLE, marks=pytest.mark.slow, id="sample"),
+        pytest.param((), marks=pytest.mark.nightly, id="all"),
+    ],
+)
+def test_conformance_passes(backend: str, selected: tuple[str, ...], plugins: Path) -> None:
     options = ["--backends-path", str(plugins), "--backend", f"{backend},CpuRef", "--no-merge-partitions"]
     # a hundred rounds each
     slow = [argument for check in ("CACHE-28", "CACHE-29", "CACHE-30", "CACHE-31") for argument in ("--exclude", check)]
-    result = CliRunner().invoke(app, ["conformance", "--suite", "basic,generated,cache,extra", *slow, *options])
+    suites = ["--suite", "basic,generated,cache,extra", *selected]
+    result = CliRunner().invoke(app, ["conformance", *suites, *slow, *options])
     assert result.exit_code == 0 and ", 0 failed, " in result.stdout, result.output
 
 

@@ -112,7 +112,7 @@ def test_random_divisions() -> None:
     assert check_random_divisions(connected_graphs(), 150) > 150
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_random_divisions() -> None:
     assert check_random_divisions(connected_graphs(), 2000) > 2000
     assert check_random_divisions(graphs(), 500) > 100
