@@ -47,6 +47,7 @@ def test_stop_destroys_the_objects_while_clients_are_connected(number: signal.Si
     assert _events(tmp_path)[len(probed) + len(used) :] == [*unloaded, "destroy"]
 
 
+@pytest.mark.slow
 def test_preloaded_models_are_unloaded_before_the_end(tmp_path: Path) -> None:
     lifecycle(tmp_path)
     events = tmp_path / "events"

@@ -88,6 +88,7 @@ def test_cache_and_performance_of_devices_are_separate(tmp_path: Path) -> None:
         assert stop_service(service) == 0
 
 
+@pytest.mark.slow
 def test_environment_and_file(tmp_path: Path) -> None:
     plugin_files.write(tmp_path, "A_Doubler_backend.py", PLUGIN)
     config = tmp_path / "service.toml"

@@ -67,6 +67,7 @@ def test_only_named_backends_are_used(tmp_path: Path) -> None:
         stop_service(service)
 
 
+@pytest.mark.slow
 def test_default_folder_of_the_user(tmp_path: Path) -> None:
     """Without a path, the folder in $XDG_DATA_HOME is searched. A path replaces it."""
     folder, other = tmp_path / "nnhal" / "backends", tmp_path / "other"
@@ -134,6 +135,7 @@ def test_cpu_ref_as_a_dynamic_backend(options: tuple[str, ...]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_support_and_perf_modes() -> None:
     plugin = ("--backends-path", str(EXAMPLES / "reference"), "--backend", "DynamicCpuRef,CpuRef", "--select", "*add*")
     support = CliRunner().invoke(app, ["conformance", "--mode", "support", *plugin])
@@ -186,6 +188,7 @@ def test_native_backend_reads_shared_memory_of_the_client(tmp_path: Path, words:
     assert ("lies in /memfd:nnhal" in events.read_text().splitlines()) == bool(words)
 
 
+@pytest.mark.slow
 def test_commands_for_backend_authors(tmp_path: Path) -> None:
     run = CliRunner().invoke
     assert run(app, ["new-backend", "Acme", "Npu", "--folder", str(tmp_path / "npu")]).exit_code == 0

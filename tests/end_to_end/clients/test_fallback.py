@@ -473,6 +473,7 @@ def is_running(service: EmbeddedService) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_one_service_for_all_models_of_a_device(picky: Service, started: list[EmbeddedService]) -> None:
     with nnhal.connect(picky.target) as device:
         futures = [device.prepare(chain(*[Op.ABS] * i, Op.NEG), fallback=True) for i in range(1, 6)]

@@ -258,6 +258,7 @@ def _release(raw: RawSession, *handles: bytes) -> session_pb2.ReleaseRequest:
     return session_pb2.ReleaseRequest(session=raw.session, handles=handles)
 
 
+@pytest.mark.slow
 def test_hal_deadline_ends_a_fenced_execution_and_grpc_deadline_does_not(client: FenceClient) -> None:
     fence, target = client.create(), client.memory(0, 0)
     request = prepared_model_pb2.ExecuteFencedRequest(

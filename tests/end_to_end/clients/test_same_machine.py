@@ -423,6 +423,7 @@ def test_invalid_packets(own_service: Service) -> None:
     assert not own_service.logged("Traceback")
 
 
+@pytest.mark.slow
 def test_silent_connection_is_closed(own_service: Service) -> None:
     with open_raw_session(own_service.target) as raw:
         silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -432,6 +433,7 @@ def test_silent_connection_is_closed(own_service: Service) -> None:
         silent.close()
 
 
+@pytest.mark.slow
 def test_client_that_does_not_read_responses(own_service: Service) -> None:
     """The service closes the connection of a client that does not read, and others are not delayed."""
     with sharing_client(own_service) as (good, handle, memory), open_raw_session(own_service.target) as raw:

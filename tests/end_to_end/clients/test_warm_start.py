@@ -154,6 +154,7 @@ def all_have_grown(counts: Sequence[int], before: Sequence[int]) -> bool:
     return all(now > then for now, then in zip(counts, before, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_threads_continue_after_kills(restarted: RestartableService, transport: Transport) -> None:
     ended = threading.Event()
@@ -193,6 +194,7 @@ def test_threads_continue_after_kills(restarted: RestartableService, transport: 
         assert ProcessUsage.read(os.getpid()).descriptors <= usage.descriptors + len(threads) + 4
 
 
+@pytest.mark.slow
 async def test_tasks_continue_after_kills(restarted: RestartableService) -> None:
     ended = False
     answers = [0] * 6
@@ -272,6 +274,7 @@ def test_objects_that_cannot_be_restored_fail_after_a_restart(restarted: Restart
             np.testing.assert_array_equal(burst.execute([WEIGHTS])[0], 2 * WEIGHTS)
 
 
+@pytest.mark.slow
 def test_service_that_does_not_restart(restarted: RestartableService) -> None:
     with nnhal.connect(restarted.target, timeout=60) as device:
         prepared = device.prepare(MODEL, cache=True).result(60)

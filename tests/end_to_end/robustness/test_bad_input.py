@@ -97,6 +97,7 @@ def attacker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacker]:
         attacker.close()
 
 
+@pytest.mark.slow
 @fuzzed
 @given(randoms)
 def test_bytes(attacker: Attacker, random: Random) -> None:

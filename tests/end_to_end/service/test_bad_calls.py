@@ -145,6 +145,7 @@ def test_cancelled_uploads(stage: Stage) -> None:
     assert upload(stage, stage.memory, (0, CONTENT)).code == grpc.StatusCode.OK
 
 
+@pytest.mark.slow
 def test_stalled_uploads_do_not_block_others(stage: Stage, service: Service) -> None:
     """The service has 32 threads for transfers, and cancels an upload after 2 s without a chunk."""
     over = threading.Event()

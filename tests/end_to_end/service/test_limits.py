@@ -125,6 +125,7 @@ def test_session_limit(small_service: Service) -> None:
         assert_names(error_of(lambda: list(raw.sessions.Open(session_pb2.OpenRequest()))), "sessions")
 
 
+@pytest.mark.slow
 def test_queue_limit(tmp_path: Path) -> None:
     service = start_service(tmp_path, "--limit=queued_preparations=1", "--limit=preparation_seconds=1")
     errors = []

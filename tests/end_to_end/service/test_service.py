@@ -74,6 +74,7 @@ def test_large_tensors_go_through_memory(service: Service) -> None:
         assert 0 < outputs.timing.time_on_device_ns <= outputs.timing.time_in_driver_ns
 
 
+@pytest.mark.slow
 def test_concurrent_preparations_and_executions(service: Service) -> None:
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from nnhal_cache.store import Store
 from tests.service.model_cache.saving_model import BYTES, TOKENS, has_valid_entry, open_cache
 
@@ -24,6 +26,7 @@ def has_exited(process: int) -> bool:
     return not Path(f"/proc/{process}").exists()
 
 
+@pytest.mark.slow
 def test_kills_while_saving(tmp_path: Path) -> None:
     root = tmp_path / "cache"
     command = [sys.executable, "-m", "tests.service.model_cache.saving_model", str(root)]

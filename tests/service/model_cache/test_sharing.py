@@ -40,6 +40,7 @@ def test_embedded_services_share_the_cache_of_their_user(tmp_path: Path, monkeyp
     assert [entry.token for entry in Store(tmp_path / "nnhal", 2**20).list()] == [token(1)]
 
 
+@pytest.mark.slow
 def test_options_of_the_cache(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(bytes(32))

@@ -29,6 +29,7 @@ def test_backend_is_equal_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "unchanged, output" in result.stdout
 
 
+@pytest.mark.slow
 def test_first_operation_that_differs_is_reported() -> None:
     model = shared("models/vww_96_int8.tflite")
     result = invoke("compare", model, "--json")

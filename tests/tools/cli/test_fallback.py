@@ -32,6 +32,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_run_says_what_runs_here(cpu_ref: str, model: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.full((2, 3), 3, np.float32))
     arguments = ["run", model, "--target", cpu_ref, "--input", tmp_path / "x.npy"]

@@ -97,6 +97,7 @@ def test_type_of_the_hardware(tmp_path: Path) -> None:
         load(file_candidate(plugin_files.write(tmp_path, "A_C_backend.py", wrong)))
 
 
+@pytest.mark.slow
 def test_doctor_lists_and_sets_options(tmp_path: Path) -> None:
     path = plugin_files.write(tmp_path, "A_B_backend.py", TAKES_OPTIONS)
     lines, ready = doctor.diagnose(path)
