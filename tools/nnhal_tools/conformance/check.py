@@ -53,7 +53,15 @@ class UnsupportedCase(Exception):
 
 
 class NotServiceSpecific(Exception):
-    """Failed call without a service-specific error. A check in which this happens has failed."""
+    """Failed call without a service-specific error. A check in which this happens has failed.
+
+    Attributes:
+        code: the name of the gRPC status code; "" if there is none.
+    """
+
+    def __init__(self, text: str, code: str = "") -> None:
+        self.code = code
+        super().__init__(text)
 
 
 class ConnectionLost(NotServiceSpecific):

@@ -64,7 +64,7 @@ def outcome_from_error(error: grpc.RpcError) -> CallOutcome:
         raise UnsupportedCase((outcome.reason if outcome else error.details()) or "UNIMPLEMENTED")
     if outcome is None or outcome.status == ErrorStatus.NONE:
         kind = ConnectionLost if error.code() == grpc.StatusCode.UNAVAILABLE else NotServiceSpecific
-        raise kind(f"{error.code().name}: {error.details()}")
+        raise kind(f"{error.code().name}: {error.details()}", error.code().name)
     return outcome
 
 

@@ -21,7 +21,7 @@ from nnhal_tools.conformance.check import (
     UnsupportedCase,
 )
 from nnhal_tools.conformance.device.calls import WATCHDOG_S, invoke
-from nnhal_tools.conformance.device.control import KILL, RESTART
+from nnhal_tools.conformance.device.control import KILL, RESTART, STOP
 from nnhal_tools.conformance.device.data_connection import is_data_socket_reachable, process_of_service
 from nnhal_tools.conformance.device.results import CallOutcome
 from nnhal_tools.conformance.device.target import Target
@@ -34,7 +34,7 @@ RETURN, LOST, OTHERS = "RESIL-14", "RESIL-15", "RESIL-19"
 ATTEMPTS = 5
 """Number of kills until one ends a session of the check. The command may kill any worker of the service."""
 SETTLE_S = 0.5
-"""A step that began so long after the command, in seconds, and succeeded is one of a process that lives on."""
+"""A step that began so long after the first session has ended, in seconds, and succeeds is one of another process."""
 POLL_S = 0.02
 
 
@@ -93,10 +93,12 @@ def outage(
                 sessions = _start(target, stack, works)
                 target.control.run(command, id_, process_of_service(sessions[0].target))
                 done = time.monotonic()
+                # a process that is asked to stop may take its time
+                _await_end(sessions, done + (target.control.recovery_s if command == STOP else SETTLE_S))
                 for session in sessions:
-                    _await_fate(recorder, id_, session, done, target.control.recovery_s)
+                    _await_fate(recorder, id_, session, target.control.recovery_s)
                 if any(session.ended.is_set() for session in sessions):
-                    yield _judge(recorder, id_, target, sessions, done, stack)
+                    yield _judge(recorder, id_, target, sessions, command, done, stack)
                     return
         raise Skipped("", f"the command ended no session, {ATTEMPTS} times")
     finally:
@@ -107,7 +109,8 @@ def _start(target: Target, stack: ExitStack, works: Mapping[str, Work]) -> list[
     """Start all sessions, and wait until they are at work."""
     sessions = []
     for name, work in works.items():
-        session = SessionAtWork(name, stack.enter_context(target.new_session()), work)
+        opened = stack.enter_context(_open_within(target, target.control.recovery_s))
+        session = SessionAtWork(name, opened, work)
         stack.callback(session.close)
         sessions.append(session)
     for session in sessions:
@@ -118,24 +121,29 @@ def _start(target: Target, stack: ExitStack, works: Mapping[str, Work]) -> list[
     return sessions
 
 
-def _await_fate(recorder: CheckRecorder, id_: str, session: SessionAtWork, done: float, limit: float) -> None:
+def _await_end(sessions: Sequence[SessionAtWork], deadline: float) -> None:
+    """Wait until the first session has ended."""
+    _poll(lambda: any(session.ended.is_set() for session in sessions), deadline)
+
+
+def _await_fate(recorder: CheckRecorder, id_: str, session: SessionAtWork, limit: float) -> None:
     """Wait until a session has ended with its call in progress, or has gone on for a while.
 
     Args:
         recorder: the recorder of the check.
         id_: the id that fails if neither happens.
         session: the session.
-        done: the time at which the process was killed.
         limit: the time in which it must happen, in seconds.
     """
+    began = time.monotonic()
 
     def is_decided() -> bool:
         if session.finished.is_set():
             return session.ended.is_set()
         goes_on = time.monotonic() if session.is_endless else session.last_success
-        return not session.ended.is_set() and goes_on > done + SETTLE_S
+        return not session.ended.is_set() and goes_on > began + SETTLE_S
 
-    decided = _poll(is_decided, done + limit)
+    decided = _poll(is_decided, began + limit)
     if not decided and session.finished.is_set():
         if isinstance(session.error, CheckFailed):
             raise session.error
@@ -150,54 +158,68 @@ def _judge(
     id_: str,
     target: Target,
     sessions: Sequence[SessionAtWork],
+    command: str,
     done: float,
     stack: ExitStack,
 ) -> Outage:
     """Check the errors of the calls in progress, the return of the service, and the sessions."""
-    fresh = stack.enter_context(_reopen(recorder, target, done))
+    recorder.mark(RETURN)
+    fresh = stack.enter_context(_reopen(target, done))
     seconds = time.monotonic() - done
     _expect_serving(recorder, fresh)
     ended = [session for session in sessions if session.ended.is_set()]
     others = [session for session in sessions if not session.ended.is_set()]
     for session in ended:
-        _expect_connection_lost(recorder, id_, session)
+        _expect_connection_lost(recorder, id_, session, command)
         _expect_session_lost(recorder, fresh, session)
     for session in others:
+        session.stop()
         recorder.expect(OTHERS, session.error is None, f"{session.name}, in another process", "success", session.error)
     return Outage(fresh, ended, others, seconds)
 
 
-def _expect_connection_lost(recorder: CheckRecorder, id_: str, session: SessionAtWork) -> None:
+def _expect_connection_lost(recorder: CheckRecorder, id_: str, session: SessionAtWork, command: str) -> None:
     error = session.error
-    if not isinstance(error, NotServiceSpecific | grpc.RpcError | UnsupportedCase):
+    if not isinstance(error, NotServiceSpecific | UnsupportedCase):
         raise error or AssertionError("a session that has ended has an error")
+    # a gRPC server that stops may cancel calls that it has received, but not begun
+    is_dropped = command == STOP and not session.is_endless and getattr(error, "code", "") == "CANCELLED"
     stimulus, expected = f"{session.name}, when the process ends", "UNAVAILABLE, DEVICE_UNAVAILABLE or a right answer"
-    recorder.expect(id_, isinstance(error, ConnectionLost), stimulus, expected, error)
+    recorder.expect(id_, isinstance(error, ConnectionLost) or is_dropped, stimulus, expected, error)
 
 
 # ---- The return of the service ----------------------------------------------------------------------------
 
 
-def _reopen(recorder: CheckRecorder, target: Target, done: float) -> Target:
-    """Open a new session as soon as the service accepts it."""
-    fresh: list[Target] = []
-    errors: list[NotServiceSpecific] = []
+def _reopen(target: Target, done: float) -> Target:
+    """Open a new session as soon as the service accepts it. The operator restarts a service that does not."""
+    limit, stimulus = target.control.recovery_s, "a new session after the end of a process"
+    try:
+        return _open_within(target, done + limit - time.monotonic())
+    except NotServiceSpecific as error:
+        if not target.control.restart_command:
+            raise CheckFailed(RETURN, stimulus, f"success within {limit:g} s", error) from None
+    target.control.run(RESTART, RETURN)
+    try:
+        return _open_within(target, limit)
+    except NotServiceSpecific as error:
+        raise CheckFailed(RETURN, f"{stimulus} and {RESTART}", f"success within {limit:g} s", error) from None
 
-    def attempt() -> bool:
+
+def _open_within(target: Target, limit: float) -> Target:
+    """Open a session as soon as the service accepts it. An earlier process may still be stopping.
+
+    Raises:
+        NotServiceSpecific: the service does not accept it within the limit, in seconds.
+    """
+    deadline = time.monotonic() + limit
+    while True:
         try:
-            fresh.append(target.new_session())
-        except NotServiceSpecific as error:
-            errors.append(error)
-        return bool(fresh)
-
-    limit = target.control.recovery_s
-    is_back = _poll(attempt, done + limit)
-    if not is_back and target.control.restart_command:
-        target.control.run(RESTART, RETURN)
-        is_back = _poll(attempt, time.monotonic() + limit)
-    stimulus = "a new session after the end of a process"
-    recorder.expect(RETURN, is_back, stimulus, f"success within {limit:g} s", errors[-1:])
-    return fresh[0]
+            return target.new_session()
+        except NotServiceSpecific:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_S)
 
 
 def _expect_serving(recorder: CheckRecorder, fresh: Target) -> None:

@@ -9,7 +9,7 @@ import grpc
 
 from nnhal.v1 import session_pb2
 from nnhal_tools.conformance.check import ConnectionLost, NotServiceSpecific, Skipped, UnsupportedCase
-from nnhal_tools.conformance.device.calls import outcome_from_error, required_call_error
+from nnhal_tools.conformance.device.calls import WATCHDOG_S, outcome_from_error, required_call_error
 from nnhal_tools.conformance.device.target import Target
 
 Step = Callable[[], None]
@@ -17,6 +17,8 @@ Step = Callable[[], None]
 
 Work = Callable[["SessionAtWork"], AbstractContextManager[Step]]
 """Prepares what a session needs to work, and yields the step that it repeats."""
+
+POLL_S = 0.1
 
 JOIN_S = 30.0
 """Time limit in seconds for a thread to notice that its channel is closed."""
@@ -33,7 +35,7 @@ class SessionAtWork:
         ended: set when the stream of the session has ended.
         closing: the last event of the stream, if it says why the session ends.
         finished: set when the thread has ended.
-        closed: set when the session is about to be closed by the check.
+        closed: set when the check stops the session. Errors of later steps do not count.
         error: the error of the step, or None.
         is_endless: set by a step that never succeeds.
         last_success: the time at which the last successful step began; 0 before the first.
@@ -72,17 +74,39 @@ class SessionAtWork:
                 self._step()
                 self.last_success = began
                 self.at_work.set()
-        except grpc.RpcError as error:
-            self.error = _check_error(error)
-        except Skipped as error:  # for example, the data socket cannot be reached any more
-            self.error = ConnectionLost(str(error)) if self.last_success else error
         except BaseException as error:
-            self.error = error
+            if not (self.is_endless and self.closed.is_set()):
+                self.error = self._checked(error)
         self.finished.set()
         self.at_work.set()
 
+    def _checked(self, error: BaseException) -> BaseException:
+        """Return the error of a step as one of the harness."""
+        if isinstance(error, grpc.RpcError):
+            return _check_error(error)
+        if isinstance(error, Skipped) and self.last_success:  # for example, the data socket is not there any more
+            return ConnectionLost(str(error))
+        return error
+
+    def await_end(self) -> None:
+        """Wait in a step until the session has ended or is stopped.
+
+        Raises:
+            ConnectionLost: it has ended.
+        """
+        while not self.closed.is_set():
+            if self.ended.wait(POLL_S):
+                raise ConnectionLost("the process has ended after the answer")
+
+    def stop(self) -> None:
+        """Stop work after the present step, which is cut off if it has no end of its own."""
+        self.closed.set()
+        if self.is_endless:
+            self.close()
+        self.finished.wait(WATCHDOG_S)
+
     def close(self) -> None:
-        """Close the session and what it has prepared. An error of the step that this causes does not count."""
+        """Close the session and what it has prepared. A second call does nothing."""
         self.closed.set()
         self._objects.close()
         self.target.stream.cancel()

@@ -57,8 +57,8 @@ def executing(path: str, id_: str) -> Work:
     return work
 
 
-def executing_endlessly(path: str, id_: str) -> Work:
-    """Return the work of executing a loop that does not end by itself."""
+def executing_endlessly(path: str, id_: str, timeout_ns: int = LOOP_TIMEOUT_NS) -> Work:
+    """Return the work of executing a loop once, which only its timeout ends."""
 
     @contextmanager
     def work(session: SessionAtWork) -> Iterator[Step]:
@@ -68,10 +68,11 @@ def executing_endlessly(path: str, id_: str) -> Work:
 
         def step() -> None:
             session.at_work.set()
-            run = RunOptions(loop_timeout_ns=LOOP_TIMEOUT_NS)
+            run = RunOptions(loop_timeout_ns=timeout_ns)
             outcome = require_alive(CALLS[path](session.target, model, request, run).outcome)
             if not outcome.is_missed_deadline:
                 raise CheckFailed(id_, f"{path}, an endless loop", "MISSED_DEADLINE_*, or UNAVAILABLE", outcome)
+            session.await_end()
 
         yield step
 

@@ -4,7 +4,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -219,15 +219,15 @@ def _reading_slowly(session: SessionAtWork) -> Iterator[Step]:
         stream = target.memories.Read(request, timeout=WATCHDOG_S)
         received = next(stream).data
         session.at_work.set()
-        while not (session.ended.wait(0.1) or session.closed.is_set()):
-            pass  # The rest is read when the process has ended.
+        with suppress(ConnectionLost):  # the rest is read when the process has ended
+            session.await_end()
         try:
             for response in stream:
                 received += response.data
         finally:
             _expect_bytes(READ, "the first part of a stream", received, data[: len(received)])
         _expect_bytes(READ, "a stream without an error", received, data)
-        raise ConnectionLost("all bytes had been sent before")
+        session.await_end()
 
     yield step
 
