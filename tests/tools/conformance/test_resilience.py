@@ -66,7 +66,7 @@ def test_service_that_comes_back_passes_every_check(config: TargetConfig) -> Non
     assert (other_processes.status, other_processes.reason) == (Status.SKIPPED, "the process served all 8 sessions")
     assert {name: result.reason for name, result in results.items() if result.status is not Status.PASSED} == {}
     evaluated = {id_ for result in results.values() for id_ in result.checks}
-    assert evaluated == {id_ for id_, check in CHECKS.items() if check.suite == SUITE} - {"RESIL-19"}
+    assert {id_ for id_, check in CHECKS.items() if check.suite == SUITE} - {"RESIL-19"} <= evaluated
 
 
 @pytest.mark.slow

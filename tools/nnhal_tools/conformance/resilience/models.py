@@ -19,8 +19,8 @@ from nnhal_tools.conformance.vectors.requests import build_request
 
 F32, I32, BOOL8 = "TENSOR_FLOAT32", "TENSOR_INT32", "TENSOR_BOOL8"
 
-SIZE = 32
-"""Number of elements of a tensor."""
+SIZE, LARGE = 32, 250_000
+"""Numbers of elements of a tensor: by default, and of one that takes some time to save."""
 LIMIT = 8
 """Constants and inputs are integers of at most this size, so that sums of float32 are exact."""
 SHORT, LONG = 3, 400
@@ -29,9 +29,9 @@ SHORT, LONG = 3, 400
 _RNG = np.random.default_rng()
 
 
-def random_values() -> AnyArray:
+def random_values(size: int = SIZE) -> AnyArray:
     """Return small integers as float32."""
-    return _RNG.integers(-LIMIT, LIMIT + 1, SIZE).astype(np.float32)
+    return _RNG.integers(-LIMIT, LIMIT + 1, size).astype(np.float32)
 
 
 def require_alive(outcome: CallOutcome) -> CallOutcome:
@@ -58,22 +58,26 @@ class AddChain:
     constant: AnyArray
 
     @staticmethod
-    def random(length: int = SHORT) -> "AddChain":
+    def random(length: int = SHORT, size: int = SIZE) -> "AddChain":
         """Return a chain that differs from all others."""
-        return AddChain(length, random_values())
+        return AddChain(length, random_values(size))
+
+    def random_input(self) -> AnyArray:
+        """Return an input."""
+        return random_values(self.constant.size)
 
     @cached_property
     def model(self) -> types_pb2.Model:
         """The model."""
-        graph = CaseGraph()
-        value = graph.input(F32, (SIZE,))
+        graph, shape = CaseGraph(), self.constant.shape
+        value = graph.input(F32, shape)
         constant, activation = graph.constant(F32, self.constant), graph.int32(0)
         for i in range(self.length):
             add = graph.output if i == self.length - 1 else graph.temporary
-            result = add(F32, (SIZE,))
+            result = add(F32, shape)
             graph.apply("ADD", [value, constant, activation], [result])
             value = result
-        zeros = np.zeros(SIZE)
+        zeros = np.zeros(shape)
         return make_case("chain", graph, [zeros], [zeros]).model()
 
     def expected(self, values: AnyArray) -> AnyArray:

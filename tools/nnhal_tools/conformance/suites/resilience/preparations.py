@@ -7,14 +7,21 @@ from dataclasses import dataclass
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2, types_pb2
-from nnhal_tools.conformance.caching.round_trip import prepare_and_save, prepare_from_cache, stored_cache
+from nnhal_tools.conformance.caching.files import CacheFolder
+from nnhal_tools.conformance.caching.round_trip import (
+    file_cache,
+    files_needed,
+    prepare_and_save,
+    prepare_from_cache,
+    stored_cache,
+)
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
 from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke
 from nnhal_tools.conformance.device.options import FAST_SINGLE_ANSWER, MEDIUM
 from nnhal_tools.conformance.device.results import PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
-from nnhal_tools.conformance.resilience.models import LONG, AddChain, random_values, require_alive
+from nnhal_tools.conformance.resilience.models import LARGE, LONG, SHORT, SIZE, AddChain, random_values, require_alive
 from nnhal_tools.conformance.resilience.outage import outage
 from nnhal_tools.conformance.resilience.session import SessionAtWork, Step, Work
 from nnhal_tools.conformance.suites.nnhal.cache import HIT, MISS, SAVED, CacheClient
@@ -40,9 +47,9 @@ class CachedChain:
     saved: bool = False
 
     @staticmethod
-    def random() -> "CachedChain":
+    def random(length: int = SHORT, size: int = SIZE) -> "CachedChain":
         """Return a new model with a new token."""
-        return CachedChain(AddChain.random(LONG), stored_cache(secrets.token_bytes(32)))
+        return CachedChain(AddChain.random(length, size), stored_cache(secrets.token_bytes(32)))
 
     def save(self, session: Target) -> PreparationOutcome:
         """Prepare the model into the store.
@@ -88,7 +95,7 @@ def _finish(id_: str, session: SessionAtWork, stream: Iterator[device_pb2.Prepar
     if not outcome.model:
         got = f"{outcome.events}, launch {outcome.launch}, {outcome.callback}"
         raise CheckFailed(id_, "a preparation in progress when a process ends", "a model, or UNAVAILABLE", got)
-    values = random_values()
+    values = chain.random_input()
     execution = target.execute(outcome.model, chain.request(values))
     chain.expect_correct(id_, "a model prepared before a process ends", values, execution)
     target.release(outcome.model)
@@ -110,20 +117,26 @@ def preparing(target: Target, recorder: CheckRecorder) -> None:
 
 @contextmanager
 def _preparing(session: SessionAtWork) -> Iterator[Step]:
-    target = session.target
-
     def step() -> None:
         chain = AddChain.random(LONG)
-        request = device_pb2.PrepareModelRequest(
-            session=target.session,
-            device=target.device_name,
-            model=chain.model,
-            preference=FAST_SINGLE_ANSWER,  # type: ignore[arg-type]
-            priority=MEDIUM,  # type: ignore[arg-type]
-        )
-        _finish(PREPARE, session, target.device.PrepareModel(request, timeout=WATCHDOG_S), chain)
+        _finish(PREPARE, session, _launch(session, chain), chain)
 
     yield step
+
+
+def _launch(
+    session: SessionAtWork, chain: AddChain, cache: types_pb2.CompilationCache | None = None
+) -> Iterator[device_pb2.PrepareModelEvent]:
+    """Launch a preparation, and return its events."""
+    request = device_pb2.PrepareModelRequest(
+        session=session.target.session,
+        device=session.target.device_name,
+        model=chain.model,
+        preference=FAST_SINGLE_ANSWER,  # type: ignore[arg-type]
+        priority=MEDIUM,  # type: ignore[arg-type]
+        cache=cache,
+    )
+    return session.target.device.PrepareModel(request, timeout=WATCHDOG_S)
 
 
 def _expect_preparable(id_: str, fresh: Target) -> None:
@@ -167,7 +180,7 @@ def retrieving(target: Target, recorder: CheckRecorder) -> None:
 
         @contextmanager
         def work(session: SessionAtWork) -> Iterator[Step]:
-            entry = CachedChain.random()
+            entry = CachedChain.random(LONG)
             entries.append(entry)
             entry.save(session.target)
 
@@ -197,23 +210,62 @@ def saving(target: Target, recorder: CheckRecorder) -> None:
         @contextmanager
         def work(session: SessionAtWork) -> Iterator[Step]:
             def step() -> None:
-                entry = CachedChain.random()
+                entry = CachedChain.random(size=LARGE)
                 entries.append(entry)
-                request = device_pb2.PrepareModelRequest(
-                    session=session.target.session,
-                    device=session.target.device_name,
-                    model=entry.chain.model,
-                    preference=FAST_SINGLE_ANSWER,  # type: ignore[arg-type]
-                    priority=MEDIUM,  # type: ignore[arg-type]
-                    cache=entry.cache,
-                )
-                _finish(SAVE, session, session.target.device.PrepareModel(request, timeout=WATCHDOG_S), entry.chain)
+                _finish(SAVE, session, _launch(session, entry.chain, entry.cache), entry.chain)
                 entry.saved = True
 
             yield step
 
         with outage(target, recorder, SAVE, _several("saving", work)) as service:
             _expect_sound(recorder, service.fresh, entries)
+
+
+@check(SAVE, "in files", exclusive=True)
+def saving_in_files(target: Target, recorder: CheckRecorder) -> None:
+    """Kill while models are saved in files of clients, each over the one before: as in the store."""
+    _require_store(target)
+    names: Sequence[Sequence[str]] = [
+        [f"{kind}-{number}" for number in range(count)]
+        for kind, count in zip(("model", "data"), files_needed(target, recorder), strict=True)
+    ]
+    entries: dict[SessionAtWork, tuple[CacheFolder, CachedChain]] = {}
+
+    @contextmanager
+    def work(session: SessionAtWork) -> Iterator[Step]:
+        folder = CacheFolder(session.target)
+
+        def step() -> None:
+            entry = CachedChain.random(size=LARGE)
+            with folder.open_files(*names) as files:
+                entries[session] = folder, entry
+                cache = file_cache(entry.cache.token, files)
+                _finish(SAVE, session, _launch(session, entry.chain, cache), entry.chain)
+                entry.saved = True
+
+        yield step
+
+    with outage(target, recorder, SAVE, _several("saving in files", work)) as service:
+        for folder, entry in entries.values():
+            with folder.for_session(service.fresh) as reopened:
+                _expect_sound_files(recorder, service.fresh, reopened, names, entry)
+
+
+def _expect_sound_files(
+    recorder: CheckRecorder, fresh: Target, folder: CacheFolder, names: Sequence[Sequence[str]], entry: CachedChain
+) -> None:
+    """Check that files are a HIT with right outputs, or a MISS with a reason, and that they can be written again."""
+    id_ = ENTRIES if entry.saved else INTERRUPTED
+    for situation in ("files", "files that were written again"):
+        with folder.open_files(*names) as files:
+            entry.cache.CopyFrom(file_cache(entry.cache.token, files))
+            hit = _is_hit(recorder, id_, fresh, entry, situation)
+        if hit:
+            return
+        with folder.open_files(*names) as files:
+            entry.cache.CopyFrom(file_cache(entry.cache.token, files))
+            entry.save(fresh)
+    recorder.expect(id_, False, "prepareModelFromCache of files that were written again", "HIT", "MISS")
 
 
 def _expect_sound(recorder: CheckRecorder, fresh: Target, entries: Sequence[CachedChain]) -> None:
@@ -240,7 +292,7 @@ def _is_hit(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedChain
     cache = retrieved.callbacks[0].cache if retrieved.callbacks else device_pb2.CacheOutcome()
     if retrieved.model:
         recorder.expect(id_, cache.state == HIT, stimulus, "HIT", cache)
-        values = random_values()
+        values = entry.chain.random_input()
         execution = fresh.execute(retrieved.model, entry.chain.request(values))
         entry.chain.expect_correct(id_, stimulus, values, execution)
         fresh.release(retrieved.model)
