@@ -6,7 +6,8 @@ name an operation: its signature, its shape rule, its kernel and its converter. 
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,12 +40,15 @@ USERS = {
 """Modules that use existing operations. A new operation needs no change there."""
 
 
-def _modules() -> Iterator[tuple[str, ast.Module]]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            name = path.relative_to(ROOT).as_posix()
-            if not name.startswith("client/nnhal/v1/"):
-                yield name, ast.parse(path.read_text())
+@cache
+def _modules() -> Mapping[str, ast.Module]:
+    """Return the syntax trees of the modules by path, generated code aside."""
+    paths = {path.relative_to(ROOT).as_posix(): path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    return {
+        name: ast.parse(path.read_text())
+        for name, path in sorted(paths.items())
+        if not name.startswith("client/nnhal/v1/")
+    }
 
 
 def operations_named(tree: ast.Module) -> set[str]:
@@ -74,7 +78,7 @@ def _prefix(module: str, prefixes: Mapping[str, str]) -> str | None:
 def naming() -> Mapping[str, Sequence[str]]:
     """Return the modules that name each operation, except those that only use it."""
     modules = defaultdict(list)
-    for module, tree in _modules():
+    for module, tree in _modules().items():
         if not _prefix(module, USERS):
             for name in operations_named(tree):
                 modules[name].append(module)
@@ -150,7 +154,7 @@ def test_at_most_three_files_name_a_backend(backend: str) -> None:
     folder, marks = BACKENDS[backend]
     modules = [
         module
-        for module, tree in _modules()
+        for module, tree in _modules().items()
         if not module.startswith(folder)
         and module not in ANOTHER_ROLE
         and any(word.startswith(marks) for word in words_of(tree))
