@@ -1,6 +1,7 @@
 """Models that crash, hang or freeze a backend: they cost a pause, and are then kept away from it."""
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,38 @@ def test_execution_that_ignores_its_deadline_is_ended(tmp_path: Path, behavior: 
         behavior.write_text("")
     with nnhal.connect(service.target) as device:
         assert placed_on(device, relu_model()) == {"CpuRef"}
+    assert stop_service(service) == 0
+
+
+def test_execution_that_ignores_the_end_of_its_client_is_ended(tmp_path: Path, behavior: Path) -> None:
+    service = start_hostile(tmp_path, behavior)
+    device = nnhal.connect(service.target)
+    prepared = device.prepare(relu_model()).result(60)
+    behavior.write_text("execute hang")
+    with ThreadPoolExecutor(1) as threads:
+        execution = threads.submit(prepared.execute, [VALUES])
+        assert wait_until(behavior.with_suffix(".waiting").exists, 60)
+        device.close()
+        with pytest.raises(nnhal.HalError):
+            execution.result(60)
+    assert wait_until(lambda: service.logged("after its cancellation"), 60)
+    assert stop_service(service) == 0
+
+
+def test_clients_of_another_worker_notice_nothing(tmp_path: Path, behavior: Path) -> None:
+    service = start_hostile(
+        tmp_path, behavior, "--workers", "2", "--device", "nnhal=Hostile,CpuRef", "--device", "safe=CpuRef"
+    )
+    with nnhal.connect(service.target) as device, nnhal.connect(service.target, device="safe") as other:
+        prepared = other.prepare(relu_model(2)).result(60)  # without the cache: it would be lost with its worker
+        with device.prepare(relu_model(), cache=True).result(60) as crashing:
+            behavior.write_text("execute crash")
+            with ThreadPoolExecutor(1) as threads:
+                pause = threads.submit(crashing.execute, [VALUES])
+                while not pause.done() or not service.logged("worker-died"):
+                    np.testing.assert_array_equal(prepared.execute([VALUES])[0], VALUES)
+                pause.result(60)
+        np.testing.assert_array_equal(prepared.execute([VALUES])[0], VALUES)
     assert stop_service(service) == 0
 
 

@@ -49,6 +49,7 @@ def misbehave(method: str) -> str:
     if answer == "crash":
         ctypes.string_at(0)
     if answer == "hang":
+        FILE.with_suffix(".waiting").touch()
         ctypes.CDLL(None).pause()  # without the GIL, as an engine
     if answer == "freeze":
         ctypes.PyDLL(None).pause()  # with the GIL
