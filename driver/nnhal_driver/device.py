@@ -47,6 +47,7 @@ from nnhal_driver.interrupts import is_interrupt
 from nnhal_driver.model_cache.cache import CachedModel, FilesIdentity, ModelCache, SaveTarget, VerifiedFiles
 from nnhal_driver.model_cache.errors import CacheMissError
 from nnhal_driver.model_cache.files import FILE_COUNTS, NO_FILES, CacheFiles, MissingFiles, OpenFiles
+from nnhal_driver.model_probe import ModelProbe, Probe
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal_driver.performance.store import PerformanceStore
 from nnhal_driver.quarantine import NoQuarantine, Quarantine, Verdict
@@ -141,6 +142,7 @@ class Device:
         type_: type to report; None for that of the first backend, which is the preferred one.
         activities: table of the work in progress; None if it is not recorded.
         quarantine: the models that have crashed a process like this.
+        prober: prepares and runs new models in another process first; None to trust them.
 
     Attributes:
         allocator_refusals: why a backend does not use the allocator, or "", by id; empty without an allocator.
@@ -166,6 +168,7 @@ class Device:
         type_: DeviceType | None = None,
         activities: ActivityTable | None = None,
         quarantine: Quarantine | None = None,
+        prober: ModelProbe | None = None,
     ) -> None:
         self.name = name
         self._tensor_bytes = tensor_bytes
@@ -181,6 +184,7 @@ class Device:
         if activities is not None:
             activities.know([backend.id for backend in self.backends])
         self._quarantine = quarantine or NoQuarantine()
+        self._prober = prober
         self._merge = merge_partitions
         self._disabled_extensions = frozenset(disabled_extensions)
         self._cache_unusable = cache_unusable
@@ -285,13 +289,14 @@ class Device:
             # now, not on the thread: the client may write to the memory of the model once this method has returned
             graphs = build_graphs(model, self._disabled_extensions)
             relaxed = model.relax_computation_float32_to_float16
+            probe = self._prober.begin(self.name, model, digest) if self._prober is not None else None
             work = _PreparationWork(
                 self._recording(
                     Stage.PREPARING,
                     digest,
                     config.deadline_ns,
                     cancellation,
-                    lambda check: self._compile(graphs, relaxed, config, check, save_target, digest),
+                    lambda check: self._compile(graphs, relaxed, config, check, save_target, digest, probe),
                 ),
                 callback,
                 save_target.close,
@@ -444,8 +449,11 @@ class Device:
         check: Check,
         save_target: SaveTarget,
         digest: bytes,
+        probe: Probe | None,
     ) -> Outcome:
         check()
+        if probe is not None:
+            probe(check)
         verdict = self._quarantine.verdict(digest)
         backends = _allowed(self.backends, verdict)
         with NetworkLoad(backends) as network:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nnhal_driver.activity import ActivityTable
+from nnhal_driver.model_probe import ModelProbe
 from nnhal_driver.quarantine import Quarantine
 
 Redirect = Callable[[str, int, bytes], str]
@@ -24,6 +25,7 @@ class Hosting:
         redirect: decides where clients go.
         activities: table of the work in progress.
         quarantine: the models that have crashed a worker.
+        prober: prepares and runs new models in other processes first; None to trust them.
     """
 
     addresses: tuple[str, ...]
@@ -31,3 +33,4 @@ class Hosting:
     redirect: Redirect
     activities: ActivityTable
     quarantine: Quarantine
+    prober: ModelProbe | None

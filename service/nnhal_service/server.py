@@ -72,6 +72,7 @@ class Server:
 
     Attributes:
         addresses: the addresses with their real ports, after `start`.
+        devices: the devices.
 
     Raises:
         ValueError: an address is invalid, or reachable from other machines without `insecure`; a backend or a limit is
@@ -128,10 +129,12 @@ class Server:
                     type_=device.type,
                     activities=hosting.activities if hosting else None,
                     quarantine=hosting.quarantine if hosting else None,
+                    prober=hosting.prober if hosting else None,
                 )
             )
             refusals = self._devices[-1].allocator_refusals
             self._reports[device.name] = with_allocator(assembly.reports, refusals)
+        self.devices = Devices(self._devices)
         self._preloader = ModelPreloader(self._store, self._devices, settings.warm)
         suffix = bytes([hosting.slot]) if hosting else b""
         self._sessions = SessionRegistry(settings.session_grace_s, self._limits, self._schedule_trim, suffix)
@@ -151,7 +154,7 @@ class Server:
     def _register(self, quota: MemoryQuota) -> None:
         """Add all services to the gRPC server."""
         sessions, limits, executor = self._sessions, self._limits, self._executor
-        devices, cache_arguments = Devices(self._devices), CacheArguments(self._store)
+        devices, cache_arguments = self.devices, CacheArguments(self._store)
         watchdog = StallWatchdog(self.settings.transfer_idle_s, self._timers)
         servicers: dict[str, Any] = {
             "Session": SessionServicer(

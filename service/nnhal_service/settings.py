@@ -69,6 +69,11 @@ class Settings(BaseModel):
         description="Number of worker processes, or auto: one for every two cores. Each serves some of the clients, "
         "and is replaced if it crashes or hangs.",
     )
+    probe: Annotated[bool, Option()] = Field(
+        default=False,
+        description="Prepare and run each new model in a process of its own first, so that one that crashes an engine "
+        "disturbs no client (docs/workers.md). Its preparation takes longer.",
+    )
     heartbeat_timeout_s: Annotated[float, Option("S")] = Field(
         default=10.0, gt=0, description="Seconds without a sign of life after which a worker is replaced."
     )

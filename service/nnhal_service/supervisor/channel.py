@@ -50,9 +50,11 @@ class Channel:
             return None
         return (json.loads(text), descriptors) if text else None
 
-    def poll(self) -> bool:
-        """Return whether `receive` would return at once."""
-        return bool(select.select([self.socket], [], [], 0)[0])
+    def poll(self, seconds: float = 0.0) -> bool:
+        """Wait for a message for some seconds at most. Return whether `receive` would return at once."""
+        poll = select.poll()  # select.select fails for large descriptors
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(seconds * 1e3))
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""

@@ -160,7 +160,11 @@ class Supervisor:
             if worker.pid == 0:  # the template has ended before it could fork the worker
                 self._bury(worker, "never started", crashed=True)
             return
-        message = received[0]
+        message, descriptors = received
+        if "probe" in message:
+            self._template.fork_probe({**message, "supervisor": os.getpid()}, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
         if "pid" in message:
             worker.pid = message["pid"]
         elif "failed" in message:

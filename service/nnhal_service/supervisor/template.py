@@ -8,11 +8,11 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from nnhal_service.supervisor.channel import Channel
+from nnhal_service.supervisor.channel import Channel, Message
 from nnhal_service.supervisor.scoreboard import Scoreboard
 from nnhal_service.supervisor.spec import WorkerSpec
 
@@ -47,6 +47,10 @@ class Template:
         """
         self.channel.send(spec.to_json(), [channel.fileno(), crash_log])
 
+    def fork_probe(self, message: Message, descriptors: Sequence[int]) -> None:
+        """Have a probe forked, as a worker has requested it. The caller may close the descriptors afterwards."""
+        self.channel.send(message, descriptors)
+
     def close(self) -> None:
         """End the process."""
         self.channel.close()
@@ -74,13 +78,14 @@ def _run_child(run: Callable[[], object]) -> None:
 
 
 def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
-    """Import everything, then fork a worker for each message until the supervisor has ended."""
+    """Import everything, then fork a worker or a probe for each message until the supervisor has ended."""
     _close_descriptors_except(channel.fileno())
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     from nnhal_driver.backends import registry  # noqa: PLC0415
+    from nnhal_service.supervisor.probe import run_probe  # noqa: PLC0415
     from nnhal_service.supervisor.worker import run_worker  # noqa: PLC0415
 
     for id_ in registry.registered_ids():
@@ -90,17 +95,21 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
     gc.freeze()  # the workers share the pages of these objects as long as no collection writes to them
     channel.send({"ready": True})
     while (received := channel.receive()) is not None:
-        message, (own, crash_log) = received
+        message, descriptors = received
         pid = os.fork()
         if pid == 0:
             if os.fork():
                 os._exit(0)
             channel.close()
+            if "probe" in message:
+                memory, table, own = descriptors
+                _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own)))
+            own, crash_log = descriptors
             spec = WorkerSpec.from_json(message)
             _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, scoreboard))
         os.waitpid(pid, 0)
-        os.close(own)
-        os.close(crash_log)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _close_descriptors_except(kept: int) -> None:

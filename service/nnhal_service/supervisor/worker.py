@@ -1,11 +1,9 @@
 """Worker: a process that serves clients until its supervisor stops it or ends."""
 
-import ctypes
 import faulthandler
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 from types import TracebackType
 
@@ -17,18 +15,18 @@ from nnhal_service.memory_limits import available_bytes, limit_memory, tune_mall
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.server import Server
 from nnhal_service.shutdown import ShutdownSignal
+from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.channel import Channel
 from nnhal_service.supervisor.crash import STACKS_SIGNAL
 from nnhal_service.supervisor.directory import WorkerDirectory
+from nnhal_service.supervisor.probe import Prober
 from nnhal_service.supervisor.scoreboard import NOBODY, Scoreboard, WorkerState
 from nnhal_service.supervisor.spec import WorkerSpec
 
 HEARTBEAT_S = 0.1
 """Seconds between heartbeats."""
-_ADOPTION_S = 0.001
 _MEMORY_SHARE = 0.9
 """Share of the machine's memory that all workers together may have."""
-_PR_SET_PDEATHSIG = 1
 
 
 def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: Scoreboard) -> None:
@@ -44,7 +42,7 @@ def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: S
         SystemExit: the worker cannot start. The supervisor has the reason.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until it can stop in order; the supervisor repeats the signal
-    _end_with(spec.supervisor)
+    end_with(spec.supervisor)
     faulthandler.enable(crash_log)
     faulthandler.register(STACKS_SIGNAL, crash_log)
     channel.send({"pid": os.getpid()})
@@ -55,12 +53,14 @@ def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: S
     activities = ActivityTable(scoreboard.activities(spec.row))
     with ShutdownSignal(spec.supervisor) as shutdown, Heart(directory, activities) as heart:
         try:
+            quarantine = QuarantineFile(spec.settings.state_dir)
             hosting = Hosting(
                 spec.addresses[spec.slot].listen,
                 spec.slot,
                 directory.choose,
                 activities,
-                QuarantineFile(spec.settings.state_dir),
+                quarantine,
+                Prober(channel, spec.settings, quarantine) if spec.settings.probe else None,
             )
             settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
             server = Server(settings, hosting)
@@ -116,29 +116,6 @@ class Heart:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stopped.set()
         self._thread.join()
-
-
-def _end_with(supervisor: int) -> None:
-    """Have the kernel kill this process when the supervisor ends, however that happens.
-
-    Raises:
-        SystemExit: it has ended.
-    """
-    while os.getppid() != supervisor:  # the process between is about to exit, which must not count as that end
-        if not _exists(supervisor):
-            raise SystemExit(1)
-        time.sleep(_ADOPTION_S)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != supervisor:
-        raise SystemExit(1)
-
-
-def _exists(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _memory_bytes(spec: WorkerSpec) -> int:

@@ -1,0 +1,221 @@
+"""Probes: a new model is prepared and run in a process of its own first, which may crash without harm (`--probe`).
+
+The worker copies the model into a memfd, and asks its supervisor for a process, which is forked from the template. The
+process notes its work in a table that the worker can read after a crash, and reports its end over a socket.
+"""
+
+import faulthandler
+import logging
+import mmap
+import os
+import signal
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import IO, Any
+
+import numpy as np
+
+from nnhal import wire
+from nnhal.errors import HalError
+from nnhal.types import (
+    DTYPES,
+    DataLocation,
+    Memory,
+    Model,
+    Request,
+    RequestArgument,
+    ReturnedPool,
+    is_extension,
+    is_fully_specified,
+)
+from nnhal.v1 import types_pb2
+from nnhal_driver.activity import TABLE_BYTES, ActivityTable, read_activities
+from nnhal_driver.device import Device, Outcome
+from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.model_probe import Probe
+from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_service.hosting import Hosting
+from nnhal_service.log import event
+from nnhal_service.memory_limits import limit_memory, tune_malloc
+from nnhal_service.quarantine import Crash, QuarantineFile
+from nnhal_service.server import Server
+from nnhal_service.settings import Settings
+from nnhal_service.supervisor.adoption import end_with
+from nnhal_service.supervisor.channel import Channel
+
+_TIMEOUT_S = 60.0
+"""Seconds after which a probe counts as hanging."""
+_EXECUTION_S = 10
+"""Seconds for its execution."""
+_POLL_S = 0.05
+_MAX_KNOWN = 4096
+"""Number of models that a worker remembers as probed."""
+_MAX_CRASHES = 3
+"""Number of probes of one model. The quarantine refuses it before."""
+
+
+class Prober:
+    """Probes of one worker. Thread safe.
+
+    Args:
+        supervisor: channel to the supervisor.
+        settings: settings of the service.
+        quarantine: receives the models that crash.
+    """
+
+    def __init__(self, supervisor: Channel, settings: Settings, quarantine: QuarantineFile) -> None:
+        self._supervisor = supervisor
+        self._settings = settings
+        self._quarantine = quarantine
+        self._known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def begin(self, device: str, model: Model, digest: bytes) -> Probe | None:
+        """Copy a model, and return the probe of it: see `ModelProbe`."""
+        with self._lock:
+            if (device, digest) in self._known:
+                return None
+        # a file object, so that it is closed even if the preparation never begins
+        memory = os.fdopen(os.memfd_create("nnhal-probe"), "wb", buffering=0)
+        _write(memory, wire.model_message(model).SerializeToString())
+        return lambda check: self._probe(device, memory, digest, check)
+
+    def _probe(self, device: str, memory: IO[bytes], digest: bytes, check: Callable[[], None]) -> None:
+        began = time.monotonic()
+        with memory:
+            for _ in range(_MAX_CRASHES):
+                if self._quarantine.verdict(digest).refusal:
+                    break
+                if self._probe_once(device, memory.fileno(), digest, check):
+                    event("probed", digest=digest.hex(), ms=(time.monotonic() - began) * 1e3)
+                    break
+        with self._lock:
+            self._known[device, digest] = None
+            if len(self._known) > _MAX_KNOWN:
+                self._known.popitem(last=False)
+
+    def _probe_once(self, device: str, memory: int, digest: bytes, check: Callable[[], None]) -> bool:
+        """Run one probe. Return whether its process survived. A crash is recorded."""
+        table = os.memfd_create("nnhal-probe-table")
+        os.ftruncate(table, TABLE_BYTES)
+        own, other = Channel.pair()
+        try:
+            message = {
+                "probe": device,
+                "digest": digest.hex(),
+                "settings": self._settings.model_dump(mode="json", exclude_unset=True),
+            }
+            self._supervisor.send(message, [memory, table, other.fileno()])
+            other.close()
+            how, backends = _await_end(own, check)
+            if how:
+                with mmap.mmap(table, TABLE_BYTES) as mapped:
+                    activities = read_activities(memoryview(bytes(mapped)), backends)
+                backend = activities[0].backend if activities else ""
+                event("probe-crashed", digest=digest.hex(), backend=backend or "-", how=how)
+                self._quarantine.record(digest, Crash(backend, time.time(), f"in a probe: {how}", sure=True))
+            return not how
+        finally:
+            own.close()
+            os.close(table)
+
+
+def _await_end(channel: Channel, check: Callable[[], None]) -> tuple[str, list[str]]:
+    """Wait for the end of a probe. A probe that hangs, or whose preparation must end, is killed.
+
+    Returns:
+        how it crashed, or "" if it did not; and the ids of its backends.
+
+    Raises:
+        HalError: what `check` raises.
+    """
+    end = time.monotonic() + _TIMEOUT_S
+    pid, backends, done = 0, list[str](), False
+    try:
+        while time.monotonic() < end:
+            if not channel.poll(_POLL_S):
+                check()
+                continue
+            received = channel.receive()
+            if received is None:
+                if not pid:
+                    event("probe-not-started", logging.WARNING)
+                return ("" if done or not pid else "the process crashed"), backends
+            pid = received[0].get("pid", pid)
+            backends = received[0].get("backends", backends)
+            done = done or "done" in received[0]
+        return "the process did not end", backends
+    finally:
+        if pid and not done:
+            os.kill(pid, signal.SIGKILL)
+
+
+def run_probe(message: Mapping[str, Any], memory: int, table: int, channel: Channel) -> None:
+    """Prepare and run a model in this process, which was forked from the template for it.
+
+    Args:
+        message: the request of the worker.
+        memory: descriptor of the memory with the model.
+        table: descriptor of the memory for the table of activities.
+        channel: to the worker.
+    """
+    end_with(message["supervisor"])
+    faulthandler.enable()
+    tune_malloc()
+    given = Settings.model_validate(message["settings"])
+    settings = given.model_copy(update={"cache_bytes": 0, "warm": 0})
+    activities = ActivityTable(memoryview(mmap.mmap(table, TABLE_BYTES)))
+    hosting = Hosting((), 0, lambda *_: "", activities, QuarantineFile(settings.state_dir), None)
+    server = Server(settings, hosting)
+    limit_memory(settings.process_bytes, server.threads)
+    channel.send({"pid": os.getpid(), "backends": activities.backends})
+    with mmap.mmap(memory, 0, access=mmap.ACCESS_READ) as mapped:
+        model = wire.to_model(types_pb2.Model.FromString(mapped[:]))
+    outcome = _prepare(server.devices.get(message["probe"]), model, bytes.fromhex(message["digest"]))
+    if outcome.prepared_model is not None:
+        _execute(outcome.prepared_model)
+    channel.send({"done": int(outcome.status)})
+
+
+def _prepare(device: Device, model: Model, digest: bytes) -> Outcome:
+    outcomes: list[Outcome] = []
+    done = threading.Event()
+
+    def notify(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        done.set()
+
+    device.prepare_model(model, notify, digest=digest)
+    done.wait()
+    return outcomes[0]
+
+
+def _execute(prepared: PreparedModel) -> None:
+    """Execute a model on zeros, if the shapes of its inputs are known."""
+    if any(
+        is_extension(operand.type) or not is_fully_specified(operand.type, operand.dimensions)
+        for operand in prepared.inputs
+    ):
+        return
+    values = [np.zeros(operand.dimensions, DTYPES[operand.type]) for operand in prepared.inputs]
+    inputs = tuple(RequestArgument(False, DataLocation(number, 0, value.nbytes)) for number, value in enumerate(values))
+    outputs = (RequestArgument(False, DataLocation(len(values))),) * len(prepared.outputs)
+    pools: list[Memory | ReturnedPool] = [*(Memory.of(value.tobytes()) for value in values), ReturnedPool()]
+    with suppress(HalError):  # zeros may be invalid values
+        prepared.execute_synchronously(
+            Request(inputs, outputs, tuple(pools)), deadline_ns=now_ns() + _EXECUTION_S * 10**9
+        )
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    """Write all of some bytes to an unbuffered file.
+
+    Raises:
+        OSError: there is not enough memory.
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
