@@ -62,7 +62,7 @@ def use_randomly(target: str, seed: int) -> None:
         device._connection._channel.close()  # without closing the session
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.nightly)])
 def test_concurrent_sessions(service: Service, count: int) -> None:
     pid = service.pid
     run_concurrently(count, lambda seed: use_randomly(service.target, seed))
