@@ -337,16 +337,18 @@ class Supervisor:
         now = time.monotonic()
         late_s, self._watched_at = now - self._watched_at, now
         for worker in self._workers:
-            if worker.killed_because or not worker.pid:
+            if not worker.pid:
                 continue
-            if worker.stop_by is not None:
+            if worker.killed_because:
+                worker.kill_condemned()
+            elif worker.stop_by is not None:
                 if now > worker.stop_by:
-                    worker.kill("it did not stop in time", [])
+                    worker.condemn("it did not stop in time", [])
                 elif worker.served_at is None:
                     worker.send_signal(signal.SIGTERM)  # it ignores the signal until it can stop in order
             elif worker.served_at is None and now - worker.started_at > _START_TIMEOUT_S:
-                worker.kill("it did not start in time", [])
+                worker.condemn("it did not start in time", [])
             elif late_s < _LATE_S:  # else this process has not run either, and heartbeats may be old
                 hang = find_hang(worker.status, worker.activities(), self._hang_timeouts, now_ns())
                 if hang is not None:
-                    worker.kill(hang.reason, [hang.activity] if hang.activity else worker.activities())
+                    worker.condemn(hang.reason, [hang.activity] if hang.activity else worker.activities())

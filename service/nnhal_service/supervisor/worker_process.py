@@ -42,6 +42,7 @@ class WorkerProcess:
         self.served_at: float | None = None
         self.killed_because = ""
         self.culprits: list[Activity] = []
+        self._kill_at = 0.0
         self._scoreboard = scoreboard
         self._crash_log = os.memfd_create(f"nnhal-crash-log-{spec.slot}")
         scoreboard.clear(spec.row)
@@ -78,12 +79,16 @@ class WorkerProcess:
         self.stop_by = time.monotonic() + grace_s
         self.send_signal(signal.SIGTERM)
 
-    def kill(self, reason: str, culprits: list[Activity]) -> None:
-        """Have it write the stacks of its threads, and kill it."""
+    def condemn(self, reason: str, culprits: list[Activity]) -> None:
+        """Have it write the stacks of its threads. `kill_condemned` kills it soon after."""
         self.killed_because, self.culprits = reason, culprits
+        self._kill_at = time.monotonic() + _STACKS_S
         self.send_signal(STACKS_SIGNAL)
-        time.sleep(_STACKS_S)
-        self.send_signal(signal.SIGKILL)
+
+    def kill_condemned(self) -> None:
+        """Kill it if it has had time to write the stacks."""
+        if time.monotonic() >= self._kill_at:
+            self.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
         """Free everything that belonged to it."""
