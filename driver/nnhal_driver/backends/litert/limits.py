@@ -5,6 +5,7 @@ from math import inf, prod
 
 from nnhal.types import Operand, OperandType, SymmPerChannelQuantParams
 from nnhal_driver.backends.litert.shape_analysis import Shapes, StaticCall, Unsupported
+from nnhal_driver.backends.litert.submodel.limits import max_depthwise_channels
 
 _DEFAULT_RANK = 4
 _MAX_RANK = 8
@@ -71,6 +72,24 @@ def check_steps(*sizes: int) -> None:
     """
     if max(sizes) > _MAX_WINDOW:
         raise Unsupported(f"a stride or window has {max(sizes)} cells", f"at most {_MAX_WINDOW}")
+
+
+def check_depthwise_channels(channels: int, type_: str, *, constant: bool) -> None:
+    """Check the number of output channels of a depthwise convolution.
+
+    Args:
+        channels: the number.
+        type_: the engine's type of the filter.
+        constant: whether filter and bias are constant.
+
+    Raises:
+        Unsupported: there are too many.
+    """
+    if not constant and channels > (limit := max_depthwise_channels(type_)):
+        raise Unsupported(
+            f"the filter has {channels} channels, and filter or bias are not constant",
+            f"at most {limit} channels, or a constant filter and bias",
+        )
 
 
 def check_scales(call: StaticCall, limits: KernelLimits) -> None:

@@ -30,3 +30,15 @@ class SubModelLimits:
     trips: int = 2**16
     executions: int = 2**20
     work: int = 2**39
+
+
+def max_depthwise_channels(type_: str) -> int:
+    """Return the most output channels of a depthwise convolution that LiteRT's own kernel computes.
+
+    It computes as many output positions at a time as its buffer has room for. With more channels that is none, and the
+    kernel loops for ever. XNNPACK computes any number of channels, but only with constant weights and a constant bias.
+
+    Args:
+        type_: the engine's type of the filter.
+    """
+    return 4832 if type_ in ("FLOAT32", "FLOAT16") else 2048

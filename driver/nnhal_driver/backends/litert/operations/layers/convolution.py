@@ -3,7 +3,7 @@
 import numpy as np
 
 from nnhal.types import OperationType
-from nnhal_driver.backends.litert.limits import KernelLimits
+from nnhal_driver.backends.litert.limits import KernelLimits, check_depthwise_channels
 from nnhal_driver.backends.litert.lowering import INT32, Lowering, as_signed, as_unsigned, converter, with_other_sign
 from nnhal_driver.backends.litert.operations.padding import PADDINGS, pad_image, padding_scheme
 from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
@@ -27,6 +27,8 @@ def grouped_conv_2d(lower: Lowering) -> None:
 @converter(OperationType.DEPTHWISE_CONV_2D, limits=FILTERED)
 def depthwise_conv_2d(lower: Lowering) -> None:
     """Convert a filter [1, height, width, depth_out], the layout of both."""
+    constant = lower.is_constant("filter") and lower.is_constant("bias")
+    check_depthwise_channels(lower.shape("filter")[3], lower.spec("filter").type, constant=constant)
     multiplier = lower.call.integer("depth_multiplier")
     convolution(lower, "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", depthMultiplier=multiplier)
 

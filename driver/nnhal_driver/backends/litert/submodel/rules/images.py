@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhal.types import AnyArray
+from nnhal_driver.backends.litert.submodel.limits import max_depthwise_channels
 from nnhal_driver.backends.litert.submodel.model import SubModelTensor
 from nnhal_driver.backends.litert.submodel.operator_check import (
     OperatorCheck,
@@ -115,6 +116,8 @@ def depthwise_conv_2d(op: OperatorCheck) -> None:
     multiplier = channels // image[3]
     op.require(multiplier * image[3] == channels, f"{channels} channels are not a multiple of the input's {image[3]}")
     op.require_range("depth_multiplier", op.option("depth_multiplier"), multiplier, multiplier)
+    if op.input(0).type != op.input(1).type or any(t is None or t.data is None for t in (op.input(1), op.optional(2))):
+        op.require_range("the number of channels", channels, 1, max_depthwise_channels(op.input(1).type))
     size = _dilated(op, image, (height, width))
     check_weights(op, 3, channels)
     op.output_shape([image[0], *size, channels])
