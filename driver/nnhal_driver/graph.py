@@ -5,7 +5,7 @@ client may still write to.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,10 @@ from nnhal_driver.validation.error_location import operand_location
 from nnhal_driver.validation.rank import check_rank
 
 _BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
+
+
+def _continue() -> None:
+    """Check of a preparation that nothing ends early."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +114,8 @@ class Graph:
         annotations: cached results of backends about the graph, each under a key object of its own.
         extensions: names of the extensions that the model uses, by prefix.
         disabled_extensions: names of those that the device does not support, for messages.
+        check: called between the steps of an analysis. It raises a HalError if the preparation must end; do not catch
+            it.
     """
 
     number: int
@@ -118,6 +124,7 @@ class Graph:
     annotations: dict[object, Any] = field(default_factory=dict, repr=False)
     extensions: Mapping[int, str] = field(default_factory=dict, repr=False)
     disabled_extensions: Mapping[int, str] = field(default_factory=dict, repr=False)
+    check: Callable[[], None] = field(default=_continue, repr=False)
 
     @property
     def name(self) -> str:
@@ -145,7 +152,11 @@ class Graph:
     @cached_property
     def operations(self) -> tuple[OperationView, ...]:
         """Operations of the subgraph, with their arguments by name."""
-        return tuple(self._view(i, operation) for i, operation in enumerate(self.subgraph.operations))
+        views = []
+        for i, operation in enumerate(self.subgraph.operations):
+            self.check()
+            views.append(self._view(i, operation))
+        return tuple(views)
 
     def drop_caches(self) -> None:
         """Drop the cached objects that refer back to the graph; see the function of this name."""
@@ -198,15 +209,28 @@ class SubgraphView:
         return subgraph_view(self.graph, indexes, self.relaxed)
 
 
-def build_graphs(model: Model, disabled_extensions: Collection[str] = ()) -> tuple[Graph, ...]:
-    """Return the subgraphs of a valid model, main first. Operations of disabled extensions belong to none."""
+def build_graphs(
+    model: Model, disabled_extensions: Collection[str] = (), check: Callable[[], None] = _continue
+) -> tuple[Graph, ...]:
+    """Return the subgraphs of a valid model, main first. Operations of disabled extensions belong to none.
+
+    Args:
+        model: the model.
+        disabled_extensions: names of extensions that the device does not support.
+        check: `Graph.check` of each. It is called between subgraphs as well.
+
+    Raises:
+        HalError: GENERAL_FAILURE: the rank of a constant is too high; or what `check` raises.
+    """
     names = model.extension_names
     enabled = {prefix: name for prefix, name in names.items() if name not in disabled_extensions}
     disabled = {prefix: name for prefix, name in names.items() if name in disabled_extensions}
-    return tuple(
-        Graph(number, subgraph, _constants(model, number, subgraph), extensions=enabled, disabled_extensions=disabled)
-        for number, subgraph in enumerate(model.subgraphs)
-    )
+    graphs = []
+    for number, subgraph in enumerate(model.subgraphs):
+        check()
+        constants = _constants(model, number, subgraph)
+        graphs.append(Graph(number, subgraph, constants, extensions=enabled, disabled_extensions=disabled, check=check))
+    return tuple(graphs)
 
 
 def drop_caches(graphs: Sequence[Graph]) -> None:

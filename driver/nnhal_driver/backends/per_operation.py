@@ -223,8 +223,8 @@ class _Step:
         self._dtypes = [_dtype(view.graph, o, extension_types) for o in self.outputs]
         self._inferences: dict[tuple[Shape | None, ...], _Inference] = {}
 
-    def run(self, values: dict[int, AnyArray | None], outputs: dict[int, Output]) -> None:
-        call, shapes = self._infer(values, outputs)
+    def run(self, values: dict[int, AnyArray | None], outputs: dict[int, Output], check: Callable[[], None]) -> None:
+        call, shapes = self._infer(values, outputs, check)
         arrays = self._compute(call)
         for position, array, shape, dtype in zip(self.outputs, arrays, shapes, self._dtypes, strict=True):
             assert array.shape == shape and array.dtype == dtype, (
@@ -243,14 +243,14 @@ class _Step:
         return [outputs[o].declared if o in outputs else d for o, d in zip(self.outputs, self._declared, strict=True)]
 
     def _infer(
-        self, values: dict[int, AnyArray | None], outputs: dict[int, Output]
+        self, values: dict[int, AnyArray | None], outputs: dict[int, Output], check: Callable[[], None]
     ) -> tuple[OperationCall, Sequence[Shape]]:
         """Return the call and the shapes of its outputs. Results that depend on shapes alone are cached by shapes."""
         declared = self._declared_shapes(outputs)
         key = (*[None if (value := values[i]) is None else value.shape for i in self._varying], *declared)
         if (inference := self._inferences.get(key)) is not None:
-            return OperationCall(self.view, values, self._memo, inference.shared), inference.shapes
-        call = OperationCall(self.view, values, self._memo)
+            return OperationCall(self.view, values, self._memo, inference.shared, check), inference.shapes
+        call = OperationCall(self.view, values, self._memo, check=check)
         shapes = infer(call, declared, self._tensor_bytes)
         if not call.reads_values:
             if len(self._inferences) > 64:  # bounds the memory if a client keeps sending new shapes
@@ -273,8 +273,8 @@ class _ExtensionStep(_Step):
         super().__init__(view, workload, tensor_bytes, extension_types)
         self._output_shapes = output_shapes
 
-    def run(self, values: dict[int, AnyArray | None], outputs: dict[int, Output]) -> None:
-        call = OperationCall(self.view, values, self._memo)
+    def run(self, values: dict[int, AnyArray | None], outputs: dict[int, Output], check: Callable[[], None]) -> None:
+        call = OperationCall(self.view, values, self._memo, check=check)
         declared: Sequence[Shape] = self._declared_shapes(outputs)
         if (expected := self._output_shapes(call)) is not None:
             declared = self._check(call, declared, expected, [dtype.itemsize if dtype else 0 for dtype in self._dtypes])
@@ -319,10 +319,10 @@ class _Sequence(CompiledSubgraph):
         for step, dead in zip(self._steps, self._last_uses, strict=True):
             run.check()
             if profile is None:
-                step.run(values, destinations)
+                step.run(values, destinations, run.check)
             else:
                 start_ns = time.perf_counter_ns()
-                step.run(values, destinations)
+                step.run(values, destinations, run.check)
                 duration_ns = time.perf_counter_ns() - start_ns
                 profile.span(step.view.graph.operation_name(step.view.type), start_ns, duration_ns, step.view)
             for position in dead:

@@ -9,7 +9,7 @@ acyclic graphs", 2006).
 """
 
 from collections import defaultdict, deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from nnhal.types import OperandLifeTime
 from nnhal_driver.graph import Graph
@@ -56,10 +56,12 @@ class Partitioner:
     Args:
         flow: the data flow of the graph, whose operations are in an order of execution.
         labels: one for each operation.
+        check: called between steps; raises to end the work.
     """
 
-    def __init__(self, flow: DataFlow, labels: Sequence[int]) -> None:
+    def __init__(self, flow: DataFlow, labels: Sequence[int], check: Callable[[], None] = lambda: None) -> None:
         count = len(labels)
+        self._check = check
         self._flow = flow
         self._parents = list(range(count))
         self._labels = list(labels)
@@ -157,10 +159,12 @@ class Partitioner:
     def _join_where_possible(self) -> None:
         """Try to join the writer of each value with its readers, then successive users of the same value."""
         for writer, *readers in self._flow.written:
+            self._check()
             for reader in readers:
                 if self.label(reader) == self.label(writer):
                     self.join(writer, reader)
         for operations in self._flow.shared:
+            self._check()
             latest: dict[int, int] = {}
             for i in operations:
                 self.join(latest.get(self.label(i), i), i)

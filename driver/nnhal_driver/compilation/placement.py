@@ -139,11 +139,8 @@ class _SubgraphPlacer:
         Args:
             obstacles: for each subgraph that this one may run, why it cannot run, or "".
         """
-        labels = [
-            -1 - view.index if view.index in self._constant else self._first_supporter(view)
-            for view in self._graph.operations
-        ]
-        partitioner = Partitioner(self._flow, labels)
+        labels = [self._label(view) for view in self._graph.operations]
+        partitioner = Partitioner(self._flow, labels, self._graph.check)
         merged = self._merge(partitioner) if self._may_merge else {}
         units = [Unit(partitioner.label(members[0]), list(members)) for members in partitioner.in_order()]
         units = [unit for unit in units if unit.members[0] not in self._constant]
@@ -155,6 +152,11 @@ class _SubgraphPlacer:
             if backend := operations[unit.members[0]].backend:
                 partitions.append(Partition(self._graph.number, backend, tuple(sorted(unit.members))))
         return operations, partitions
+
+    def _label(self, view: OperationView) -> int:
+        """Return the label of an operation before partitions are merged."""
+        self._graph.check()
+        return -1 - view.index if view.index in self._constant else self._first_supporter(view)
 
     def _supports(self, operation: int, backend: int) -> bool:
         return bool(self._ask(self._graph.operations[operation], backend))
@@ -189,6 +191,7 @@ class _SubgraphPlacer:
         """
         merged: dict[tuple[int, int], str] = {}
         for members in partitioner.in_order():
+            self._graph.check()
             label = partitioner.label(members[0])
             unchanged = partitioner.size(members[0]) == len(members)
             if not unchanged or label not in range(len(self._backends) - 1):
@@ -218,6 +221,7 @@ class _SubgraphPlacer:
     def _describe(
         self, view: OperationView, label: int, merged: Mapping[tuple[int, int], str], obstacles: Mapping[int, str]
     ) -> OperationPlacement:
+        self._graph.check()
         where = (view.graph.number, view.index, view.type)
         if view.type in CONTROL_FLOW:
             obstacle = next((obstacles[i] for i in view.callees if obstacles[i]), "")

@@ -1,16 +1,22 @@
 """Arguments of one run of an operation, which shape rules and kernels read by the names of its signature."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TypeVar, cast
 
 from nnhal.errors import HalError, general_failure
 from nnhal.types import AnyArray, ErrorStatus, FusedActivationFunc, Operand, SymmPerChannelQuantParams
 from nnhal_driver.graph import OperationView
+from nnhal_driver.validation.rank import MAX_RANK
 
 Shape = tuple[int, ...]
 Values = Sequence[AnyArray | None] | Mapping[int, AnyArray | None]
 """Values by operand index."""
 T = TypeVar("T")
+
+
+def _continue() -> None:
+    """Check of a run that nothing ends early."""
 
 
 class OperationCall:
@@ -24,12 +30,13 @@ class OperationCall:
         values: values by operand index of the graph; None if omitted.
         memo: results that earlier runs of the same operation derived from constants.
         inferred: results of `share` that are known before the run.
+        check: called between the steps of long work. It raises a HalError if the run must end; do not catch it.
 
     Attributes:
         reads_values: whether the value of an argument that is not constant has been read.
     """
 
-    __slots__ = ("_memo", "_values", "inferred", "reads_values", "view")
+    __slots__ = ("_memo", "_values", "check", "inferred", "reads_values", "view")
 
     def __init__(
         self,
@@ -37,8 +44,10 @@ class OperationCall:
         values: Values,
         memo: dict[str, object],
         inferred: Mapping[str, object] | None = None,
+        check: Callable[[], None] = _continue,
     ) -> None:
         self.view = view
+        self.check = check
         self.reads_values = False
         self.inferred = dict(inferred) if inferred else {}
         self._values = values
@@ -78,15 +87,30 @@ class OperationCall:
         return name in self.view.positions and bool(self.array(name))
 
     def vector(self, name: str, length: int | None = None) -> list[int]:
-        """Return the values of a TENSOR_INT32 of rank 1.
+        """Return the values of a TENSOR_INT32 of rank 1 with an element for each dimension of a tensor.
 
         Raises:
-            HalError: GENERAL_FAILURE: the rank is not 1, or there are not `length` elements.
+            HalError: GENERAL_FAILURE: the rank is not 1, or there are not `length` elements, or more than MAX_RANK.
         """
         shape = self.shape(name)
         self.require(len(shape) == 1, f"{name} has rank {len(shape)}; it must be 1")
         self.require(length in (None, shape[0]), f"{name} has {shape[0]} elements; it must have {length}")
-        return [int(value) for value in self.array(name)]
+        return self.integers(name)
+
+    def integers(self, name: str) -> list[int]:
+        """Return the elements of a TENSOR_INT32 that describes dimensions, in row-major order.
+
+        A client may send millions of elements. A list of them would occupy the interpreter for seconds, so read larger
+        arguments with `array` only.
+
+        Raises:
+            HalError: GENERAL_FAILURE: there are more than two elements for each of MAX_RANK dimensions.
+        """
+        count = prod(self.shape(name))
+        if count > 2 * MAX_RANK:
+            raise self.failure(f"{name} has {count} elements; this device takes at most {2 * MAX_RANK}", "")
+        values: list[int] = self.array(name).reshape(-1).tolist()
+        return values
 
     def repeated(self, name: str) -> list[str]:
         """Return the names of a repeated argument (`name:T+`), in order."""

@@ -71,7 +71,7 @@ def _best_of_class(call: OperationCall, rows: Indices, class_: int, limit: int) 
         call.number("sigma"),
         call.number("nms_score_threshold"),
     )
-    order, decayed = suppress(boxes[above], scores[above], limit, decay)
+    order, decayed = suppress(boxes[above], scores[above], limit, decay, call.check)
     return SelectedBoxes(decayed, rows[above][order], np.full(len(order), class_))
 
 
@@ -124,7 +124,6 @@ def _best_proposals(call: OperationCall, scores: Floats, boxes: Floats, size: An
     large = (extent > call.number("min_size")).all(axis=1)
     inside = (boxes[order, :2] + extent / 2 < size[::-1]).all(axis=1)
     order = order[large & inside]
-    selected, _ = suppress(
-        boxes[order], scores[order], call.integer("post_nms_max"), hard_decay(call.number("iou_threshold"))
-    )
+    decay = hard_decay(call.number("iou_threshold"))
+    selected, _ = suppress(boxes[order], scores[order], call.integer("post_nms_max"), decay, call.check)
     return order[selected]

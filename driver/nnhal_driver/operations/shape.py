@@ -32,11 +32,13 @@ class ShapeRule:
     Attributes:
         empty: whether inputs may have no elements.
         failure: status of the error if a value is missing or empty.
+        slow: whether the rule or the kernel suppresses boxes, which is not done before an execution.
     """
 
     rule: Rule
     empty: bool
     failure: ErrorStatus
+    slow: bool
 
 
 SHAPE_RULES: dict[int, ShapeRule] = {}
@@ -44,14 +46,14 @@ SHAPE_RULES: dict[int, ShapeRule] = {}
 
 
 def shape_rule(
-    *types: int, empty: bool = True, failure: ErrorStatus = ErrorStatus.GENERAL_FAILURE
+    *types: int, empty: bool = True, failure: ErrorStatus = ErrorStatus.GENERAL_FAILURE, slow: bool = False
 ) -> Callable[[Rule], Rule]:
     """Register the shape rule of one or more operation types."""
 
     def register(rule: Rule) -> Rule:
         for type_ in types:
             assert type_ not in SHAPE_RULES, f"operation type {type_} has two shape rules"
-            SHAPE_RULES[type_] = ShapeRule(rule, empty, failure)
+            SHAPE_RULES[type_] = ShapeRule(rule, empty, failure, slow)
         return rule
 
     return register

@@ -47,7 +47,9 @@ def soft_decay(kernel: int, threshold: float, sigma: float, lowest: float) -> De
     return decay
 
 
-def suppress(boxes: Floats, scores: Floats, limit: int, decay: Decay) -> tuple[Indices, Floats]:
+def suppress(
+    boxes: Floats, scores: Floats, limit: int, decay: Decay, check: Callable[[], None]
+) -> tuple[Indices, Floats]:
     """Select the pending box with the highest score, decay the scores of the others, and repeat.
 
     Args:
@@ -55,6 +57,7 @@ def suppress(boxes: Floats, scores: Floats, limit: int, decay: Decay) -> tuple[I
         scores: [n]; NaN counts as the lowest score.
         limit: maximum number of boxes to select; negative means unlimited.
         decay: decay of the scores of the other boxes.
+        check: called before each selection; raises to end it.
 
     Returns:
         The indices of the selected boxes, in order of selection, and their decayed scores.
@@ -62,7 +65,9 @@ def suppress(boxes: Floats, scores: Floats, limit: int, decay: Decay) -> tuple[I
     scores = scores.copy()
     pending = np.arange(len(scores))
     selected: list[int] = []
+    check()
     while len(pending) and len(selected) != limit:
+        check()
         best = int(np.fmax(scores[pending], -np.inf).argmax())
         # the order of the remaining boxes decides between equal scores
         pending[[0, best]] = pending[[best, 0]]

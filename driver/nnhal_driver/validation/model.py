@@ -4,7 +4,7 @@ Two rules are not enforced: unused referenced subgraphs (V-MODEL-05) and unused 
 are allowed.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 
 from nnhal.errors import invalid_argument
 from nnhal.rules.extension import check_extension_names
@@ -14,18 +14,23 @@ from nnhal_driver.validation.ranges import check_ranges
 from nnhal_driver.validation.subgraph import check_subgraph
 
 
-def validate_model(model: Model) -> None:
+def validate_model(model: Model, proceed: Callable[[], None] = lambda: None) -> None:
     """Check a model.
 
+    Args:
+        model: the model.
+        proceed: called between steps; raises to end the validation.
+
     Raises:
-        HalError: INVALID_ARGUMENT: names the first rule that the model breaks and the location.
+        HalError: INVALID_ARGUMENT: names the first rule that the model breaks and the location; or what `proceed`
+            raises.
     """
-    check_ranges(model)
+    check_ranges(model, proceed)
     check_pools(model.pools, "model pool")
     check_extension_names(model.extension_name_to_prefix, "extension table of the model")
     for referenced in _callees_first(model):
-        check_subgraph(model, referenced + 1)
-    check_subgraph(model, 0)
+        check_subgraph(model, referenced + 1, proceed)
+    check_subgraph(model, 0, proceed)
 
 
 def _callees_first(model: Model) -> list[int]:

@@ -1,5 +1,6 @@
 """Ranges of all numbers and kinds of all unions of a model (V-WIRE), checked before every other rule."""
 
+from collections.abc import Callable
 from functools import partial
 
 from nnhal.rules.operand import RANGE_RULES
@@ -15,16 +16,18 @@ SUBGRAPH_RANGE_RULES = Rules[Subgraph]()
 POOL_KIND_RULES = Rules[RequestMemoryPool]()
 
 
-def check_ranges(model: Model) -> None:
+def check_ranges(model: Model, proceed: Callable[[], None]) -> None:
     """Check every number and union of a model.
 
     Raises:
-        HalError: INVALID_ARGUMENT, V-WIRE-01 to 07.
+        HalError: INVALID_ARGUMENT, V-WIRE-01 to 07; or what `proceed` raises, which is called between steps.
     """
     for number, subgraph in enumerate(model.subgraphs):
         for index, operand in enumerate(subgraph.operands):
+            proceed()
             RANGE_RULES.check(operand, partial(operand_location, number, index, operand))
         for index, operation in enumerate(subgraph.operations):
+            proceed()
             OPERATION_RANGE_RULES.check(operation, partial(operation_location, model, number, index))
         SUBGRAPH_RANGE_RULES.check(subgraph, partial(subgraph_location, number))
     for index, pool in enumerate(model.pools):

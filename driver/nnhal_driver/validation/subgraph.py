@@ -3,7 +3,7 @@
 A subgraph needs neither inputs nor outputs (V-SUBGRAPH-03 is not enforced). Operands may be unused (V-SUBGRAPH-12).
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
@@ -49,29 +49,33 @@ ORDER_RULES = Rules[OrderedOperation]()
 WRITTEN_RULES = Rules[WrittenOperands]()
 
 
-def check_subgraph(model: Model, number: int) -> None:
+def check_subgraph(model: Model, number: int, proceed: Callable[[], None]) -> None:
     """Check subgraph `number` (0: main, i + 1: referenced[i]). The subgraphs that it refers to must be valid.
 
     Raises:
-        HalError: INVALID_ARGUMENT, V-SUBGRAPH-*, V-OPERAND-* or V-OPERATION-*.
+        HalError: INVALID_ARGUMENT, V-SUBGRAPH-*, V-OPERAND-* or V-OPERATION-*; or what `proceed` raises, which is
+            called between steps.
     """
     subgraph = model.referenced[number - 1] if number else model.main
     name = subgraph_location(number)
     SUBGRAPH_RULES.check(subgraph, lambda: name)
     for index, operand in enumerate(subgraph.operands):
+        proceed()
         check_operand(model, number, index, operand)
     for index in range(len(subgraph.operations)):
+        proceed()
         check_operation(model, subgraph, number, index)
     inputs = IndexList(subgraph.operands, subgraph.input_indexes, OperandLifeTime.SUBGRAPH_INPUT)
     outputs = IndexList(subgraph.operands, subgraph.output_indexes, OperandLifeTime.SUBGRAPH_OUTPUT)
     INDEX_LIST_RULES.check(inputs, lambda: f"input list of {name}")
     INDEX_LIST_RULES.check(outputs, lambda: f"output list of {name}")
-    _check_order(model, subgraph, number)
+    _check_order(model, subgraph, number, proceed)
 
 
-def _check_order(model: Model, subgraph: Subgraph, number: int) -> None:
+def _check_order(model: Model, subgraph: Subgraph, number: int, proceed: Callable[[], None]) -> None:
     written: set[int] = set()
     for index, operation in enumerate(subgraph.operations):
+        proceed()
         subject = OrderedOperation(subgraph.operands, operation, written)
         ORDER_RULES.check(subject, partial(operation_location, model, number, index))
         written.update(operation.outputs)

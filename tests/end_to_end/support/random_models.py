@@ -69,9 +69,9 @@ class _Writer:
             self.inputs.append(value)
 
 
-def random_sample(random: Random) -> Sample:
-    """Return a random model of a random operation."""
-    signature = SIGNATURES[random.choice(sorted(SIGNATURES))]
+def random_sample(random: Random, type_: int | None = None) -> Sample:
+    """Return a random model of an operation, by default of a random one."""
+    signature = SIGNATURES[random.choice(sorted(SIGNATURES)) if type_ is None else type_]
     row = random.choice(signature.rows)
     writer = _Writer(random, _dimensions(random, random.randint(1, 4)), random.choice(_SCALES))
     inputs = _arguments(random, random.choice(signature.inputs))

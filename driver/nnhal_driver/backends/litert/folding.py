@@ -10,6 +10,7 @@ float16, only need memory in the model's file.
 
 from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
+from math import prod
 from threading import RLock
 
 import numpy as np
@@ -20,11 +21,15 @@ from nnhal_driver.backends.litert.writer import Value
 from nnhal_driver.backends.reference.kernel import KERNELS, RANDOM
 from nnhal_driver.graph import Graph, OperationView
 from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.multiply_adds import MULTIPLY_ADDS
 
 _MIN_TOTAL = 64 * 2**20
 _MAX_GROWTH = 4
 """Limit of all results together, in bytes and in multiples of the graph's own constants. It bounds the file of a model
 that expands small constants. Further operations run in each execution."""
+_MAX_TRIAL = 2**26
+"""Limit of the work of an operation that is computed to see whether it fails, in multiply-adds or elements. Larger ones
+run in each execution: the answer to whether they are supported must not take long."""
 _REMEMBERED = 16 * 2**20
 """Bytes of results that are remembered until the model is written."""
 
@@ -85,11 +90,12 @@ class GraphConstants:
             return
         outputs = dict(zip(view.operation.outputs, shapes, strict=True))
         size = sum(byte_size(self._graph.operands[o].type, shape) for o, shape in outputs.items())
-        if not self._is_within_limit(self._total + size):
+        can_fail = any(self._graph.operands[o].scale for o in outputs)
+        if not self._is_within_limit(self._total + size) or (can_fail and self._work(view, outputs) > _MAX_TRIAL):
             return
         self._writers |= dict.fromkeys(outputs, view)
         self._shapes |= outputs
-        if self._fails(view):
+        if can_fail and self._fails(view):
             for output in outputs:
                 del self._writers[output], self._shapes[output]
             return
@@ -103,10 +109,16 @@ class GraphConstants:
         # the sum comes last: a model from the cache reads its constants on demand
         return total <= _MIN_TOTAL or total <= _MAX_GROWTH * sum(array.nbytes for array in self._own.values())
 
+    def _work(self, view: OperationView, outputs: Mapping[int, Shape]) -> int:
+        """Return the multiply-adds of an operation, or the elements of its arguments if it does not multiply."""
+        shapes = {o: self.shape(o) for o in view.operation.inputs if o in self} | outputs
+        counted = MULTIPLY_ADDS.get(view.type)
+        if counted is None:
+            return sum(map(prod, shapes.values()))
+        return counted.count(*(shapes[view.positions[name]] for name in counted.of))
+
     def _fails(self, view: OperationView) -> bool:
         """Return whether an operation cannot be computed: kernels fail for some scales of quantized results."""
-        if not any(self._graph.operands[o].scale for o in view.operation.outputs):
-            return False
         try:
             self.array(view.operation.outputs[0])
         except (ArithmeticError, HalError):
@@ -154,7 +166,7 @@ class GraphConstants:
 def _run(view: OperationView, values: Mapping[int, AnyArray | None], shapes: Sequence[Shape]) -> dict[int, AnyArray]:
     """Return the results of an operation by operand, read-only."""
     outputs = view.operation.outputs
-    result = KERNELS[view.type](OperationCall(view, {**values, **dict.fromkeys(outputs)}, {}))
+    result = KERNELS[view.type](OperationCall(view, {**values, **dict.fromkeys(outputs)}, {}, check=view.graph.check))
     arrays = [result] if isinstance(result, np.ndarray) else result
     for o, array, shape in zip(outputs, arrays, shapes, strict=True):
         assert array.shape == shape and array.dtype == DTYPES[view.graph.operands[o].type], view.name

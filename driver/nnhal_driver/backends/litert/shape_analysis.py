@@ -135,6 +135,7 @@ def _analyze(graph: Graph) -> StaticShapes:
             varying.add(index)
     constants, calls = GraphConstants(graph), {}
     for view in graph.operations:
+        graph.check()
         if call := _analyze_operation(view, shapes, varying, constants):
             calls[view.index] = call
     constants.forget()
@@ -146,7 +147,7 @@ def _analyze_operation(
 ) -> StaticCall | None:
     """Add the shapes of an operation's outputs and return its call, or None if they are unknown."""
     depends_on_batch = not varying.isdisjoint(view.operation.inputs)
-    if view.type not in SHAPE_RULES or view.arguments is None:
+    if view.type not in SHAPE_RULES or view.arguments is None or SHAPE_RULES[view.type].slow:
         return None
     operands = view.graph.operands
     declared = [operands[o].dimensions for o in view.operation.outputs]

@@ -9,7 +9,8 @@ arguments, so the kernel need not check them again. Kernels never write to their
 results: numpy does not warn about them while a kernel runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ KERNELS: dict[int, Workload] = {}
 """Every registered kernel, by operation type."""
 RANDOM: set[int] = set()
 """Operation types whose results may differ between two runs with the same inputs."""
+
+_TILE = 2**27
+"""Multiply-adds between two checks of a run. numpy computes them in some tens of milliseconds."""
 
 _MAX = np.finfo(np.float32).max
 FLOAT_BOUNDS: dict[int, tuple[np.float32, np.float32]] = {
@@ -99,3 +103,36 @@ def map_8bit(call: OperationCall, name: str, function: Callable[[AnyArray], AnyA
     )
     result: AnyArray = table[stored.view(np.uint8)]
     return result
+
+
+def tiles(call: OperationCall, rows: int, cost: int) -> Iterator[slice]:
+    """Yield slices that divide rows into tiles, and check before each whether the run must end.
+
+    Args:
+        call: the run.
+        rows: number of rows.
+        cost: multiply-adds, or as long work, for one row.
+    """
+    height = max(1, _TILE // max(1, cost))
+    for start in range(0, rows, height):
+        call.check()
+        yield slice(start, start + height)
+
+
+def matrix_product(call: OperationCall, a: AnyArray, b: AnyArray) -> AnyArray:
+    """Return a @ b, matrix by matrix, for arrays with the same batch dimensions. Large products are made of tiles."""
+    *batch, rows, depth = a.shape
+    columns = b.shape[-1]
+    cost = rows * depth * columns
+    if prod(batch) * cost <= _TILE:
+        return a @ b
+    first, second = a.reshape(-1, rows, depth), b.reshape(-1, depth, columns)
+    out = np.empty((len(first), rows, columns), np.result_type(a, b))
+    for matrices in tiles(call, len(first), cost):
+        if cost <= _TILE:
+            np.matmul(first[matrices], second[matrices], out=out[matrices])
+            continue
+        (i,) = range(len(first))[matrices]
+        for part in tiles(call, rows, depth * columns):
+            np.matmul(first[i, part], second[i], out=out[i, part])
+    return out.reshape(*batch, rows, columns)

@@ -50,9 +50,11 @@ def to_sequence_layout(call: OperationCall, sequence: Floats) -> AnyArray:
     return to_output_type(call, ordered, "input")
 
 
-def time_steps(count: int, backward: bool) -> Iterator[int]:
-    """Return the indices of the time steps, in the order of a direction."""
-    return iter(range(count - 1, -1, -1) if backward else range(count))
+def time_steps(call: OperationCall, count: int, backward: bool) -> Iterator[int]:
+    """Yield the indices of the time steps, in the order of a direction, and check before each."""
+    for step in range(count - 1, -1, -1) if backward else range(count):
+        call.check()
+        yield step
 
 
 def bidirectional_outputs(

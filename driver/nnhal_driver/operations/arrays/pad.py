@@ -24,7 +24,8 @@ def padding_pairs(call: OperationCall, rank: int) -> Paddings:
     """
     shape = call.shape("paddings")
     call.require(shape == (rank, 2), f"paddings has shape {list(shape)}; it must be {[rank, 2]}")
-    pairs = [(int(before), int(after)) for before, after in call.array("paddings")]
+    values = call.integers("paddings")
+    pairs = list(zip(values[::2], values[1::2], strict=True))
     call.require(all(before >= 0 <= after for before, after in pairs), f"paddings {pairs} has a negative value")
     return pairs
 

@@ -6,6 +6,7 @@ from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.arrays.reduction import reduction_axes
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.shape import require_max_rank, require_same_quantization, shape_rule
+from nnhal_driver.validation.rank import check_rank
 
 
 def target_shape(call: OperationCall) -> Shape:
@@ -14,7 +15,8 @@ def target_shape(call: OperationCall) -> Shape:
     Raises:
         HalError: GENERAL_FAILURE: the shape is invalid, or does not have as many elements as the input.
     """
-    requested = [int(value) for value in call.array("shape").reshape(-1)]
+    check_rank(prod(call.shape("shape")), f"{call.view.name}: output 0")
+    requested = call.integers("shape")
     elements = prod(call.shape("input"))
     known = prod(value for value in requested if value != -1)
     call.require(requested.count(-1) <= 1, f"shape {requested} has more than one -1")

@@ -36,7 +36,8 @@ def space_paddings(call: OperationCall) -> list[list[int]]:
     """
     shape = call.shape("paddings")
     call.require(shape == (2, 2), f"paddings has shape {list(shape)}; it must be [2, 2]")
-    values: list[list[int]] = call.array("paddings").tolist()
+    top, bottom, left, right = call.integers("paddings")
+    values = [[top, bottom], [left, right]]
     call.require(min(map(min, values)) >= 0, f"paddings is {values}; none may be negative")
     return values
 

@@ -30,7 +30,7 @@ def axis_aligned_bbox_transform(call: OperationCall) -> list[Shape]:
     return [(count, width)]
 
 
-@shape_rule(OperationType.BOX_WITH_NMS_LIMIT)
+@shape_rule(OperationType.BOX_WITH_NMS_LIMIT, slow=True)
 def box_with_nms_limit(call: OperationCall) -> list[Shape]:
     """Return [selected], [selected, 4], [selected] and [selected]."""
     count, classes = matrix_shape(call, "scores")
@@ -47,7 +47,7 @@ def box_with_nms_limit(call: OperationCall) -> list[Shape]:
     return [(selected,), (selected, 4), (selected,), (selected,)]
 
 
-@shape_rule(OperationType.GENERATE_PROPOSALS, empty=False)
+@shape_rule(OperationType.GENERATE_PROPOSALS, empty=False, slow=True)
 def generate_proposals(call: OperationCall) -> list[Shape]:
     """Return [selected], [selected, 4] and [selected]."""
     batches, height, width, anchors = image_shape(call, "scores")
@@ -67,7 +67,7 @@ _POSITIVE = ("scale_y", "scale_x", "scale_h", "scale_w", "max_num_detections")
 _NOT_NEGATIVE = ("score_threshold", "iou_threshold")
 
 
-@shape_rule(OperationType.DETECTION_POSTPROCESSING, empty=False)
+@shape_rule(OperationType.DETECTION_POSTPROCESSING, empty=False, slow=True)
 def detection_postprocessing(call: OperationCall) -> list[Shape]:
     """Return [batches, D], [batches, D, 4], [batches, D] and [batches], where D is the largest number of detections."""
     shape = call.shape("scores")

@@ -70,8 +70,9 @@ def roi_align(call: OperationCall) -> list[Shape]:
         if ratio > MAX_SAMPLING_RATIO:
             raise call.failure(f"{name} is {ratio}; this device takes at most {MAX_SAMPLING_RATIO}", "")
     if call.operand("input").scale != 0:
-        for count in np.unique(sampling(call, feature_map_boxes(call))[1].prod(axis=1)):
-            scale = mean_multiplier(call, int(count))
+        counts = sampling(call, feature_map_boxes(call))[1].prod(axis=1)
+        if counts.size:
+            scale = mean_multiplier(call, int(counts.min()))
             call.require(scale < 1, f"input scale / 255 / output scale / samples is {scale:g}; it must be below 1")
     return [shape_in_layout(call, shape)]
 

@@ -157,11 +157,21 @@ class OperatorCheck:
         return tensor.values()
 
     def integers(self, index: int, length: int | None = None) -> list[int]:
-        """Return the elements of a constant input of rank 1, or of rank 0 if `length` is 1."""
+        """Return the elements of a constant input of rank 1, or of rank 0 if `length` is 1.
+
+        Without a length, there is at most one element for each dimension of a tensor.
+        """
+        value = self.vector(index, length)
+        if length is None and value.size > self.limits.rank:
+            self.fail(f"input {index} has {value.size} elements; expected at most {self.limits.rank}")
+        return cast("list[int]", value.tolist())
+
+    def vector(self, index: int, length: int | None) -> AnyArray:
+        """Return the elements of a constant input as `integers` does, in an array: there may be millions."""
         value = self.constant(index)
         if value.ndim > 1 or (length is not None and value.size != length) or (length != 1 and value.ndim != 1):
             self.fail(f"input {index} has shape {list(value.shape)}; expected {[length or 'n']}")
-        return cast("list[int]", value.reshape(-1).tolist())
+        return value.reshape(-1)
 
     def integer(self, index: int) -> int:
         """Return the only element of a constant input."""

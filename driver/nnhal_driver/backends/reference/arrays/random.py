@@ -30,8 +30,11 @@ def random_multinomial(call: OperationCall) -> AnyArray:
         seeds = [secrets.randbits(64), secrets.randbits(64)]
     draws = uniform(seeds[0], seeds[1], batches * samples).reshape(batches, samples)
     sums = np.cumsum(_odds(as_float32(call, "logits")), axis=1)
-    rows = zip(sums, draws * sums[:, -1:], strict=True)
-    return np.array([np.searchsorted(row, targets, side="right") for row, targets in rows], np.int32)
+    out = np.empty((batches, samples), np.int32)
+    for row, targets, classes in zip(sums, draws * sums[:, -1:], out, strict=True):
+        call.check()
+        classes[...] = np.searchsorted(row, targets, side="right")
+    return out
 
 
 def _odds(logits: Floats) -> Doubles:

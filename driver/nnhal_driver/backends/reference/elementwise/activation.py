@@ -198,5 +198,6 @@ def log_softmax(call: OperationCall) -> AnyArray:
     scaled = np.moveaxis((x - x.max(axis=axis, keepdims=True)) * call.array("beta"), axis, 0)
     total = np.zeros(scaled.shape[1:], x.dtype)
     for power in np.exp(scaled.astype(np.float64)):
+        call.check()
         total = (total + power).astype(x.dtype)
     return np.moveaxis(scaled - np.log(total.astype(np.float64)).astype(x.dtype), 0, axis)

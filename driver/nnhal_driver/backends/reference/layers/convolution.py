@@ -17,6 +17,8 @@ from nnhal_driver.backends.reference.kernel import (
     input_as_nhwc,
     is_quantized,
     kernel,
+    matrix_product,
+    tiles,
     to_layout,
 )
 from nnhal_driver.backends.reference.numerics.requantization import (
@@ -31,6 +33,9 @@ from nnhal_driver.operations.layers.convolution import filter_window
 
 Product = Callable[[OperationCall, Reals, Reals, Window], Reals]
 """Returns sums of products of a padded image and the arranged weights: [..., depth_out]."""
+
+MultiplyRows = Callable[[Reals], Reals]
+"""Returns the products of patches, [positions, cells], with the weights: [positions, depth_out]."""
 
 _LONGEST_RUN = 2**15
 """Maximum number of repeated weights of a depthwise convolution. They are cached."""
@@ -77,15 +82,38 @@ def pad_image(image: AnyArray, space: Window, fill: float) -> AnyArray:
     return out
 
 
-def extract_patches(image: AnyArray, space: Window) -> AnyArray:
-    """Return a matrix with a row for each output position: the cells under the window, [rows, columns, channels]."""
+def view_patches(image: AnyArray, space: Window) -> AnyArray:
+    """Return for each output position the cells under the window: a view [batches, height, width, .., channels]."""
     rows, columns = space.height, space.width
     if rows.filter == columns.filter == 1:
-        return image[:, :: rows.stride, :: columns.stride].reshape(-1, image.shape[3])
+        return image[:, :: rows.stride, :: columns.stride]
     views = sliding_window_view(image, (rows.size, columns.size), axis=(1, 2))
     windows = views[:, :: rows.stride, :: columns.stride, :, :: rows.dilation, :: columns.dilation]
-    cells = rows.filter * columns.filter * image.shape[3]
-    return windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, cells)
+    return windows.transpose(0, 1, 2, 4, 5, 3)
+
+
+def multiply_patches(call: OperationCall, image: Reals, space: Window, cost: int, multiply: MultiplyRows) -> Reals:
+    """Multiply all patches as matrices with a row for each output position, one for each tile of the output.
+
+    Args:
+        call: the run.
+        image: the padded image.
+        space: the window.
+        cost: multiply-adds for one output position.
+        multiply: returns the products of such a matrix, with as many rows.
+
+    Returns:
+        The products: [batches, out_height, out_width, columns].
+    """
+    patches = view_patches(image, space)
+    batches, height, width = patches.shape[:3]
+    cells = prod(patches.shape[3:])
+    parts = []
+    for tile in tiles(call, height, batches * width * cost):
+        rows = patches[:, tile]
+        products = multiply(rows.reshape(-1, cells))
+        parts.append(products.reshape(*rows.shape[:3], products.shape[-1]))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 @kernel(OperationType.CONV_2D)
@@ -95,7 +123,9 @@ def conv_2d(call: OperationCall) -> AnyArray:
         call,
         (1, 2, 3),
         lambda filter_: np.ascontiguousarray(filter_.reshape(len(filter_), -1).T),
-        lambda _, image, matrix, space: extract_patches(image, space) @ matrix,
+        lambda call, image, matrix, space: multiply_patches(
+            call, image, space, matrix.size, lambda rows: matrix_product(call, rows, matrix)
+        ),
     )
 
 
@@ -123,7 +153,9 @@ def _sum_depthwise(call: OperationCall, image: Reals, weights: Reals, space: Win
         (space.batches, rows.out, columns.out // joined, runs.shape[2], rows.filter, columns.filter),
         (batch, row * rows.stride, column * columns.stride, channel, row * rows.dilation, column * columns.dilation),
     )
-    sums: Reals = np.einsum("nhwcij,ijc->nhwc", cells, runs)
+    cost = space.batches * columns.out * weights.size
+    parts = [np.einsum("nhwcij,ijc->nhwc", cells[:, tile], runs) for tile in tiles(call, rows.out, cost)]
+    sums: Reals = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     return sums.reshape(space.output_shape(weights.shape[2]))
 
 
@@ -134,11 +166,14 @@ def grouped_conv_2d(call: OperationCall) -> AnyArray:
 
 
 def _multiply_groups(call: OperationCall, image: Reals, filter_: Reals, space: Window) -> Reals:
-    """Return sums of products: [positions, depth_out]."""
+    """Return sums of products: [batches, out_height, out_width, depth_out]."""
     groups = call.integer("num_groups")
     matrices = filter_.reshape(groups, len(filter_) // groups, -1).transpose(0, 2, 1)
     cells = matrices.shape[1]
-    rows = extract_patches(image, space)
-    split = rows.reshape(len(rows), -1, groups, space.channels // groups).transpose(2, 0, 1, 3)
-    sums: Reals = split.reshape(groups, len(rows), cells) @ matrices
-    return sums.transpose(1, 0, 2).reshape(len(rows), -1)
+
+    def multiply(rows: Reals) -> Reals:
+        split = rows.reshape(len(rows), -1, groups, space.channels // groups).transpose(2, 0, 1, 3)
+        sums = matrix_product(call, split.reshape(groups, len(rows), cells), matrices)
+        return sums.transpose(1, 0, 2).reshape(len(rows), -1)
+
+    return multiply_patches(call, image, space, matrices.size, multiply)

@@ -61,6 +61,7 @@ def detection_postprocessing(call: OperationCall) -> Sequence[AnyArray]:
     classes_out = np.zeros((images, entries), np.int32)
     counts = np.zeros(images, np.int32)
     for image in range(images):
+        call.check()
         anchors, classes = detect(call, scores[image], boxes[image])
         count = counts[image] = len(anchors)
         scores_out[image, :count] = scores[image, anchors, classes]
@@ -87,7 +88,7 @@ def _detect_regular(call: OperationCall, scores: Floats, boxes: Floats) -> tuple
     for class_ in range(1, scores.shape[1]):
         candidates = np.flatnonzero(scores[:, class_] > call.number("score_threshold"))
         limit = call.integer("max_detections_per_class")
-        order, _ = suppress(boxes[candidates], scores[candidates, class_], limit, decay)
+        order, _ = suppress(boxes[candidates], scores[candidates, class_], limit, decay, call.check)
         anchors.append(candidates[order])
         classes.append(np.full(len(order), class_))
     anchor, class_of = np.concatenate(anchors), np.concatenate(classes)
@@ -100,7 +101,7 @@ def _detect_fast(call: OperationCall, scores: Floats, boxes: Floats) -> tuple[In
     best = scores[:, 1:].max(axis=1)
     candidates = np.flatnonzero(best > call.number("score_threshold"))
     limit, decay = call.integer("max_num_detections"), hard_decay(call.number("iou_threshold"))
-    order, _ = suppress(boxes[candidates], best[candidates], limit, decay)
+    order, _ = suppress(boxes[candidates], best[candidates], limit, decay, call.check)
     anchors = candidates[order]
     classes = 1 + argsort_descending(scores[anchors, 1:])[:, : call.integer("max_classes_per_detection")]
     return np.repeat(anchors, classes.shape[1]), classes.reshape(-1)

@@ -136,7 +136,7 @@ def _run_layer(
     cell = _cell(call, prefix)
     output, state = as_float32(call, f"{prefix}output_state_in"), as_float32(call, f"{prefix}cell_state_in")
     out = np.empty((len(inputs), *output.shape), np.float32)
-    for step in time_steps(len(inputs), backward):
+    for step in time_steps(call, len(inputs), backward):
         output, state = cell.step(inputs[step], output, state)
         out[step] = output
     return out, output, state

@@ -3,7 +3,14 @@
 import numpy as np
 
 from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
-from nnhal_driver.backends.reference.kernel import apply_activation, as_float32, is_quantized, kernel, to_output_type
+from nnhal_driver.backends.reference.kernel import (
+    apply_activation,
+    as_float32,
+    is_quantized,
+    kernel,
+    matrix_product,
+    to_output_type,
+)
 from nnhal_driver.backends.reference.numerics.fixed_point import RANGES, encode, rescale
 from nnhal_driver.backends.reference.numerics.requantization import (
     center_weights,
@@ -20,24 +27,25 @@ def fully_connected(call: OperationCall) -> AnyArray:
     size = call.shape("weights")[1]
     rows = call.array("input").reshape(-1, size)
     if not is_quantized(call, "input"):
-        sums = rows.astype(np.float32, copy=False) @ as_float32(call, "weights").T
+        sums = matrix_product(call, rows.astype(np.float32, copy=False), as_float32(call, "weights").T)
         return apply_activation(call, sums + as_float32(call, "bias"))
     matrix = call.memoize_constant(
         "matrix", lambda: np.ascontiguousarray(center_weights(call, "weights", (1,)).T), "weights"
     )
-    return requantize_sums(call, rows.astype(matrix.dtype) @ matrix, fold_zero_point(call, "weights", (1,)), "weights")
+    sums = matrix_product(call, rows.astype(matrix.dtype), matrix)
+    return requantize_sums(call, sums, fold_zero_point(call, "weights", (1,)), "weights")
 
 
 @kernel(OperationType.BATCH_MATMUL)
 def batch_matmul(call: OperationCall) -> AnyArray:
     """Multiply x by y, matrix by matrix. int32 wraps around."""
     if call.operand("x").type == OperandType.TENSOR_INT32:
-        return _transpose_if_set(call, "x", call.array("x")) @ _transpose_if_set(call, "y", call.array("y"))
+        x, y = (_transpose_if_set(call, name, call.array(name)) for name in "xy")
+        return matrix_product(call, x, y)
     if call.operand("x").type == OperandType.TENSOR_QUANT8_ASYMM_SIGNED:
         return _quantized_matmul(call)
-    return to_output_type(
-        call, _transpose_if_set(call, "x", as_float32(call, "x")) @ _transpose_if_set(call, "y", as_float32(call, "y"))
-    )
+    x, y = (_transpose_if_set(call, name, as_float32(call, name)) for name in "xy")
+    return to_output_type(call, matrix_product(call, x, y))
 
 
 def _quantized_matmul(call: OperationCall) -> AnyArray:
@@ -46,7 +54,7 @@ def _quantized_matmul(call: OperationCall) -> AnyArray:
     x = _transpose_if_set(call, "x", call.array("x").astype(np.int32) - first.zero_point)
     y = _transpose_if_set(call, "y", call.array("y").astype(np.int32) - second.zero_point)
     dtype = exact_dtype(y, (-2,))
-    sums = (x.astype(dtype) @ y.astype(dtype)).astype(np.int64)
+    sums = matrix_product(call, x.astype(dtype), y.astype(dtype)).astype(np.int64)
     multiplier = float(np.float32(first.scale) * np.float32(second.scale)) / output.scale
     stored = rescale(sums, *encode(multiplier)) + output.zero_point
     return np.clip(stored, *RANGES[OperandType(output.type)]).astype(DTYPES[output.type])

@@ -36,7 +36,7 @@ def _run_layer(
     sums = inputs + as_float32(call, f"{prefix}bias")
     hidden = as_float32(call, state)
     out = np.empty_like(sums)
-    for step in time_steps(len(sums), backward):
+    for step in time_steps(call, len(sums), backward):
         # float16 layers round their state to float16 between steps
         hidden = to_output_type(call, act(sums[step] + hidden @ recurrent), "input").astype(np.float32, copy=False)
         out[step] = hidden

@@ -103,6 +103,7 @@ def roi_align(call: OperationCall) -> AnyArray:
     steps, counts = sampling(call, boxes)
     out = np.zeros((len(boxes), rows, columns, depth), DTYPES[call.operand("output").type])
     for i, batch in enumerate(call.array("batch_index")):
+        call.check()
         y = _sample_points(boxes[i, 1], steps[i, 1], rows, int(counts[i, 1]), height)
         x = _sample_points(boxes[i, 0], steps[i, 0], columns, int(counts[i, 0]), width)
         out[i] = average(call, image[batch], y, x)
@@ -120,6 +121,7 @@ def roi_pooling(call: OperationCall) -> AnyArray:
     out = np.full((len(call.array("rois")), rows, columns, depth), call.operand("input").zero_point, image.dtype)
     edges = _round_half_up(feature_map_boxes(call))
     for i, (batch, (left, top, right, bottom)) in enumerate(zip(call.array("batch_index"), edges, strict=True)):
+        call.check()
         y, x = _cell_windows(top, bottom, rows, height), _cell_windows(left, right, columns, width)
         largest = _max_over_windows(_max_over_windows(image[batch], y, 0), x, 1)
         # NaN loses against any other value, except in the first cell of a window

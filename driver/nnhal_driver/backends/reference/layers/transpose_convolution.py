@@ -13,6 +13,7 @@ from nnhal_driver.backends.reference.kernel import (
     input_as_nhwc,
     is_quantized,
     kernel,
+    matrix_product,
     to_layout,
 )
 from nnhal_driver.backends.reference.numerics.requantization import Reals, center_weights, requantize_sums
@@ -28,14 +29,18 @@ def transpose_conv_2d(call: OperationCall) -> AnyArray:
     if is_quantized(call, "input"):
         weights = call.memoize_constant("weights", lambda: center_weights(call, "filter", (1, 2, 3)), "filter")
         values = image.astype(weights.dtype) - weights.dtype.type(call.operand("input").zero_point)
-        out = requantize_sums(call, _crop(_scatter_add(values, weights, axes), axes), call.array("bias"), "filter")
+        out = requantize_sums(
+            call, _crop(_scatter_add(call, values, weights, axes), axes), call.array("bias"), "filter"
+        )
     else:
-        sums = _scatter_add(image.astype(np.float32, copy=False), as_float32(call, "filter"), axes)
+        sums = _scatter_add(call, image.astype(np.float32, copy=False), as_float32(call, "filter"), axes)
         out = apply_activation(call, _crop(sums, axes) + as_float32(call, "bias"))
     return to_layout(call, out)
 
 
-def _scatter_add(image: Reals, weights: Reals, axes: tuple[TransposedAxis, TransposedAxis]) -> Reals:
+def _scatter_add(
+    call: OperationCall, image: Reals, weights: Reals, axes: tuple[TransposedAxis, TransposedAxis]
+) -> Reals:
     """Return the sums before cropping: [batches, full height, full width, depth_out]."""
     rows, columns = axes
     depth_out, _, _, depth_in = weights.shape
@@ -43,7 +48,8 @@ def _scatter_add(image: Reals, weights: Reals, axes: tuple[TransposedAxis, Trans
     positions = image.reshape(-1, depth_in)
     for i in range(rows.filter):
         for j in range(columns.filter):
-            products = positions @ weights[:, i, j].T
+            call.check()
+            products = matrix_product(call, positions, weights[:, i, j].T)
             out[:, _reached_cells(rows, i), _reached_cells(columns, j)] += products.reshape(*image.shape[:3], depth_out)
     return out
 

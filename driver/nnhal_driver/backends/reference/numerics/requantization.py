@@ -105,6 +105,7 @@ def requantize_sums(call: OperationCall, sums: Reals, bias: AnyArray, weights: s
     out = np.empty(rows.shape, DTYPES[output.type])
     height = max(1, _BLOCK // rows.shape[1])
     for start in range(0, len(rows), height):
+        call.check()
         totals = np.add(rows[start : start + height], bias, dtype=np.float64)
         out[start : start + height] = scale_sums(totals, scaling, output.zero_point, bounds)
     return out.reshape(sums.shape)

@@ -137,10 +137,9 @@ def reverse_sequence(op: OperatorCheck) -> None:
     op.require_range("seq_dim", sequence, 0, len(shape) - 1)
     op.require_range("batch_dim", batch, 0, len(shape) - 1)
     op.require(sequence != batch, f"seq_dim and batch_dim are both {batch}")
-    lengths = op.integers(1, shape[batch]) if shape[batch] > 1 else [op.integer(1)]
-    op.require(
-        0 <= min(lengths) <= max(lengths) <= shape[sequence], f"input 1 is out of the range 0 to {shape[sequence]}"
-    )
+    lengths = op.vector(1, shape[batch])
+    low, high = int(lengths.min()), int(lengths.max())
+    op.require(low >= 0 and high <= shape[sequence], f"input 1 is out of the range 0 to {shape[sequence]}")
     op.output_shape(shape)
 
 

@@ -1,0 +1,85 @@
+"""Checks of long work in Python: whether it must end, and turns for other threads.
+
+Threads that compute in Python take turns of 5 ms with the interpreter lock. A call that needs the lock several times
+then waits several times. So long work pauses by itself, for less time than that.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.deadline import Deadline
+
+_INTERVAL_NS = 2_000_000
+_PAUSE_S = 50e-6
+"""Long enough for a waiting thread to wake up and take the lock."""
+
+
+def proceed() -> None:
+    """Check of work that nothing ends early."""
+
+
+class PacedCheck:
+    """Function to call between the steps of long work. Most calls cost no more than a look at the clock.
+
+    Args:
+        check: raises a HalError if the work must end.
+    """
+
+    __slots__ = ("_check", "_next_ns")
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+        self._next_ns = time.perf_counter_ns() + _INTERVAL_NS
+
+    def __call__(self) -> None:
+        """Check and pause if some time has passed since the last pause.
+
+        Raises:
+            HalError: the work must end.
+        """
+        if time.perf_counter_ns() < self._next_ns:
+            return
+        self._check()
+        time.sleep(_PAUSE_S)
+        self._next_ns = time.perf_counter_ns() + _INTERVAL_NS
+
+
+def call_check(deadline: Deadline, cancellation: Cancellation | None, work: str) -> Callable[[], None]:
+    """Return a check of work on the thread of a call.
+
+    Args:
+        deadline: of the call.
+        cancellation: of the call.
+        work: names it in the message of a missed deadline.
+    """
+
+    def check() -> None:
+        deadline.check(work)
+        if cancellation is not None:
+            cancellation.check()
+
+    return PacedCheck(check)
+
+
+class CurrentCheck:
+    """Check of a graph, which goes through several stages of a preparation. Outside of them it does nothing."""
+
+    __slots__ = ("_check",)
+
+    def __init__(self) -> None:
+        self._check: Callable[[], None] = proceed
+
+    def __call__(self) -> None:
+        """Call the check of the current stage."""
+        self._check()
+
+    @contextmanager
+    def stage(self, check: Callable[[], None]) -> Iterator[None]:
+        """Use a check for the duration of the context."""
+        self._check = check
+        try:
+            yield
+        finally:
+            self._check = proceed
