@@ -44,6 +44,8 @@ def test_case_of_log_levels_is_ignored() -> None:
         ({"limits": "sessions"}, "invalid limit 'sessions'; expected NAME=VALUE"),
         ({"limits": "sessions=-1"}, "invalid limit"),
         ({"log_level": "loud"}, "'loud'"),
+        ({"sandbox": "maybe"}, "'on', 'network' or 'off'"),
+        ({"sandbox_paths": "/dev/npu0,npu1"}, "invalid path 'npu1'; expected an absolute path"),
         ({"threads": 3}, "greater than or equal to 4"),
         ({"nothing": 1}, "not permitted"),
     ],

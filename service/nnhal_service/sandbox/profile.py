@@ -1,0 +1,155 @@
+"""Profile of a sandbox: what a worker with given settings needs."""
+
+import ipaddress
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import nnhal
+import nnhal_cache
+import nnhal_driver
+import nnhal_service
+from nnhal.address import Address
+from nnhal_service.log import event
+from nnhal_service.settings import Settings
+
+_SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc", "/sys"),
+    *("/nix/store", "/gnu/store", "/run/opengl-driver"),
+)
+"""Folders with programs and libraries, and what the kernel tells."""
+_CONFIGURATION = (
+    *("OpenCL", "alternatives", "ca-certificates", "drirc", "fonts", "gai.conf", "glvnd", "group", "host.conf"),
+    *("hostname", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime"),
+    *("machine-id", "mime.types", "nsswitch.conf", "nvidia", "os-release", "passwd", "pki/ca-trust", "pki/tls/certs"),
+    *("protocols", "resolv.conf", "services", "ssl/certs", "ssl/openssl.cnf", "timezone", "vulkan"),
+)
+"""Files and folders of /etc that libraries read. Others may hold secrets, for example if the service runs as root."""
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_LIBRARY_PATHS = ("LD_LIBRARY_PATH", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "VK_ICD_FILENAMES", "VK_DRIVER_FILES")
+_FIRST_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+_NAMED = "to listen on {} needs the network for its name; give an IP address to forbid connections to others"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxProfile:
+    """Everything that a process may use. All paths are absolute; those that do not exist are ignored.
+
+    Attributes:
+        system: files to read, and folders to read from and to run programs from, that belong to the system.
+        readable: the same, for Python, the service and its plug-ins.
+        writable: files and folders to write.
+        devices: devices, and files and folders that the operator has added, for reading, writing and requests.
+        socket_folders: folders in which it creates Unix sockets.
+        removable: folders that it removes at its end.
+        ports: TCP ports to bind; None for all.
+        tcp: whether it listens on TCP ports.
+        outgoing: whether it may connect to others.
+        privileged_ports: whether some ports need the right to bind them.
+        locks_memory: whether it locks memory.
+    """
+
+    system: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    devices: tuple[Path, ...] = ()
+    socket_folders: tuple[Path, ...] = ()
+    removable: tuple[Path, ...] = ()
+    ports: tuple[int, ...] | None = ()
+    tcp: bool = False
+    outgoing: bool = False
+    privileged_ports: bool = False
+    locks_memory: bool = False
+
+
+def profile_of(
+    settings: Settings, listen: Sequence[str], temporary: Path, removable: Sequence[Path] = ()
+) -> SandboxProfile:
+    """Return what a worker needs. Creates its cache and state directories, since later it cannot.
+
+    Args:
+        settings: the settings of the service.
+        listen: the addresses that the worker binds.
+        temporary: its folder for temporary files.
+        removable: folders that it removes at its end.
+    """
+    addresses = [Address.parse(text) for text in listen]
+    tcp = [address for address in addresses if address.kind == "tcp"]
+    named = [address for address in tcp if not _is_literal(address.host)]
+    ports = {address.port for address in tcp}
+    is_any = 0 in ports and any(not _is_ip(address.host) for address in tcp)  # both families get the same free port
+    for address in named:
+        event("sandbox-open", logging.WARNING, reason=_NAMED.format(address.host))
+    folders = [settings.state_dir, *([settings.cache_dir] if settings.cache_bytes else [])]
+    for folder in folders:
+        _create(folder)
+    return SandboxProfile(
+        system=_absolute([*map(Path, _SYSTEM), *_configuration()]),
+        readable=_absolute([*_python(), *_plugins(settings)]),
+        writable=_absolute([*folders, temporary]),
+        devices=_absolute([*map(Path, _DEVICES), *settings.sandbox_paths]),
+        socket_folders=_absolute([Path(address.path).parent for address in addresses if address.kind == "unix"]),
+        removable=_absolute(removable),
+        # gRPC binds a free port of ::1, to find out whether the machine has IPv6
+        ports=None if is_any else tuple(sorted(ports | {0} if tcp else ())),
+        tcp=bool(tcp),
+        outgoing=settings.sandbox == "network" or bool(named),
+        privileged_ports=any(0 < port < _first_unprivileged_port() for port in ports),
+        locks_memory=settings.allocator == "locked",
+    )
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_literal(host: str) -> bool:
+    return host == "localhost" or _is_ip(host)
+
+
+def _first_unprivileged_port() -> int:
+    return int(_FIRST_UNPRIVILEGED.read_text()) if _FIRST_UNPRIVILEGED.exists() else 1024
+
+
+def _create(folder: Path) -> None:
+    """Create a private folder. If that fails, its owner reports it when it writes the first file."""
+    with suppress(OSError):
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+
+
+def _configuration() -> Iterator[Path]:
+    yield from (Path("/etc", name) for name in _CONFIGURATION)
+
+
+def _python() -> Iterator[Path]:
+    """Yield the folders of Python and of its packages, except a home folder or one that contains it."""
+    yield Path(sys.executable)
+    home = Path.home()
+    # without -P, the first folder is that of the script, or the current one
+    searched = sys.path if sys.flags.safe_path else sys.path[1:]
+    for text in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *searched}:
+        path = Path(text)
+        if path.is_absolute() and path != home and path not in home.parents:
+            yield path
+    for package in (nnhal, nnhal_cache, nnhal_driver, nnhal_service):
+        yield from map(Path, package.__path__)
+
+
+def _plugins(settings: Settings) -> Iterator[Path]:
+    """Yield the folders of plug-ins, those of their libraries, and the key of the cache."""
+    for text in (settings.dynamic_backends_path, *(os.environ.get(name, "") for name in _LIBRARY_PATHS)):
+        yield from map(Path, filter(None, text.split(":")))
+    if settings.cache_key_file is not None:
+        yield settings.cache_key_file
+
+
+def _absolute(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
