@@ -553,6 +553,7 @@ class BackendInfo:
         origin: "built in", or a file.
         api_version: version of the backend interface that it was built for, "major.minor".
         capabilities: optional features of the backend interface, and whether the backend has them.
+        quarantined_models: number of models that are kept from it, because it crashed while it worked on them.
     """
 
     id: str
@@ -562,6 +563,7 @@ class BackendInfo:
     origin: str = ""
     api_version: str = ""
     capabilities: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    quarantined_models: int = 0
 
     def __repr__(self) -> str:
         name = " ".join(filter(None, (self.id or "(no id)", self.version)))

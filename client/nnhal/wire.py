@@ -420,6 +420,7 @@ def to_backend_info(message: device_pb2.BackendInfo) -> t.BackendInfo:
         message.origin,
         message.api_version,
         dict(message.capabilities),
+        message.quarantined_models,
     )
 
 

@@ -28,6 +28,9 @@ class Quarantine(Protocol):
     def verdict(self, digest: bytes) -> Verdict:
         """Return the decision on a model. Thread safe; called once for each preparation."""
 
+    def count(self, backend: str) -> int:
+        """Return the number of models that crashed while a backend worked on them."""
+
 
 class NoQuarantine:
     """Quarantine of a device without a supervisor, which would not survive a crash."""
@@ -35,3 +38,7 @@ class NoQuarantine:
     def verdict(self, digest: bytes) -> Verdict:
         """Return that the model is harmless."""
         return HARMLESS
+
+    def count(self, backend: str) -> int:
+        """Return 0."""
+        return 0

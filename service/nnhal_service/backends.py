@@ -94,7 +94,7 @@ def assemble(settings: Settings, found: registry.SearchResult, device: DeviceSet
     return registry.assemble((*dynamic, *settings.backends), found, device.options)
 
 
-def report_message(report: Report) -> device_pb2.BackendInfo:
+def report_message(report: Report, quarantined_models: int) -> device_pb2.BackendInfo:
     """Return the report on a backend as a message."""
     return device_pb2.BackendInfo(
         id=report.id,
@@ -104,4 +104,5 @@ def report_message(report: Report) -> device_pb2.BackendInfo:
         origin=report.origin,
         api_version=report.api_version,
         capabilities=report.capabilities,
+        quarantined_models=quarantined_models,
     )

@@ -77,6 +77,10 @@ class QuarantineFile:
             return Verdict(refusal=f"the model is in quarantine: {text}. `nnhal quarantine clear` ends it")
         return Verdict(tuple(dict.fromkeys(crash.backend for crash in crashes if crash.backend)), reason=text)
 
+    def count(self, backend: str) -> int:
+        """Return the number of models that crashed while a backend worked on them."""
+        return sum(any(crash.backend == backend for crash in crashes) for crashes in self.crashes().values())
+
     def record(self, digest: bytes, crash: Crash) -> None:
         """Add a crash.
 

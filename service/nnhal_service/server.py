@@ -19,6 +19,7 @@ from nnhal_driver.backends.report import Report
 from nnhal_driver.device import Device
 from nnhal_driver.execution.buffer_table import LiveBuffers
 from nnhal_driver.performance.store import PerformanceStore
+from nnhal_driver.quarantine import NoQuarantine
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.scheduler import QueueLimits
 from nnhal_driver.scheduling.timers import Timers
@@ -161,7 +162,15 @@ class Server:
                 sessions, executor, limits, self._data_socket.name, self._hosting.redirect if self._hosting else None
             ),
             "Device": DeviceServicer(
-                devices, sessions, executor, limits, self._reports, quota, cache_arguments, self._preloader
+                devices,
+                sessions,
+                executor,
+                limits,
+                self._reports,
+                quota,
+                cache_arguments,
+                self._preloader,
+                self._hosting.quarantine if self._hosting else NoQuarantine(),
             ),
             "PreparedModel": PreparedModelServicer(sessions, limits, quota),
             "Execution": ExecutionServicer(sessions, limits, quota),

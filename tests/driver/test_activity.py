@@ -117,6 +117,9 @@ class FakeQuarantine:
         assert digest == DIGEST
         return self._verdict
 
+    def count(self, backend: str) -> int:
+        return int(backend in self._verdict.excluded)
+
 
 def prepare(device: Device, deadline_ns: int = OMITTED) -> Outcome:
     outcomes: list[Outcome] = []

@@ -70,6 +70,7 @@ def test_crashes_expire(quarantine: QuarantineFile, crash: Callable[..., Crash],
 def test_clear(quarantine: QuarantineFile, crash: Callable[..., Crash]) -> None:
     quarantine.record(POISON, crash())
     quarantine.record(OTHER, crash())
+    assert (quarantine.count("CpuAcc"), quarantine.count("CpuRef")) == (2, 0)
     assert quarantine.clear("abab") == 1
     assert quarantine.verdict(POISON) == HARMLESS and quarantine.verdict(OTHER) != HARMLESS
     assert quarantine.clear() == 1 and quarantine.crashes() == {}

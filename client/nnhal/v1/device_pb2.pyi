@@ -204,6 +204,7 @@ class BackendInfo(_message.Message):
     ORIGIN_FIELD_NUMBER: _builtins.int
     API_VERSION_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    QUARANTINED_MODELS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Unique id. Empty if a candidate failed before its id was known."""
     version: _builtins.str
@@ -216,6 +217,8 @@ class BackendInfo(_message.Message):
     """Origin: "built in", or a file."""
     api_version: _builtins.str
     """Version of the backend interface that the backend was built for, "major.minor"."""
+    quarantined_models: _builtins.int
+    """Number of models that are kept from the backend for a while, because it crashed while it worked on them."""
     @_builtins.property
     def capabilities(self) -> _containers.ScalarMap[_builtins.str, _builtins.bool]:
         """Optional features of the backend interface, and whether the backend has them."""
@@ -230,10 +233,11 @@ class BackendInfo(_message.Message):
         origin: _builtins.str = ...,
         api_version: _builtins.str = ...,
         capabilities: _abc.Mapping[_builtins.str, _builtins.bool] | None = ...,
+        quarantined_models: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "capabilities", b"capabilities", "id", b"id", "origin", b"origin", "reason", b"reason", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "capabilities", b"capabilities", "id", b"id", "origin", b"origin", "quarantined_models", b"quarantined_models", "reason", b"reason", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

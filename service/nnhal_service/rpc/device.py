@@ -13,6 +13,7 @@ from nnhal.v1 import device_pb2, device_pb2_grpc, types_pb2
 from nnhal_driver.backends.report import Report
 from nnhal_driver.device import Outcome
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.quarantine import Quarantine
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service.backends import report_message
@@ -48,8 +49,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         quota: MemoryQuota,
         cache_arguments: CacheArguments,
         preloader: ModelPreloader,
+        quarantine: Quarantine,
     ) -> None:
         self._devices = devices
+        self._quarantine = quarantine
         self._preloader = preloader
         self._cache_arguments = cache_arguments
         self._reports = reports
@@ -72,7 +75,8 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
     ) -> device_pb2.ListBackendsResponse:
         """Return all candidates: the device's backends in order, then the unused ones."""
         reports = self._reports[self._devices.get(request.device).name]
-        return device_pb2.ListBackendsResponse(backends=map(report_message, reports))
+        backends = (report_message(report, self._quarantine.count(report.id)) for report in reports)
+        return device_pb2.ListBackendsResponse(backends=backends)
 
     @handler()
     def GetInterfaceVersion(

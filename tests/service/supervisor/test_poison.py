@@ -38,6 +38,7 @@ def test_model_that_crashes_a_backend_runs_on_the_next_one(tmp_path: Path, behav
         behavior.write_text("")
         assert placed_on(device, relu_model()) == {"CpuRef"}
         assert placed_on(device, relu_model(2)) == {"Hostile"}
+        assert {backend.id: backend.quarantined_models for backend in device.backends()}["Hostile"] == 1
     assert stop_service(service) == 0
     assert service.logged("how='killed by SIGSEGV'") and service.logged("suspect-model")
     assert service.logged("backend=Hostile") and service.logged("worker-stack")

@@ -58,6 +58,7 @@ def _fetch(target: str | None, name: str) -> dict[str, Any]:
                     "reason": backend.reason,
                     "origin": backend.origin,
                     "capabilities": dict(backend.capabilities),
+                    "quarantined_models": backend.quarantined_models,
                 }
                 for backend in device.backends()
             ],
@@ -130,5 +131,8 @@ def _backend_table(backends: list[dict[str, Any]]) -> "Table":
 
     table = Table("backend", "version", "state", "reason", "from")
     for backend in backends:
-        table.add_row(*(backend[key] for key in ("id", "version", "state", "reason", "origin")))
+        count = backend["quarantined_models"]
+        quarantine = f"{count} {'model' if count == 1 else 'models'} in quarantine" if count else ""
+        reason = "; ".join(filter(None, (backend["reason"], quarantine)))
+        table.add_row(backend["id"], backend["version"], backend["state"], reason, backend["origin"])
     return table
