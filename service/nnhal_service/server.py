@@ -55,6 +55,8 @@ from nnhal_service.shutdown import ShutdownSignal
 
 TRIM_DELAY_NS = 10**9
 """Time after the end of the last session until unused memory is returned to the system."""
+HEALTH_THREADS, REFLECTION_THREADS = 32, 8
+"""Threads of their own for gRPC's services, so that a flood of calls does not keep these from answering."""
 STOP_TIMEOUT_S = 20
 """Seconds after the grace time when a stop counts as hanging: the process logs the stacks of all threads and exits."""
 
@@ -143,6 +145,9 @@ class Server:
         self._transfers = ElasticThreadPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
         streams = self._limits["burst_streams"] + REJECTING_THREADS
         self._bursts = ElasticThreadPool(streams, settings.idle_thread_s, "nnhal-burst")
+        self._health_checks = ElasticThreadPool(HEALTH_THREADS, settings.idle_thread_s, "nnhal-health")
+        self._reflection = ElasticThreadPool(REFLECTION_THREADS, settings.idle_thread_s, "nnhal-reflection")
+        self._limits.lower("session_calls", settings.threads * 3 // 4)
         self._timers = Timers("nnhal-waits")
         self._health = health.HealthServicer(experimental_non_blocking=True)
         options = _options(settings, self._limits, share_ports=hosting is not None)
@@ -180,7 +185,12 @@ class Server:
             "MemoryService": MemoryServicer(sessions, limits, quota, watchdog),
             "Cache": CacheServicer(sessions, limits, self._store, devices, cache_arguments),
         }
-        pools = {"transfers": self._transfers, "bursts": self._bursts}
+        pools = {
+            "transfers": self._transfers,
+            "bursts": self._bursts,
+            "health": self._health_checks,
+            "reflection": self._reflection,
+        }
         registrar = cast(grpc.Server, HandlerRegistrar(self._server, pools))
         for name, service in SERVICES.items():
             service.add_to_server(servicers[name], registrar)
@@ -204,7 +214,7 @@ class Server:
     @property
     def threads(self) -> int:
         """Number of threads that may serve calls at most."""
-        pools = (self._executor, self._transfers, self._bursts)
+        pools = (self._executor, self._transfers, self._bursts, self._health_checks, self._reflection)
         return sum(pool.limit for pool in pools) + self._limits["data_connections"]
 
     def start(self) -> None:
@@ -251,6 +261,8 @@ class Server:
         self._executor.shutdown()
         self._transfers.shutdown()
         self._bursts.shutdown()
+        self._health_checks.shutdown()
+        self._reflection.shutdown()
         self._timers.close()
         self._data_socket.close()
         event("stopped")

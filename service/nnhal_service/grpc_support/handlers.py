@@ -19,6 +19,9 @@ from nnhal_service.grpc_support.request_decoding import check_request, check_req
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
+_POOLS = {"grpc.health.": "health", "grpc.reflection.": "reflection"}
+"""Thread pools of gRPC's own services, by the start of the names of their methods."""
+
 
 class HandlerOptions(NamedTuple):
     """Options of one RPC method; see `handler`."""
@@ -80,7 +83,9 @@ class HandlerRegistrar:
         elif (
             options is None
         ):  # gRPC's own services for health and reflection set the statuses of their calls themselves
-            options = HandlerOptions(getattr(method, "experimental_non_blocking", False), raw=False, pool="")
+            # neither a flood of calls nor one of these services may keep the other from answering
+            pool = next((pool for start, pool in _POOLS.items() if name.startswith(start) and pool in self._pools), "")
+            options = HandlerOptions(getattr(method, "experimental_non_blocking", False), raw=False, pool=pool)
             caught = HalError
         if not options.raw:
             method = (check_requests if original.request_streaming else check_request)(method)

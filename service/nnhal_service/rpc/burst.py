@@ -122,7 +122,11 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         call = _describe_execution(request)
         target = self._find(call.session, call.burst)
         deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-        result = self._execute(target, call, request, deadline_ns, cancellation_of(context))
+        target.session.acquire_slot("session_calls")
+        try:
+            result = self._execute(target, call, request, deadline_ns, cancellation_of(context))
+        finally:
+            target.session.release_slot("session_calls")
         return self._result_message(result, target.session)
 
     @handler()

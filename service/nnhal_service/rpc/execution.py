@@ -21,7 +21,11 @@ class ExecutionServicer(ServicerBase, execution_pb2_grpc.ExecutionServicer):
         session = self._sessions.get(request.session)
         execution = session.get(request.execution, ReusableExecution)
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-        result = execution.execute_synchronously(deadline_ns, cancellation_of(context), session.owner)
+        session.acquire_slot("session_calls")
+        try:
+            result = execution.execute_synchronously(deadline_ns, cancellation_of(context), session.owner)
+        finally:
+            session.release_slot("session_calls")
         return self._result_message(result, session)
 
     @handler()

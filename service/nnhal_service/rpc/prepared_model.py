@@ -69,7 +69,11 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         valid = self._messages.validate(session, prepared, received, call.config)
         deadline_ns = earliest(call.deadline_ns, call_deadline(context))
         owner, cancellation = session.owner, cancellation_of(context)
-        result = prepared.execute_valid(valid, call.config, deadline_ns, cancellation, owner, started_ns)
+        session.acquire_slot("session_calls")
+        try:
+            result = prepared.execute_valid(valid, call.config, deadline_ns, cancellation, owner, started_ns)
+        finally:
+            session.release_slot("session_calls")
         return self._responses.encode(result, prepared, session)
 
     @handler()
@@ -84,7 +88,11 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         valid = self._requests.validate(session, prepared, request.request, config)
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
         owner, cancellation = session.owner, cancellation_of(context)
-        result = prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns)
+        session.acquire_slot("session_calls")
+        try:
+            result = prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns)
+        finally:
+            session.release_slot("session_calls")
         executed_ns = time.perf_counter_ns()
         message = self._result_message(result, session)
         if result.spans:

@@ -67,6 +67,7 @@ LIMITS = {
         ),
         Limit("subgraphs", 10_000, "subgraphs", PERSISTENT, "Referenced subgraphs of one model."),
         Limit("sessions", 1024, "sessions", TRANSIENT, "Open sessions of the service."),
+        Limit("session_calls", 384, "calls", TRANSIENT, "Executions of one session that occupy a thread at once."),
         Limit("session_streams", 16, "streams", TRANSIENT, "Open keep-alive streams of one session."),
         Limit("objects", 10_000, "handles", TRANSIENT, "Handles of one session: prepared models, memories, ..."),
         Limit("prepared_models", 1000, "models", TRANSIENT, "Prepared models of one session."),

@@ -1,0 +1,111 @@
+"""Floods of calls: other sessions, health checks and reflection do not wait behind them."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+import nnhal
+from nnhal.types import ErrorStatus
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
+from nnhal.v1 import prepared_model_pb2
+from tests.driver.one_operation import int32, model_of, tensor
+from tests.end_to_end.support.raw_client import error_detail, open_raw_session, prepare_request
+from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.valid_requests import inline_request, loop
+
+THREADS, LIMIT = 16, 12
+TIMEOUT_S = 60.0
+
+_X = tensor(T.TENSOR_FLOAT32, (2,))
+_ADD = model_of(Op.ADD, [(_X, 0), (_X, 0), int32(0)], [_X], constants=False)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    running = start_service(tmp_path, NNHAL_THREADS=str(THREADS))
+    try:
+        yield running
+    finally:
+        assert stop_service(running) == 0
+
+
+def check_health(target: str) -> None:
+    """Check the health of the service over a connection of its own."""
+    with grpc.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_calls_of_one_session_leave_threads_to_others(service: Service) -> None:
+    """Executions that wait do not occupy all threads. Those above the limit are rejected, and name it."""
+    with open_raw_session(service.target) as raw:
+        *_, event = raw.device.PrepareModel(prepare_request(raw, loop()))
+        request = prepared_model_pb2.ExecuteSynchronouslyRequest(
+            session=raw.session,
+            prepared_model=event.notify.prepared_model,
+            request=inline_request(),
+            loop_timeout_duration_ns=15 * 10**9,
+        )
+        ended: "queue.SimpleQueue[grpc.Future[Any]]" = queue.SimpleQueue()
+        calls = [raw.prepared_model.ExecuteSynchronously.future(request) for _ in range(2 * THREADS)]
+        for call in calls:
+            call.add_done_callback(ended.put)
+        for _ in range(2 * THREADS - LIMIT):
+            error = ended.get(timeout=TIMEOUT_S).exception()
+            assert isinstance(error, grpc.RpcError)
+            detail = error_detail(error)
+            assert (detail.status, detail.limit) == (ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, "session_calls")
+        check_health(service.target)
+        with nnhal.connect(service.target, timeout=TIMEOUT_S) as device, device.prepare(_ADD).result(TIMEOUT_S):
+            pass  # an execution would wait for a slot: the loops run in both
+        for call in calls:
+            call.cancel()
+    with nnhal.connect(service.target, timeout=TIMEOUT_S) as device:
+        x = np.ones(2, np.float32)
+        result = device.prepare(_ADD).result(TIMEOUT_S).execute([x, x], deadline=TIMEOUT_S)
+    np.testing.assert_array_equal(result[0], x + x)
+
+
+def test_silent_calls_do_not_delay_health(service: Service) -> None:
+    over = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        over.wait()
+        yield from ()
+
+    with grpc.insecure_channel(service.target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        begin: "grpc.StreamUnaryMultiCallable[bytes, bytes]" = channel.stream_unary("/nnhal.v1.Session/Close")
+        calls = [begin.future(nothing()) for _ in range(2 * THREADS)]
+        check_health(service.target)
+        assert not any(call.done() for call in calls)
+        over.set()
+        for call in calls:
+            call.cancel()
+
+
+def test_open_reflection_streams_delay_neither_health_nor_calls(service: Service) -> None:
+    over = threading.Event()
+
+    def one() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        over.wait()
+
+    with grpc.insecure_channel(service.target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        streams = [stub.ServerReflectionInfo(one()) for _ in range(2 * THREADS)]
+        assert next(streams[0]).list_services_response.service
+        check_health(service.target)
+        with nnhal.connect(service.target, timeout=TIMEOUT_S) as device:
+            device.prepare(_ADD).result(TIMEOUT_S)
+        over.set()
+        for stream in streams:
+            stream.cancel()
