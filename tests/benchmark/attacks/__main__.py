@@ -1,0 +1,119 @@
+"""Well-behaved client beside attacks: durations of its calls alone and under each attack.
+
+`python -m tests.benchmark.attacks` starts a service for each attack, and a client that executes a small model, opens
+sessions, and checks health. It prints the median and the 99th percentile of each, in milliseconds, and the longest
+health check. Names select attacks, for example `python -m tests.benchmark.attacks "long shape"`; everything after `--`
+is passed to `nnhal serve`, for example `-- --workers 2`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.benchmark.attacks import floods, models  # noqa: F401 - they register attacks
+from tests.benchmark.attacks.attack import ATTACKS
+from tests.benchmark.attacks.well_behaved_client import EXECUTE, HEALTH, SESSION
+from tests.end_to_end.support.service_process import Service, start_service
+
+_ALONE, _ATTACKED, _AFTER = "alone", "attacked", "after"
+_KINDS = (EXECUTE, SESSION, HEALTH)
+_WARM_UP_S = 2.0
+_STOP_S = 60.0
+
+
+def measure(name: str, seconds: float, options: Sequence[str]) -> None:
+    """Run one attack on a new service, and print the figures of the client."""
+    with tempfile.TemporaryDirectory() as folder:
+        service = start_service(Path(folder), *options)
+        try:
+            client = subprocess.Popen(
+                [sys.executable, "-m", "tests.benchmark.attacks.well_behaved_client", service.target],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            _begin(client, "warm-up")
+            time.sleep(_WARM_UP_S)
+            _begin(client, _ALONE)
+            time.sleep(seconds)
+            _begin(client, _ATTACKED)
+            attacked = ATTACKS[name](service.target, time.monotonic() + seconds)
+            _begin(client, _AFTER)
+            time.sleep(seconds / 2)
+            output, _ = client.communicate(timeout=10 * _STOP_S)
+            ended = service.process.poll()
+        finally:
+            stopped = _stop(service)
+    print(f"\n{name}: {attacked}")
+    if ended is not None:
+        print(f"  THE SERVICE ENDED with status {ended}")
+    _show(json.loads(output))
+    print(f"  {stopped}", flush=True)
+
+
+def _begin(client: "subprocess.Popen[str]", phase: str) -> None:
+    assert client.stdin is not None
+    client.stdin.write(f"{phase}\n")
+    client.stdin.flush()
+
+
+def _stop(service: Service) -> str:
+    """Stop a service, and return how long that took."""
+    start = time.monotonic()
+    service.process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        service.process.wait(_STOP_S)
+    service.process.kill()
+    assert service.process.stdout is not None
+    service.process.stdout.close()
+    return f"stop: {time.monotonic() - start:.1f} s, status {service.process.wait()}"
+
+
+def _show(result: dict[str, Any]) -> None:
+    for kind in _KINDS:
+        columns = []
+        for phase in (_ALONE, _ATTACKED, _AFTER):
+            durations = sorted(result["durations"].get(phase, {}).get(kind, []))
+            failures = result["failures"].get(phase, {}).get(kind, {})
+            columns.append(f"{phase} {_summary(durations)}")
+            columns += [f"FAILED {count} x {text[:60]}" for text, count in failures.items()]
+        print(f"  {kind:8}" + "; ".join(columns))
+
+
+def _summary(durations: Sequence[float]) -> str:
+    if not durations:
+        return "no calls"
+    p50, p99 = durations[len(durations) // 2], durations[min(len(durations) - 1, int(len(durations) * 0.99))]
+    return f"{len(durations):4} calls p50 {p50:7.1f} p99 {p99:7.1f} max {durations[-1]:7.1f} ms"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line. `arguments` default to those of the process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="ATTACK", help=f"one of: {', '.join(ATTACKS)}; by default all")
+    parser.add_argument("--seconds", type=float, default=8, help="seconds alone and under attack (default 8)")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    own, _, options = _partition(given, "--")
+    chosen = parser.parse_args(own)
+    if unknown := set(chosen.names) - set(ATTACKS):
+        parser.error(f"unknown attack {sorted(unknown)[0]!r}; expected one of: {', '.join(ATTACKS)}")
+    for name in chosen.names or ATTACKS:
+        measure(name, chosen.seconds, options)
+
+
+def _partition(arguments: Sequence[str], separator: str) -> tuple[list[str], str, list[str]]:
+    if separator not in arguments:
+        return list(arguments), "", []
+    position = list(arguments).index(separator)
+    return list(arguments[:position]), separator, list(arguments[position + 1 :])
+
+
+if __name__ == "__main__":
+    main()

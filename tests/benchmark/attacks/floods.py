@@ -1,0 +1,114 @@
+"""Floods: many calls, streams or connections at once, which say nothing or come too fast."""
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from nnhal.v1 import prepared_model_pb2
+from tests.benchmark.attacks.attack import attack, count_codes, own_channel, wait_until
+from tests.benchmark.attacks.http2 import Http2Connection
+from tests.end_to_end.support.raw_client import open_raw_session, prepare_request
+from tests.end_to_end.support.valid_requests import inline_request, loop
+
+_CALLS = 600
+"""More than the service has threads for calls."""
+_CONNECTIONS = 800
+
+
+@attack("silent calls")
+def silent_calls(target: str, end: float) -> str:
+    """Begin unary calls whose request never comes."""
+    over = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        over.wait()
+        yield from ()
+
+    with own_channel(target) as channel:
+        begin: "grpc.StreamUnaryMultiCallable[bytes, bytes]" = channel.stream_unary("/nnhal.v1.Session/Close")
+        calls = [begin.future(nothing()) for _ in range(_CALLS)]
+        wait_until(end)
+        result = count_codes(calls)
+        over.set()
+        for call in calls:
+            call.cancel()
+    return result
+
+
+@attack("reflection streams")
+def reflection_streams(target: str, end: float) -> str:
+    """Open streams of server reflection, and leave them open."""
+    over = threading.Event()
+
+    def one() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        over.wait()
+
+    with own_channel(target) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        streams = [stub.ServerReflectionInfo(one()) for _ in range(_CALLS)]
+        wait_until(end)
+        over.set()
+        for stream in streams:
+            stream.cancel()
+    return f"{_CALLS} streams"
+
+
+@attack("executions at once")
+def executions_at_once(target: str, end: float) -> str:
+    """Execute a model that takes two seconds, on one session, more often at once than the service has threads."""
+    with own_channel(target), open_raw_session(target) as raw:
+        *_, event = raw.device.PrepareModel(prepare_request(raw, loop()))
+        request = prepared_model_pb2.ExecuteSynchronouslyRequest(
+            session=raw.session, prepared_model=event.notify.prepared_model, request=inline_request()
+        )
+        calls = [raw.prepared_model.ExecuteSynchronously.future(request) for _ in range(_CALLS)]
+        wait_until(end)
+        result = count_codes(calls)
+        for call in calls:
+            call.cancel()
+    return result
+
+
+@attack("health checks")
+def health_checks(target: str, end: float) -> str:
+    """Check the health of the service, 200 calls at a time."""
+    count = 0
+    with own_channel(target) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        while time.monotonic() < end:
+            for call in [stub.Check.future(health_pb2.HealthCheckRequest(), timeout=20) for _ in range(200)]:
+                with contextlib.suppress(grpc.RpcError):
+                    call.result()
+                    count += 1
+    return f"{count} calls"
+
+
+@attack("rapid reset")
+def rapid_reset(target: str, end: float) -> str:
+    """Send whole calls and reset their streams at once."""
+    count = 0
+    with contextlib.closing(Http2Connection(target)) as connection:
+        for stream in itertools.count(1, 2):
+            if time.monotonic() >= end or not connection.send_reset_call("/grpc.health.v1.Health/Check", stream):
+                break
+            count += 1
+    return f"{count} streams"
+
+
+@attack("idle connections")
+def idle_connections(target: str, end: float) -> str:
+    """Open connections that send no byte."""
+    with contextlib.ExitStack() as stack:
+        opened: list[Http2Connection] = []
+        with contextlib.suppress(OSError):  # the attacker is out of descriptors
+            while len(opened) < _CONNECTIONS:
+                opened.append(stack.enter_context(contextlib.closing(Http2Connection(target, greet=False))))
+        wait_until(end)
+    return f"{len(opened)} connections"
