@@ -3,6 +3,7 @@
 Hypothesis generates the same examples in every run, unless NNHAL_FUZZ_EXAMPLES asks for long fuzzing.
 """
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 
@@ -17,6 +18,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("nnhal")
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the collected tests from garbage collection: tests that count objects would visit thousands each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
