@@ -3,8 +3,8 @@
 import logging
 import secrets
 import weakref
-from collections.abc import Callable, Collection, Hashable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from nnhal.cpu import available_cpus
@@ -24,6 +24,7 @@ from nnhal.types import (
     Placement,
     PreparationWarning,
     PrepareModelConfig,
+    Priority,
 )
 from nnhal.version import __version__
 from nnhal_driver.activity import ActivityTable, Stage
@@ -44,6 +45,7 @@ from nnhal_driver.execution.profiling_contexts import ProfilingContexts
 from nnhal_driver.extension_types import extension_types
 from nnhal_driver.graph import Graph, build_graphs, drop_caches
 from nnhal_driver.interrupts import is_interrupt
+from nnhal_driver.memory_estimate import model_bytes, saved_bytes
 from nnhal_driver.model_cache.cache import CachedModel, FilesIdentity, ModelCache, SaveTarget, VerifiedFiles
 from nnhal_driver.model_cache.errors import CacheMissError
 from nnhal_driver.model_cache.files import FILE_COUNTS, NO_FILES, CacheFiles, MissingFiles, OpenFiles
@@ -55,6 +57,7 @@ from nnhal_driver.scheduling.admission import ExecutionCounts
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_driver.scheduling.latency_history import LatencyHistory
+from nnhal_driver.scheduling.paced_check import CurrentCheck, PacedCheck, call_check, proceed
 from nnhal_driver.scheduling.preparation import Check, PreparationTask
 from nnhal_driver.scheduling.scheduler import QueueLimits, Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest
@@ -62,6 +65,8 @@ from nnhal_driver.validation.model import validate_model
 from nnhal_driver.validation.preparation import validate_hints, validate_preparation
 
 _PREPARATION_THREADS = 2
+_LARGE_MODEL = 10_000
+"""Operands and arguments of the largest model that is analysed without a slot. That takes some tens of milliseconds."""
 
 _NO_PLACEMENT = Placement()
 _NO_CACHE = CacheOutcome()
@@ -233,16 +238,49 @@ class Device:
         backends = " ".join(f"{backend.id}/{full_version(backend)}" for backend in self.backends)
         return f"nnhal/{__version__} {backends}"
 
-    def get_supported_operations(self, model: Model) -> tuple[list[bool], Placement]:
-        """Return for each operation of main whether it is supported, and the placement with the reasons.
+    @contextmanager
+    def admit_analysis(
+        self, size: int, deadline_ns: int = OMITTED, owner: Hashable = None, cancellation: Cancellation | None = None
+    ) -> Iterator[Check]:
+        """Yield the check for the analysis of a model on the calling thread. Large models are analysed one at a time.
+
+        Args:
+            size: number of operands and arguments of the model.
+            deadline_ns: instant of CLOCK_BOOTTIME, or -1.
+            owner: the client on whose behalf it runs; owners are served fairly.
+            cancellation: ends the wait and the analysis.
 
         Raises:
-            HalError: INVALID_ARGUMENT, with the rule that the model breaks.
+            HalError: MISSED_DEADLINE_TRANSIENT, RESOURCE_EXHAUSTED_TRANSIENT: the queue is full, or GENERAL_FAILURE:
+                cancelled.
         """
-        validate_model(model)
-        graphs = build_graphs(model, self._disabled_extensions)
+        deadline = Deadline(deadline_ns)
+        check = call_check(deadline, cancellation, "the analysis of the model")
+        if size <= _LARGE_MODEL:
+            yield check
+            return
+        with self._scheduler.analyses.admit(AdmissionRequest(Priority.MEDIUM, deadline, owner), cancellation):
+            yield check
+
+    def get_supported_operations(
+        self, model: Model, reserve: ReserveMemory = reserve_nothing, check: Check = proceed
+    ) -> tuple[list[bool], Placement]:
+        """Return for each operation of main whether it is supported, and the placement with the reasons.
+
+        Args:
+            model: the model.
+            reserve: as for `prepare_model`.
+            check: as for `prepare_model`.
+
+        Raises:
+            HalError: INVALID_ARGUMENT, with the rule that the model breaks; or what `reserve` or `check` raises.
+        """
+        validate_model(model, check)
+        reservation = reserve(model_bytes(model))
+        graphs = build_graphs(model, self._disabled_extensions, check)
         placement = place(graphs, self.backends, merge=self._merge)
         drop_caches(graphs)
+        del reservation
         return [bool(operation.backend) for operation in placement.operations if operation.subgraph == 0], placement
 
     def prepare_model(
@@ -253,6 +291,8 @@ class Device:
         cache: CacheFiles | None = None,
         owner: Hashable = None,
         digest: bytes = b"",
+        reserve: ReserveMemory = reserve_nothing,
+        check: Check = proceed,
     ) -> Cancellation:
         """Launch a preparation in the background (hal-surface 8.1).
 
@@ -269,13 +309,15 @@ class Device:
                 descriptors may be closed once this method has returned.
             owner: the client on whose behalf it runs; owners are served fairly.
             digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
+            reserve: reserves the memory of the model, as estimated, until the model is freed; raises to reject it.
+            check: called between the steps of the launch, which checks the model; see `admit_analysis`.
 
         Returns:
             the cancellation of the preparation.
 
         Raises:
             HalError: INVALID_ARGUMENT: model, preference, priority, deadline or hints are invalid;
-                RESOURCE_EXHAUSTED_TRANSIENT: there is not enough memory, or the queue is full.
+                RESOURCE_EXHAUSTED_TRANSIENT: there is not enough memory, the queue is full, or `reserve` raises.
         """
         cancellation = Cancellation()
         callback = _once(callback)
@@ -284,10 +326,13 @@ class Device:
             save_target = SaveTarget(cache, self._cache_unusable, digest)
             validate_preparation(config.preference, config.priority, config.deadline_ns)
             validate_hints(config.compilation_hints, config.extension_name_to_prefix)
-            validate_model(model)
+            validate_model(model, check)
             deadline = Deadline(config.deadline_ns)
+            memory = _Memory(reserve, reserve(model_bytes(model)))
             # now, not on the thread: the client may write to the memory of the model once this method has returned
-            graphs = build_graphs(model, self._disabled_extensions)
+            current = CurrentCheck()
+            with current.stage(check):
+                graphs = build_graphs(model, self._disabled_extensions, current)
             relaxed = model.relax_computation_float32_to_float16
             probe = self._prober.begin(self.name, model, digest) if self._prober is not None else None
             work = _PreparationWork(
@@ -296,7 +341,10 @@ class Device:
                     digest,
                     config.deadline_ns,
                     cancellation,
-                    lambda check: self._compile(graphs, relaxed, config, check, save_target, digest, probe),
+                    lambda check: current.during(
+                        PacedCheck(check),
+                        lambda: self._compile(graphs, relaxed, config, check, save_target, digest, memory, probe),
+                    ),
                 ),
                 callback,
                 save_target.close,
@@ -319,6 +367,7 @@ class Device:
         deadline_ns: int = OMITTED,
         preloaded: PreparedModel | None = None,
         owner: Hashable = None,
+        reserve: ReserveMemory = reserve_nothing,
     ) -> Cancellation:
         """Launch a preparation from files that `prepare_model` saved (hal-surface 8.1).
 
@@ -333,13 +382,14 @@ class Device:
             preloaded: a model that this device has loaded from the same files. If they have not changed since, the
                 callback gets at once a model that shares its plan.
             owner: as for `prepare_model`.
+            reserve: as for `prepare_model`.
 
         Returns:
             the cancellation of the preparation.
 
         Raises:
             HalError: INVALID_ARGUMENT: the number of files, an access mode, the token or the deadline; GENERAL_FAILURE:
-                the device does not cache, or the files contain no model for it.
+                the device does not cache, or the files contain no model for it; or what `reserve` raises.
         """
         cancellation = Cancellation()
         callback = _once(callback)
@@ -348,9 +398,12 @@ class Device:
             deadline = Deadline(deadline_ns)
             files = self._open_files(cache)
             try:
+                memory = _Memory(reserve, _reserve_saved(files, reserve))
                 verified = self._cache.verify(files)
                 if preloaded is not None and preloaded.loaded_from == verified.identity:
-                    callback(_run_preparation(closing(files), lambda: _share(preloaded, deadline, cancellation)))
+                    callback(
+                        _run_preparation(closing(files), lambda: _share(preloaded, deadline, cancellation, reserve))
+                    )
                     return cancellation
                 work = _PreparationWork(
                     self._recording(
@@ -358,7 +411,7 @@ class Device:
                         verified.digest,
                         deadline_ns,
                         cancellation,
-                        lambda check: self._load(verified, check),
+                        lambda check: self._load(verified, check, memory),
                     ),
                     callback,
                     files.close,
@@ -449,6 +502,7 @@ class Device:
         check: Check,
         save_target: SaveTarget,
         digest: bytes,
+        memory: "_Memory",
         probe: Probe | None,
     ) -> Outcome:
         check()
@@ -457,7 +511,9 @@ class Device:
         verdict = self._quarantine.verdict(digest)
         backends = _allowed(self.backends, verdict)
         with NetworkLoad(backends) as network:
-            options = CompileOptions(config.preference, self._tensor_bytes, network.number, check=check)
+            options = CompileOptions(
+                config.preference, self._tensor_bytes, network.number, check=check, reserve=memory.reserve
+            )
             try:
                 placement, plan = place_and_compile(
                     graphs, backends, options, relaxed=relaxed, check=check, merge=self._merge
@@ -468,14 +524,14 @@ class Device:
                 raise
             network.loaded(plan)
         cached = CachedModel(plan, placement, config.priority, config.preference, graphs, digest)
-        outcome = self._success(cached)
+        outcome = self._success(cached, memory)
         if not verdict.excluded:
             return outcome.with_cache(save_target.save(self._cache, cached))
         warning = PreparationWarning("backend-quarantined", _exclusion_text(verdict))
         outcome = replace(outcome, warnings=(*outcome.warnings, warning))
         return outcome.with_cache(save_target.skip(_exclusion_text(verdict)))
 
-    def _load(self, verified: VerifiedFiles, check: Check) -> Outcome:
+    def _load(self, verified: VerifiedFiles, check: Check, memory: "_Memory") -> Outcome:
         check()
         verdict = self._quarantine.verdict(verified.digest)
         if verdict.refusal:
@@ -483,13 +539,13 @@ class Device:
         if verdict.excluded:
             raise CacheMissError(_exclusion_text(verdict))
         with NetworkLoad(self.backends) as network:
-            cached = self._cache.load(verified, check, network.number)
+            cached = self._cache.load(verified, check, network.number, memory.reserve)
             network.loaded(cached.plan)
-        outcome = self._success(cached, verified.identity)
+        outcome = self._success(cached, memory, verified.identity)
         check()
         return outcome.with_cache(CacheOutcome(CacheState.HIT))
 
-    def _success(self, cached: CachedModel, loaded_from: FilesIdentity | None = None) -> Outcome:
+    def _success(self, cached: CachedModel, memory: "_Memory", loaded_from: FilesIdentity | None = None) -> Outcome:
         main = cached.plan.graph
         prepared = PreparedModel(
             tuple(main.operands[i] for i in main.subgraph.input_indexes),
@@ -503,11 +559,44 @@ class Device:
             extension_types=extension_types(main.extensions, self.get_supported_extensions()),
             loaded_from=loaded_from,
             digest=cached.digest,
+            reserve=memory.reserve,
             activities=self._activities,
             estimated_ns=estimate_duration_ns(cached.graphs) if self._activities is not None else 0,
         )
-        weakref.finalize(cached.plan, drop_caches, cached.graphs)  # several prepared models may share it
+        weakref.finalize(cached.plan, _free, cached.graphs, memory)  # several prepared models may share it
         return Outcome(ErrorStatus.NONE, prepared, placement=cached.placement)
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Memory of one model.
+
+    Attributes:
+        reserve: reserves more.
+        reservation: of the model; that of its engine is apart.
+    """
+
+    reserve: ReserveMemory
+    reservation: object
+
+
+def _free(graphs: Sequence[Graph], memory: _Memory) -> None:
+    """Free what refers back to the graphs of a model. The reservation of its memory ends with the call."""
+    drop_caches(graphs)
+
+
+def _reserve_saved(files: OpenFiles, reserve: ReserveMemory) -> object:
+    """Reserve the memory for a saved model.
+
+    Raises:
+        HalError: what `reserve` raises.
+        CacheMissError: the files cannot be read.
+    """
+    try:
+        size = saved_bytes(files)
+    except OSError as error:
+        raise CacheMissError(f"the cache files cannot be read: {error}") from error
+    return reserve(size)
 
 
 def _allowed(backends: Sequence[Backend], verdict: Verdict) -> Sequence[Backend]:
@@ -528,14 +617,14 @@ def _exclusion_text(verdict: Verdict) -> str:
     return f"{', '.join(verdict.excluded)} does not run this model for a while: {verdict.reason}"
 
 
-def _share(prepared: PreparedModel, deadline: Deadline, cancellation: Cancellation) -> Outcome:
+def _share(prepared: PreparedModel, deadline: Deadline, cancellation: Cancellation, reserve: ReserveMemory) -> Outcome:
     """Return the outcome of a preparation from a loaded model.
 
-    Each client gets an object of its own, because roles of buffers refer to it.
+    Each client gets an object of its own, because roles of buffers refer to it, and `reserve` is that of the client.
     """
     deadline.check_on_arrival("the preparation")
     cancellation.check()
-    shared = replace(prepared, latencies=LatencyHistory())
+    shared = replace(prepared, latencies=LatencyHistory(), reserve=reserve)
     return Outcome(ErrorStatus.NONE, shared, placement=shared.placement, cache=CacheOutcome(CacheState.HIT))
 
 

@@ -42,8 +42,8 @@ keep working. A new major version may break them. Each addition is listed here a
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
 1.2: hooks for networks, `CompileOptions.network` and `CompileOptions.check`; close, use_allocator, device_type, and a
 factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory` and `MemoryManager.on_allocate`;
-creator, output_shapes and create_workload_factory of `PerOperationBackend`; `CompiledSubgraph.device_operands` and
-`Run.defer`; create_profiling_context and `Profile.execution`.
+`CompileOptions.reserve`; creator, output_shapes and create_workload_factory of `PerOperationBackend`;
+`CompiledSubgraph.device_operands` and `Run.defer`; create_profiling_context and `Profile.execution`.
 """
 
 
@@ -67,6 +67,10 @@ def _continue() -> None:
     """Let a compilation without a deadline continue."""
 
 
+def _reserve_nothing(size: int) -> None:
+    """Reserve nothing: the memory of the client is not limited."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """Options of a preparation.
@@ -78,6 +82,9 @@ class CompileOptions:
         memory: what `Backend.create_memory_manager` returned for the subgraph. (1.2)
         check: raises a HalError if the deadline of the preparation has passed, or if it was cancelled. Call it between
             the steps of a long `optimize`, `compile` or `load`, and do not catch it. It does nothing afterwards. (1.2)
+        reserve: counts bytes as memory of the client until the object that it returns is freed. Call it before you
+            allocate much memory for a compiled subgraph, also in `execute`. It raises a HalError if the client may not
+            use so much; do not catch it. (1.2)
     """
 
     preference: int
@@ -85,6 +92,7 @@ class CompileOptions:
     network: int = 0
     check: Callable[[], None] = field(default=_continue, compare=False, repr=False)
     memory: MemoryManager | None = None
+    reserve: Callable[[int], object] = field(default=_reserve_nothing, compare=False, repr=False)
 
     @property
     def memory_mode(self) -> MemoryMode:

@@ -131,12 +131,17 @@ class PartitionCompiler:
         The first time that memory runs out, another backend may need less. The second time, the machine has too little.
         """
         status = error.status if isinstance(error, HalError) else None
-        if status in MISSED_DEADLINE:
+        if status in MISSED_DEADLINE or (isinstance(error, HalError) and _is_of_client(error)):
             raise error
         if isinstance(error, MemoryError) or status in _OUT_OF_MEMORY:
             if self.memory_error:
                 raise error
             self.memory_error = error
+
+
+def _is_of_client(error: HalError) -> bool:
+    """Return whether a client has reached a limit. It is told, instead of getting a slower model that needs less."""
+    return bool(error.limit) and error.limit != "tensor_bytes"
 
 
 def _build_plan(graphs: Sequence[Graph], placement: Placement, compiled: Mapping[Partition, PartitionNode]) -> Plan:

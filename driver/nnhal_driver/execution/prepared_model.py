@@ -19,6 +19,7 @@ from nnhal.types import (
     is_fully_specified,
 )
 from nnhal_driver.activity import NO_RECORD, ActivityTable, Stage
+from nnhal_driver.execution.buffer import ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable
 from nnhal_driver.execution.executor import execute_plan
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
@@ -57,6 +58,7 @@ class PreparedModel:
         activities: table of the work in progress; None if it is not recorded.
         estimated_ns: rough upper estimate of the duration of an execution; 0 if unknown.
         digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
+        reserve: reserves memory of the client for an execution.
     """
 
     inputs: tuple[Operand, ...]
@@ -73,6 +75,7 @@ class PreparedModel:
     digest: bytes = b""
     activities: ActivityTable | None = None
     estimated_ns: int = 0
+    reserve: ReserveMemory = reserve_nothing
 
     def execute_synchronously(
         self,
@@ -254,6 +257,8 @@ class PreparedModel:
         before = time.perf_counter_ns()
         try:
             with nullcontext() if spans is None else self.profiling.execution(spans):
+                # the pools are allocated as a whole, touched or not; the reservation ends with this call
+                _reservation = self.reserve(request.returned_bytes) if request.returned_bytes else None
                 bound = BoundRequest(request, self.outputs, private=not self.plan.copies_inputs)
                 result = execute_plan(self.plan, bound, context, config.measure_timing, started_ns, release_slot)
         except MemoryError as error:

@@ -128,10 +128,12 @@ class ValidRequest(Request):
     Attributes:
         input_bindings, output_bindings: regions of the arguments; None for omitted ones. They are the same for all
             requests that differ only in the contents of their pools.
+        returned_bytes: size of the ReturnedPools that have one, which an execution allocates as a whole.
     """
 
     input_bindings: tuple[InputBinding | None, ...]
     output_bindings: tuple[OutputBinding | None, ...]
+    returned_bytes: int = 0
 
     @staticmethod
     def bind(request: Request, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> "ValidRequest":
@@ -150,11 +152,14 @@ class ValidRequest(Request):
             request.pools,
             tuple(_bind_input(index, *pair) for index, pair in enumerate(input_pairs)),
             tuple(_bind_output(request, *pair) for pair in output_pairs),
+            sum(pool.size or 0 for pool in request.pools if isinstance(pool, ReturnedPool)),
         )
 
     def with_pools(self, pools: tuple[RequestMemoryPool, ...]) -> "ValidRequest":
         """Return the request with other pools of the same kinds and sizes."""
-        return ValidRequest(self.inputs, self.outputs, pools, self.input_bindings, self.output_bindings)
+        return ValidRequest(
+            self.inputs, self.outputs, pools, self.input_bindings, self.output_bindings, self.returned_bytes
+        )
 
 
 def _bind_input(index: int, operand: Operand, argument: RequestArgument) -> InputBinding | None:

@@ -106,17 +106,20 @@ class ModelCache:
         kept = None if container.size > _KEPT_BYTES else container
         return VerifiedFiles(files, identity, kept, _model_digest(container))
 
-    def load(self, verified: "VerifiedFiles", check: Callable[[], None], network: int) -> CachedModel:
+    def load(
+        self, verified: "VerifiedFiles", check: Callable[[], None], network: int, reserve: Callable[[int], object]
+    ) -> CachedModel:
         """Read a prepared model from its files.
 
         Args:
             verified: where it was saved.
             check: called between partitions; raises to end the preparation.
             network: its number for the backends.
+            reserve: reserves the memory of the backends, see `CompileOptions.reserve`.
 
         Raises:
             CacheMissError: the files hold no model for this device.
-            HalError: a backend cannot load its part, or raised by `check`.
+            HalError: a backend cannot load its part, or raised by `check` or `reserve`.
             MemoryError: there is not enough memory.
         """
         container = verified.container or self._open(verified.files)
@@ -124,7 +127,7 @@ class ModelCache:
         try:
             priority, preference = container.document["use"]
             graphs = load_graphs(container)
-            options = CompileOptions(preference, self._tensor_bytes, network, check=check)
+            options = CompileOptions(preference, self._tensor_bytes, network, check=check, reserve=reserve)
             plan = load_plan(container, graphs, self._backends, options, check)
             placement = load_placement(container.document)
         finally:

@@ -18,7 +18,7 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service.backends import report_message
 from nnhal_service.devices import Devices
-from nnhal_service.grpc_support.call_context import call_deadline, earliest, field_or_omitted
+from nnhal_service.grpc_support.call_context import call_deadline, cancellation_of, earliest, field_or_omitted
 from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
@@ -28,7 +28,7 @@ from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.rpc.preparation import PreparationStream, Stream, reject_preparation
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import read_memory
-from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.memory_quota import MemoryQuota, Reservation
 from nnhal_service.sessions.received_model import ReceivedModelReader
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
@@ -129,13 +129,21 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         """Return whether each operation of the main subgraph is supported."""
         session = self._sessions.get(request.session)
         device = self._devices.get(request.device)
-        supported, placement = device.get_supported_operations(self._model(session, request.model))
+        self._limits.require_model(request.model)
+        with device.admit_analysis(
+            _model_size(request.model), call_deadline(context), session.owner, cancellation_of(context)
+        ) as check:
+            model = self._model(session, request.model)
+            supported, placement = device.get_supported_operations(model, self._reserve(session), check)
         return device_pb2.GetSupportedOperationsResponse(
             supported=supported, placement=wire.placement_message(placement) if request.explain else None
         )
 
+    def _reserve(self, session: Session) -> Callable[[int], Reservation]:
+        """Return a function that reserves memory of the session for a model and its executions."""
+        return lambda size: self._quota.reserve(session, size, "the model or execution")
+
     def _model(self, session: Session, message: types_pb2.Model) -> Model:
-        self._limits.require_model(message)
         return wire.to_model(message, lambda pool: read_memory(session, pool))
 
     @handler(non_blocking=True)
@@ -205,7 +213,9 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
                     stream.notify(outcome)
 
                 callback = source.reporting_damage(notify)
-                return device.prepare_model_from_cache(callback, source.files, deadline_ns, preloaded, session.owner)
+                return device.prepare_model_from_cache(
+                    callback, source.files, deadline_ns, preloaded, session.owner, self._reserve(session)
+                )
 
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
         self._launch(launch, request.session, deadline_ns, context, send)
@@ -221,15 +231,27 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         def launch(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
             device = self._devices.get(request.device)
             self._limits.require_model(request.model)
-            model, digest = self._models.read(session, request.model)
-            target = self._cache_arguments.open_for_saving(device, session, cache)
-            bounded = replace(config, deadline_ns=deadline_ns)
-            try:
-                callback = target.committing(stream.notify)
-                return device.prepare_model(model, callback, bounded, target.files, session.owner, digest)
-            except BaseException:
-                target.abandon()
-                raise
+            with device.admit_analysis(
+                _model_size(request.model), deadline_ns, session.owner, cancellation_of(context)
+            ) as check:
+                model, digest = self._models.read(session, request.model)
+                target = self._cache_arguments.open_for_saving(device, session, cache)
+                bounded = replace(config, deadline_ns=deadline_ns)
+                try:
+                    callback = target.committing(stream.notify)
+                    return device.prepare_model(
+                        model,
+                        callback,
+                        bounded,
+                        target.files,
+                        session.owner,
+                        digest,
+                        self._reserve(session),
+                        check,
+                    )
+                except BaseException:
+                    target.abandon()
+                    raise
 
         self._launch(launch, request.session, config.deadline_ns, context, send)
 
@@ -270,3 +292,11 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
                 cancellation.cancel()
             stream.cancel_with_session(cancellation)
             stream.send_launched()
+
+
+def _model_size(model: types_pb2.Model) -> int:
+    """Return the number of operands and arguments of a model."""
+    return sum(
+        len(graph.operands) + sum(len(operation.inputs) + len(operation.outputs) for operation in graph.operations)
+        for graph in (model.main, *model.referenced)
+    )

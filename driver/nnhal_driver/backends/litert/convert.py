@@ -17,7 +17,7 @@ from nnhal_driver.backends.litert.shape_analysis import (
     analyze_shapes,
     infer_call,
 )
-from nnhal_driver.backends.litert.writer import ModelFile, ModelWriter
+from nnhal_driver.backends.litert.writer import ModelFile, ModelWriter, Reserve
 from nnhal_driver.graph import OperationView
 from nnhal_driver.operations import SHAPE_RULES
 from nnhal_driver.operations.call import Shape
@@ -35,6 +35,7 @@ class ConvertedModel:
         operators: names of its operators, in order.
         constants: constant outputs, by their position among the outputs.
         has_variables: whether operators keep values between executions, which must be reset.
+        arena_bytes: memory of the tensors of one interpreter.
     """
 
     file: ModelFile
@@ -43,6 +44,12 @@ class ConvertedModel:
     operators: tuple[str, ...]
     constants: Mapping[int, AnyArray]
     has_variables: bool = False
+    arena_bytes: int = 0
+
+    @property
+    def engine_bytes(self) -> int:
+        """Estimate of the memory of one interpreter: its tensors, and the packed form of the constants."""
+        return self.file.size + self.arena_bytes
 
 
 def check_operation(view: OperationView) -> None:
@@ -105,20 +112,33 @@ class LoweredSubgraph:
 
 
 def convert(
-    subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int, check: Callable[[], None] = lambda: None
+    subgraph: SubgraphView,
+    shapes: Sequence[Shape],
+    tensor_bytes: int,
+    check: Callable[[], None] = lambda: None,
+    reserve: Reserve = lambda size: None,
 ) -> ConvertedModel:
     """Convert a subgraph for inputs of the given shapes.
 
     Raises:
         Unsupported: see `lower`.
+        HalError: raised by `check` or `reserve`.
     """
     lowered = lower(subgraph, shapes, tensor_bytes, check)
     check()
-    file = lowered.writer.write(lowered.written_inputs, lowered.written_outputs)
+    file = lowered.writer.write(lowered.written_inputs, lowered.written_outputs, reserve)
     analyze_shapes(subgraph.graph).constants.forget()
     writer = lowered.writer
     operators = tuple(writer.operators)
-    return ConvertedModel(file, lowered.inputs, lowered.outputs, operators, lowered.constants, bool(writer.variables))
+    return ConvertedModel(
+        file,
+        lowered.inputs,
+        lowered.outputs,
+        operators,
+        lowered.constants,
+        bool(writer.variables),
+        writer.arena_bytes(),
+    )
 
 
 def lower(

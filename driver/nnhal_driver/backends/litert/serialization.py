@@ -12,7 +12,7 @@ from nnhal.types import AnyArray
 from nnhal_driver.backends.api import Sections
 from nnhal_driver.backends.litert.convert import ConvertedModel
 from nnhal_driver.backends.litert.page_sharing import is_shareable
-from nnhal_driver.backends.litert.writer import ConstantLocation, ModelFile, place_constants
+from nnhal_driver.backends.litert.writer import ConstantLocation, ModelFile, Reserve, place_constants
 from nnhal_driver.operations.call import Shape
 
 _DTYPES = {
@@ -46,6 +46,7 @@ def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
             "operators": model.operators,
             "constants": list(model.constants),
             "has_variables": model.has_variables,
+            "arena_bytes": model.arena_bytes,
             "places": [[location.offset, location.size, location.type] for location in file.locations],
         }
     ).encode()
@@ -62,8 +63,8 @@ def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
     )
 
 
-def load(sections: Sections) -> tuple[ConvertedModel, tuple[Shape, ...]]:
-    """Return the saved model, and the shapes of its inputs."""
+def load(sections: Sections, reserve: Reserve = lambda size: None) -> tuple[ConvertedModel, tuple[Shape, ...]]:
+    """Return the saved model, and the shapes of its inputs. `reserve` reserves its memory."""
     start = _COUNT_BYTES + int.from_bytes(sections.model[:_COUNT_BYTES])
     description = json.loads(sections.model[_COUNT_BYTES:start])
     locations = [ConstantLocation(*fields) for fields in description["places"]]
@@ -72,12 +73,13 @@ def load(sections: Sections) -> tuple[ConvertedModel, tuple[Shape, ...]]:
     if any(map(is_shareable, data)):
         head, locations = place_constants(head, locations, data)
     model = ConvertedModel(
-        ModelFile(head, locations, data),
+        ModelFile(head, locations, data, reserve),
         tuple(description["inputs"]),
         tuple((tensor, tuple(shape)) for tensor, shape in description["outputs"]),
         tuple(description["operators"]),
         {position: _private(array) for position, array in zip(description["constants"], outputs, strict=True)},
         description["has_variables"],
+        description.get("arena_bytes", 0),
     )
     return model, tuple(tuple(shape) for shape in description["shapes"])
 

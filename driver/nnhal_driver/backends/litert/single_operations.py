@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from nnhal.types import AnyArray
-from nnhal_driver.backends.api import Output, Profile, Run, SubgraphView
+from nnhal_driver.backends.api import CompileOptions, Output, Profile, Run, SubgraphView
 from nnhal_driver.backends.litert.convert import LoweredSubgraph, lower
 from nnhal_driver.backends.litert.engine import SubgraphInterpreter
 from nnhal_driver.backends.litert.writer import write_subgraphs
@@ -22,30 +22,34 @@ class SingleOperations:
     Args:
         subgraph: the operations.
         shapes: the shapes of its inputs.
-        tensor_bytes: largest size of a tensor.
+        options: options of the preparation.
         threads: number of threads for one operation.
 
     Raises:
         Unsupported: an operation cannot be converted on its own.
         RuntimeError: the engine rejects the model, or cannot allocate its tensors.
+        HalError: the client may not use so much memory.
     """
 
-    def __init__(self, subgraph: SubgraphView, shapes: Sequence[Shape], tensor_bytes: int, threads: int) -> None:
+    def __init__(self, subgraph: SubgraphView, shapes: Sequence[Shape], options: CompileOptions, threads: int) -> None:
         self._subgraph = subgraph
         self._parts: list[tuple[SubgraphView, LoweredSubgraph]] = []
         self._constants: dict[int, AnyArray] = {}
         known = dict(zip(subgraph.inputs, shapes, strict=True))
         for view in subgraph.operations:
             part = subgraph.part([view.index])
-            lowered = lower(part, [known[i] for i in part.inputs], tensor_bytes)
+            lowered = lower(part, [known[i] for i in part.inputs], options.tensor_bytes)
             known.update((o, shape) for o, (_, shape) in zip(part.outputs, lowered.outputs, strict=True))
             if lowered.constants:  # an operation on constants: the engine has nothing to run
                 self._constants.update(zip(part.outputs, lowered.constants.values(), strict=True))
             else:
                 self._parts.append((part, lowered))
         self._file = write_subgraphs(
-            [(lowered.writer, lowered.written_inputs, lowered.written_outputs) for _, lowered in self._parts]
+            [(lowered.writer, lowered.written_inputs, lowered.written_outputs) for _, lowered in self._parts],
+            options.reserve,
         )
+        tensors = sum(lowered.writer.arena_bytes() for _, lowered in self._parts)
+        self._reservation = options.reserve(self._file.size + tensors)
         self._engine = SubgraphInterpreter(self._file.source, threads) if self._parts else None
         self._has_variables = any(lowered.writer.variables for _, lowered in self._parts)
 

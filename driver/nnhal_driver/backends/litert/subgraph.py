@@ -22,6 +22,7 @@ from nnhal_driver.backends.litert.serialization import load, save
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.single_operations import SingleOperations
 from nnhal_driver.backends.litert.threads import ThreadChoice
+from nnhal_driver.backends.litert.writer import Reserve
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.operations.call import Shape
 
@@ -38,18 +39,21 @@ class InterpreterPool:
     Args:
         model: the model.
         max_threads: how many threads may serve one call.
+        reserve: reserves the memory of each interpreter.
 
     Raises:
         RuntimeError: the engine rejects the model, or cannot allocate its tensors.
+        HalError: raised by `reserve`.
     """
 
-    def __init__(self, model: ConvertedModel, max_threads: int) -> None:
+    def __init__(self, model: ConvertedModel, max_threads: int, reserve: Reserve = lambda size: None) -> None:
         self.model = model
+        self._reserve = reserve
         self._threads = ThreadChoice(max_threads)
         self._slots: SimpleQueue[None] = SimpleQueue()  # a semaphore at a tenth of the cost of threading's
         for _ in range(available_cpus()):
             self._slots.put(None)
-        self._idle = [Interpreter(model.file.source, 1)] if model.operators else []
+        self._idle = [self._create(1)] if model.operators else []
 
     @property
     def threads(self) -> int:
@@ -110,9 +114,15 @@ class InterpreterPool:
             try:
                 interpreter = self._idle.pop()
             except IndexError:
-                return Interpreter(self.model.file.source, threads)
+                return self._create(threads)
             if interpreter.threads == threads:
                 return interpreter
+
+    def _create(self, threads: int) -> Interpreter:
+        reservation = self._reserve(self.model.engine_bytes)
+        interpreter = Interpreter(self.model.file.source, threads)
+        interpreter.reservation = reservation
+        return interpreter
 
 
 class LitertSubgraph(CompiledSubgraph):
@@ -161,7 +171,7 @@ class LitertSubgraph(CompiledSubgraph):
     def _create_static(self, sections: Sections | None) -> InterpreterPool | None:
         """Return the pool of the only possible set of input shapes, or None if there are several."""
         if sections is not None:
-            model, shapes = load(sections)
+            model, shapes = load(sections, self._options.reserve)
         elif (fixed := static_shapes(self._subgraph)) is not None:
             model, shapes = self._convert(fixed), tuple(fixed)
         else:
@@ -221,7 +231,7 @@ class LitertSubgraph(CompiledSubgraph):
             try:
                 if self._profiled is None or self._profiled[0] != key:
                     start_ns = time.perf_counter_ns()
-                    operations = SingleOperations(self._subgraph, shapes, self._options.tensor_bytes, threads)
+                    operations = SingleOperations(self._subgraph, shapes, self._options, threads)
                     profile.span(SET_UP, start_ns, time.perf_counter_ns() - start_ns)
                     self._profiled = (key, operations)
                 self._profiled[1].run(inputs, outputs, run, profile)
@@ -231,11 +241,12 @@ class LitertSubgraph(CompiledSubgraph):
             return True
 
     def _convert(self, shapes: Sequence[Shape]) -> ConvertedModel:
-        return convert(self._subgraph, shapes, self._options.tensor_bytes, self._options.check)
+        options = self._options
+        return convert(self._subgraph, shapes, options.tensor_bytes, options.check, options.reserve)
 
     def _create_pool(self, model: ConvertedModel) -> InterpreterPool:
         is_sustained = self._options.preference == ExecutionPreference.SUSTAINED_SPEED
-        return InterpreterPool(model, 1 if is_sustained else self._max_threads)
+        return InterpreterPool(model, 1 if is_sustained else self._max_threads, self._options.reserve)
 
     def _fall_back(self) -> CompiledSubgraph:
         with self._lock:

@@ -49,6 +49,8 @@ _OFFSET_SLOT = 6
 
 Value = AnyArray | Callable[[], AnyArray]
 """A constant: an array, or a function that computes it."""
+Reserve = Callable[[int], object]
+"""Reserves memory of the client, see `CompileOptions.reserve`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +72,26 @@ class ModelFile:
         head: the flatbuffer.
         locations: the locations of the constants, in order; see `place_constants`.
         values: the constants.
+        reserve: reserves the memory of the file.
 
     Attributes:
         source: the argument for interpreters: the bytes, or the path of the file.
     """
 
-    def __init__(self, head: bytes, locations: Sequence[ConstantLocation], values: Sequence[Value]) -> None:
+    def __init__(
+        self,
+        head: bytes,
+        locations: Sequence[ConstantLocation],
+        values: Sequence[Value],
+        reserve: Reserve = lambda size: None,
+    ) -> None:
+        self._descriptor: int | None = None
         self.head_size = len(head)
         self.locations = tuple(locations)
         self.size = max((location.offset + location.size for location in locations), default=len(head))
-        self._descriptor: int | None = None
+        # constants that share pages with the file are in memory once, and count there
+        shared = sum(location.size for location, value in zip(locations, values, strict=True) if _is_shareable(value))
+        self._reservation = reserve(self.size - shared)
         constants = zip(self.locations, values, strict=True)
         if self.size < MAPPED_BYTES and not any(map(_is_shareable, values)):
             self.source: bytes | str = _concatenate(head, constants)
@@ -112,6 +124,7 @@ class ModelWriter:
         self.shapes: list[tuple[int, ...]] = []
         self.variables: set[int] = set()
         self._buffers: list[int] = []
+        self._windows: dict[tuple[int, int, str], int] = {}
         self._operators: list[PackedOperator] = []
         self._read: set[int] = set()
         self._writers: dict[int, int] = {}
@@ -128,8 +141,14 @@ class ModelWriter:
     def constant(self, spec: TensorSpec, shape: Sequence[int], value: Value) -> int:
         """Add a constant tensor and return its number."""
         tensor = self.tensor(spec, shape)
-        self._constants.append((spec.type, prod(shape) * _ITEM_BYTES[spec.type], value))
-        self._buffers[tensor] = len(self._constants)
+        size = prod(shape) * _ITEM_BYTES[spec.type]
+        number = 0
+        if isinstance(value, np.ndarray) and value.flags.c_contiguous:  # several operands may name the same bytes
+            number = self._windows.setdefault((address(value), size, spec.type), len(self._constants) + 1)
+        if not 0 < number <= len(self._constants):
+            self._constants.append((spec.type, size, value))
+            number = len(self._constants)
+        self._buffers[tensor] = number
         return tensor
 
     def is_constant(self, tensor: int) -> bool:
@@ -224,9 +243,27 @@ class ModelWriter:
         """Names of the operators added so far."""
         return [operator.custom_code or operator.name for operator in self._operators]
 
-    def write(self, inputs: Sequence[int], outputs: Sequence[int]) -> ModelFile:
-        """Return the model with these inputs and outputs."""
-        return write_subgraphs([(self, inputs, outputs)])
+    def write(self, inputs: Sequence[int], outputs: Sequence[int], reserve: Reserve) -> ModelFile:
+        """Return the model with these inputs and outputs. `reserve` reserves its memory."""
+        return write_subgraphs([(self, inputs, outputs)], reserve)
+
+    def arena_bytes(self) -> int:
+        """Return the most bytes of tensors that an execution needs at the same time: the engine reuses their memory."""
+        last_uses: dict[int, int] = {}
+        for index, operator in enumerate(self._operators):
+            last_uses.update(dict.fromkeys((*operator.inputs, *operator.outputs), index))
+        live = highest = 0
+        seen: set[int] = set()
+        for index, operator in enumerate(self._operators):
+            used = {i for i in (*operator.inputs, *operator.outputs) if i >= 0 and not self._buffers[i]}
+            live += sum(map(self._tensor_bytes, used - seen))
+            seen |= used
+            highest = max(highest, live)
+            live -= sum(self._tensor_bytes(i) for i in used if last_uses[i] == index and i not in self.variables)
+        return highest
+
+    def _tensor_bytes(self, tensor: int) -> int:
+        return prod(self.shapes[tensor]) * _ITEM_BYTES[self.specs[tensor].type]
 
     def constants(self) -> list[tuple[str, int, Value]]:
         """Return type, size in bytes and value of each constant."""
@@ -248,8 +285,8 @@ class ModelWriter:
         return PackedSubgraph(tensors, self._operators, inputs, outputs)
 
 
-def write_subgraphs(parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[int]]]) -> ModelFile:
-    """Return a model with one subgraph for each writer, with its inputs and outputs."""
+def write_subgraphs(parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[int]]], reserve: Reserve) -> ModelFile:
+    """Return a model with one subgraph for each writer, with its inputs and outputs. `reserve` reserves its memory."""
     constants: list[tuple[str, int, Value]] = []
     subgraphs = []
     for writer, inputs, outputs in parts:
@@ -258,7 +295,7 @@ def write_subgraphs(parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[i
     values = [value for _, _, value in constants]
     unplaced = [ConstantLocation(UNPLACED, size, type_) for type_, size, _ in constants]
     head = pack(subgraphs, [location.size for location in unplaced])
-    return ModelFile(*place_constants(head, unplaced, values), values)
+    return ModelFile(*place_constants(head, unplaced, values), values, reserve)
 
 
 def place_constants(

@@ -1,0 +1,60 @@
+"""Estimates of the memory that models need, so that it can be reserved before it is allocated."""
+
+from nnhal.types import DTYPES, Memory, Model, OperandLifeTime, OperandType, byte_size, is_extension
+from nnhal_driver.model_cache.files import OpenFiles, file_size
+
+_MODEL_BYTES = 2**17
+"""Memory of the smallest prepared model."""
+_OPERATION_BYTES = 6 * 2**10
+"""Memory of one operation while it is prepared, and afterwards. A chain of ADD needs 6.0 KiB with CpuAcc."""
+_OPERAND_BYTES = 2**10
+"""Memory of one operand, without its value."""
+_DOCUMENT_FACTOR = 16
+"""Memory of a saved model, in multiples of the document that describes it."""
+_BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
+
+
+def model_bytes(model: Model) -> int:
+    """Return the bytes that a valid model needs besides its pools, without the memory of its engine."""
+    return structure_bytes(
+        sum(len(subgraph.operands) for subgraph in model.subgraphs),
+        sum(len(subgraph.operations) for subgraph in model.subgraphs),
+    ) + _copied_bytes(model)
+
+
+def structure_bytes(operands: int, operations: int) -> int:
+    """Return the bytes that a model of this size needs, without its constants."""
+    return _MODEL_BYTES + operations * _OPERATION_BYTES + operands * _OPERAND_BYTES
+
+
+def saved_bytes(files: OpenFiles) -> int:
+    """Return the bytes that are needed to load a saved model, without the memory of its engine.
+
+    Raises:
+        OSError: fstat fails.
+    """
+    return _MODEL_BYTES + _DOCUMENT_FACTOR * file_size(files.model) + file_size(files.data)
+
+
+def _copied_bytes(model: Model) -> int:
+    """Return the bytes of the constants that `nnhal_driver.graph` copies: those that it cannot use in place."""
+    copied = 0
+    for subgraph in model.subgraphs:
+        for operand in subgraph.operands:
+            if operand.type not in DTYPES and not is_extension(operand.type):
+                continue
+            start = operand.location.offset
+            if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
+                is_writable = False
+            elif operand.lifetime == OperandLifeTime.CONSTANT_POOL:
+                pool = model.pools[operand.location.pool_index]
+                assert isinstance(pool, Memory)
+                start += pool.offset
+                is_writable = pool.view.flags.writeable
+            else:
+                continue
+            if is_extension(operand.type):
+                copied += operand.location.length
+            elif is_writable or operand.type in _BOOLS or start % DTYPES[operand.type].itemsize:
+                copied += byte_size(operand.type, operand.dimensions)
+    return copied

@@ -1,0 +1,121 @@
+"""Clients that cause much memory with small messages: refused by name, and the service and other clients go on."""
+
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import pytest
+
+from nnhal.types import ErrorStatus
+from nnhal.v1 import memory_pb2, types_pb2
+from tests.end_to_end.support.attacked_service import GoodClient
+from tests.end_to_end.support.raw_client import (
+    F32,
+    ModelWriter,
+    RawSession,
+    add_chain,
+    error_detail,
+    execute_request,
+    open_raw_session,
+    prepare_request,
+)
+from tests.end_to_end.support.service_process import Service, start_service, stop_service
+
+PROCESS_BYTES = 512 * 2**20
+ELEMENTS = 400_000
+WINDOWS = 400
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    running = start_service(
+        tmp_path_factory.mktemp("small"),
+        f"--process-bytes={PROCESS_BYTES}",
+        "--threads=16",
+        "--session-grace-s=0",
+    )
+    good = GoodClient(running.target)
+    try:
+        yield running
+        good.stop()
+        assert running.process.poll() is None
+    finally:
+        assert stop_service(running) == 0
+
+
+def fill(raw: RawSession, size: int) -> int:
+    """Create Memory objects of a size until the service refuses one, and return their number."""
+    for count in range(10_000):
+        try:
+            raw.memory.Create(memory_pb2.CreateMemoryRequest(session=raw.session, size=size), timeout=60)
+        except grpc.RpcError as error:
+            detail = error_detail(error)
+            assert (detail.status, detail.limit) == (
+                ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT,
+                "service_memory_bytes",
+            )
+            assert f"needs {size} bytes" in detail.reason and "may use" in detail.reason
+            return count
+    raise AssertionError("the service refuses nothing")
+
+
+def execute_once(raw: RawSession, returned: int | None = None) -> types_pb2.ExecutionResult:
+    handle = list(raw.device.PrepareModel(prepare_request(raw, add_chain(1)), timeout=60))[-1].notify.prepared_model
+    request = execute_request(raw, handle, [np.ones(2, np.float32)])
+    if returned is not None:
+        request.request.pools[1].returned.size = returned
+        request.request.outputs[0].location.length = 8
+    return raw.prepared_model.ExecuteSynchronously(request, timeout=60)
+
+
+def overlapping_windows() -> types_pb2.Model:
+    """Return a model of 1.6 MB, whose constants are 400 windows of 1.6 MB on the same bytes: 640 MB if copied."""
+    writer = ModelWriter()
+    none, value = writer.number(0), writer.input((ELEMENTS,))
+    first = writer.constant(F32, np.ones(ELEMENTS + WINDOWS, np.float32))
+    operands = writer.model.main.operands
+    operands[first].dimensions[0] = ELEMENTS
+    operands[first].location.length = 4 * ELEMENTS
+    for number in range(WINDOWS):
+        operands.add().CopyFrom(operands[first])
+        operands[-1].location.offset += 4 * number
+        window = len(operands) - 1
+        value = writer.apply("ADD", [value, window, none], (ELEMENTS,), last=number == WINDOWS - 1)
+    return writer.model
+
+
+def test_untouched_memory_of_several_sessions(service: Service) -> None:
+    with open_raw_session(service.target) as first, open_raw_session(service.target) as second:
+        filled = fill(first, 2**20)
+        assert 100 < filled < PROCESS_BYTES // 2**20
+        assert 0 < fill(second, 2**20) < filled
+        fill(second, 2**16)
+        with open_raw_session(service.target) as third:  # greedy sessions leave some to others
+            assert execute_once(third).output_sufficient_size
+    with open_raw_session(service.target) as last:  # memory of ended sessions is free again
+        assert fill(last, 2**20) > 100
+
+
+def test_overlapping_constants(service: Service) -> None:
+    with open_raw_session(service.target) as raw:
+        try:
+            notify = list(raw.device.PrepareModel(prepare_request(raw, overlapping_windows()), timeout=60))[-1].notify
+        except grpc.RpcError as error:
+            status, reason = error_detail(error).status, error_detail(error).reason
+        else:
+            status, reason = notify.status, notify.reason
+        assert status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
+        assert "service_memory_bytes" in reason
+        assert execute_once(raw).output_sufficient_size
+
+
+def test_untouched_returned_pools(service: Service) -> None:
+    with open_raw_session(service.target) as raw:
+        with pytest.raises(grpc.RpcError) as caught:
+            execute_once(raw, returned=PROCESS_BYTES)
+        detail = error_detail(caught.value)
+        assert (detail.status, detail.limit) == (
+            ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT,
+            "service_memory_bytes",
+        )
+        assert execute_once(raw, returned=2**20).output_sufficient_size
