@@ -7,6 +7,7 @@
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from typing import TextIO
@@ -21,6 +22,32 @@ def event(name: str, level: int = logging.INFO, **fields: object) -> None:
     """Log an event."""
     if _log.isEnabledFor(level):
         _log.log(level, name, extra={_FIELDS: fields})
+
+
+class RepeatedEvent:
+    """Event that clients can cause as often as they like: at most one line each `INTERVAL_S`. Thread safe.
+
+    A line has the number of events that were left out since the line before.
+    """
+
+    INTERVAL_S = 1.0
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._next_s = 0.0
+        self._omitted = 0
+
+    def log(self, **fields: object) -> None:
+        """Log the event, or count it."""
+        now_s = time.monotonic()
+        with self._lock:
+            if now_s < self._next_s:
+                self._omitted += 1
+                return
+            self._next_s = now_s + self.INTERVAL_S
+            omitted, self._omitted = self._omitted, 0
+        event(self._name, **fields, **({"omitted": omitted} if omitted else {}))
 
 
 class EventFormatter(logging.Formatter):

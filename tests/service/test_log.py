@@ -66,3 +66,20 @@ def test_json_has_an_object_for_each_event() -> None:
 
 def test_events_below_the_level_are_not_logged() -> None:
     assert "prepared" not in logged("text", "WARNING").getvalue()
+
+
+def test_repeated_event_is_logged_once_for_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("nnhal_service.log.time.monotonic", lambda: now)
+    repeated = log.RepeatedEvent("data-refused")
+    logger = logging.getLogger("nnhal.service")
+    with monkeypatch.context() as patch:
+        logged: list[dict[str, object]] = []
+        patch.setattr(logger, "isEnabledFor", lambda _: True)
+        patch.setattr(logger, "log", lambda *_, extra: logged.append(dict(extra["nnhal_fields"])))
+        for _ in range(640):
+            repeated.log(reason="user 1")
+        now += 1
+        repeated.log(reason="user 2")
+        repeated.log(reason="user 3")
+    assert logged == [{"reason": "user 1"}, {"reason": "user 2", "omitted": 639}]

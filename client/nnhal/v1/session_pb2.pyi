@@ -133,7 +133,7 @@ class SessionOpened(_message.Message):
     data_socket: _builtins.str
     """Path of the Unix socket for memfds, or empty."""
     data_secret: _builtins.bytes
-    """Secret that authenticates the client on the data socket."""
+    """Secret that authenticates the client on the data socket. Empty when a session is resumed."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Effective limits, by name."""

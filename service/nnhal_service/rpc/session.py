@@ -69,7 +69,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         if not context.add_callback(detach):
             detach()
             return
-        stream.send(session_pb2.SessionEvent(opened=self._opened(session)))
+        stream.send(session_pb2.SessionEvent(opened=self._opened(session, resumed=bool(request.session))))
         session.on_drain(finish)
         if not stream.active:  # it may have ended before there was a listener to remove
             session.off_drain(finish)
@@ -87,14 +87,14 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
 
         self._executor.submit(work)
 
-    def _opened(self, session: Session) -> session_pb2.SessionOpened:
+    def _opened(self, session: Session, *, resumed: bool) -> session_pb2.SessionOpened:
         return session_pb2.SessionOpened(
             session=session.token,
             grace_ns=int(self._sessions.grace_s * 1e9),
             service_version=__version__,
             limits=self._limits,
             data_socket=self._data_socket,
-            data_secret=session.secret,
+            data_secret=b"" if resumed else session.secret,  # who has only the token must not learn it
         )
 
     @handler()

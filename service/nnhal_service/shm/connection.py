@@ -16,7 +16,7 @@ from nnhal.shm import protocol
 from nnhal.shm.protocol import Definition, Packet, PacketKind, ProtocolError
 from nnhal.shm.spin_wait import SpinThenBlock
 from nnhal_service.grpc_support.errors import error_detail, internal_error
-from nnhal_service.log import event
+from nnhal_service.log import RepeatedEvent
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
@@ -32,6 +32,7 @@ SEND_TIMEOUT_S = 5
 SPIN_S = 100e-6
 """Seconds to spin for the next request before blocking."""
 
+_ENDED = RepeatedEvent("data-ended")
 _MAX_DESCRIPTORS = 4
 _DESCRIPTOR = struct.Struct("i")
 _ANCILLARY = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _DESCRIPTOR.size)
@@ -94,7 +95,7 @@ class ClientConnection:
                 while self._serve_one() and self._session is not None:
                     pass
         except (ProtocolError, OSError) as error:
-            event("data-ended", session=self._session.name if self._session else "-", reason=str(error))
+            _ENDED.log(session=self._session.name if self._session else "-", reason=str(error))
         finally:
             self._cleanup()
 

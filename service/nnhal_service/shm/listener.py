@@ -9,13 +9,13 @@ what it shared over it.
 import secrets
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Collection
 
 from nnhal.errors import HalError, invalid_argument
-from nnhal_service.log import event
+from nnhal.local_users import socket_user
+from nnhal_service.log import RepeatedEvent
 from nnhal_service.sessions.session import STOPPING
 from nnhal_service.shm.connection import ClientConnection, DataSocketContext
 
@@ -23,7 +23,6 @@ PREFIX = "@nnhal-"
 """Start of the socket's name; @ stands for the zero byte that begins abstract names."""
 
 _BACKLOG = 64
-_CREDENTIALS = struct.Struct("3i")
 
 
 class DataSocket:
@@ -44,6 +43,7 @@ class DataSocket:
         self._watched: dict[int, ClientConnection] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._refusals = RepeatedEvent("data-refused")
         self._watcher = threading.Thread(target=self._watch, name="nnhal-data", daemon=True)
 
     def start(self) -> None:
@@ -101,14 +101,14 @@ class DataSocket:
             return
         except OSError as error:
             if not self._closed:
-                event("data-refused", reason=str(error))
+                self._refusals.log(reason=str(error))
                 time.sleep(0.1)  # the process may be out of descriptors; open connections continue
             return
         accepted.setblocking(True)
         try:
             self._add(accepted)
         except (HalError, OSError, RuntimeError) as error:
-            event("data-refused", reason=str(error))
+            self._refusals.log(reason=str(error))
             accepted.close()
 
     def _add(self, accepted: socket.socket) -> None:
@@ -119,8 +119,7 @@ class DataSocket:
             OSError: the client has disconnected.
             RuntimeError: no thread can be started.
         """
-        _, user, _ = _CREDENTIALS.unpack(accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        if user not in self._users:
+        if (user := socket_user(accepted)) not in self._users:
             raise invalid_argument(f"user {user} may not use the data socket")
         connection = ClientConnection(self._context, accepted)
         thread = threading.Thread(target=self._serve, args=(connection,), name="nnhal-data", daemon=True)
