@@ -63,7 +63,7 @@ def run_suite(config: TargetConfig, *patterns: str) -> dict[str, Result]:
 def test_service_that_comes_back_passes_every_check(config: TargetConfig) -> None:
     results = run_suite(config)
     other_processes = results.pop("RESIL-19")
-    assert (other_processes.status, other_processes.reason) == (Status.SKIPPED, "the process served all 8 sessions")
+    assert other_processes.status is Status.SKIPPED and "served all 12 sessions" in other_processes.reason
     assert {name: result.reason for name, result in results.items() if result.status is not Status.PASSED} == {}
     evaluated = {id_ for result in results.values() for id_ in result.checks}
     assert {id_ for id_, check in CHECKS.items() if check.suite == SUITE} - {"RESIL-19"} <= evaluated

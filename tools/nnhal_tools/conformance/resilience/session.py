@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 import grpc
 
@@ -108,6 +108,9 @@ class SessionAtWork:
     def close(self) -> None:
         """Close the session and what it has prepared. A second call does nothing."""
         self.closed.set()
+        if not self.ended.is_set():  # ends its executions at once, also those over the data socket
+            with suppress(grpc.RpcError):
+                self.target.sessions.Close(session_pb2.CloseRequest(session=self.target.session), timeout=JOIN_S)
         self._objects.close()
         self.target.stream.cancel()
         self.target.channel.close()

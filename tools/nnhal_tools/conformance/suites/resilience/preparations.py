@@ -24,7 +24,7 @@ from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.resilience.models import LARGE, LONG, SHORT, SIZE, AddChain, random_values, require_alive
 from nnhal_tools.conformance.resilience.outage import outage
 from nnhal_tools.conformance.resilience.session import SessionAtWork, Step, Work
-from nnhal_tools.conformance.suites.nnhal.cache import HIT, MISS, SAVED, CacheClient
+from nnhal_tools.conformance.suites.nnhal.cache import HIT, MISS, NOT_SAVED, SAVED, CacheClient
 
 SESSIONS = 3
 
@@ -256,16 +256,39 @@ def _expect_sound_files(
 ) -> None:
     """Check that files are a HIT with right outputs, or a MISS with a reason, and that they can be written again."""
     id_ = ENTRIES if entry.saved else INTERRUPTED
-    for situation in ("files", "files that were written again"):
-        with folder.open_files(*names) as files:
-            entry.cache.CopyFrom(file_cache(entry.cache.token, files))
-            hit = _is_hit(recorder, id_, fresh, entry, situation)
-        if hit:
+    with _opened(folder, names, entry):
+        if _is_hit(recorder, id_, fresh, entry, "files"):
             return
-        with folder.open_files(*names) as files:
-            entry.cache.CopyFrom(file_cache(entry.cache.token, files))
-            entry.save(fresh)
-    recorder.expect(id_, False, "prepareModelFromCache of files that were written again", "HIT", "MISS")
+    with _opened(folder, names, entry):
+        if not _save_again(recorder, id_, fresh, entry):
+            return
+    with _opened(folder, names, entry):
+        again = _is_hit(recorder, id_, fresh, entry, "files that were written again")
+        recorder.expect(id_, again, "prepareModelFromCache of files that were written again", "HIT", "MISS")
+
+
+@contextmanager
+def _opened(folder: CacheFolder, names: Sequence[Sequence[str]], entry: CachedChain) -> Iterator[None]:
+    """Open the files of an entry."""
+    with folder.open_files(*names) as files:
+        entry.cache.CopyFrom(file_cache(entry.cache.token, files))
+        yield
+
+
+def _save_again(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedChain) -> bool:
+    """Prepare and save a model after a miss. Return False if it is not saved for a reason.
+
+    A service may suspect a model that was in progress when a process ended, and not save it for a while.
+    """
+    saved = prepare_and_save(fresh, entry.chain.model, entry.cache)
+    cache = saved.callbacks[0].cache if saved.callbacks else device_pb2.CacheOutcome()
+    done = cache.state == SAVED or (cache.state == NOT_SAVED and bool(cache.reason))
+    stimulus, got = "prepareModel with a cache after a miss", f"{saved.callback}, {cache}"
+    recorder.expect(id_, bool(saved.model) and done, stimulus, "SAVED, or NOT_SAVED with a reason", got)
+    values = entry.chain.random_input()
+    execution = fresh.execute(saved.model, entry.chain.request(values))
+    entry.chain.expect_correct(id_, "a model prepared after a miss", values, execution)
+    return cache.state == SAVED
 
 
 def _expect_sound(recorder: CheckRecorder, fresh: Target, entries: Sequence[CachedChain]) -> None:
@@ -275,11 +298,9 @@ def _expect_sound(recorder: CheckRecorder, fresh: Target, entries: Sequence[Cach
     for entry in entries:
         id_ = ENTRIES if entry.saved else INTERRUPTED
         situation = "a model saved" if entry.saved else "a model whose saving was interrupted"
-        if _is_hit(recorder, id_, fresh, entry, situation):
-            continue
-        entry.save(fresh)
-        again = _is_hit(recorder, id_, fresh, entry, f"{situation}, and saved again")
-        recorder.expect(id_, again, f"prepareModelFromCache of {situation}, and saved again", "HIT", "MISS")
+        if not _is_hit(recorder, id_, fresh, entry, situation) and _save_again(recorder, id_, fresh, entry):
+            again = _is_hit(recorder, id_, fresh, entry, f"{situation}, and saved again")
+            recorder.expect(id_, again, f"prepareModelFromCache of {situation}, and saved again", "HIT", "MISS")
     count = client.damaged_count() - damaged
     recorder.expect(DAMAGED, count == 0, "entries that were in use when a process ended", "none damaged", count)
 
