@@ -278,8 +278,10 @@ class Device:
         validate_model(model, check)
         reservation = reserve(model_bytes(model))
         graphs = build_graphs(model, self._disabled_extensions, check)
-        placement = place(graphs, self.backends, merge=self._merge)
-        drop_caches(graphs)
+        try:
+            placement = place(graphs, self.backends, merge=self._merge)
+        finally:
+            drop_caches(graphs)
         del reservation
         return [bool(operation.backend) for operation in placement.operations if operation.subgraph == 0], placement
 

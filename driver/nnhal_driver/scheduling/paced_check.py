@@ -7,9 +7,12 @@ then waits several times. So long work pauses by itself, for less time than that
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
+
+T = TypeVar("T")
 
 _INTERVAL_NS = 2_000_000
 _PAUSE_S = 50e-6
@@ -83,3 +86,8 @@ class CurrentCheck:
             yield
         finally:
             self._check = proceed
+
+    def during(self, check: Callable[[], None], work: Callable[[], T]) -> T:
+        """Return the result of work during which a check is used."""
+        with self.stage(check):
+            return work()

@@ -90,6 +90,8 @@ class Scheduler:
     Attributes:
         admission: the queue for slots of executions.
         preparations: the queue for the slots of preparations, one for each preparation thread.
+        analyses: the queue for the slot of analyses of large models on threads of calls. They compute in Python, so
+            that several at once would only delay each other, and all other calls.
         workers: the threads that run fenced executions.
         timers: the timers that end work at its deadline.
     """
@@ -97,6 +99,7 @@ class Scheduler:
     def __init__(self, executions: int, preparations: int, queues: QueueLimits) -> None:
         self.admission = AdmissionQueue(executions, queues.executions)
         self.preparations = AdmissionQueue(preparations, queues.preparations, limit_name="queued_preparations")
+        self.analyses = AdmissionQueue(1, queues.preparations, limit_name="queued_preparations")
         self.workers = Workers(executions)
         self.timers = Timers("nnhal-deadlines")
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

@@ -31,7 +31,7 @@ def silent_calls(target: str, end: float) -> str:
         yield from ()
 
     with own_channel(target) as channel:
-        begin: "grpc.StreamUnaryMultiCallable[bytes, bytes]" = channel.stream_unary("/nnhal.v1.Session/Close")
+        begin: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary("/nnhal.v1.Session/Close")
         calls = [begin.future(nothing()) for _ in range(_CALLS)]
         wait_until(end)
         result = count_codes(calls)

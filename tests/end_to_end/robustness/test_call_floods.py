@@ -55,7 +55,7 @@ def test_calls_of_one_session_leave_threads_to_others(service: Service) -> None:
             request=inline_request(),
             loop_timeout_duration_ns=15 * 10**9,
         )
-        ended: "queue.SimpleQueue[grpc.Future[Any]]" = queue.SimpleQueue()
+        ended: queue.SimpleQueue[grpc.Future[Any]] = queue.SimpleQueue()
         calls = [raw.prepared_model.ExecuteSynchronously.future(request) for _ in range(2 * THREADS)]
         for call in calls:
             call.add_done_callback(ended.put)
@@ -83,7 +83,7 @@ def test_silent_calls_do_not_delay_health(service: Service) -> None:
         yield from ()
 
     with grpc.insecure_channel(service.target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
-        begin: "grpc.StreamUnaryMultiCallable[bytes, bytes]" = channel.stream_unary("/nnhal.v1.Session/Close")
+        begin: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary("/nnhal.v1.Session/Close")
         calls = [begin.future(nothing()) for _ in range(2 * THREADS)]
         check_health(service.target)
         assert not any(call.done() for call in calls)
