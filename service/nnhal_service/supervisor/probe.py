@@ -5,6 +5,7 @@ process notes its work in a table that the worker can read after a crash, and re
 """
 
 import faulthandler
+import fcntl
 import logging
 import mmap
 import os
@@ -14,6 +15,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import numpy as np
@@ -41,6 +44,7 @@ from nnhal_service.hosting import Hosting
 from nnhal_service.log import event
 from nnhal_service.memory_limits import limit_memory, tune_malloc
 from nnhal_service.quarantine import Crash, QuarantineFile
+from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.adoption import end_with
@@ -99,12 +103,17 @@ class Prober:
 
     def _probe_once(self, device: str, memory: int, digest: bytes, check: Callable[[], None]) -> bool:
         """Run one probe. Return whether its process survived. A crash is recorded."""
+        with TemporaryDirectory(prefix="probe-") as temporary:
+            return self._run_process(device, memory, digest, check, temporary)
+
+    def _run_process(self, device: str, memory: int, digest: bytes, check: Callable[[], None], temporary: str) -> bool:
         table = os.memfd_create("nnhal-probe-table")
         os.ftruncate(table, TABLE_BYTES)
         own, other = Channel.pair()
         try:
             message = {
                 "probe": device,
+                "temporary": temporary,
                 "digest": digest.hex(),
                 "settings": self._settings.model_dump(mode="json", exclude_unset=True),
             }
@@ -124,7 +133,7 @@ class Prober:
 
 
 def _await_end(channel: Channel, check: Callable[[], None]) -> tuple[str, list[str]]:
-    """Wait for the end of a probe. A probe that hangs, or whose preparation must end, is killed.
+    """Wait for the end of a probe. It also ends when the channel is closed.
 
     Returns:
         how it crashed, or "" if it did not; and the ids of its backends.
@@ -133,24 +142,20 @@ def _await_end(channel: Channel, check: Callable[[], None]) -> tuple[str, list[s
         HalError: what `check` raises.
     """
     end = time.monotonic() + _TIMEOUT_S
-    pid, backends, done = 0, list[str](), False
-    try:
-        while time.monotonic() < end:
-            if not channel.poll(_POLL_S):
-                check()
-                continue
-            received = channel.receive()
-            if received is None:
-                if not pid:
-                    event("probe-not-started", logging.WARNING)
-                return ("" if done or not pid else "the process crashed"), backends
-            pid = received[0].get("pid", pid)
-            backends = received[0].get("backends", backends)
-            done = done or "done" in received[0]
-        return "the process did not end", backends
-    finally:
-        if pid and not done:
-            os.kill(pid, signal.SIGKILL)
+    backends, started, done = list[str](), False, False
+    while time.monotonic() < end:
+        if not channel.poll(_POLL_S):
+            check()
+            continue
+        received = channel.receive()
+        if received is None:
+            if not started:
+                event("probe-not-started", logging.WARNING)
+            return ("" if done or not started else "the process crashed"), backends
+        started = True
+        backends = received[0].get("backends", backends)
+        done = done or "done" in received[0]
+    return "the process did not end", backends
 
 
 def run_probe(message: Mapping[str, Any], memory: int, table: int, channel: Channel) -> None:
@@ -163,21 +168,30 @@ def run_probe(message: Mapping[str, Any], memory: int, table: int, channel: Chan
         channel: to the worker.
     """
     end_with(message["supervisor"])
+    _end_with_channel(channel)
     faulthandler.enable()
     tune_malloc()
     given = Settings.model_validate(message["settings"])
     settings = given.model_copy(update={"cache_bytes": 0, "warm": 0})
+    enter_sandbox(settings, (), Path(message["temporary"]))
     activities = ActivityTable(memoryview(mmap.mmap(table, TABLE_BYTES)))
     hosting = Hosting((), 0, lambda *_: "", activities, QuarantineFile(settings.state_dir), None)
     server = Server(settings, hosting)
     limit_memory(settings.process_bytes, server.threads)
-    channel.send({"pid": os.getpid(), "backends": activities.backends})
+    channel.send({"backends": activities.backends})
     with mmap.mmap(memory, 0, access=mmap.ACCESS_READ) as mapped:
         model = wire.to_model(types_pb2.Model.FromString(mapped[:]))
     outcome = _prepare(server.devices.get(message["probe"]), model, bytes.fromhex(message["digest"]))
     if outcome.prepared_model is not None:
         _execute(outcome.prepared_model)
     channel.send({"done": int(outcome.status)})
+
+
+def _end_with_channel(channel: Channel) -> None:
+    """Have the kernel end this process when the worker closes the channel, even if a backend holds the GIL."""
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(channel.fileno(), fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(channel.fileno(), fcntl.F_SETFL, os.O_ASYNC)
 
 
 def _prepare(device: Device, model: Model, digest: bytes) -> Outcome:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from nnhal_service.settings import Settings
@@ -17,6 +18,7 @@ class WorkerSpec:
         row: its row of the scoreboard.
         generation: number of its start, over all workers.
         supervisor: id of the process of the supervisor.
+        temporary: its folder for temporary files, which the supervisor removes.
         settings: settings of the service.
         addresses: the addresses of each worker, by slot.
     """
@@ -25,6 +27,7 @@ class WorkerSpec:
     row: int
     generation: int
     supervisor: int
+    temporary: Path
     settings: Settings
     addresses: tuple[WorkerAddresses, ...]
 
@@ -35,6 +38,7 @@ class WorkerSpec:
             "row": self.row,
             "generation": self.generation,
             "supervisor": self.supervisor,
+            "temporary": str(self.temporary),
             "settings": self.settings.model_dump(mode="json", exclude_unset=True),
             "addresses": [asdict(addresses) for addresses in self.addresses],
         }
@@ -47,5 +51,11 @@ class WorkerSpec:
         )
         settings = Settings.model_validate(message["settings"])
         return WorkerSpec(
-            message["slot"], message["row"], message["generation"], message["supervisor"], settings, addresses
+            message["slot"],
+            message["row"],
+            message["generation"],
+            message["supervisor"],
+            Path(message["temporary"]),
+            settings,
+            addresses,
         )

@@ -5,9 +5,11 @@ import logging
 import os
 import selectors
 import signal
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from nnhal_driver.activity import Activity
 from nnhal_driver.scheduling.deadline import now_ns
@@ -183,7 +185,8 @@ class Supervisor:
         used = {worker.spec.row for worker in self._workers}
         row = next(row for row in range(ROWS) if row not in used)
         addresses = tuple(self._addresses.of_worker(each) for each in range(self._settings.workers))
-        spec = WorkerSpec(slot, row, self._generation, os.getpid(), self._settings, addresses)
+        temporary = Path(tempfile.mkdtemp(prefix="nnhal-"))
+        spec = WorkerSpec(slot, row, self._generation, os.getpid(), temporary, self._settings, addresses)
         worker = WorkerProcess(spec, self._scoreboard, self._template)
         self._workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)

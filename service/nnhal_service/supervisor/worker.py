@@ -13,6 +13,7 @@ from nnhal_service import log
 from nnhal_service.hosting import Hosting
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
 from nnhal_service.quarantine import QuarantineFile
+from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
@@ -47,6 +48,7 @@ def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: S
     faulthandler.register(STACKS_SIGNAL, crash_log)
     channel.send({"pid": os.getpid()})
     log.configure(spec.settings.log_level, spec.settings.log_format, fields={"worker": spec.slot})
+    enter_sandbox(spec.settings, spec.addresses[spec.slot].listen, spec.temporary)
     tune_malloc()
     status = replace(NOBODY, pid=os.getpid(), slot=spec.slot, generation=spec.generation)
     directory = WorkerDirectory(scoreboard, spec.row, status, spec.addresses)

@@ -1,6 +1,7 @@
 """One worker, as its supervisor sees it."""
 
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -92,6 +93,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Free everything that belonged to it."""
+        shutil.rmtree(self.spec.temporary, ignore_errors=True)
         self._scoreboard.clear(self.spec.row)
         self.channel.close()
         os.close(self._crash_log)

@@ -30,5 +30,6 @@ def start_hostile(folder: Path, behavior: Path, *options: str, **settings: str) 
         "NNHAL_BACKENDS": "Hostile,CpuRef",
         "NNHAL_STATE_DIR": str(folder / "state"),
         "HOSTILE_FILE": str(behavior),
+        "NNHAL_SANDBOX_PATHS": str(behavior.parent),
     }
     return start_service(folder, *options, **(defaults | settings))
