@@ -185,7 +185,7 @@ def test_without_tcp_there_are_no_sockets_of_the_internet(folders: dict[str, obj
 
 
 def test_a_restricted_process_accepts_connections(folders: dict[str, object]) -> None:
-    """As the service does: over TCP, a Unix socket, and an abstract one with descriptors."""
+    """The service does so over TCP, a Unix socket, and an abstract one with descriptors."""
     serve = (
         "def answer(server):\n"
         "    server.listen()\n"
