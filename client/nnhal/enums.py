@@ -29,6 +29,7 @@ class ErrorKind(IntEnum):
     UNKNOWN_HANDLE = 2
     LIMIT = 3
     UNIMPLEMENTED = 4
+    STOPPING = 5
 
 
 class FenceState(IntEnum):

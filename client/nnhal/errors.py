@@ -51,7 +51,7 @@ class SessionLostError(HalError):
 
 
 class DeadObjectError(HalError):
-    """The service cannot be reached or died during the call (the HAL's DEAD_OBJECT)."""
+    """The service cannot be reached, is stopping, or died during the call (the HAL's DEAD_OBJECT)."""
 
 
 def invalid_argument(reason: str, rule: str = "") -> HalError:

@@ -7,7 +7,7 @@ A failed call ends with the closest gRPC code. Its trailer `grpc-status-details-
 with one ErrorDetail. The gRPC code of each status:
 
   INVALID_ARGUMENT      INVALID_ARGUMENT
-  UNAVAILABLE           DEVICE_UNAVAILABLE
+  UNAVAILABLE           DEVICE_UNAVAILABLE, also with kind STOPPING
   DEADLINE_EXCEEDED     MISSED_DEADLINE_TRANSIENT, MISSED_DEADLINE_PERSISTENT
   RESOURCE_EXHAUSTED    RESOURCE_EXHAUSTED_TRANSIENT, RESOURCE_EXHAUSTED_PERSISTENT
   INTERNAL              GENERAL_FAILURE
@@ -50,6 +50,8 @@ class _ErrorKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorKind.V
     """A limit of the service was exceeded; `limit` names it."""
     ERROR_KIND_UNIMPLEMENTED: _ErrorKind.ValueType  # 4
     """This service does not implement this part of the contract."""
+    ERROR_KIND_STOPPING: _ErrorKind.ValueType  # 5
+    """The service is stopping. Its successor, or another service at its address, may do the same call."""
 
 class ErrorKind(_ErrorKind, metaclass=_ErrorKindEnumTypeWrapper):
     """Kinds of errors that clients may distinguish in addition to the HAL's status."""
@@ -64,6 +66,8 @@ ERROR_KIND_LIMIT: ErrorKind.ValueType  # 3
 """A limit of the service was exceeded; `limit` names it."""
 ERROR_KIND_UNIMPLEMENTED: ErrorKind.ValueType  # 4
 """This service does not implement this part of the contract."""
+ERROR_KIND_STOPPING: ErrorKind.ValueType  # 5
+"""The service is stopping. Its successor, or another service at its address, may do the same call."""
 Global___ErrorKind: _TypeAlias = ErrorKind  # noqa: Y015
 
 @_typing.final

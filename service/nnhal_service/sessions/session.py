@@ -113,10 +113,12 @@ class Session:
         """Return the object with a handle.
 
         Raises:
-            HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE. The text does not tell an unknown handle from a wrong
-                kind of object.
+            HalError: SESSION_LOST: the session has ended. INVALID_ARGUMENT of kind UNKNOWN_HANDLE. The text does not tell
+                an unknown handle from a wrong kind of object.
         """
         entry = self._objects.get(handle)
+        if entry is None and self.closed:
+            raise session_lost()
         if entry is None or not isinstance(entry.value, kind):
             raise HalError(
                 ErrorStatus.INVALID_ARGUMENT,
@@ -199,7 +201,7 @@ def _close(entries: Iterable[_Entry]) -> None:
 
 def stopping() -> HalError:
     """Return the error of a call that comes when the service stops, or that takes longer than its grace time."""
-    return HalError(ErrorStatus.DEVICE_UNAVAILABLE, STOPPING)
+    return HalError(ErrorStatus.DEVICE_UNAVAILABLE, STOPPING, kind=ErrorKind.STOPPING)
 
 
 def session_lost() -> HalError:

@@ -255,18 +255,16 @@ def test_changed_constants_are_not_prepared_again(restarted: RestartableService)
 
 def test_objects_that_cannot_be_restored_fail_after_a_restart(restarted: RestartableService) -> None:
     with nnhal.connect(restarted.target) as device:
-        plain = device.prepare(MODEL).result(60)
         prepared = device.prepare(MODEL, cache=True).result(60)
         buffer = device.allocate(outputs=[(prepared, 0)])
         restarted.kill()
         restarted.start()
         assert output_is_correct(prepared, 1)
         for lost in (
-            lambda: output_is_correct(plain, 1),
             lambda: prepared.execute([WEIGHTS], outputs=[buffer]),
             buffer.read,
         ):
-            with pytest.raises(nnhal.HalError):
+            with pytest.raises(nnhal.SessionLostError):
                 lost()
         with device.allocate(outputs=[(prepared, 0)]) as new, prepared.burst() as burst:
             prepared.execute([WEIGHTS], outputs=[new])

@@ -12,6 +12,7 @@ import pytest
 import nnhal
 import nnhal.aio
 from nnhal import ModelBuilder
+from nnhal.client.core.reconnect import MAX_RETRIES
 from nnhal.types import DeviceType, Memory, Model, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
@@ -190,6 +191,11 @@ def model_with_many_pools() -> Model:
     return replace(small_model(), operand_values=bytes(2**20), pools=pools)
 
 
+def finished(result: object) -> object:
+    """Return the result of a preparation, or anything else as it is."""
+    return result.result(10) if isinstance(result, nnhal.Preparation) else result
+
+
 # ---- The synchronous client -----------------------------------------------------------------------------
 
 
@@ -221,24 +227,35 @@ def test_queries_are_not_retried_twice(flaky: tuple[FlakyService, str]) -> None:
         ("create", lambda device: device.prepare(model_with_large_constant()).result(10)),
     ],
 )
-def test_work_is_never_retried(
+def test_work_is_repeated_when_its_call_is_lost(
     flaky: tuple[FlakyService, str], name: str, act: Callable[[nnhal.Device], object]
 ) -> None:
     servicer, target = flaky
     servicer.failures = 1
-    with nnhal.connect(target) as device, pytest.raises(nnhal.DeadObjectError):
+    with nnhal.connect(target) as device:
         act(device)
-    assert servicer.calls[name] == 1
+    assert servicer.calls[name] > 1
 
 
-def test_execution_is_never_retried(flaky: tuple[FlakyService, str]) -> None:
+@pytest.mark.parametrize("name", ["prepare", "execute"])
+def test_work_is_repeated_a_limited_number_of_times(flaky: tuple[FlakyService, str], name: str) -> None:
+    servicer, target = flaky
+    with nnhal.connect(target) as device:
+        prepared = device.prepare(small_model()).result(10)
+        before, servicer.failures = servicer.calls[name], 100
+        servicer.calls["release"] = 100
+        with pytest.raises(nnhal.DeadObjectError):
+            prepared.execute([[1]]) if name == "execute" else device.prepare(small_model()).result(10)
+    assert servicer.calls[name] - before == 1 + MAX_RETRIES
+
+
+def test_execution_is_repeated_when_its_call_is_lost(flaky: tuple[FlakyService, str]) -> None:
     servicer, target = flaky
     with nnhal.connect(target) as device:
         prepared = device.prepare(small_model()).result(10)
         servicer.failures = 1
-        with pytest.raises(nnhal.DeadObjectError):
-            prepared.execute([[1]])
-    assert servicer.calls["execute"] == 1
+        prepared.execute([[1]])
+    assert servicer.calls["execute"] == 2
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
@@ -301,7 +318,7 @@ def test_failed_upload_is_released(flaky: tuple[FlakyService, str]) -> None:
         servicer.fails_uploads = True
         for act in (device.prepare, device.supported_operations):
             with pytest.raises(nnhal.HalError, match="no room"):
-                act(model_with_large_constant())
+                finished(act(model_with_large_constant()))
         assert servicer.handles
         _ = device.type
         assert servicer.handles == set()
@@ -344,25 +361,23 @@ async def test_async_queries_are_not_retried_twice(flaky: tuple[FlakyService, st
         ("create", lambda device: device.prepare(model_with_large_constant())),
     ],
 )
-async def test_async_work_is_never_retried(
+async def test_async_work_is_repeated_when_its_call_is_lost(
     flaky: tuple[FlakyService, str], name: str, act: Callable[[nnhal.aio.Device], object]
 ) -> None:
     servicer, target = flaky
     servicer.failures = 1
     async with nnhal.aio.connect(target) as device:
-        with pytest.raises(nnhal.DeadObjectError):
-            await act(device)  # type: ignore[misc]
-    assert servicer.calls[name] == 1
+        await act(device)  # type: ignore[misc]
+    assert servicer.calls[name] > 1
 
 
-async def test_async_execution_is_never_retried(flaky: tuple[FlakyService, str]) -> None:
+async def test_async_execution_is_repeated_when_its_call_is_lost(flaky: tuple[FlakyService, str]) -> None:
     servicer, target = flaky
     async with nnhal.aio.connect(target) as device:
         prepared = await device.prepare(small_model())
         servicer.failures = 1
-        with pytest.raises(nnhal.DeadObjectError):
-            await prepared.execute([[1]])
-    assert servicer.calls["execute"] == 1
+        await prepared.execute([[1]])
+    assert servicer.calls["execute"] == 2
 
 
 async def test_async_failed_release_is_retried_later(flaky: tuple[FlakyService, str]) -> None:

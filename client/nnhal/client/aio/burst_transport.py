@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING, Protocol
 import grpc
 import grpc.aio
 
-from nnhal.client.aio.connection import Connection
+from nnhal.client.aio.connection import Connection, hal_errors
 from nnhal.client.aio.shm_transport import OpenSession, open_channel, receive_result, take_large_outputs
 from nnhal.client.core.arrays import ModelIO, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs
-from nnhal.client.core.burst import BurstMessages, CachedInputs, PendingExecution, result_or_raise
+from nnhal.client.core.burst import (
+    BurstMessages,
+    CachedInputs,
+    PendingExecution,
+    burst_closed_error,
+    result_or_raise,
+)
 from nnhal.client.core.prepared_model import decode_outputs, memory_handles
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import connection_lost_error
 from nnhal.client.shm.pool import BURST_DEPTH
 from nnhal.errors import DeadObjectError, HalError
-from nnhal.types import AnyArray, ErrorStatus
+from nnhal.types import ErrorStatus
 from nnhal.v1 import burst_pb2, prepared_model_pb2
 
 if TYPE_CHECKING:
@@ -33,6 +39,11 @@ Pending = PendingExecution[asyncio.Future[AnyOutputs]]
 class BurstTransport(Protocol):
     """Transport of the executions of a burst."""
 
+    @property
+    def broken(self) -> bool:
+        """True if it cannot be used any more."""
+        ...
+
     async def execute(self, execution: Pending, deadline: float | None, measure_timing: bool) -> AnyOutputs:
         """Execute. Executions in progress are sent, and answered, in the order of the calls.
 
@@ -41,12 +52,8 @@ class BurstTransport(Protocol):
         """
         ...
 
-    def keep(self, array: AnyArray) -> AnyArray:
-        """Return a copy of an input that is sent only once."""
-        ...
-
-    async def release(self, array: AnyArray) -> None:
-        """Release an array of `keep`."""
+    async def release(self, identifier: int) -> None:
+        """Release a cached input."""
         ...
 
     async def close(self) -> None:
@@ -54,8 +61,16 @@ class BurstTransport(Protocol):
         ...
 
 
-async def open_burst_transport(connection: Connection, prepared_model: bytes, io: ModelIO) -> BurstTransport:
+async def open_burst_transport(
+    connection: Connection, prepared_model: bytes, io: ModelIO, cached_inputs: CachedInputs
+) -> BurstTransport:
     """Open a burst and return its transport.
+
+    Args:
+        connection: connection of the prepared model.
+        prepared_model: handle of the model.
+        io: inputs and outputs of the model.
+        cached_inputs: inputs that are sent only once.
 
     Raises:
         HalError: the service refuses the burst.
@@ -65,25 +80,31 @@ async def open_burst_transport(connection: Connection, prepared_model: bytes, io
     shm = connection.shm if io.has_known_sizes else None
     channel = await open_channel(shm.factory, BURST_DEPTH) if shm is not None else None
     if channel is None:
-        return GrpcBurstTransport(connection, burst, io)
-    return ShmBurstTransport(channel, burst, io, connection)
+        with hal_errors():
+            return GrpcBurstTransport(connection, burst, io, cached_inputs)
+    return ShmBurstTransport(channel, burst, io, connection, cached_inputs)
 
 
 class GrpcBurstTransport:
     """Burst over a Burst.Stream."""
 
-    def __init__(self, connection: Connection, burst: bytes, io: ModelIO) -> None:
+    def __init__(self, connection: Connection, burst: bytes, io: ModelIO, cached_inputs: CachedInputs) -> None:
         self._connection = connection
         self._burst = burst
         self._io = io
         self._sending = asyncio.Lock()
         self._in_progress: deque[Pending] = deque()
         self._error: HalError | None = None
-        self._messages = BurstMessages(io, connection.session, burst)
-        self._outbox: asyncio.Queue[burst_pb2.BurstStreamRequest] = asyncio.Queue()
+        self._messages = BurstMessages(io, connection.session, burst, cached_inputs)
+        self._outbox: asyncio.Queue[burst_pb2.BurstStreamRequest | None] = asyncio.Queue()
         self._call = connection.burst.Stream(self._requests())
         # one task reads for all, so that cancelling an execution does not cancel the stream
         self._reader = asyncio.create_task(self._read())
+
+    @property
+    def broken(self) -> bool:
+        """See BurstTransport."""
+        return self._error is not None
 
     async def execute(self, execution: Pending, deadline: float | None, measure_timing: bool) -> AnyOutputs:
         """See BurstTransport."""
@@ -107,8 +128,8 @@ class GrpcBurstTransport:
         self._outbox.put_nowait(message)
 
     async def _requests(self) -> AsyncIterator[burst_pb2.BurstStreamRequest]:
-        while True:
-            yield await self._outbox.get()
+        while (request := await self._outbox.get()) is not None:
+            yield request
 
     async def _read(self) -> None:
         """Give each response to the execution sent longest ago, until the stream ends."""
@@ -119,8 +140,9 @@ class GrpcBurstTransport:
         except grpc.RpcError as failed:
             error = hal_error(failed)
         except asyncio.CancelledError:
-            error = HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the burst has been closed")
+            error = burst_closed_error()
         self._error = error
+        self._outbox.put_nowait(None)
         for execution in self._in_progress:
             if not execution.future.done():
                 execution.future.set_exception(error)
@@ -145,15 +167,10 @@ class GrpcBurstTransport:
             return execution.buffered.read(result, memories)
         return decode_outputs(self._io, result, memories)
 
-    def keep(self, array: AnyArray) -> AnyArray:
-        """See BurstTransport."""
-        return self._messages.cached_inputs.add(array)
-
-    async def release(self, array: AnyArray) -> None:
+    async def release(self, identifier: int) -> None:
         """See BurstTransport."""
         async with self._sending:
-            identifier = self._messages.cached_inputs.remove(array)
-            if identifier >= 0:
+            if self._error is None:
                 execution: Pending = PendingExecution((), asyncio.get_running_loop().create_future())
                 execution.future.add_done_callback(_ignore_error)
                 self._send(self._messages.release(identifier), execution)
@@ -179,12 +196,14 @@ def _ignore_error(future: asyncio.Future[AnyOutputs]) -> None:
 class ShmBurstTransport:
     """Burst over a channel of its own."""
 
-    def __init__(self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession) -> None:
+    def __init__(
+        self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession, cached_inputs: CachedInputs
+    ) -> None:
         self._channel = channel
         self._burst = burst
         self._io = io
         self._session = session
-        self._cached_inputs = CachedInputs()
+        self._cached_inputs = cached_inputs
         self._sending = asyncio.Lock()
         self._slots = asyncio.Semaphore(BURST_DEPTH)
         self._in_progress: deque[Pending] = deque()
@@ -192,6 +211,11 @@ class ShmBurstTransport:
         self._error: HalError | None = None
         # one task reads for all, so that a cancelled execution does not lose the results of others
         self._reader = asyncio.create_task(self._read())
+
+    @property
+    def broken(self) -> bool:
+        """See BurstTransport."""
+        return self._error is not None
 
     async def execute(self, execution: Pending, deadline: float | None, measure_timing: bool) -> AnyOutputs:
         """See BurstTransport."""
@@ -237,15 +261,10 @@ class ShmBurstTransport:
                 execution.future.set_exception(error)
         self._slots.release()
 
-    def keep(self, array: AnyArray) -> AnyArray:
+    async def release(self, identifier: int) -> None:
         """See BurstTransport."""
-        return self._cached_inputs.add(array)
-
-    async def release(self, array: AnyArray) -> None:
-        """See BurstTransport."""
-        identifier = self._cached_inputs.remove(array)
         async with self._sending:
-            if identifier >= 0 and self._error is None:
+            if self._error is None:
                 try:
                     self._channel.release(identifier)
                 except OSError:
@@ -259,7 +278,7 @@ class ShmBurstTransport:
                 await asyncio.wait(futures)
             self._reader.cancel()
             await asyncio.wait([self._reader])
-            self._fail(HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the burst has been closed"))
+            self._fail(burst_closed_error())
         self._channel.connection.close()
         self._session.discard(self._burst)
 

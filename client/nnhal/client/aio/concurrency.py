@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeAlias, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Work: TypeAlias = Callable[P, Awaitable[T]]
+"""Function that makes calls."""
 Lock = asyncio.Lock
 sleep = asyncio.sleep
 

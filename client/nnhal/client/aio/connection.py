@@ -22,6 +22,7 @@ from nnhal.client.core.session import (
     PendingReleases,
     Transport,
     closed_error,
+    connection_replaced_error,
     lost_error,
     program_name,
 )
@@ -55,6 +56,7 @@ class Connection(MemoryObjects):
 
     Attributes:
         session: handle of the session.
+        lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
         version: version of the device, once it has been read.
     """
@@ -69,7 +71,7 @@ class Connection(MemoryObjects):
         self._open_channel()
         self._releases = PendingReleases()
         self._resuming: asyncio.Future[None] | None = None
-        self._closed = self._lost = False
+        self._closed = self.lost = False
         self.session = b""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
@@ -156,7 +158,7 @@ class Connection(MemoryObjects):
             HalError: the call failed.
         """
         await self.flush_releases()
-        with _hal_errors():
+        with hal_errors():
             return await method(request)
 
     async def call_idempotent(self, method: Callable[..., Awaitable[T]], request: Any) -> T:
@@ -177,7 +179,7 @@ class Connection(MemoryObjects):
             HalError: the call failed.
         """
         await self.flush_releases()
-        with _hal_errors():
+        with hal_errors():
             async for message in method(request):
                 yield message
 
@@ -193,7 +195,7 @@ class Connection(MemoryObjects):
             return
         try:
             await self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
-        except grpc.RpcError:
+        except (grpc.RpcError, grpc.aio.UsageError):
             # the next call fails in the same way and raises the error; releasing twice is harmless
             self._releases.add(handles)
         except BaseException:
@@ -254,15 +256,14 @@ class Connection(MemoryObjects):
             await self._continue(timeout)
 
     def _closed_error(self) -> SessionLostError:
-        return lost_error() if self._lost else closed_error()
+        return lost_error() if self.lost else closed_error()
 
-    async def abandon(self) -> None:
-        """Close the connection of a session that is lost. Its objects say so."""
-        if not self._closed:
-            self._closed = self._lost = True
-            if self.shm is not None:
-                self.shm.close()
-            await self._close_channel()
+    def abandon(self) -> None:
+        """Make no more calls, because the session is lost. Its objects say so; calls in progress go on."""
+        self.lost = self.lost or not self._closed
+        self._closed = True
+        if self.shm is not None:
+            self.shm.close()
 
     async def close(self) -> None:
         """End the session. A second call does nothing. It is not an error if the service is gone."""
@@ -276,23 +277,26 @@ class Connection(MemoryObjects):
             with contextlib.suppress(grpc.RpcError):
                 await self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
         finally:
-            await self._close_channel()
+            await self.close_channel()
 
-    async def _close_channel(self) -> None:
+    async def close_channel(self) -> None:
+        """Close the channel, which cuts off the calls in progress. A second call does nothing."""
         self._stream.cancel()
         await self._channel.close()
 
 
 @contextlib.contextmanager
-def _hal_errors() -> Iterator[None]:
+def hal_errors() -> Iterator[None]:
     """Convert errors of gRPC to HAL errors."""
     try:
         yield
     except grpc.RpcError as error:
         raise hal_error(error) from error
+    except grpc.aio.UsageError:  # another task has closed the channel
+        raise connection_replaced_error() from None
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         # the task was not cancelled: gRPC cancels the calls of a channel that is closed
-        raise closed_error() from None
+        raise connection_replaced_error() from None

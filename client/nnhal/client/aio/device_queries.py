@@ -1,24 +1,25 @@
 """Calls of a device other than preparations."""
 
 # sync: from functools import cached_property
+import itertools
 from collections.abc import Sequence
+from typing import cast
 
 from nnhal import wire
 from nnhal.client.aio.buffer import Buffer
 from nnhal.client.aio.concurrency import run_blocking
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.fence import OwnFence, create_fence
-from nnhal.client.aio.preparation import device_version, load_model, model_message, prepare_cached
+from nnhal.client.aio.preparation import device_version, load_model, model_message, prepare
 from nnhal.client.aio.preparation_call import PreparationCall
 from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource, enum_value
-from nnhal.client.core.buffers import Roles, allocation
-from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request, is_session_lost
+from nnhal.client.core.buffers import Roles, allocation, check_roles
+from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request
 from nnhal.client.core.handles import description
-from nnhal.client.core.prepared_model import ModelDescription, prepare_request, support_request
+from nnhal.client.core.prepared_model import support_request
 from nnhal.client.fallback.preparation import PreparationArguments
-from nnhal.errors import HalError
 from nnhal.types import (
     BackendInfo,
     CacheCounters,
@@ -113,43 +114,29 @@ class DeviceQueries:
         return wire.to_placement((await self._query_support(model, explain=True)).placement)
 
     async def _query_support(self, source: ModelSource, *, explain: bool) -> device_pb2.GetSupportedOperationsResponse:
-        connection = self._connection
-        async with model_message(connection, await load_model(source)) as message:
-            request = support_request(connection.session, self.name, message, explain=explain)
-            return await connection.call(connection.device.GetSupportedOperations, request)
+        model = await load_model(source)
+
+        async def ask(connection: Connection) -> device_pb2.GetSupportedOperationsResponse:
+            async with model_message(connection, model) as message:
+                request = support_request(connection.session, self.name, message, explain=explain)
+                return await connection.call(connection.device.GetSupportedOperations, request)
+
+        return await self._session.repeat(ask, SharedDeadline(None))
 
     async def _prepare_model(
         self, model: Model, options: PreparationArguments, call: PreparationCall, deadline: SharedDeadline
     ) -> PreparedModel:
-        if options.uses_cache:
-            preference, priority = options.preference, options.priority
-            # hashing hundreds of megabytes takes too long for an event loop
-            spec = await run_blocking(PreparationSpec.of, model, self.name, preference, priority, options.token)
-            return await self._prepare_cached(spec, call, deadline)
-        connection = self._connection
-        async with model_message(connection, model) as message:
-            request = prepare_request(
-                connection.session, self.name, message, options.preference, options.priority, deadline.remaining
-            )
-            notify = await call.run(connection, connection.device.PrepareModel, request)
-        return PreparedModel(connection, notify, ModelDescription.of(model, self.name))
+        # hashing hundreds of megabytes takes too long for an event loop
+        return await self._prepare_spec(await run_blocking(options.spec, model, self.name), call, deadline)
 
-    async def _prepare_cached(
+    async def _prepare_spec(
         self, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline
     ) -> PreparedModel:
-        """Prepare a model that uses the cache, on another connection if the current one is lost."""
-        connection = self._connection
-        try:
-            notify = await prepare_cached(connection, spec, call, deadline, again=False)
-        except HalError as error:
-            if not is_session_lost(error):
-                raise
-            current = await self._session.reconnect(connection, deadline)
-            if current is connection:
-                raise
-            connection = current
-            notify = await prepare_cached(connection, spec, call, deadline, again=False)
-        return PreparedModel(connection, notify, spec.description, (self._session, spec))
+        async def prepare_on(connection: Connection) -> PreparedModel:
+            notify = await prepare(connection, spec, call, deadline)
+            return PreparedModel(self._session, spec, connection, notify)
+
+        return await self._session.repeat(prepare_on, deadline)
 
     async def cached(
         self,
@@ -168,22 +155,29 @@ class DeviceQueries:
         Raises:
             HalError: INVALID_ARGUMENT: the length of the token.
         """
-        connection = self._connection
-        token, digest = model, b""
-        if not isinstance(token, bytes):
-            model = await load_model(token)
+        spec: PreparationSpec | None = None
+        if not isinstance(model, bytes):
             options = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
             # hashing hundreds of megabytes takes too long for an event loop
-            spec = await run_blocking(PreparationSpec.of, model, self.name, *options, None)
-            token, digest = spec.token_for(await device_version(connection, self.name)), spec.digest
-        request = check_request(connection.session, self.name, token, digest)
-        return wire.to_cache_outcome((await connection.call(connection.cache.Check, request)).outcome)
+            spec = await run_blocking(PreparationSpec.of, await load_model(model), self.name, *options, None)
+
+        async def ask(connection: Connection) -> cache_pb2.CheckCacheResponse:
+            if spec is None:
+                request = check_request(connection.session, self.name, cast(bytes, model), b"")
+            else:
+                token = spec.token_for(await device_version(connection, self.name))
+                request = check_request(connection.session, self.name, token, spec.digest)
+            return await connection.call(connection.cache.Check, request)
+
+        return wire.to_cache_outcome((await self._session.repeat(ask, SharedDeadline(None))).outcome)
 
     async def cache_counters(self) -> CacheCounters:
         """Return the counters of this client's entries in the compilation cache since the start of the service."""
-        connection = self._connection
-        request = cache_pb2.ListCacheRequest(session=connection.session)
-        return wire.to_cache_counters((await connection.call(connection.cache.List, request)).counters)
+
+        async def ask(connection: Connection) -> cache_pb2.ListCacheResponse:
+            return await connection.call(connection.cache.List, cache_pb2.ListCacheRequest(session=connection.session))
+
+        return wire.to_cache_counters((await self._session.repeat(ask, SharedDeadline(None))).counters)
 
     async def fence(self) -> OwnFence:
         """Create a fence for the client to signal, for `wait_for` of fenced executions.
@@ -191,7 +185,7 @@ class DeviceQueries:
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT: the session has too many fences.
         """
-        return await create_fence(self._connection)
+        return await self._session.repeat(create_fence, SharedDeadline(None))
 
     async def allocate(self, *, inputs: Roles = (), outputs: Roles = (), dimensions: Sequence[int] = ()) -> Buffer:
         """Allocate a driver-managed buffer: a tensor that stays on the device.
@@ -204,10 +198,17 @@ class DeviceQueries:
         Raises:
             HalError: INVALID_ARGUMENT: roles and dimensions contradict each other; RESOURCE_EXHAUSTED_*.
         """
-        connection = self._connection
-        new = allocation(connection.session, self.name, inputs, outputs, dimensions)
-        allocated = await connection.call(connection.device.Allocate, new.request)
-        return Buffer(connection, allocated, new.operand)
+        roles = list(check_roles(inputs)), list(check_roles(outputs))
+
+        async def allocate_on(connection: Connection) -> Buffer:
+            for model, _ in itertools.chain(*roles):
+                if isinstance(model, PreparedModel):
+                    await model.prepare_on(connection, SharedDeadline(None))
+            new = allocation(connection.session, self.name, *roles, dimensions)
+            allocated = await connection.call(connection.device.Allocate, new.request)
+            return Buffer(connection, allocated, new.operand)
+
+        return await self._session.repeat(allocate_on, SharedDeadline(None))
 
     async def close(self) -> None:
         """End the session. The service frees what it owned; an embedded service stops."""

@@ -1,4 +1,4 @@
-"""Preparations that use the compilation cache."""
+"""Preparations, with the compilation cache or without."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,10 +35,15 @@ async def model_message(connection: Connection, model: Model) -> AsyncIterator[t
         yield wire.model_message(model, encode_pool)
 
 
-async def prepare_cached(
-    connection: Connection, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline, *, again: bool
+async def prepare(
+    connection: Connection,
+    spec: PreparationSpec,
+    call: PreparationCall,
+    deadline: SharedDeadline,
+    *,
+    again: bool = False,
 ) -> device_pb2.Notify:
-    """Prepare a model from the cache, without sending it. On a miss, send the model and save it in the cache.
+    """Prepare a model: from the cache if possible, without sending it. On a miss, it is sent and saved.
 
     Args:
         connection: the connection.
@@ -50,6 +55,10 @@ async def prepare_cached(
     Raises:
         HalError: a call failed. Other failures of the preparation are in the returned message.
     """
+    if not spec.uses_cache:
+        async with model_message(connection, spec.model) as message:
+            prepare_request = spec.prepare_request(connection.session, message, deadline)
+            return await call.run(connection, connection.device.PrepareModel, prepare_request)
     token = spec.token or spec.token_for(await device_version(connection, spec.device))
     request = spec.load_request(connection.session, token, deadline)
     loaded = await call.run(connection, connection.device.PrepareModelFromCache, request)

@@ -10,7 +10,7 @@ from nnhal.client.aio.concurrency import Lock
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.fence import ExecutionFence, Fence, execute_fenced
 from nnhal.client.aio.plain_execution import PlainExecutor
-from nnhal.client.aio.preparation import prepare_cached
+from nnhal.client.aio.preparation import prepare
 from nnhal.client.aio.preparation_call import PreparationCall
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.aio.reusable import Execution
@@ -25,11 +25,10 @@ from nnhal.client.core.buffered_execution import (
     plain_inputs,
 )
 from nnhal.client.core.buffers import allocation
-from nnhal.client.core.cache import PreparationSpec, SharedDeadline
+from nnhal.client.core.cache import NO_DEADLINE, PreparationSpec, SharedDeadline
 from nnhal.client.core.fences import FencedInputs, FencedLaunch
 from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.core.prepared_model import (
-    ModelDescription,
     PreparedModelBase,
     RemoteModel,
     execute_request,
@@ -47,23 +46,19 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
     The service releases it when this object is closed or collected.
 
     Args:
+        session: the session of its device.
+        spec: the arguments of the preparation, to prepare the model again when its session is lost.
         connection: the connection on which the model was prepared.
         notify: the result of the preparation.
-        model: parts of the model that do not travel.
-        renewal: the session and the arguments with which to prepare the model again after a restart of the service;
-            None if it is lost then.
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        notify: device_pb2.Notify,
-        model: ModelDescription,
-        renewal: tuple[ReconnectingSession, PreparationSpec] | None = None,
+        self, session: ReconnectingSession, spec: PreparationSpec, connection: Connection, notify: device_pb2.Notify
     ) -> None:
-        super().__init__(notify, model, connection.discard)
+        super().__init__(notify, spec.description, connection.discard)
+        self._session = session
+        self._spec = spec
         self._remote = RemoteModel(connection, notify.prepared_model)
-        self._renewal = renewal
         self._renewing = Lock()
         self._executor = PlainExecutor(self._io, self._templates)
 
@@ -101,50 +96,55 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
             HalError: INVALID_ARGUMENT: an input does not match its operand; MISSED_DEADLINE_*; or the execution failed.
         """
         plain = plain_inputs(inputs, outputs)
-        if plain is None:  # never retried: buffers are lost with their session
+        if plain is None:  # never repeated: buffers are lost with their session
             execution = BufferedExecution(self._io, inputs, outputs)
             return await self._execute_buffered(execution, deadline, measure_timing)
-        if self._renewal is None:
-            return await self._executor.execute(self._remote, plain, deadline, measure_timing)
-        return await self._execute_with_retries(*self._renewal, plain, deadline, measure_timing)
+        remote, end = self._remote, NO_DEADLINE if deadline is None else SharedDeadline(deadline)
+        try:
+            return await self._executor.execute(remote, plain, deadline, measure_timing)
+        except HalError as error:
+            if not self._session.is_lost(error, remote.connection):
+                raise
+            return await self._session.repeat(
+                lambda connection: self._execute_on(connection, plain, end, measure_timing),
+                end,
+                remote.connection,
+                error.with_traceback(None),
+            )
 
-    async def _execute_with_retries(
-        self,
-        session: ReconnectingSession,
-        spec: PreparationSpec,
-        inputs: Inputs,
-        deadline: float | None,
-        measure_timing: bool,
+    async def _execute_on(
+        self, connection: Connection, inputs: Inputs, deadline: SharedDeadline, measure_timing: bool
     ) -> Outputs:
-        """Execute, and retry on the next connection if one is lost. Executions are idempotent: they only compute."""
-        end = SharedDeadline(deadline)
-        connection, retries = self._remote.connection, 0
-        while True:
-            try:
-                remote = await self._remote_on(connection, spec, end)
-                return await self._executor.execute(remote, inputs, end.remaining, measure_timing)
-            except HalError as error:
-                if not session.should_retry(error, connection, retries):
-                    raise
-            connection, retries = await session.reconnect(connection, end), retries + 1
+        remote = await self.prepare_on(connection, deadline)
+        return await self._executor.execute(remote, inputs, deadline.remaining, measure_timing)
 
-    async def _remote_on(
-        self, connection: Connection, spec: PreparationSpec, deadline: SharedDeadline
-    ) -> RemoteModel[Connection]:
-        """Return the model on a connection, and prepare it there if it is not yet."""
+    async def prepare_on(self, connection: Connection, deadline: SharedDeadline) -> RemoteModel[Connection]:
+        """Return the model on a connection, and prepare it there if it is not yet.
+
+        Raises:
+            HalError: the preparation failed; SESSION_LOST: the model has been closed, or its constants have changed.
+        """
         if self._remote.connection is connection:
             return self._remote
         async with self._renewing:
             if self._remote.connection is not connection:
-                notify = await prepare_cached(connection, spec, PreparationCall(), deadline, again=True)
+                notify = await prepare(connection, self._spec, PreparationCall(), deadline, again=True)
                 self._rebind(notify, connection.discard)
                 self._remote = RemoteModel(connection, notify.prepared_model)
             return self._remote
 
+    async def _current(self) -> RemoteModel[Connection]:
+        """Return the model on the current connection, for work that is not repeated."""
+        connection = self._session.connection
+        if self._remote.connection is connection:
+            return self._remote
+        return await self.prepare_on(connection, NO_DEADLINE)
+
     async def _execute_buffered(
         self, execution: BufferedExecution, deadline: float | None, measure_timing: bool
     ) -> Outputs | BufferOutputs:
-        connection, handle = self._remote
+        connection, handle = await self._current()
+        execution.require_buffers()
         with execution.clearing_on_error():
             async with connection.uploaded(execution.request.pools) as encode_pool:
                 request = wire.request_message(execution.request, encode_pool)
@@ -153,7 +153,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
             return execution.read(response, await connection.take_memories(memory_handles(response.returned)))
 
     async def profile(self, inputs: Inputs, *, deadline: float | None = None) -> ExecutionProfile:
-        """Run the model once and measure the parts of the work, which makes it slower. Never retried.
+        """Run the model once and measure the parts of the work, which makes it slower.
 
         The first profiled execution also prepares the backends for it. `nnhal.profiling.trace` writes traces.
 
@@ -164,7 +164,12 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         Raises:
             HalError: see `execute`.
         """
-        return await self._executor.profile(self._remote, inputs, deadline)
+        end = SharedDeadline(deadline)
+
+        async def profile_on(connection: Connection) -> ExecutionProfile:
+            return await self._executor.profile(await self.prepare_on(connection, end), inputs, end.remaining)
+
+        return await self._session.repeat(profile_on, end)
 
     @overload
     async def execute_fenced(
@@ -224,7 +229,13 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
                 output is not fixed; MISSED_DEADLINE_*; RESOURCE_EXHAUSTED_*: a limit of the session.
         """
         launch = FencedLaunch(self._io, inputs, outputs, wait_for, deadline, duration, measure_timing, profile)
-        return await execute_fenced(*self._remote, launch)
+        if not launch.is_repeatable:
+            return await execute_fenced(*await self._current(), launch)
+
+        async def launch_on(connection: Connection) -> ExecutionFence[Any]:
+            return await execute_fenced(*await self.prepare_on(connection, NO_DEADLINE), launch)
+
+        return await self._session.repeat(launch_on, NO_DEADLINE)
 
     @overload
     async def reusable(
@@ -249,7 +260,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         Raises:
             HalError: INVALID_ARGUMENT: an input does not match its operand; RESOURCE_EXHAUSTED_*.
         """
-        return await Execution(*self._remote, self._io, inputs, outputs, measure_timing).open()
+        return await Execution(self._session, self, self._io, inputs, outputs, measure_timing).open()
 
     def stream(self) -> Stream:
         """Return a stream: step-by-step executions of a model with states. Use it as a context manager.
@@ -265,20 +276,19 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         Raises:
             HalError: RESOURCE_EXHAUSTED_*; or the session is lost.
         """
-        connection = self._remote.connection
+        connection, _ = await self._current()
         roles = [(self, input_)], [(self, output)]
         new = allocation(connection.session, self._description.device, *roles, ())
         return Buffer(connection, await connection.call(connection.device.Allocate, new.request), new.operand)
 
     async def renew(self) -> None:
-        """Connect and prepare the model again if its session is lost and the model is in the cache.
+        """Connect and prepare the model again if its session is lost.
 
         Raises:
             DeadObjectError: the service does not come back in time.
         """
-        if self._renewal is not None:
-            (session, spec), end = self._renewal, SharedDeadline(None)
-            await self._remote_on(await session.reconnect(self._remote.connection, end), spec, end)
+        connection = await self._session.reconnect(self._remote.connection, NO_DEADLINE)
+        await self.prepare_on(connection, NO_DEADLINE)
 
     def burst(self) -> Burst:
         """Return a burst: many executions with less work for each. Use it as a context manager.
@@ -288,4 +298,4 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         Raises:
             HalError: the model has been closed, or the session has too many bursts.
         """
-        return new_burst(self._remote, self._io, self)
+        return new_burst(self._session, self, self._io)

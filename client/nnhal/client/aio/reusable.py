@@ -7,30 +7,76 @@ for image in images:
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Generic, cast
+from typing import Any, Generic, Protocol, cast
 
 from numpy.typing import ArrayLike
 
+from nnhal.client.aio.concurrency import Lock
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.fence import ExecutionFence, Fence
+from nnhal.client.aio.reconnect import ReconnectingSession
+from nnhal.client.core.arrays import ModelIO
+from nnhal.client.core.buffered_execution import BufferInputs, OutputBuffers
+from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline
 from nnhal.client.core.fences import R
 from nnhal.client.core.handles import AsyncCloseable
-from nnhal.client.core.prepared_model import memory_handles
+from nnhal.client.core.prepared_model import RemoteModel, memory_handles
 from nnhal.client.core.reusable import ReusableExecutionBase
 from nnhal.v1 import types_pb2
+
+
+class RenewableModel(Protocol):
+    """A prepared model that can be prepared again."""
+
+    async def prepare_on(self, connection: Connection, deadline: SharedDeadline) -> RemoteModel[Connection]:
+        """Return the model on a connection, and prepare it there if it is not yet."""
+        ...
 
 
 class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
     """Reusable execution of a prepared model. At most one `run` and one `run_fenced` may be in progress.
 
-    The service releases it when this object is closed or collected.
+    The service releases it when this object is closed or collected. If its session is lost, it is created again with
+    the inputs as they were written last, unless it uses buffers.
     """
+
+    def __init__(
+        self,
+        session: ReconnectingSession,
+        model: RenewableModel,
+        io: ModelIO,
+        inputs: BufferInputs,
+        outputs: OutputBuffers | None,
+        measure_timing: bool,
+    ) -> None:
+        super().__init__(io, inputs, outputs, measure_timing)
+        self._session = session
+        self._model = model
+        self._moving = Lock()
 
     async def open(self) -> "Execution[R]":
         """Send the inputs."""
-        self._input_memory = await self._create_memory(self._bound.contents.size)
-        await self._connection.write_memory(self._input_memory, self._bound.contents)
+        await self._session.repeat(self._create_on, NO_DEADLINE)
         return self
+
+    async def _create_on(self, connection: Connection) -> None:
+        """Create the objects of the execution on a connection, unless they are there.
+
+        Raises:
+            SessionLostError: the execution uses buffers that were lost with their session, or has been closed.
+        """
+        async with self._moving:
+            if self._connection is connection:
+                return
+            self._bound.execution.require_buffers()
+            remote = await self._model.prepare_on(connection, NO_DEADLINE)
+            memory = await connection.create_memory(self._bound.contents.size)
+            try:
+                await connection.write_memory(memory, self._bound.contents)
+            except BaseException:
+                connection.discard(memory)
+                raise
+            self._move(remote, memory)
 
     async def write(self, inputs: Mapping[int | str, ArrayLike]) -> None:
         """Change the values of inputs, by position or by name, for runs that begin later.
@@ -38,8 +84,15 @@ class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
         Raises:
             HalError: INVALID_ARGUMENT: there is no such input, or the value does not match it.
         """
-        for data, start in self._bound.changes(inputs):
-            await self._connection.write_memory(self._input_memory, data, start)
+        changes = self._bound.changes(inputs)
+        self._bound.update(changes)
+
+        async def write_on(connection: Connection) -> None:
+            await self._create_on(connection)
+            for data, start in changes:
+                await connection.write_memory(self._input_memory, data, start)
+
+        await self._session.repeat(write_on, NO_DEADLINE)
 
     async def run(self, *, deadline: float | None = None) -> R:
         """Run the execution and wait for its outputs.
@@ -53,13 +106,20 @@ class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
         Raises:
             HalError: GENERAL_FAILURE: another run is in progress; MISSED_DEADLINE_*; or the execution failed.
         """
-        connection = self._connection
-        self._synchronous = self._synchronous or await self._create(self._message())
+        end = SharedDeadline(deadline)
         execution = self._bound.execution
+
+        async def run_on(connection: Connection) -> Any:
+            await self._create_on(connection)
+            self._synchronous = self._synchronous or await self._create(connection, self._message())
+            request = self._run_request(end.remaining)
+            response = await connection.call(connection.execution.ExecuteSynchronously, request)
+            return execution.read(response, await connection.take_memories(memory_handles(response.returned)))
+
         with execution.clearing_on_error():
-            response = await connection.call(connection.execution.ExecuteSynchronously, self._run_request(deadline))
-            memories = await connection.take_memories(memory_handles(response.returned))
-            return cast(R, execution.read(response, memories))
+            if execution.buffers:  # never repeated: an execution may change the buffers that it reads
+                return cast(R, await run_on(self._session.connection))
+            return cast(R, await self._session.repeat(run_on, end))
 
     async def run_fenced(
         self, *, wait_for: Iterable[Fence] = (), deadline: float | None = None, duration: float | None = None
@@ -69,21 +129,25 @@ class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
         Raises:
             HalError: see `PreparedModel.execute_fenced`; GENERAL_FAILURE: another fenced run is in progress.
         """
-        connection = self._connection
-        self._fenced = self._fenced or await self._create_fenced()
-        with self._superseding() as stored:
-            request = self._run_fenced_request(wait_for, deadline, duration)
-            launched = await connection.call(connection.execution.ExecuteFenced, request)
-        return ExecutionFence(connection, launched.fence, stored)
+        fences = [*wait_for] if isinstance(wait_for, Iterable) else wait_for
 
-    async def _create_fenced(self) -> bytes:
+        async def run_on(connection: Connection) -> ExecutionFence[R]:
+            await self._create_on(connection)
+            self._fenced = self._fenced or await self._create_fenced(connection)
+            with self._superseding() as stored:
+                request = self._run_fenced_request(fences, deadline, duration)
+                launched = await connection.call(connection.execution.ExecuteFenced, request)
+            return ExecutionFence(connection, launched.fence, stored)
+
+        if self._bound.execution.buffers:
+            return await run_on(self._session.connection)
+        return await self._session.repeat(run_on, NO_DEADLINE)
+
+    async def _create_fenced(self, connection: Connection) -> bytes:
         if self._fixed_outputs.size and not self._output_memory:
-            self._output_memory = await self._create_memory(self._fixed_outputs.size)
-        return await self._create(self._fenced_message())
+            self._output_memory = self._own(await connection.create_memory(self._fixed_outputs.size))
+        return await self._create(connection, self._fenced_message())
 
-    async def _create(self, request: types_pb2.Request) -> bytes:
-        method = self._connection.prepared_model.CreateReusableExecution
-        return self._own((await self._connection.call(method, self._create_request(request))).execution)
-
-    async def _create_memory(self, size: int) -> bytes:
-        return self._own(await self._connection.create_memory(size))
+    async def _create(self, connection: Connection, request: types_pb2.Request) -> bytes:
+        method = connection.prepared_model.CreateReusableExecution
+        return self._own((await connection.call(method, self._create_request(request))).execution)

@@ -84,6 +84,7 @@ class BufferedExecution:
         request: has a pool for each array and each buffer, and a last one that grows for the other outputs, if any.
         arrays: for each pool, the input in it, or None.
         targets: for each output, the buffer that it is written to, or None.
+        buffers: all buffers that it uses.
 
     Raises:
         HalError: INVALID_ARGUMENT: an input does not match its operand, or there is no such output.
@@ -95,6 +96,7 @@ class BufferedExecution:
         self._returns_all = outputs is None
         self.targets = _targets(io, outputs)
         self.arrays: list[AnyArray | None] = []
+        self.buffers: list[BufferBase] = []
         self._pools: list[Memory | BufferToken | ReturnedPool] = []
         values: Sequence[ArrayLike | BufferBase | None] = io.by_position(inputs)
         arguments = tuple(self._add_input(i, value) for i, value in enumerate(values))
@@ -111,6 +113,15 @@ class BufferedExecution:
             None if argument.has_no_value else self.arrays[argument.location.pool_index]
             for argument in self.request.inputs
         ]
+
+    def require_buffers(self) -> None:
+        """Check that the buffers still exist.
+
+        Raises:
+            SessionLostError: one was lost with its session.
+        """
+        for buffer in self.buffers:
+            buffer.require_session()
 
     def read(self, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> AnyOutputs:
         """Return the outputs of a response.
@@ -173,7 +184,7 @@ class BufferedExecution:
             if shape is None:
                 raise general_failure(f"input {index} is in a buffer that is uninitialized", "V-TOKEN-02")
             dimensions = () if has_fixed_shape(operand) else shape
-            return RequestArgument(False, self._add_pool(BufferToken(value.token)), dimensions)
+            return RequestArgument(False, self._add_buffer(value), dimensions)
         array = self._io.convert(index, value)
         if array is None:
             return RequestArgument(has_no_value=True)
@@ -181,7 +192,11 @@ class BufferedExecution:
         return RequestArgument(False, location, argument_dimensions(operand, array))
 
     def _add_output(self, target: BufferBase | None, returned: DataLocation) -> RequestArgument:
-        return RequestArgument(False, returned if target is None else self._add_pool(BufferToken(target.token)))
+        return RequestArgument(False, returned if target is None else self._add_buffer(target))
+
+    def _add_buffer(self, buffer: BufferBase) -> DataLocation:
+        self.buffers.append(buffer)
+        return self._add_pool(BufferToken(buffer.token))
 
     def _add_pool(self, pool: Memory | BufferToken | ReturnedPool, array: AnyArray | None = None) -> DataLocation:
         self._pools.append(pool)

@@ -20,6 +20,7 @@ from nnhal.client.core.arrays import (
 )
 from nnhal.client.core.handles import AnyConnection, description, release_with
 from nnhal.client.core.prepared_model import PreparedModelBase
+from nnhal.client.core.session import lost_error
 from nnhal.errors import general_failure, invalid_argument
 from nnhal.types import (
     AnyArray,
@@ -48,9 +49,19 @@ class BufferBase:
         self.operand = operand
         self.token = allocated.token
         self._shape: Dimensions | None = None
+        self._owner = connection
         self._session = connection.session
         self._handle = allocated.buffer
         self._finalizer = release_with(self, connection.discard, allocated.buffer)
+
+    def require_session(self) -> None:
+        """Check that the buffer still exists. Its number may be that of another buffer in the next session.
+
+        Raises:
+            SessionLostError: it was lost with its session.
+        """
+        if self._owner.lost:
+            raise lost_error()
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
@@ -133,7 +144,7 @@ def allocation(
         (False, inputs, request.input_roles),
         (True, outputs, request.output_roles),
     ):
-        for model, key in _check_roles(roles):
+        for model, key in check_roles(roles):
             index, operand = model.io_operand(key, is_output=is_output)
             shape = _merge_dimensions(shape, operand.dimensions)
             role = BufferRole(models.setdefault(model, len(models)), index)
@@ -144,7 +155,7 @@ def allocation(
     return BufferAllocation(request, replace(operand, dimensions=shape))
 
 
-def _check_roles(roles: Roles) -> Iterator[tuple[PreparedModelBase, int | str]]:
+def check_roles(roles: Roles) -> Iterator[tuple[PreparedModelBase, int | str]]:
     """Yield the roles.
 
     Raises:

@@ -11,10 +11,12 @@ from nnhal import wire
 from nnhal.client.core.arguments import nanoseconds
 from nnhal.client.core.arrays import ModelIO
 from nnhal.client.core.buffered_execution import BufferedExecution, BufferInputs, OutputBuffers, plain_inputs
+from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline
 from nnhal.client.core.memory import pool_encoder
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
 from nnhal.client.core.rpc_errors import error_from_detail
-from nnhal.types import AnyArray, Memory
+from nnhal.errors import HalError
+from nnhal.types import AnyArray, ErrorStatus, Memory
 from nnhal.v1 import burst_pb2, types_pb2
 
 Arrays = Sequence[AnyArray | None]
@@ -60,12 +62,18 @@ class PendingExecution(Generic[F]):
         future: takes the outputs.
         buffered: the execution, if it uses buffers.
         handles: Memory objects that it uses.
+        deadline: its deadline.
+        measure_timing: whether it is measured.
+        retries: number of times that it was sent again, because the service was lost.
     """
 
     arrays: Arrays
     future: F
     buffered: BufferedExecution | None = None
     handles: list[bytes] = field(default_factory=list)
+    deadline: SharedDeadline = NO_DEADLINE
+    measure_timing: bool = False
+    retries: int = 0
 
     @staticmethod
     def of(io: ModelIO, inputs: BufferInputs, outputs: OutputBuffers | None, future: F) -> "PendingExecution[F]":
@@ -80,6 +88,10 @@ class PendingExecution(Generic[F]):
         execution = BufferedExecution(io, inputs, outputs)
         return PendingExecution(execution.inputs, future, execution)
 
+    def copy_arrays(self) -> None:
+        """Keep copies of arrays that the caller may change. Others stay the same objects."""
+        self.arrays = [array if array is None or not array.flags.writeable else array.copy() for array in self.arrays]
+
     def clear_buffers(self) -> None:
         """Mark its output buffers as uninitialized."""
         if self.buffered is not None:
@@ -93,8 +105,8 @@ class BurstMessages:
         cached_inputs: inputs that are sent only once.
     """
 
-    def __init__(self, io: ModelIO, session: bytes, burst: bytes) -> None:
-        self.cached_inputs = CachedInputs()
+    def __init__(self, io: ModelIO, session: bytes, burst: bytes, cached_inputs: CachedInputs) -> None:
+        self.cached_inputs = cached_inputs
         self._session = session
         self._burst = burst
         self._sent: set[int] = set()
@@ -137,6 +149,7 @@ class BurstMessages:
         call = message.execute
         call.session, call.burst = self._session, self._burst
         if execution.buffered is not None:
+            execution.buffered.require_buffers()
             call.request.CopyFrom(_buffered_request(execution.buffered, pools, uploaded))
             pool_arrays: Arrays = execution.buffered.arrays
         else:
@@ -174,6 +187,11 @@ def _buffered_request(
     return wire.request_message(
         execution.request, lambda pool: encode(pool) if pool in new_pools else types_pb2.Memory()
     )
+
+
+def burst_closed_error() -> HalError:
+    """Return the error of a call after the burst was closed."""
+    return HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the burst has been closed")
 
 
 def result_or_raise(response: burst_pb2.BurstStreamResponse) -> types_pb2.ExecutionResult:

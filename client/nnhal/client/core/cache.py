@@ -6,15 +6,17 @@ preference and priority.
 
 import hashlib
 import logging
+import math
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from nnhal import wire
 from nnhal.client.core.arguments import nanoseconds, type_error
 from nnhal.client.core.memory import contiguous_bytes, digest, move_large_values
-from nnhal.client.core.prepared_model import ModelDescription, prepare_request, to_nanoseconds
+from nnhal.client.core.prepared_model import ModelDescription, constants_changed, prepare_request, to_nanoseconds
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.model_digest import NO_POOL_DIGEST, combined_digest, graph_digest
 from nnhal.rules.cache_token import check_token
@@ -80,7 +82,8 @@ class PreparationSpec:
     Attributes:
         device: name of the device, as given by the client.
         token: token given by the client; b"" if it is derived.
-        digest: digest of the model.
+        digest: digest of the model; b"" if the preparation does not use the cache.
+        uses_cache: whether the model is loaded from the cache, and saved there.
     """
 
     model: Model
@@ -89,6 +92,7 @@ class PreparationSpec:
     priority: int
     token: bytes
     digest: bytes
+    uses_cache: bool = True
 
     @staticmethod
     def of(model: Model, device: str, preference: int, priority: int, token: bytes | None) -> "PreparationSpec":
@@ -111,6 +115,11 @@ class PreparationSpec:
             check_token(token)
         return PreparationSpec(model, device, preference, priority, bytes(token or b""), model_digest(model))
 
+    @staticmethod
+    def without_cache(model: Model, device: str, preference: int, priority: int) -> "PreparationSpec":
+        """Return the spec of a preparation that does not use the cache. For the arguments, see `of`."""
+        return PreparationSpec(model, device, preference, priority, b"", b"", uses_cache=False)
+
     @property
     def description(self) -> ModelDescription:
         """Parts of the model that do not travel."""
@@ -131,11 +140,17 @@ class PreparationSpec:
             cache=stored_entry(token, self.digest),
         )
 
+    def prepare_request(
+        self, session: bytes, model: types_pb2.Model, deadline: "SharedDeadline"
+    ) -> device_pb2.PrepareModelRequest:
+        """Return the request that prepares the model without the cache."""
+        return prepare_request(session, self.device, model, self.preference, self.priority, deadline.remaining)
+
     def compile_request(
         self, session: bytes, token: bytes, model: types_pb2.Model, deadline: "SharedDeadline"
     ) -> device_pb2.PrepareModelRequest:
         """Return the request that prepares the model and saves it in the cache."""
-        request = prepare_request(session, self.device, model, self.preference, self.priority, deadline.remaining)
+        request = self.prepare_request(session, model, deadline)
         request.cache.CopyFrom(stored_entry(token, self.digest))
         return request
 
@@ -146,8 +161,7 @@ class PreparationSpec:
             SessionLostError: they have changed.
         """
         if model_digest(self.model) != self.digest:
-            reason = "the session has ended, and the model's constants have changed since; prepare it again"
-            raise SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+            raise constants_changed()
 
     def is_other_model(self, loaded: device_pb2.Notify) -> bool:
         """Return whether the service has prepared another model from the cache, which must not be used.
@@ -190,6 +204,14 @@ class SharedDeadline:
         """Return the seconds until the deadline, but no more than `seconds`."""
         remaining = self.remaining
         return seconds if remaining is None else min(seconds, remaining)
+
+
+NO_DEADLINE = SharedDeadline(None)
+
+
+def latest_deadline(deadlines: Iterable[SharedDeadline]) -> SharedDeadline:
+    """Return the deadline that is the latest. No deadline is later than any."""
+    return max(deadlines, default=NO_DEADLINE, key=lambda deadline: deadline.at_most(math.inf))
 
 
 def is_session_lost(error: HalError) -> bool:

@@ -19,6 +19,7 @@ from nnhal.client.core.buffered_execution import BufferedExecution, BufferOutput
 from nnhal.client.core.buffers import BufferBase
 from nnhal.client.core.handles import C, release_with
 from nnhal.client.core.memory import memory_object_message
+from nnhal.client.core.session import lost_error
 from nnhal.errors import HalError, general_failure, invalid_argument
 from nnhal.types import (
     OMITTED,
@@ -190,7 +191,8 @@ class FencedLaunch:
         self._execution = BufferedExecution(io, own, outputs)
         self.outputs = FixedOutputs(io, self._execution)
         self.pools = self._execution.request.pools
-        self._wait_for = [*fence_handles(wait_for), *(link.fence.handle for link in self._links.values())]
+        self._fences = [*wait_for] if isinstance(wait_for, Iterable) else wait_for
+        fence_handles(self._fences)
         self._times = (nanoseconds_or_omitted(deadline), nanoseconds_or_omitted(duration, "duration"))
         self._config = ExecutionConfig(measure_timing, profile=profile)
 
@@ -198,16 +200,22 @@ class FencedLaunch:
         self, session: bytes, prepared_model: bytes, encode_pool: wire.SendMemory, memory: bytes = b""
     ) -> prepared_model_pb2.ExecuteFencedRequest:
         """Return the message that launches the execution; `memory` is the handle of the Memory object for outputs."""
+        self._execution.require_buffers()
         deadline_ns, duration_ns = self._times
         return prepared_model_pb2.ExecuteFencedRequest(
             session=session,
             prepared_model=prepared_model,
             request=self._request_message(encode_pool, memory),
-            wait_for=self._wait_for,
+            wait_for=[*fence_handles(self._fences), *fence_handles(link.fence for link in self._links.values())],
             measure_timing=self._config.measure_timing,
             deadline_ns=deadline_ns,
             duration_ns=duration_ns,
         )
+
+    @property
+    def is_repeatable(self) -> bool:
+        """True if the execution may run twice: it writes to no buffer."""
+        return not self._execution.buffers
 
     @property
     def is_profiled(self) -> bool:
@@ -305,6 +313,15 @@ class FenceBase(Generic[C]):
         """Handle of the fence in the session."""
         return self._handle
 
+    def require_session(self) -> None:
+        """Check that the fence still exists.
+
+        Raises:
+            SessionLostError: it was lost with its session.
+        """
+        if self._connection.lost:
+            raise lost_error()
+
     def _wait_request(self, timeout: float | None) -> fence_pb2.WaitRequest:
         session = self._connection.session
         return fence_pb2.WaitRequest(
@@ -333,6 +350,7 @@ def fence_handles(fences: "Iterable[FenceBase[Any]]") -> list[bytes]:
 
     Raises:
         TypeError: the argument is not a list of fences.
+        SessionLostError: a fence was lost with its session.
     """
     if not isinstance(fences, Iterable):
         raise type_error("wait_for", fences, "a list of fences")
@@ -340,6 +358,7 @@ def fence_handles(fences: "Iterable[FenceBase[Any]]") -> list[bytes]:
     for fence in fences:
         if not isinstance(fence, FenceBase):
             raise type_error("wait_for", fence, "a fence")
+        fence.require_session()
         handles.append(fence.handle)
     return handles
 

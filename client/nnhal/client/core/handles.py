@@ -15,6 +15,7 @@ class AnyConnection(Protocol):
     """The part of a connection that never waits; both clients have it."""
 
     session: bytes
+    lost: bool
 
     def discard(self, *handles: bytes) -> None:
         """Release objects with the next call."""

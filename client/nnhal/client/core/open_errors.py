@@ -1,6 +1,7 @@
 """Sessions that are not opened: the cause and what to do about it, and redirects to other addresses."""
 
 import errno
+import os
 import socket
 
 import grpc
@@ -9,8 +10,12 @@ from nnhal.address import Address
 from nnhal.client.core.rpc_errors import FinishedCall, hal_error
 from nnhal.client.core.session import timeout_error
 from nnhal.errors import DeadObjectError, HalError, general_failure
-from nnhal.types import ErrorStatus
+from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import session_pb2
+
+
+class NothingListensError(DeadObjectError):
+    """No program accepts connections at the address."""
 
 
 def redirect_address(target: str, event: session_pb2.SessionEvent, request: session_pb2.OpenRequest) -> str:
@@ -61,6 +66,8 @@ def open_error(target: str, timeout: float, error: grpc.RpcError | None, problem
         problem: error of a plain connection to the address, see `nnhal.probe`.
     """
     failure = timeout_error(target, timeout) if error is None else hal_error(error)
+    if failure.kind == ErrorKind.STOPPING:
+        return failure
     if isinstance(error, FinishedCall) and error.code() == grpc.StatusCode.UNIMPLEMENTED:
         return HalError(failure.status, f"{target} is a gRPC service, but not one of nnhal")
     if not isinstance(failure, DeadObjectError):
@@ -72,7 +79,15 @@ def open_error(target: str, timeout: float, error: grpc.RpcError | None, problem
     else:
         details = error.details() or "" if isinstance(error, FinishedCall) else str(error)
         reason = f"no gRPC service responds at {target} ({details.rpartition('last error: ')[2]})"
-    return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+    is_down = problem is not None and not _was_accepted(error, problem)
+    return (NothingListensError if is_down else DeadObjectError)(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+
+
+def _was_accepted(error: grpc.RpcError | None, problem: OSError) -> bool:
+    """Return whether a connection that failed had been accepted, though the address refuses another one since."""
+    if not isinstance(problem, ConnectionRefusedError | FileNotFoundError) or not isinstance(error, FinishedCall):
+        return False
+    return os.strerror(problem.errno or 0) not in (error.details() or "")
 
 
 def _cause(problem: OSError) -> str:

@@ -94,6 +94,12 @@ def notify_error(notify: device_pb2.Notify) -> HalError | None:
     return HalError(notify.status, notify.reason, rule=notify.rule)
 
 
+def constants_changed() -> SessionLostError:
+    """Return the error of a model that cannot be prepared again, because it is no longer the same."""
+    reason = "the session has ended, and the model's constants have changed since; prepare it again"
+    return SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+
+
 def missing_notify_error() -> HalError:
     """Return the error of a preparation that ended without reporting a result."""
     return HalError(ErrorStatus.GENERAL_FAILURE, "the service ended the preparation without a result")
@@ -198,16 +204,20 @@ class PreparedModelBase:
         self.warnings = [PreparationWarning(warning.code, warning.text) for warning in notify.warnings]
         self.cache = wire.to_cache_outcome(notify.cache)
         self._handle = notify.prepared_model
+        self._digest = notify.model_digest
 
     def _rebind(self, notify: device_pb2.Notify, discard: Callable[[bytes], None]) -> None:
         """Replace the model on the service, which was lost with its session.
 
         Raises:
             HalError: the preparation failed.
-            SessionLostError: the model has been closed meanwhile.
+            SessionLostError: the model has been closed or changed meanwhile.
         """
         if (error := notify_error(notify)) is not None:
             raise error
+        if self._digest and notify.model_digest and notify.model_digest != self._digest:
+            discard(notify.prepared_model)
+            raise constants_changed()
         if self._finalizer.detach() is None:
             discard(notify.prepared_model)
             raise SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, "the prepared model has been closed")

@@ -2,20 +2,27 @@
 
 from typing import Generic
 
-from nnhal.client.core.cache import is_session_lost
 from nnhal.client.core.handles import C
 from nnhal.client.core.session import Transport, timeout_error
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
+from nnhal.types import ErrorKind
 
 MAX_RETRIES = 3
-"""Largest number of retries of an execution whose service is lost."""
+"""Largest number of times that work is repeated because its service is lost."""
+REPLACEMENT_TIMEOUT_S = 1.0
+"""Seconds for which `connect` tries again if something listens, but ends the connection."""
 ATTEMPT_TIMEOUT_S = 2.0
 """Seconds that one attempt to reach a service may take. A `close` meanwhile waits for the attempt."""
 REDIRECT_TIMEOUT_S = 1.0
 """Seconds to wait for the service that a client is redirected to, before the client stays where it was."""
 RETRY_DELAY_S = 0.02
 """Seconds between attempts."""
+
+
+def is_stopping(error: HalError) -> bool:
+    """Return whether a service says that it is stopping."""
+    return error.kind == ErrorKind.STOPPING
 
 
 class ReconnectingSessionBase(Generic[C]):
@@ -40,11 +47,7 @@ class ReconnectingSessionBase(Generic[C]):
         self._client_name = client_name
         self._service: EmbeddedService | None = None
         self._closed = False
-
-    def should_retry(self, error: HalError, connection: C, retries: int) -> bool:
-        """Return whether to retry a failed execution on the next connection, after some retries."""
-        # executions in progress are cancelled when another thread or task closes a lost connection
-        return retries < MAX_RETRIES and (is_session_lost(error) or self.connection is not connection)
+        self._left: C | None = None
 
     def _timeout_error(self) -> DeadObjectError:
         return timeout_error(self.service_name, self._timeout)

@@ -22,35 +22,43 @@ from nnhal.client.core.fences import (
 )
 from nnhal.client.core.handles import C, release_with
 from nnhal.client.core.memory import memory_object_message
-from nnhal.errors import invalid_argument
-from nnhal.types import AnyArray, Bytes
+from nnhal.client.core.prepared_model import RemoteModel
+from nnhal.errors import SessionLostError, invalid_argument
+from nnhal.types import AnyArray, Bytes, ErrorStatus
 from nnhal.v1 import execution_pb2, prepared_model_pb2, types_pb2
 
 
 class ReusableExecutionBase(Generic[C]):
     """Reusable execution of either client, without the calls."""
 
-    def __init__(
-        self,
-        connection: C,
-        prepared_model: bytes,
-        io: ModelIO,
-        inputs: BufferInputs,
-        outputs: OutputBuffers | None,
-        measure_timing: bool,
-    ) -> None:
-        self._connection = connection
-        self._prepared_model = prepared_model
+    def __init__(self, io: ModelIO, inputs: BufferInputs, outputs: OutputBuffers | None, measure_timing: bool) -> None:
+        self._connection: C | None = None
+        self._session_handle = self._prepared_model = b""
         self._io = io
         self._config = types_pb2.ExecutionConfig(measure_timing=measure_timing)
         self._handles: list[bytes] = []
-        self._finalizer = release_with(self, _discard_all, connection, self._handles)
+        self._finalizer: weakref.finalize[Any, Any] = release_with(self, _nothing)
         self._bound = BoundInputs(io, inputs, outputs)
         self._input_memory = b""
         self._output_memory = b""
         self._synchronous = b""
         self._fenced = b""
         self._last_outputs: Callable[[], StoredOutputs | None] = lambda: None
+
+    def _move(self, remote: RemoteModel[C], input_memory: bytes) -> None:
+        """Begin anew on another connection, with the Memory object for the inputs.
+
+        Raises:
+            SessionLostError: the execution has been closed.
+        """
+        connection, handle = remote
+        if self._finalizer.detach() is None:
+            connection.discard(input_memory)
+            raise SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, "the execution has been closed")
+        self._connection, self._session_handle, self._prepared_model = connection, connection.session, handle
+        self._handles = [input_memory]
+        self._finalizer = release_with(self, _discard_all, connection, self._handles)
+        self._input_memory, self._output_memory, self._synchronous, self._fenced = input_memory, b"", b"", b""
 
     def _own(self, handle: bytes) -> bytes:
         """Release an object with this one, and return its handle."""
@@ -59,7 +67,7 @@ class ReusableExecutionBase(Generic[C]):
 
     def _create_request(self, request: types_pb2.Request) -> prepared_model_pb2.CreateReusableExecutionRequest:
         return prepared_model_pb2.CreateReusableExecutionRequest(
-            session=self._connection.session, prepared_model=self._prepared_model, request=request, config=self._config
+            session=self._session_handle, prepared_model=self._prepared_model, request=request, config=self._config
         )
 
     def _message(self) -> types_pb2.Request:
@@ -83,7 +91,7 @@ class ReusableExecutionBase(Generic[C]):
 
     def _run_request(self, deadline: float | None) -> execution_pb2.RunExecutionRequest:
         return execution_pb2.RunExecutionRequest(
-            session=self._connection.session,
+            session=self._session_handle,
             execution=self._synchronous,
             deadline_ns=nanoseconds_or_omitted(deadline),
         )
@@ -92,7 +100,7 @@ class ReusableExecutionBase(Generic[C]):
         self, wait_for: Iterable[FenceBase[Any]], deadline: float | None, duration: float | None
     ) -> execution_pb2.RunExecutionFencedRequest:
         return execution_pb2.RunExecutionFencedRequest(
-            session=self._connection.session,
+            session=self._session_handle,
             execution=self._fenced,
             wait_for=fence_handles(wait_for),
             deadline_ns=nanoseconds_or_omitted(deadline),
@@ -116,6 +124,10 @@ class ReusableExecutionBase(Generic[C]):
         self._last_outputs = weakref.ref(outputs)
 
 
+def _nothing() -> None:
+    """Release nothing: the execution has no objects on the service yet."""
+
+
 def _discard_all(connection: C, handles: list[bytes]) -> None:
     """Release the handles that the list has at the time of the call."""
     connection.discard(*handles)
@@ -126,7 +138,7 @@ class BoundInputs:
 
     Attributes:
         execution: the execution, with buffers if it uses any.
-        contents: first contents of the Memory object.
+        contents: contents of the Memory object.
 
     Raises:
         HalError: INVALID_ARGUMENT: an input does not match its operand, or there is no such output.
@@ -167,6 +179,11 @@ class BoundInputs:
             pool = self.execution.request.inputs[number].location.pool_index
             changes.append((_bytes_of(new), self._layout.offsets[pool]))
         return changes
+
+    def update(self, changes: Iterable[tuple[Bytes, int]]) -> None:
+        """Keep changes, in case that the Memory object is lost."""
+        for data, offset in changes:
+            self.contents[offset : offset + data.size] = data
 
 
 def _lay_out(arrays: Sequence[AnyArray | None]) -> tuple[MemoryLayout, Bytes]:

@@ -10,7 +10,7 @@ from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import error_pb2
 
 _WITHOUT_DETAILS = {
-    grpc.StatusCode.CANCELLED: (ErrorStatus.GENERAL_FAILURE, "the call was cancelled"),
+    grpc.StatusCode.CANCELLED: (ErrorStatus.DEVICE_UNAVAILABLE, "the call was cut off"),
     grpc.StatusCode.DEADLINE_EXCEEDED: (ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the service did not answer in time"),
     grpc.StatusCode.INVALID_ARGUMENT: (ErrorStatus.INVALID_ARGUMENT, "the service refused the call"),
     grpc.StatusCode.RESOURCE_EXHAUSTED: (ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT, "a message is too large"),
@@ -18,6 +18,9 @@ _WITHOUT_DETAILS = {
     grpc.StatusCode.UNIMPLEMENTED: (ErrorStatus.GENERAL_FAILURE, "the service does not offer this call"),
 }
 """Status and reason of errors without details, by gRPC status code."""
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""Codes of calls that were lost with their connection or service: a service that stops cancels the last ones."""
+_ERRORS: dict[int, type[HalError]] = {ErrorKind.SESSION_LOST: SessionLostError, ErrorKind.STOPPING: DeadObjectError}
 
 FinishedCall: TypeAlias = grpc.Call | grpc.aio.AioRpcError
 """Errors that carry the status of their call: those of synchronous and of asyncio channels."""
@@ -36,8 +39,8 @@ def hal_error(error: grpc.RpcError) -> HalError:
 
 def error_from_detail(detail: error_pb2.ErrorDetail) -> HalError:
     """Return the error that the service reported."""
-    kind = SessionLostError if int(detail.kind) == ErrorKind.SESSION_LOST else HalError
-    return kind(detail.status, detail.reason, rule=detail.rule, kind=detail.kind, limit=detail.limit)
+    error = _ERRORS.get(int(detail.kind), HalError)
+    return error(detail.status, detail.reason, rule=detail.rule, kind=detail.kind, limit=detail.limit)
 
 
 def _find_detail(error: grpc.RpcError) -> error_pb2.ErrorDetail | None:
@@ -59,4 +62,4 @@ def _error_without_details(error: grpc.RpcError) -> HalError:
     code = error.code()
     status, meaning = _WITHOUT_DETAILS.get(code, (ErrorStatus.GENERAL_FAILURE, "the call failed"))
     reason = f"{meaning} ({code.name}: {error.details()})"
-    return (DeadObjectError if code == grpc.StatusCode.UNAVAILABLE else HalError)(status, reason)
+    return (DeadObjectError if code in _LOST else HalError)(status, reason)

@@ -51,6 +51,11 @@ def lost_error() -> SessionLostError:
     return SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason, kind=ErrorKind.SESSION_LOST)
 
 
+def connection_replaced_error() -> DeadObjectError:
+    """Return the error of a call whose channel was closed meanwhile."""
+    return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the connection was closed during the call")
+
+
 def connection_lost_error() -> DeadObjectError:
     """Return the error of an execution whose connection to the data socket ended."""
     return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the data connection during an execution")

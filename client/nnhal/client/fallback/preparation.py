@@ -8,11 +8,11 @@ from typing import TypedDict
 
 from nnhal import wire
 from nnhal.client.core.arguments import enum_value
-from nnhal.client.core.cache import is_session_lost
+from nnhal.client.core.cache import PreparationSpec, is_session_lost
 from nnhal.client.fallback.division import Part
 from nnhal.client.fallback.placement import THIS_MACHINE, Refusals, describe_refusals
 from nnhal.errors import HalError
-from nnhal.types import ErrorKind, ErrorStatus, ExecutionPreference, Priority, Refusal
+from nnhal.types import ErrorKind, ErrorStatus, ExecutionPreference, Model, Priority, Refusal
 from nnhal.v1 import device_pb2
 
 _UNSUPPORTED = (ErrorStatus.GENERAL_FAILURE, ErrorStatus.INVALID_ARGUMENT)
@@ -56,10 +56,16 @@ class PreparationArguments:
         numbers = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
         return PreparationArguments(*numbers, cache, token)
 
-    @property
-    def uses_cache(self) -> bool:
-        """True if the preparation uses the cache."""
-        return self.cache or self.token is not None
+    def spec(self, model: Model, device: str) -> PreparationSpec:
+        """Return the spec of a preparation. Hashes the model if the preparation uses the cache.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the length of the token.
+            TypeError: the token is not bytes.
+        """
+        if self.cache or self.token is not None:
+            return PreparationSpec.of(model, device, self.preference, self.priority, self.token)
+        return PreparationSpec.without_cache(model, device, self.preference, self.priority)
 
     def for_operations(self, operations: tuple[int, ...], *, is_fallback: bool) -> "PreparationArguments":
         """Return the options for a part of the model. It has a token of its own.

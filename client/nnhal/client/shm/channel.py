@@ -152,6 +152,7 @@ class ShmChannel:
         identifiers: Sequence[int],
     ) -> None:
         """Send an execution that uses buffers. Its request is defined for it alone: tokens are looked up each time."""
+        execution.require_buffers()
         self._grow_scratch()
         slot, arrays = next(self._slots), execution.inputs
         identifiers = identifiers or (-1,) * len(arrays)

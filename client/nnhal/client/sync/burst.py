@@ -13,6 +13,7 @@ Hand-written: `submit` returns futures, and threads share the work of reading re
 import contextlib
 import threading
 import time
+import weakref
 from collections import deque
 from concurrent.futures import Future
 from typing import Any, Unpack, overload
@@ -25,9 +26,10 @@ from nnhal.client.core.buffered_execution import (
     ExecuteOptions,
     OutputBuffers,
 )
-from nnhal.client.core.burst import PendingExecution
+from nnhal.client.core.burst import CachedInputs, PendingExecution, burst_closed_error
+from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline, latest_deadline
 from nnhal.client.core.handles import description, release_with
-from nnhal.client.core.prepared_model import RemoteModel
+from nnhal.client.core.reconnect import MAX_RETRIES
 from nnhal.client.sync.burst_transport import (
     BurstTransport,
     Pending,
@@ -36,30 +38,47 @@ from nnhal.client.sync.burst_transport import (
     open_burst_transport,
 )
 from nnhal.client.sync.connection import Connection
+from nnhal.client.sync.reconnect import ReconnectingSession
+from nnhal.client.sync.reusable import RenewableModel
 from nnhal.errors import HalError, general_failure
-from nnhal.types import AnyArray, ErrorStatus
+from nnhal.types import AnyArray
 
 READER_IDLE_S = 1.0
 """Seconds that the thread that reads the results of `submit` waits for more work."""
 
 
-def new_burst(remote: RemoteModel[Connection], io: ModelIO, owner: object) -> "Burst":
-    """Open a burst. The asyncio form keeps `owner`, the prepared model, alive; this one does not need it."""
-    return Burst(open_burst_transport(*remote, io), io)
+def new_burst(session: ReconnectingSession, model: RenewableModel, io: ModelIO) -> "Burst":
+    """Open a burst. It keeps the prepared model alive."""
+    return Burst(session, model, io)
 
 
 class Burst:
-    """Burst of executions. Thread safe. Close it, or use it as a context manager; closing waits for its executions."""
+    """Burst of executions. Thread safe. Close it, or use it as a context manager; closing waits for its executions.
 
-    def __init__(self, transport: BurstTransport, io: ModelIO) -> None:
-        self._transport = transport
+    If its session is lost, it is opened again, and executions without buffers are repeated.
+    """
+
+    def __init__(self, session: ReconnectingSession, model: RenewableModel, io: ModelIO) -> None:
+        self._session = session
+        self._model = model
         self._io = io
+        self._cached_inputs = CachedInputs()
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
         self._in_progress: deque[Pending] = deque()
         self._submitted = threading.Condition()
         self._reader: threading.Thread | None = None
         self._error: HalError | None = None
+        self._failure: HalError | None = None
+        self._finalizer: weakref.finalize[Any, Any] = release_with(self, _nothing)
+        session.repeat(lambda connection: self._open_on(connection, NO_DEADLINE), NO_DEADLINE)
+
+    def _open_on(self, connection: Connection, deadline: SharedDeadline) -> None:
+        """Open the transport on a connection."""
+        remote = self._model.prepare_on(connection, deadline)
+        self._transport = transport = open_burst_transport(*remote, self._io, self._cached_inputs)
+        self._connection = connection
+        self._finalizer.detach()
         self._finalizer = release_with(self, transport.close)
 
     @overload
@@ -80,7 +99,8 @@ class Burst:
     ) -> AnyOutputs:
         """Run the model and wait. Arguments, result and errors are those of `PreparedModel.execute`."""
         result = PendingResult()
-        self._send(PendingExecution.of(self._io, inputs, outputs, result), deadline, measure_timing)
+        execution: Pending = PendingExecution.of(self._io, inputs, outputs, result)
+        self._send(execution, deadline, measure_timing)
         while not result.done():
             self._receive_next(result)
         return result.result()
@@ -115,7 +135,9 @@ class Burst:
             HalError: INVALID_ARGUMENT: an input does not match its operand; or the burst has been closed.
         """
         future: Future[Any] = Future()
-        self._send(PendingExecution.of(self._io, inputs, outputs, future), deadline, measure_timing)
+        execution: Pending = PendingExecution.of(self._io, inputs, outputs, future)
+        execution.copy_arrays()  # to be sent again if the service is lost
+        self._send(execution, deadline, measure_timing)
         with self._submitted:
             if self._reader is None:
                 self._reader = threading.Thread(target=self._read, name="nnhal-burst", daemon=True)
@@ -126,65 +148,185 @@ class Burst:
     def keep(self, array: AnyArray) -> AnyArray:
         """Return a read-only copy of an input. The bytes of the copy are sent only once, with its first use."""
         with self._sending:
-            return self._transport.cached_inputs.add(array)
+            return self._cached_inputs.add(array)
 
     def release(self, array: AnyArray) -> None:
         """Release an array of `keep`."""
         with self._sending:
-            identifier = self._transport.cached_inputs.remove(array)
-            if identifier < 0 or self._error is not None:
+            identifier = self._cached_inputs.remove(array)
+            if identifier < 0 or self._error is not None or self._failure is not None:
                 return
             if (response := self._transport.release(identifier)) is not None:
                 self._in_progress.append(response)
 
     def _send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
-        while (oldest := self._try_send(execution, deadline, measure_timing)) is not None:
-            self._receive_next(oldest)
+        if deadline is not None:
+            execution.deadline = SharedDeadline(deadline)
+        execution.measure_timing = measure_timing
+        while True:
+            transport = self._transport
+            try:
+                while (oldest := self._try_send(execution)) is not None:
+                    self._receive_next(oldest)
+                return
+            except TransportClosed as closed:
+                failure = closed.error.with_traceback(None)
+            except HalError as error:
+                failure = error.with_traceback(None)
+            if execution.buffered is not None or execution.retries >= MAX_RETRIES or not self._is_lost(failure):
+                raise failure
+            execution.retries += 1
+            with self._receiving:
+                self._recover(transport, failure, execution.deadline)
 
-    def _try_send(
-        self, execution: Pending, deadline: float | None, measure_timing: bool
-    ) -> Future[Any] | PendingResult | None:
-        """Send an execution and return None; or, if too many are in progress, return the oldest to wait for."""
-        try:
-            with self._sending:
-                if self._error is not None:
-                    raise self._error.with_traceback(None)
-                if len(self._in_progress) >= self._transport.depth:
-                    return self._in_progress[0].future
-                self._transport.send(execution, deadline, measure_timing)
-                self._in_progress.append(execution)
-                return None
-        except TransportClosed as closed:
-            self._fail(closed.error)
-            raise closed.error from None
+    def _try_send(self, execution: Pending) -> Future[Any] | PendingResult | None:
+        """Send an execution and return None; or, if too many are in progress, return the oldest to wait for.
+
+        Raises:
+            TransportClosed: the transport cannot be used any more.
+            HalError: the burst has been closed, or the service accepts no more memory.
+        """
+        with self._sending:
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            if self._failure is not None:
+                raise TransportClosed(self._failure)
+            if len(self._in_progress) >= self._transport.depth:
+                return self._in_progress[0].future
+            self._transport.send(execution, execution.deadline.remaining, execution.measure_timing)
+            self._in_progress.append(execution)
+            return None
 
     def _receive_next(self, until: Future[Any] | PendingResult) -> None:
         """Receive the next result, unless another thread has already received the one that is waited for."""
         with self._receiving:
-            if until.done():
+            if until.done() or not self._in_progress:
                 return
-            execution = self._in_progress[0]
-            outputs, error = None, None
+            if (failure := self._receive_oldest()) is not None:
+                self._recover(self._transport, failure)
+
+    def _receive_oldest(self) -> HalError | None:
+        """Receive the result of the oldest execution. Return an error that means that the service may be lost."""
+        execution = self._in_progress[0]
+        outputs, error = None, None
+        try:
+            outputs = self._transport.receive(execution)
+        except TransportClosed as closed:
+            return closed.error.with_traceback(None)
+        except HalError as failed:
+            if execution.buffered is None and execution.retries < MAX_RETRIES and self._is_lost(failed):
+                return failed.with_traceback(None)
+            error = failed
+            execution.clear_buffers()
+        except BaseException:
+            # results can no longer be matched to executions
+            self._fail(general_failure("an interrupt has closed the burst; open a new one"))
+            raise
+        self._in_progress.popleft()
+        _settle(execution.future, outputs, error)
+        return None
+
+    def _is_lost(self, error: HalError) -> bool:
+        return self._error is None and self._session.is_lost(error, self._connection)
+
+    def _recover(self, transport: BurstTransport, failure: HalError, deadline: SharedDeadline | None = None) -> None:
+        """Open the burst again after a failure of its transport, and send the executions in progress again.
+
+        The caller has the lock `_receiving`. If the service does not come back, they fail. The next execution then
+        tries again.
+
+        Args:
+            transport: the transport that failed.
+            failure: its failure.
+            deadline: deadline of an execution that was not sent.
+        """
+        if not self._is_lost(failure):
+            self._fail(failure)
+            return
+        with self._sending:
+            if self._transport is not transport and self._failure is None:
+                return  # another thread has done it
+            transport.close()
+            self._failure = failure
+            waiting, self._in_progress = self._in_progress, deque()
+            deadlines = [execution.deadline for execution in waiting] + ([deadline] if deadline else [])
             try:
-                outputs = self._transport.receive(execution)
-            except TransportClosed as closed:
-                self._fail(closed.error)
-                return
-            except HalError as failed:
-                error = failed
-                execution.clear_buffers()
+                self._send_again(waiting, failure, latest_deadline(deadlines))
+                self._failure = None
+            except HalError as error:
+                self._failure = error.with_traceback(None)
+                self._settle_all(waiting, error)
             except BaseException:
-                # results can no longer be matched to executions
-                self._fail(general_failure("an interrupt has closed the burst; open a new one"))
+                self._settle_all(waiting, general_failure("an interrupt has ended the execution"))
                 raise
-            self._in_progress.popleft()
-            _settle(execution.future, outputs, error)
+
+    def _send_again(self, waiting: deque[Pending], failure: HalError, deadline: SharedDeadline) -> None:
+        """Open the burst again and send executions again, each at most `MAX_RETRIES` times.
+
+        Args:
+            waiting: the executions; those that are sent or fail are removed.
+            failure: the reason.
+            deadline: end of the time to wait for the service.
+
+        Raises:
+            HalError: the service does not come back.
+        """
+        while True:
+            self._drop_unrepeatable(waiting, failure)
+            self._session.repeat(
+                lambda connection: self._open_on(connection, deadline), deadline, self._connection, failure
+            )
+            try:
+                while waiting:
+                    if len(self._in_progress) < self._transport.depth:
+                        self._send_oldest(waiting)
+                    elif (lost := self._receive_oldest()) is not None:
+                        raise TransportClosed(lost)
+                return
+            except TransportClosed as closed:
+                failure = closed.error.with_traceback(None)
+            waiting.extendleft(reversed(self._in_progress))
+            self._in_progress.clear()
+
+    def _send_oldest(self, waiting: deque[Pending]) -> None:
+        """Send the first of some executions, and remove it.
+
+        Raises:
+            TransportClosed: the transport cannot be used any more.
+        """
+        execution = waiting[0]
+        try:
+            self._transport.send(execution, execution.deadline.remaining, execution.measure_timing)
+        except HalError as error:
+            if self._is_lost(error):
+                raise TransportClosed(error) from None
+            _settle(execution.future, None, error)
+        else:
+            self._in_progress.append(execution)
+        waiting.popleft()
+
+    def _drop_unrepeatable(self, waiting: deque[Pending], failure: HalError) -> None:
+        """Fail the executions that cannot be sent again, and remove them."""
+        for _ in range(len(waiting)):
+            execution = waiting.popleft()
+            if execution.buffered is None and execution.retries < MAX_RETRIES:
+                execution.retries += 1
+                waiting.append(execution)
+            else:
+                execution.clear_buffers()
+                _settle(execution.future, None, failure)
+
+    def _settle_all(self, waiting: deque[Pending], error: HalError) -> None:
+        for execution in (*self._in_progress, *waiting):
+            execution.clear_buffers()
+            _settle(execution.future, None, error)
+        self._in_progress.clear()
+        waiting.clear()
 
     def _fail(self, error: HalError) -> None:
         with self._sending:
             self._error = self._error or error
-            while self._in_progress:
-                _settle(self._in_progress.popleft().future, None, error)
+            self._settle_all(deque(), error)
         self._finalizer()
 
     def _read(self) -> None:
@@ -207,7 +349,7 @@ class Burst:
         with contextlib.suppress(IndexError):
             while True:
                 self._receive_next(self._in_progress[0].future)
-        self._fail(HalError(ErrorStatus.DEVICE_UNAVAILABLE, "the burst has been closed"))
+        self._fail(burst_closed_error())
 
     def __enter__(self) -> "Burst":
         return self
@@ -217,6 +359,10 @@ class Burst:
 
     def __repr__(self) -> str:
         return description(self, self._io.description, closed=self._error is not None)
+
+
+def _nothing() -> None:
+    """Close nothing: there is no transport yet."""
 
 
 def _settle(future: Future[Any] | PendingResult, outputs: AnyOutputs | None, error: HalError | None) -> None:

@@ -16,6 +16,7 @@ from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
 from nnhal.client.core.burst import BurstMessages, CachedInputs, PendingExecution, result_or_raise
 from nnhal.client.core.encoding_cache import RequestEncodingCache, ResponseDecodingCache
 from nnhal.client.core.prepared_model import decode_outputs, memory_handles
+from nnhal.client.core.reconnect import MAX_RETRIES
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import connection_lost_error
 from nnhal.client.shm.pool import BURST_DEPTH
@@ -102,8 +103,16 @@ class BurstTransport(Protocol):
         ...
 
 
-def open_burst_transport(connection: Connection, prepared_model: bytes, io: ModelIO) -> BurstTransport:
+def open_burst_transport(
+    connection: Connection, prepared_model: bytes, io: ModelIO, cached_inputs: CachedInputs
+) -> BurstTransport:
     """Open a burst and return its transport.
+
+    Args:
+        connection: connection of the prepared model.
+        prepared_model: handle of the model.
+        io: inputs and outputs of the model.
+        cached_inputs: inputs that are sent only once.
 
     Raises:
         HalError: the service refuses the burst.
@@ -113,8 +122,8 @@ def open_burst_transport(connection: Connection, prepared_model: bytes, io: Mode
     shm = connection.shm if io.has_known_sizes else None
     channel = shm.factory.open(BURST_DEPTH) if shm is not None else None
     if channel is None:
-        return GrpcBurstTransport(connection, burst, io)
-    return ShmBurstTransport(channel, burst, io, connection)
+        return GrpcBurstTransport(connection, burst, io, cached_inputs)
+    return ShmBurstTransport(channel, burst, io, connection, cached_inputs)
 
 
 class GrpcBurstTransport:
@@ -122,12 +131,12 @@ class GrpcBurstTransport:
 
     depth = 64
 
-    def __init__(self, connection: Connection, burst: bytes, io: ModelIO) -> None:
+    def __init__(self, connection: Connection, burst: bytes, io: ModelIO, cached_inputs: CachedInputs) -> None:
         self._burst = burst
         self._connection = connection
         self._io = io
-        self._messages = BurstMessages(io, connection.session, burst)
-        self.cached_inputs = self._messages.cached_inputs
+        self._messages = BurstMessages(io, connection.session, burst, cached_inputs)
+        self.cached_inputs = cached_inputs
         self._encoded_requests = RequestEncodingCache()
         self._encoded_responses = ResponseDecodingCache(io)
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -157,7 +166,7 @@ class GrpcBurstTransport:
     def release(self, identifier: int) -> Pending | None:
         """See BurstTransport."""
         self._outbox.put(self._messages.release(identifier).SerializeToString())
-        return PendingExecution((), PendingResult())
+        return PendingExecution((), PendingResult(), retries=MAX_RETRIES)
 
     def receive(self, execution: Pending) -> AnyOutputs:
         """See BurstTransport."""
@@ -209,8 +218,10 @@ class ShmBurstTransport:
 
     depth = BURST_DEPTH
 
-    def __init__(self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession) -> None:
-        self.cached_inputs = CachedInputs()
+    def __init__(
+        self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession, cached_inputs: CachedInputs
+    ) -> None:
+        self.cached_inputs = cached_inputs
         self._channel = channel
         self._burst = burst
         self._io = io
@@ -226,10 +237,8 @@ class ShmBurstTransport:
 
     def release(self, identifier: int) -> Pending | None:
         """See BurstTransport. The channel skips the answers."""
-        try:
+        with suppress(OSError):  # the next execution finds the connection broken
             self._channel.release(identifier)
-        except OSError:
-            raise TransportClosed(connection_lost_error()) from None
         return None
 
     def receive(self, execution: Pending) -> AnyOutputs:

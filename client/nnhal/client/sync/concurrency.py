@@ -3,11 +3,13 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Work: TypeAlias = Callable[P, T]
+"""Function that makes calls."""
 Lock = threading.Lock
 sleep = time.sleep
 

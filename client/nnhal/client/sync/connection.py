@@ -23,6 +23,7 @@ from nnhal.client.core.session import (
     PendingReleases,
     Transport,
     closed_error,
+    connection_replaced_error,
     lost_error,
     program_name,
 )
@@ -76,6 +77,7 @@ class Connection(MemoryObjects):
 
     Attributes:
         session: handle of the session.
+        lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
         version: version of the device, once it has been read.
         execute, burst_stream: methods that take and return encoded messages, see `nnhal.client.core.encoding_cache`.
@@ -91,7 +93,7 @@ class Connection(MemoryObjects):
         self._open_channel()
         self._releases = PendingReleases()
         self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
-        self._closed = self._lost = False
+        self._closed = self.lost = False
         self.session = b""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
@@ -246,6 +248,10 @@ class Connection(MemoryObjects):
         except INTERRUPTS:
             self.replace_channel()
             raise
+        except ValueError as error:  # another thread has closed the channel
+            if "closed channel" not in str(error) and "Channel closed" not in str(error):
+                raise
+            raise connection_replaced_error() from None
 
     def flush_releases(self) -> None:
         """Release discarded objects. Called before anything is sent to the service.
@@ -264,7 +270,7 @@ class Connection(MemoryObjects):
             return
         try:
             self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
-        except grpc.RpcError:
+        except (grpc.RpcError, ValueError):  # ValueError: another thread has closed the channel
             # the next call fails in the same way and raises the error; releasing twice is harmless
             self._releases.add(handles)
 
@@ -325,17 +331,15 @@ class Connection(MemoryObjects):
             self._continue(timeout)
 
     def _closed_error(self) -> SessionLostError:
-        return lost_error() if self._lost else closed_error()
+        return lost_error() if self.lost else closed_error()
 
     def abandon(self) -> None:
-        """Close the connection of a session that is lost. Its objects say so."""
+        """Make no more calls, because the session is lost. Its objects say so; calls in progress go on."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = self._lost = True
+            self.lost = self.lost or not self._closed
+            self._closed = True
         if self.shm is not None:
             self.shm.close()
-        self._close_channel()
 
     def close(self) -> None:
         """End the session. A second call does nothing. It is not an error if the service is gone."""
@@ -348,8 +352,9 @@ class Connection(MemoryObjects):
         # if this fails, the service ends the session by itself, because its stream ends too
         with contextlib.suppress(grpc.RpcError):
             self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
-        self._close_channel()
+        self.close_channel()
 
-    def _close_channel(self) -> None:
+    def close_channel(self) -> None:
+        """Close the channel, which cuts off the calls in progress. A second call does nothing."""
         self._stream.cancel()
         self._channel.close()

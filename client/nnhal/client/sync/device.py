@@ -6,20 +6,18 @@ Hand-written: `prepare` returns a future, where the asyncio client has a corouti
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import ExitStack
 from typing import Any, Literal, NoReturn, TypeVar, Unpack, overload
 
 from nnhal.client.core.arguments import ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
-from nnhal.client.core.cache import PreparationSpec, SharedDeadline
-from nnhal.client.core.prepared_model import ModelDescription, prepare_request
+from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.fallback import FallbackDevice
 from nnhal.client.sync.partitioned_model import PartitionedModel
-from nnhal.client.sync.preparation import load_model, model_message
-from nnhal.client.sync.preparation_call import PreparationCall, read_notify
+from nnhal.client.sync.preparation import load_model
+from nnhal.client.sync.preparation_call import PreparationCall
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.types import ExecutionPreference, Priority
@@ -84,8 +82,10 @@ class Device(FallbackDevice):
         """Start to prepare a model.
 
         With `cache` or `token`, the service first looks for the model in its cache, without receiving it. On a miss the
-        model is sent, prepared and saved, and `PreparedModel.cache` says so. Such a model survives a restart of the
-        service: `execute` then reconnects and prepares it again. For that, the prepared model keeps the model.
+        model is sent, prepared and saved, and `PreparedModel.cache` says so.
+
+        A prepared model survives a restart of the service: `execute` then reconnects, prepares it again, from the cache
+        if it uses the cache, and repeats the execution. For that, the prepared model keeps the model.
 
         With `fallback`, operations that the device does not support run on this machine, in a service that starts with
         the first such model. The result is then a `PartitionedModel`, whose `placement` has the cost. For all other
@@ -104,34 +104,17 @@ class Device(FallbackDevice):
             a future of the prepared model. Its `result()` raises the errors of the preparation.
 
         Raises:
-            HalError: large constants could not be uploaded; INVALID_ARGUMENT: the length of the token, or an unknown
-                name.
+            HalError: INVALID_ARGUMENT: the length of the token, or an unknown name.
             TypeError: the model is neither a model nor a path.
             TfliteError, OSError, ImportError: see `nnhal.tflite.load`.
         """
         model = load_model(model)
         options = PreparationArguments.of(preference, priority, cache, token)
+        end = SharedDeadline(deadline)
         if fallback:
-            end = SharedDeadline(deadline)
             return Preparation(lambda call: self._prepare_with_fallback(model, options, call, end))
-        if options.uses_cache:
-            spec = PreparationSpec.of(model, self.name, options.preference, options.priority, token)
-            end = SharedDeadline(deadline)
-            return Preparation(lambda call: self._prepare_cached(spec, call, end))
-        connection, call = self._connection, PreparationCall()
-        with ExitStack() as stack:
-            message = stack.enter_context(model_message(connection, model))
-            request = prepare_request(
-                connection.session, self.name, message, options.preference, options.priority, deadline
-            )
-            stream = call.start(connection, connection.device.PrepareModel, request)
-            uploaded = stack.pop_all()
-
-        def finish(_: PreparationCall) -> PreparedModel:
-            with uploaded:
-                return PreparedModel(connection, read_notify(stream), ModelDescription.of(model, self.name))
-
-        return Preparation(finish, call)
+        spec = options.spec(model, self.name)
+        return Preparation(lambda call: self._prepare_spec(spec, call, end))
 
     def __enter__(self) -> "Device":
         return self
@@ -146,10 +129,10 @@ class Preparation(Future[R]):
     `result()` raises the HalError of the preparation. `cancel()` abandons the work on the service.
     """
 
-    def __init__(self, work: Callable[[PreparationCall], R], call: PreparationCall | None = None) -> None:
+    def __init__(self, work: Callable[[PreparationCall], R]) -> None:
         super().__init__()
         self._work = work
-        self._call = call or PreparationCall()
+        self._call = PreparationCall()
         threading.Thread(target=self._run, name="nnhal-preparation", daemon=True).start()
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -1,25 +1,26 @@
 # Generated from aio/device_queries.py by `python -m tools.dev.unasync_client`. Do not edit.
 """Calls of a device other than preparations."""
 
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
+from typing import cast
 
 from nnhal import wire
 from nnhal.client.core.arguments import ModelSource, enum_value
-from nnhal.client.core.buffers import Roles, allocation
-from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request, is_session_lost
+from nnhal.client.core.buffers import Roles, allocation, check_roles
+from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request
 from nnhal.client.core.handles import description
-from nnhal.client.core.prepared_model import ModelDescription, prepare_request, support_request
+from nnhal.client.core.prepared_model import support_request
 from nnhal.client.fallback.preparation import PreparationArguments
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.fence import OwnFence, create_fence
-from nnhal.client.sync.preparation import device_version, load_model, model_message, prepare_cached
+from nnhal.client.sync.preparation import device_version, load_model, model_message, prepare
 from nnhal.client.sync.preparation_call import PreparationCall
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.reconnect import ReconnectingSession
-from nnhal.errors import HalError
 from nnhal.types import (
     BackendInfo,
     CacheCounters,
@@ -114,41 +115,27 @@ class DeviceQueries:
         return wire.to_placement((self._query_support(model, explain=True)).placement)
 
     def _query_support(self, source: ModelSource, *, explain: bool) -> device_pb2.GetSupportedOperationsResponse:
-        connection = self._connection
-        with model_message(connection, load_model(source)) as message:
-            request = support_request(connection.session, self.name, message, explain=explain)
-            return connection.call(connection.device.GetSupportedOperations, request)
+        model = load_model(source)
+
+        def ask(connection: Connection) -> device_pb2.GetSupportedOperationsResponse:
+            with model_message(connection, model) as message:
+                request = support_request(connection.session, self.name, message, explain=explain)
+                return connection.call(connection.device.GetSupportedOperations, request)
+
+        return self._session.repeat(ask, SharedDeadline(None))
 
     def _prepare_model(
         self, model: Model, options: PreparationArguments, call: PreparationCall, deadline: SharedDeadline
     ) -> PreparedModel:
-        if options.uses_cache:
-            preference, priority = options.preference, options.priority
-            # hashing hundreds of megabytes takes too long for an event loop
-            spec = run_blocking(PreparationSpec.of, model, self.name, preference, priority, options.token)
-            return self._prepare_cached(spec, call, deadline)
-        connection = self._connection
-        with model_message(connection, model) as message:
-            request = prepare_request(
-                connection.session, self.name, message, options.preference, options.priority, deadline.remaining
-            )
-            notify = call.run(connection, connection.device.PrepareModel, request)
-        return PreparedModel(connection, notify, ModelDescription.of(model, self.name))
+        # hashing hundreds of megabytes takes too long for an event loop
+        return self._prepare_spec(run_blocking(options.spec, model, self.name), call, deadline)
 
-    def _prepare_cached(self, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline) -> PreparedModel:
-        """Prepare a model that uses the cache, on another connection if the current one is lost."""
-        connection = self._connection
-        try:
-            notify = prepare_cached(connection, spec, call, deadline, again=False)
-        except HalError as error:
-            if not is_session_lost(error):
-                raise
-            current = self._session.reconnect(connection, deadline)
-            if current is connection:
-                raise
-            connection = current
-            notify = prepare_cached(connection, spec, call, deadline, again=False)
-        return PreparedModel(connection, notify, spec.description, (self._session, spec))
+    def _prepare_spec(self, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline) -> PreparedModel:
+        def prepare_on(connection: Connection) -> PreparedModel:
+            notify = prepare(connection, spec, call, deadline)
+            return PreparedModel(self._session, spec, connection, notify)
+
+        return self._session.repeat(prepare_on, deadline)
 
     def cached(
         self,
@@ -167,22 +154,29 @@ class DeviceQueries:
         Raises:
             HalError: INVALID_ARGUMENT: the length of the token.
         """
-        connection = self._connection
-        token, digest = model, b""
-        if not isinstance(token, bytes):
-            model = load_model(token)
+        spec: PreparationSpec | None = None
+        if not isinstance(model, bytes):
             options = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
             # hashing hundreds of megabytes takes too long for an event loop
-            spec = run_blocking(PreparationSpec.of, model, self.name, *options, None)
-            token, digest = spec.token_for(device_version(connection, self.name)), spec.digest
-        request = check_request(connection.session, self.name, token, digest)
-        return wire.to_cache_outcome((connection.call(connection.cache.Check, request)).outcome)
+            spec = run_blocking(PreparationSpec.of, load_model(model), self.name, *options, None)
+
+        def ask(connection: Connection) -> cache_pb2.CheckCacheResponse:
+            if spec is None:
+                request = check_request(connection.session, self.name, cast(bytes, model), b"")
+            else:
+                token = spec.token_for(device_version(connection, self.name))
+                request = check_request(connection.session, self.name, token, spec.digest)
+            return connection.call(connection.cache.Check, request)
+
+        return wire.to_cache_outcome((self._session.repeat(ask, SharedDeadline(None))).outcome)
 
     def cache_counters(self) -> CacheCounters:
         """Return the counters of this client's entries in the compilation cache since the start of the service."""
-        connection = self._connection
-        request = cache_pb2.ListCacheRequest(session=connection.session)
-        return wire.to_cache_counters((connection.call(connection.cache.List, request)).counters)
+
+        def ask(connection: Connection) -> cache_pb2.ListCacheResponse:
+            return connection.call(connection.cache.List, cache_pb2.ListCacheRequest(session=connection.session))
+
+        return wire.to_cache_counters((self._session.repeat(ask, SharedDeadline(None))).counters)
 
     def fence(self) -> OwnFence:
         """Create a fence for the client to signal, for `wait_for` of fenced executions.
@@ -190,7 +184,7 @@ class DeviceQueries:
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT: the session has too many fences.
         """
-        return create_fence(self._connection)
+        return self._session.repeat(create_fence, SharedDeadline(None))
 
     def allocate(self, *, inputs: Roles = (), outputs: Roles = (), dimensions: Sequence[int] = ()) -> Buffer:
         """Allocate a driver-managed buffer: a tensor that stays on the device.
@@ -203,10 +197,17 @@ class DeviceQueries:
         Raises:
             HalError: INVALID_ARGUMENT: roles and dimensions contradict each other; RESOURCE_EXHAUSTED_*.
         """
-        connection = self._connection
-        new = allocation(connection.session, self.name, inputs, outputs, dimensions)
-        allocated = connection.call(connection.device.Allocate, new.request)
-        return Buffer(connection, allocated, new.operand)
+        roles = list(check_roles(inputs)), list(check_roles(outputs))
+
+        def allocate_on(connection: Connection) -> Buffer:
+            for model, _ in itertools.chain(*roles):
+                if isinstance(model, PreparedModel):
+                    model.prepare_on(connection, SharedDeadline(None))
+            new = allocation(connection.session, self.name, *roles, dimensions)
+            allocated = connection.call(connection.device.Allocate, new.request)
+            return Buffer(connection, allocated, new.operand)
+
+        return self._session.repeat(allocate_on, SharedDeadline(None))
 
     def close(self) -> None:
         """End the session. The service frees what it owned; an embedded service stops."""

@@ -1,5 +1,5 @@
 # Generated from aio/preparation.py by `python -m tools.dev.unasync_client`. Do not edit.
-"""Preparations that use the compilation cache."""
+"""Preparations, with the compilation cache or without."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,10 +36,15 @@ def model_message(connection: Connection, model: Model) -> Iterator[types_pb2.Mo
         yield wire.model_message(model, encode_pool)
 
 
-def prepare_cached(
-    connection: Connection, spec: PreparationSpec, call: PreparationCall, deadline: SharedDeadline, *, again: bool
+def prepare(
+    connection: Connection,
+    spec: PreparationSpec,
+    call: PreparationCall,
+    deadline: SharedDeadline,
+    *,
+    again: bool = False,
 ) -> device_pb2.Notify:
-    """Prepare a model from the cache, without sending it. On a miss, send the model and save it in the cache.
+    """Prepare a model: from the cache if possible, without sending it. On a miss, it is sent and saved.
 
     Args:
         connection: the connection.
@@ -51,6 +56,10 @@ def prepare_cached(
     Raises:
         HalError: a call failed. Other failures of the preparation are in the returned message.
     """
+    if not spec.uses_cache:
+        with model_message(connection, spec.model) as message:
+            prepare_request = spec.prepare_request(connection.session, message, deadline)
+            return call.run(connection, connection.device.PrepareModel, prepare_request)
     token = spec.token or spec.token_for(device_version(connection, spec.device))
     request = spec.load_request(connection.session, token, deadline)
     loaded = call.run(connection, connection.device.PrepareModelFromCache, request)

@@ -8,6 +8,7 @@ import grpc
 from nnhal.client.core.prepared_model import missing_notify_error
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.sync.connection import Connection
+from nnhal.errors import DeadObjectError, general_failure
 from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2
 
@@ -34,15 +35,20 @@ class PreparationCall:
         Raises:
             HalError: the call failed without a result.
         """
-        return read_notify(self.start(connection, method, request))
+        try:
+            return _read_notify(self._start(connection, method, request))
+        except DeadObjectError as error:
+            if self._cancelled:
+                raise general_failure("the preparation was cancelled") from error
+            raise
 
-    def start(
+    def _start(
         self,
         connection: Connection,
         method: "grpc.UnaryStreamMultiCallable[Any, device_pb2.PrepareModelEvent]",
         request: object,
     ) -> "Stream":
-        """Start a call, for `read_notify`.
+        """Start a call.
 
         Raises:
             HalError: the connection has been closed.
@@ -70,7 +76,7 @@ class PreparationCall:
                 self._stream.cancel()
 
 
-def read_notify(stream: "Stream") -> device_pb2.Notify:
+def _read_notify(stream: "Stream") -> device_pb2.Notify:
     """Return the result that a preparation reports.
 
     Raises:

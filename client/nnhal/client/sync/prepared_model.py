@@ -15,11 +15,10 @@ from nnhal.client.core.buffered_execution import (
     plain_inputs,
 )
 from nnhal.client.core.buffers import allocation
-from nnhal.client.core.cache import PreparationSpec, SharedDeadline
+from nnhal.client.core.cache import NO_DEADLINE, PreparationSpec, SharedDeadline
 from nnhal.client.core.fences import FencedInputs, FencedLaunch
 from nnhal.client.core.handles import Closeable
 from nnhal.client.core.prepared_model import (
-    ModelDescription,
     PreparedModelBase,
     RemoteModel,
     execute_request,
@@ -33,7 +32,7 @@ from nnhal.client.sync.concurrency import Lock
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.fence import ExecutionFence, Fence, execute_fenced
 from nnhal.client.sync.plain_execution import PlainExecutor
-from nnhal.client.sync.preparation import prepare_cached
+from nnhal.client.sync.preparation import prepare
 from nnhal.client.sync.preparation_call import PreparationCall
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.client.sync.reusable import Execution
@@ -48,23 +47,19 @@ class PreparedModel(PreparedModelBase, Closeable):
     The service releases it when this object is closed or collected.
 
     Args:
+        session: the session of its device.
+        spec: the arguments of the preparation, to prepare the model again when its session is lost.
         connection: the connection on which the model was prepared.
         notify: the result of the preparation.
-        model: parts of the model that do not travel.
-        renewal: the session and the arguments with which to prepare the model again after a restart of the service;
-            None if it is lost then.
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        notify: device_pb2.Notify,
-        model: ModelDescription,
-        renewal: tuple[ReconnectingSession, PreparationSpec] | None = None,
+        self, session: ReconnectingSession, spec: PreparationSpec, connection: Connection, notify: device_pb2.Notify
     ) -> None:
-        super().__init__(notify, model, connection.discard)
+        super().__init__(notify, spec.description, connection.discard)
+        self._session = session
+        self._spec = spec
         self._remote = RemoteModel(connection, notify.prepared_model)
-        self._renewal = renewal
         self._renewing = Lock()
         self._executor = PlainExecutor(self._io, self._templates)
 
@@ -100,50 +95,55 @@ class PreparedModel(PreparedModelBase, Closeable):
             HalError: INVALID_ARGUMENT: an input does not match its operand; MISSED_DEADLINE_*; or the execution failed.
         """
         plain = plain_inputs(inputs, outputs)
-        if plain is None:  # never retried: buffers are lost with their session
+        if plain is None:  # never repeated: buffers are lost with their session
             execution = BufferedExecution(self._io, inputs, outputs)
             return self._execute_buffered(execution, deadline, measure_timing)
-        if self._renewal is None:
-            return self._executor.execute(self._remote, plain, deadline, measure_timing)
-        return self._execute_with_retries(*self._renewal, plain, deadline, measure_timing)
+        remote, end = self._remote, NO_DEADLINE if deadline is None else SharedDeadline(deadline)
+        try:
+            return self._executor.execute(remote, plain, deadline, measure_timing)
+        except HalError as error:
+            if not self._session.is_lost(error, remote.connection):
+                raise
+            return self._session.repeat(
+                lambda connection: self._execute_on(connection, plain, end, measure_timing),
+                end,
+                remote.connection,
+                error.with_traceback(None),
+            )
 
-    def _execute_with_retries(
-        self,
-        session: ReconnectingSession,
-        spec: PreparationSpec,
-        inputs: Inputs,
-        deadline: float | None,
-        measure_timing: bool,
+    def _execute_on(
+        self, connection: Connection, inputs: Inputs, deadline: SharedDeadline, measure_timing: bool
     ) -> Outputs:
-        """Execute, and retry on the next connection if one is lost. Executions are idempotent: they only compute."""
-        end = SharedDeadline(deadline)
-        connection, retries = self._remote.connection, 0
-        while True:
-            try:
-                remote = self._remote_on(connection, spec, end)
-                return self._executor.execute(remote, inputs, end.remaining, measure_timing)
-            except HalError as error:
-                if not session.should_retry(error, connection, retries):
-                    raise
-            connection, retries = session.reconnect(connection, end), retries + 1
+        remote = self.prepare_on(connection, deadline)
+        return self._executor.execute(remote, inputs, deadline.remaining, measure_timing)
 
-    def _remote_on(
-        self, connection: Connection, spec: PreparationSpec, deadline: SharedDeadline
-    ) -> RemoteModel[Connection]:
-        """Return the model on a connection, and prepare it there if it is not yet."""
+    def prepare_on(self, connection: Connection, deadline: SharedDeadline) -> RemoteModel[Connection]:
+        """Return the model on a connection, and prepare it there if it is not yet.
+
+        Raises:
+            HalError: the preparation failed; SESSION_LOST: the model has been closed, or its constants have changed.
+        """
         if self._remote.connection is connection:
             return self._remote
         with self._renewing:
             if self._remote.connection is not connection:
-                notify = prepare_cached(connection, spec, PreparationCall(), deadline, again=True)
+                notify = prepare(connection, self._spec, PreparationCall(), deadline, again=True)
                 self._rebind(notify, connection.discard)
                 self._remote = RemoteModel(connection, notify.prepared_model)
             return self._remote
 
+    def _current(self) -> RemoteModel[Connection]:
+        """Return the model on the current connection, for work that is not repeated."""
+        connection = self._session.connection
+        if self._remote.connection is connection:
+            return self._remote
+        return self.prepare_on(connection, NO_DEADLINE)
+
     def _execute_buffered(
         self, execution: BufferedExecution, deadline: float | None, measure_timing: bool
     ) -> Outputs | BufferOutputs:
-        connection, handle = self._remote
+        connection, handle = self._current()
+        execution.require_buffers()
         with execution.clearing_on_error():
             with connection.uploaded(execution.request.pools) as encode_pool:
                 request = wire.request_message(execution.request, encode_pool)
@@ -152,7 +152,7 @@ class PreparedModel(PreparedModelBase, Closeable):
             return execution.read(response, connection.take_memories(memory_handles(response.returned)))
 
     def profile(self, inputs: Inputs, *, deadline: float | None = None) -> ExecutionProfile:
-        """Run the model once and measure the parts of the work, which makes it slower. Never retried.
+        """Run the model once and measure the parts of the work, which makes it slower.
 
         The first profiled execution also prepares the backends for it. `nnhal.profiling.trace` writes traces.
 
@@ -163,7 +163,12 @@ class PreparedModel(PreparedModelBase, Closeable):
         Raises:
             HalError: see `execute`.
         """
-        return self._executor.profile(self._remote, inputs, deadline)
+        end = SharedDeadline(deadline)
+
+        def profile_on(connection: Connection) -> ExecutionProfile:
+            return self._executor.profile(self.prepare_on(connection, end), inputs, end.remaining)
+
+        return self._session.repeat(profile_on, end)
 
     @overload
     def execute_fenced(
@@ -223,7 +228,13 @@ class PreparedModel(PreparedModelBase, Closeable):
                 output is not fixed; MISSED_DEADLINE_*; RESOURCE_EXHAUSTED_*: a limit of the session.
         """
         launch = FencedLaunch(self._io, inputs, outputs, wait_for, deadline, duration, measure_timing, profile)
-        return execute_fenced(*self._remote, launch)
+        if not launch.is_repeatable:
+            return execute_fenced(*self._current(), launch)
+
+        def launch_on(connection: Connection) -> ExecutionFence[Any]:
+            return execute_fenced(*self.prepare_on(connection, NO_DEADLINE), launch)
+
+        return self._session.repeat(launch_on, NO_DEADLINE)
 
     @overload
     def reusable(
@@ -248,7 +259,7 @@ class PreparedModel(PreparedModelBase, Closeable):
         Raises:
             HalError: INVALID_ARGUMENT: an input does not match its operand; RESOURCE_EXHAUSTED_*.
         """
-        return Execution(*self._remote, self._io, inputs, outputs, measure_timing).open()
+        return Execution(self._session, self, self._io, inputs, outputs, measure_timing).open()
 
     def stream(self) -> Stream:
         """Return a stream: step-by-step executions of a model with states. Use it as a context manager.
@@ -264,20 +275,19 @@ class PreparedModel(PreparedModelBase, Closeable):
         Raises:
             HalError: RESOURCE_EXHAUSTED_*; or the session is lost.
         """
-        connection = self._remote.connection
+        connection, _ = self._current()
         roles = [(self, input_)], [(self, output)]
         new = allocation(connection.session, self._description.device, *roles, ())
         return Buffer(connection, connection.call(connection.device.Allocate, new.request), new.operand)
 
     def renew(self) -> None:
-        """Connect and prepare the model again if its session is lost and the model is in the cache.
+        """Connect and prepare the model again if its session is lost.
 
         Raises:
             DeadObjectError: the service does not come back in time.
         """
-        if self._renewal is not None:
-            (session, spec), end = self._renewal, SharedDeadline(None)
-            self._remote_on(session.reconnect(self._remote.connection, end), spec, end)
+        connection = self._session.reconnect(self._remote.connection, NO_DEADLINE)
+        self.prepare_on(connection, NO_DEADLINE)
 
     def burst(self) -> Burst:
         """Return a burst: many executions with less work for each. Use it as a context manager.
@@ -287,4 +297,4 @@ class PreparedModel(PreparedModelBase, Closeable):
         Raises:
             HalError: the model has been closed, or the session has too many bursts.
         """
-        return new_burst(self._remote, self._io, self)
+        return new_burst(self._session, self, self._io)

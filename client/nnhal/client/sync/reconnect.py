@@ -1,19 +1,32 @@
 # Generated from aio/reconnect.py by `python -m tools.dev.unasync_client`. Do not edit.
-"""Sessions that reconnect: when the service was restarted, a device goes on with another connection.
+"""Sessions that reconnect: when a service is lost, a device goes on with another connection.
 
-The first caller that finds its session lost opens the next connection, while the others wait for it. Each model that
-uses the cache is then prepared again once.
+The first caller that finds its session lost opens the next connection, while the others wait for it. Each model is then
+prepared again once. Work that may be done twice is repeated by `ReconnectingSession.repeat`: preparations, queries, and
+executions that only compute.
 """
 
-from nnhal.client.core.cache import SharedDeadline
-from nnhal.client.core.open_errors import redirected
-from nnhal.client.core.reconnect import ATTEMPT_TIMEOUT_S, REDIRECT_TIMEOUT_S, RETRY_DELAY_S, ReconnectingSessionBase
+from typing import TypeVar
+
+from nnhal.client.core.cache import SharedDeadline, is_session_lost
+from nnhal.client.core.open_errors import NothingListensError, redirected
+from nnhal.client.core.reconnect import (
+    ATTEMPT_TIMEOUT_S,
+    MAX_RETRIES,
+    REDIRECT_TIMEOUT_S,
+    REPLACEMENT_TIMEOUT_S,
+    RETRY_DELAY_S,
+    ReconnectingSessionBase,
+    is_stopping,
+)
 from nnhal.client.core.session import Transport, closed_error
-from nnhal.client.sync.concurrency import Lock, acquire_within, create_blocking, run_blocking, sleep
+from nnhal.client.sync.concurrency import Lock, Work, acquire_within, create_blocking, run_blocking, sleep
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.preparation import device_version
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
+
+T = TypeVar("T")
 
 
 class ReconnectingSession(ReconnectingSessionBase[Connection]):
@@ -34,19 +47,79 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             HalError: INVALID_ARGUMENT: there is no such device.
         """
         try:
-            self.connection = self._connect(self._timeout)
+            self.connection = self._connect_first()
         except BaseException:
             self._stop_service()
             raise
         if device:
             try:
-                device_version(self.connection, device)
+                self.repeat(lambda connection: device_version(connection, device), SharedDeadline(self._timeout))
             except BaseException:
                 self.close()
                 raise
 
-    def reconnect(self, lost: Connection, deadline: SharedDeadline) -> Connection:
+    def _connect_first(self) -> Connection:
+        """Open the first connection. A service that ends meanwhile may be replaced soon, so the attempt is repeated.
+
+        Raises:
+            HalError: nothing listens at the address, or the service does not respond or refuses.
+        """
+        end = SharedDeadline(min(self._timeout, REPLACEMENT_TIMEOUT_S))
+        was_there = False
+        while True:
+            try:
+                return self._connect(self._timeout)
+            except DeadObjectError as error:
+                was_there = was_there or not isinstance(error, NothingListensError)
+                if end.remaining == 0 or not was_there:
+                    raise
+            sleep(RETRY_DELAY_S)
+
+    def repeat(
+        self,
+        work: Work[[Connection], T],
+        deadline: SharedDeadline,
+        connection: Connection | None = None,
+        failure: HalError | None = None,
+    ) -> T:
+        """Do some work on the current connection, and again on the next one if its service or session is lost.
+
+        Args:
+            work: the work. To do it twice must be harmless.
+            deadline: end of the time for all attempts.
+            connection: connection of the first attempt, if it has failed already.
+            failure: its error.
+
+        Raises:
+            HalError: the work failed; the service is lost too many times, or does not come back in time.
+        """
+        used = connection or self.connection
+        try:
+            for _ in range(MAX_RETRIES):
+                if failure is None:
+                    try:
+                        return work(used)
+                    except HalError as error:
+                        failure = error
+                if not self.is_lost(failure, used):
+                    raise failure
+                used, failure = self.reconnect(used, deadline, leave=is_stopping(failure)), None
+            return work(used)
+        finally:
+            failure = None  # it would be in a cycle with this frame, and keep what failed in memory
+
+    def is_lost(self, error: HalError, connection: Connection) -> bool:
+        """Return whether an error of a connection may mean that its service or session is lost."""
+        # calls in progress fail when another thread or task closes a lost connection
+        return not self._closed and (is_session_lost(error) or self.connection is not connection)
+
+    def reconnect(self, lost: Connection, deadline: SharedDeadline, *, leave: bool = False) -> Connection:
         """Return the connection to use after an error of `lost`, which is the same one if its session goes on.
+
+        Args:
+            lost: the connection.
+            deadline: deadline of the caller.
+            leave: whether to give up the session, even if it goes on.
 
         Raises:
             DeadObjectError: the service does not come back in time.
@@ -56,13 +129,13 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         if not acquire_within(self._reconnecting, end.at_most(self._timeout)):
             raise self._timeout_error()
         try:
-            while self.connection is lost and not self._try_reconnect(lost, end):
+            while self.connection is lost and not self._try_reconnect(lost, end, leave):
                 sleep(RETRY_DELAY_S)
             return self.connection
         finally:
             self._reconnecting.release()
 
-    def _try_reconnect(self, lost: Connection, end: SharedDeadline) -> bool:
+    def _try_reconnect(self, lost: Connection, end: SharedDeadline, leave: bool) -> bool:
         """Make one attempt, and return whether it succeeded.
 
         Raises:
@@ -72,15 +145,23 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             raise closed_error()
         seconds = end.at_most(ATTEMPT_TIMEOUT_S)
         try:
-            if self._may_answer and lost.is_alive(seconds):
+            if not leave and self._may_answer and lost.is_alive(seconds):
                 return True
             self.connection = self._connect(seconds)
         except DeadObjectError:
             if end.remaining == 0 and not self._closed:
                 raise
             return False
-        lost.abandon()
+        self._drop(lost, leave=leave)
         return True
+
+    def _drop(self, lost: Connection, *, leave: bool) -> None:
+        """Abandon a connection. A service that is left finishes what it runs, so the channel stays for a while."""
+        lost.abandon()
+        left, self._left = self._left, lost if leave else None
+        for connection in (left, None if leave else lost):
+            if connection is not None:
+                connection.close_channel()
 
     def _connect(self, timeout: float) -> Connection:
         target = self._target
@@ -112,6 +193,8 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             self.connection.close()
             with self._reconnecting:  # another connection may have been opened meanwhile
                 self.connection.close()
+                if self._left is not None:
+                    self._left.close_channel()
         finally:
             self._stop_service()
 
