@@ -29,7 +29,7 @@ def socket_user(connection: socket.socket) -> int:
 def listening_user(address: Address) -> int | None:
     """Return the id of the user who listens at an address of this machine, or None if it is unknown.
 
-    It is unknown if nobody listens there, or if the system does not tell.
+    It is unknown if there is no listener, or if the system does not tell.
     """
     if address.kind == "unix":
         with suppress(OSError):

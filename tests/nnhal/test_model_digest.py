@@ -14,7 +14,7 @@ from nnhal.types import Model, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal.v1 import types_pb2
-from tests.nnhal.client.core.test_cache import CHANGES, model
+from tests.nnhal.changed_models import CHANGES, model
 
 
 def message_digest(model: Model) -> bytes:

@@ -16,6 +16,7 @@ from nnhal.client.aio.memory_objects import MemoryObjects
 from nnhal.client.aio.shm_transport import ShmTransport
 from nnhal.client.core.open_errors import no_event_error, open_error, redirect_address, redirected
 from nnhal.client.core.rpc_errors import hal_error
+from nnhal.client.core.service_user import ServiceUser
 from nnhal.client.core.session import (
     CHANNEL_OPTIONS,
     CLOSE_TIMEOUT_S,
@@ -23,6 +24,7 @@ from nnhal.client.core.session import (
     Transport,
     closed_error,
     connection_replaced_error,
+    gone_error,
     lost_error,
     program_name,
 )
@@ -52,6 +54,7 @@ class Connection(MemoryObjects):
         target: address of the service.
         transport: transport of executions.
         client_name: name of the client in the log of the service; "" for the name of the program.
+        user: user who runs the service, if it runs on this machine; connections to one service share the object.
         redirected: whether the address is that of a redirect.
 
     Attributes:
@@ -62,9 +65,16 @@ class Connection(MemoryObjects):
     """
 
     def __init__(
-        self, target: str, transport: Transport = "auto", client_name: str = "", *, redirected: bool = False
+        self,
+        target: str,
+        transport: Transport = "auto",
+        client_name: str = "",
+        user: ServiceUser | None = None,
+        *,
+        redirected: bool = False,
     ) -> None:
         self._target = target
+        self._user = user or ServiceUser()
         self._redirected = redirected
         self._transport = transport
         self._client_name = client_name or program_name()
@@ -72,6 +82,7 @@ class Connection(MemoryObjects):
         self._releases = PendingReleases()
         self._resuming: asyncio.Future[None] | None = None
         self._closed = self.lost = False
+        self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
         self.session = b""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
@@ -101,6 +112,7 @@ class Connection(MemoryObjects):
         Raises:
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
         """
+        self._user.check(self._target)
         request = session_pb2.OpenRequest(client_name=self._client_name, accept_redirect=accept_redirect)
         try:
             event = await self._open_stream(request, timeout)
@@ -145,9 +157,20 @@ class Connection(MemoryObjects):
 
     async def _resume(self, ended: Any) -> None:
         """Resume the session after its stream broke, see `nnhal.client.sync.connection.Connection`."""
-        if await ended.code() == grpc.StatusCode.UNAVAILABLE and not self._closed and ended is self._stream:
+        code = await ended.code()
+        if not self._closed and ended is self._stream:
+            self._broken = code
+            self._resume_if_unchanged()
+
+    def _resume_if_unchanged(self) -> bool:
+        """Resume the session, unless the service has ended it. Return False if the service is no longer there."""
+        if not self._user.is_unchanged(self._target):
+            return False
+        if self._broken == grpc.StatusCode.UNAVAILABLE and not self._closed:
+            self._broken = None
             self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
             self._stream.add_done_callback(self._on_stream_end)
+        return True
 
     # ---- Calls --------------------------------------------------------------------------------------
 
@@ -188,9 +211,12 @@ class Connection(MemoryObjects):
 
         Raises:
             SessionLostError: the connection has been closed.
+            DeadObjectError: the service has ended.
         """
         if self._closed:
             raise self._closed_error()
+        if self._broken is not None and not self._resume_if_unchanged():
+            raise gone_error(self._target)
         if not (handles := self._releases.take_all()):
             return
         try:
@@ -219,14 +245,14 @@ class Connection(MemoryObjects):
         """
         if self._closed:
             raise self._closed_error()
-        try:
-            nothing = session_pb2.ReleaseRequest(session=self.session)
-            await self._sessions.Release(nothing, timeout=timeout)
-            return True
-        except grpc.RpcError as error:
-            failure = hal_error(error)
-        if isinstance(failure, SessionLostError):
-            return False
+        if self._user.is_unchanged(self._target):
+            try:
+                nothing = session_pb2.ReleaseRequest(session=self.session)
+                await self._sessions.Release(nothing, timeout=timeout)
+                return True
+            except grpc.RpcError as error:
+                if isinstance(hal_error(error), SessionLostError):
+                    return False
         if (problem := await asyncio.to_thread(connection_problem, self._target)) is not None:
             if self._redirected:  # other services may have the address that the client was redirected from
                 return False
@@ -245,6 +271,7 @@ class Connection(MemoryObjects):
         Raises:
             HalError: the service cannot be reached, or does not know the session.
         """
+        self._user.check(self._target)
         broken = self._channel
         self._open_channel()
         await broken.close()
@@ -254,6 +281,7 @@ class Connection(MemoryObjects):
             self._target = redirected(self._target, redirect_address(self._target, event, request))
             self._redirected = True
             await self._continue(timeout)
+        self._broken = None
 
     def _closed_error(self) -> SessionLostError:
         return lost_error() if self.lost else closed_error()

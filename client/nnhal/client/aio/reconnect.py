@@ -170,7 +170,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                 self._service = await create_blocking(EmbeddedService, lambda service: service.close())
                 timeout = self._timeout
             target = self._service.target
-        connection = Connection(target, self._transport, self._client_name)
+        connection = Connection(target, self._transport, self._client_name, self._user)
         redirect = await connection.open(timeout, accept_redirect=True)
         return await self._follow(target, redirect, timeout) if redirect else connection
 
@@ -178,10 +178,10 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         """Open a session at the address of a redirect, or else where the client was redirected from."""
         try:
             address = redirected(target, redirect)
-            connection = Connection(address, self._transport, self._client_name, redirected=True)
+            connection = Connection(address, self._transport, self._client_name, self._user, redirected=True)
             await connection.open(min(timeout, REDIRECT_TIMEOUT_S))
         except HalError:  # an invalid address, or no session there
-            connection = Connection(target, self._transport, self._client_name)
+            connection = Connection(target, self._transport, self._client_name, self._user)
             await connection.open(timeout)
         return connection
 

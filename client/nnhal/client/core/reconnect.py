@@ -3,6 +3,7 @@
 from typing import Generic
 
 from nnhal.client.core.handles import C
+from nnhal.client.core.service_user import ServiceUser
 from nnhal.client.core.session import Transport, timeout_error
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
@@ -45,6 +46,7 @@ class ReconnectingSessionBase(Generic[C]):
         self._timeout = timeout
         self._transport = transport
         self._client_name = client_name
+        self._user = ServiceUser()
         self._service: EmbeddedService | None = None
         self._closed = False
         self._left: C | None = None

@@ -51,6 +51,11 @@ def lost_error() -> SessionLostError:
     return SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, reason, kind=ErrorKind.SESSION_LOST)
 
 
+def gone_error(target: str) -> DeadObjectError:
+    """Return the error of a call to a service that no longer listens at its address."""
+    return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, f"the service at {target} has ended")
+
+
 def connection_replaced_error() -> DeadObjectError:
     """Return the error of a call whose channel was closed meanwhile."""
     return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the connection was closed during the call")

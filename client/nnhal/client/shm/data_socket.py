@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhal.client.core.rpc_errors import error_from_detail
+from nnhal.client.core.service_user import VARIABLE, trusted_users
+from nnhal.local_users import socket_user
 from nnhal.shm.protocol import MAX_BYTES, Packet, PacketKind, pack_hello
 from nnhal.types import Bytes
 from nnhal.v1 import error_pb2
@@ -58,7 +60,7 @@ def connect(name: str, session: bytes, secret: bytes) -> socket.socket:
     """Connect a session to the data socket of its service.
 
     Raises:
-        OSError: there is no such socket on this machine, or it rejects this user.
+        OSError: there is no such socket on this machine, it rejects this user, or its user is not trusted.
         HalError: the session has too many connections, or has ended.
         ProtocolError: the answer is invalid.
     """
@@ -68,6 +70,8 @@ def connect(name: str, session: bytes, secret: bytes) -> socket.socket:
     try:
         connection.settimeout(_CONNECT_TIMEOUT_S)
         connection.connect("\0" + name[1:])
+        if (user := socket_user(connection)) not in trusted_users():
+            raise PermissionError(f"the data socket belongs to user {user}, who is not trusted (set {VARIABLE})")
         connection.send(Packet(PacketKind.HELLO, body=pack_hello(session, secret)).pack())
         answer = connection.recv(MAX_BYTES)
         if not answer:

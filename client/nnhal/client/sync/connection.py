@@ -17,6 +17,7 @@ import grpc
 
 from nnhal.client.core.open_errors import no_event_error, open_error, redirect_address, redirected
 from nnhal.client.core.rpc_errors import hal_error
+from nnhal.client.core.service_user import ServiceUser
 from nnhal.client.core.session import (
     CHANNEL_OPTIONS,
     CLOSE_TIMEOUT_S,
@@ -24,6 +25,7 @@ from nnhal.client.core.session import (
     Transport,
     closed_error,
     connection_replaced_error,
+    gone_error,
     lost_error,
     program_name,
 )
@@ -73,6 +75,7 @@ class Connection(MemoryObjects):
         target: address of the service.
         transport: transport of executions.
         client_name: name of the client in the log of the service; "" for the name of the program.
+        user: user who runs the service, if it runs on this machine; connections to one service share the object.
         redirected: whether the address is that of a redirect.
 
     Attributes:
@@ -84,9 +87,16 @@ class Connection(MemoryObjects):
     """
 
     def __init__(
-        self, target: str, transport: Transport = "auto", client_name: str = "", *, redirected: bool = False
+        self,
+        target: str,
+        transport: Transport = "auto",
+        client_name: str = "",
+        user: ServiceUser | None = None,
+        *,
+        redirected: bool = False,
     ) -> None:
         self._target = target
+        self._user = user or ServiceUser()
         self._redirected = redirected
         self._transport = transport
         self._client_name = client_name or program_name()
@@ -94,6 +104,7 @@ class Connection(MemoryObjects):
         self._releases = PendingReleases()
         self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
         self._closed = self.lost = False
+        self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
         self.session = b""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
@@ -127,6 +138,7 @@ class Connection(MemoryObjects):
         Raises:
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
         """
+        self._user.check(self._target)
         request = session_pb2.OpenRequest(client_name=self._client_name, accept_redirect=accept_redirect)
         try:
             event = self._open_stream(request, timeout)
@@ -176,11 +188,23 @@ class Connection(MemoryObjects):
     def _resume(self, ended: Any) -> None:
         """Resume the session after its stream broke: the service keeps it for a short time.
 
-        If that time is over, or the service is another one, the next call fails because the session is lost.
+        If that time is over, or the service is another one, the next call fails because the session is lost. The
+        channel would connect to anyone who takes the address, so `flush_releases` first checks who that is.
         """
         with self._lock:
-            if not self._closed and ended is self._stream and ended.code() == grpc.StatusCode.UNAVAILABLE:
+            if not self._closed and ended is self._stream:
+                self._broken = ended.code()
+                self._resume_if_unchanged()
+
+    def _resume_if_unchanged(self) -> bool:
+        """Resume the session, unless the service has ended it. Return False if the service is no longer there."""
+        with self._lock:
+            if not self._user.is_unchanged(self._target):
+                return False
+            if self._broken == grpc.StatusCode.UNAVAILABLE and not self._closed:
+                self._broken = None
                 self._reopen_stream()
+            return True
 
     def _reopen_stream(self) -> None:
         self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
@@ -258,9 +282,12 @@ class Connection(MemoryObjects):
 
         Raises:
             SessionLostError: the connection has been closed.
+            DeadObjectError: the service has ended.
         """
         if self._closed:
             raise self._closed_error()
+        if self._broken is not None and not self._resume_if_unchanged():
+            raise gone_error(self._target)
         if self._releases.handles:
             self._release_discarded()
 
@@ -291,14 +318,14 @@ class Connection(MemoryObjects):
         """
         if self._closed:
             raise self._closed_error()
-        try:
-            nothing = session_pb2.ReleaseRequest(session=self.session)
-            self._sessions.Release(nothing, timeout=timeout)
-            return True
-        except grpc.RpcError as error:
-            failure = hal_error(error)
-        if isinstance(failure, SessionLostError):
-            return False
+        if self._user.is_unchanged(self._target):
+            try:
+                nothing = session_pb2.ReleaseRequest(session=self.session)
+                self._sessions.Release(nothing, timeout=timeout)
+                return True
+            except grpc.RpcError as error:
+                if isinstance(hal_error(error), SessionLostError):
+                    return False
         if (problem := connection_problem(self._target)) is not None:
             if self._redirected:  # other services may have the address that the client was redirected from
                 return False
@@ -320,6 +347,7 @@ class Connection(MemoryObjects):
         with self._lock:
             if self._closed:
                 raise self._closed_error()
+            self._user.check(self._target)
             broken = self._channel
             self._open_channel()
         broken.close()
@@ -329,6 +357,7 @@ class Connection(MemoryObjects):
             self._target = redirected(self._target, redirect_address(self._target, event, request))
             self._redirected = True
             self._continue(timeout)
+        self._broken = None
 
     def _closed_error(self) -> SessionLostError:
         return lost_error() if self.lost else closed_error()
