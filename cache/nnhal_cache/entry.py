@@ -134,7 +134,7 @@ def count_hit(folder: int) -> None:
     """
     # the count is a statistic: a full or read-only disk must not prevent reading
     with contextlib.suppress(OSError):
-        descriptor = os.open(USAGE, os.O_WRONLY | os.O_APPEND, dir_fd=folder)
+        descriptor = os.open(USAGE, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         try:
             if os.fstat(descriptor).st_size < _MAX_COUNTED_HITS:
                 os.write(descriptor, b".")

@@ -94,7 +94,16 @@ class CacheLayout:
             except FileNotFoundError:
                 return False
             check_directory(self.root, status)
-            return self._has_version()
+            if not self._has_version():
+                return False
+            for folder in self._folders:
+                with contextlib.suppress(FileNotFoundError):
+                    check_directory(folder, folder.stat(follow_symlinks=False))
+            return True
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        return self.entries, self.generations, self.quarantine, self.files
 
     def create(self) -> None:
         """Create the directory, unless it exists.
@@ -110,14 +119,14 @@ class CacheLayout:
             with self.lock():
                 if self._has_version():  # another process was faster
                     return
-                for folder in (self.entries, self.generations, self.quarantine, self.files):
+                for folder in self._folders:
                     folder.mkdir(0o700, exist_ok=True)
                 replace_private_file(self.root / "layout", f"{VERSION}\n".encode())
 
     def _has_version(self) -> bool:
         """Return whether the file `layout` exists, after checking the version in it."""
         try:
-            with open(self.root / "layout", "rb", buffering=0) as file:
+            with open(self.root / "layout", "rb", buffering=0, opener=_open_without_waiting) as file:
                 text = file.read(_VERSION_BYTES).decode("ascii", "replace").strip()
         except FileNotFoundError:
             return False
@@ -180,6 +189,10 @@ def user_directory(variable: str, *fallback: str) -> Path:
         return Path(parent, "nnhal")
     # a user without a home gets a directory that cannot be created, and an error that names it
     return Path(home if os.path.isabs(home) else "/", *fallback, "nnhal")
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe would block otherwise
 
 
 def identity_digest(identity: str) -> str:

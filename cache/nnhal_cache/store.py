@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -366,7 +367,7 @@ class Store:
 
 
 def _open_files(path: Path, generation: str, *, used: bool) -> Entry | None:
-    """Open both files of a generation, and count a hit if `used`. Return None if one does not exist."""
+    """Open both files of a generation, and count a hit if `used`. Return None if one is not a regular file."""
     with contextlib.ExitStack() as stack:
 
         def open_file(name: str | Path, flags: int, folder: int | None = None) -> int:
@@ -376,8 +377,11 @@ def _open_files(path: Path, generation: str, *, used: bool) -> Entry | None:
 
         try:
             folder = open_file(path, os.O_DIRECTORY)
-            model, data = (open_file(name, os.O_NOFOLLOW, folder) for name in (MODEL, DATA))
-        except FileNotFoundError:
+            # opening a pipe would block otherwise
+            model, data = (open_file(name, os.O_NOFOLLOW | os.O_NONBLOCK, folder) for name in (MODEL, DATA))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not all(stat.S_ISREG(os.fstat(descriptor).st_mode) for descriptor in (model, data)):
             return None
         if used:
             count_hit(folder)
@@ -396,7 +400,7 @@ def _generation(link: Path) -> str | None:
 
 def _remove_stray(path: Path) -> bool:
     """Remove a generation, unless a running writer has locked it."""
-    if path.is_symlink():
+    if path.is_symlink() or not path.is_dir():
         path.unlink()
         return True
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

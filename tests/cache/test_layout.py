@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nnhal_cache.errors import BusyError, CacheError, FullError, NewerLayoutError, ReadOnlyError, UnsafeDirectoryError
-from nnhal_cache.layout import default_root
+from nnhal_cache.layout import CacheLayout, default_root
 from nnhal_cache.store import Store
 from tests.cache.entries import load, save, token
 from tests.cache.full_disk import CANNOT
@@ -167,3 +167,25 @@ def test_new_directory_is_private_despite_the_umask(store: Store) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE(store.layout.root.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", ["entries", "generations", "quarantine", "files"])
+def test_folders_that_others_can_write_to_are_not_used(tmp_path: Path, name: str) -> None:
+    layout = CacheLayout(tmp_path / "cache")
+    layout.create()
+    folder = getattr(layout, name)
+    folder.chmod(0o777)
+    for use in (layout.exists, layout.create):
+        with pytest.raises(CacheError, match=f"other users may write to the cache {folder} "):
+            use()
+    folder.chmod(0o700)
+    assert layout.exists()
+
+
+def test_planted_pipe_as_version_does_not_block(tmp_path: Path) -> None:
+    layout = CacheLayout(tmp_path / "cache")
+    layout.create()
+    (layout.root / "layout").unlink()
+    os.mkfifo(layout.root / "layout")
+    with pytest.raises(CacheError, match="damaged file `layout`"):
+        layout.exists()

@@ -312,3 +312,34 @@ def test_opening_without_use_counts_nothing(store: Store) -> None:
     assert store.open_entry("me", token(2), used=False) is None
     assert store.list() == [before]
     assert (store.counters().hits, store.counters().misses) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["model", "data", "used"])
+def test_planted_pipe_does_not_block(store: Store, name: str) -> None:
+    save(store, 1)
+    path = store.layout.entry_link("me", token(1)) / name
+    path.unlink()
+    os.mkfifo(path)
+    assert (load(store, 1) is None) == (name != "used")
+    save(store, 1, b"new")
+    assert load(store, 1) == (b"new", b"data")
+
+
+def test_planted_file_with_the_name_of_a_generation_is_removed(store: Store) -> None:
+    save(store, 1)
+    planted = store.layout.generations / DEAD
+    planted.touch()
+    save(store, 2, b"saved")
+    assert load(store, 2) == (b"saved", b"data") and not planted.exists()
+    os.mkfifo(planted)
+    assert store.sweep() == 1 and not planted.exists()
+
+
+def test_file_in_place_of_a_generation_is_a_miss(store: Store) -> None:
+    save(store, 1)
+    folder = store.layout.entry_link("me", token(1)).resolve()
+    folder.rename(folder.with_name("elsewhere"))
+    folder.touch()
+    assert load(store, 1) is None
+    save(store, 1, b"new")
+    assert load(store, 1) == (b"new", b"data")
