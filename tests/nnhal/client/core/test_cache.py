@@ -9,6 +9,7 @@ import pytest
 from nnhal.client.core.cache import PreparationSpec, derived_token, model_digest
 from nnhal.errors import HalError, SessionLostError
 from nnhal.types import Memory, Model
+from nnhal.v1 import device_pb2, enums_pb2
 from tests.nnhal.changed_models import CHANGES, WEIGHTS, model
 
 
@@ -65,3 +66,11 @@ def test_changed_model_is_not_prepared_again() -> None:
     weights[0] = 1
     with pytest.raises(SessionLostError, match="changed"):
         spec.check_model_unchanged()
+
+
+def test_other_model_of_a_hit_is_not_used() -> None:
+    spec = PreparationSpec.of(model(), "nnhal", 1, 1, None)
+    for digest, is_other in ((spec.digest, False), (b"", False), (bytes(32), True)):
+        assert spec.is_other_model(device_pb2.Notify(model_digest=digest)) == is_other
+    missed = device_pb2.Notify(model_digest=bytes(32), status=enums_pb2.ERROR_STATUS_GENERAL_FAILURE)
+    assert not spec.is_other_model(missed)
