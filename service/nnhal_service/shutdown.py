@@ -1,4 +1,4 @@
-"""Waits for shutdown: SIGINT, SIGTERM, or the exit of the parent process.
+"""Waits for shutdown: SIGINT, SIGTERM, or the exit of the parent process. With a parent, SIGINT is ignored.
 
 Python records a signal, and runs its handler when the main thread next executes bytecode. A signal that arrives just
 before the main thread blocks on a lock is recorded, but the wait goes on. On a busy machine, about one service in a
@@ -22,6 +22,8 @@ class ShutdownSignal:
     """
 
     def __init__(self, parent: int | None = None) -> None:
+        # an embedded service leaves Ctrl-C to its parent, which may catch it and go on
+        self._ends = {signal.SIGINT, signal.SIGTERM} if parent is None else {signal.SIGTERM}
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
         self._watched = [self._read_fd]
@@ -41,7 +43,7 @@ class ShutdownSignal:
         """Wait for a signal, or for the exit of the parent process."""
         while True:
             ready, _, _ = select.select(self._watched, [], [])
-            if ready != [self._read_fd] or set(_SIGNALS) & set(os.read(self._read_fd, 4096)):
+            if ready != [self._read_fd] or self._ends & set(os.read(self._read_fd, 4096)):
                 return
 
     def __enter__(self) -> "ShutdownSignal":

@@ -51,6 +51,15 @@ def test_serves_on_a_private_socket() -> None:
     service.close()
 
 
+def test_ignores_interrupts() -> None:
+    with closing(EmbeddedService()) as service:
+        os.kill(service.pid, signal.SIGINT)
+        for _ in range(2):  # the first answer may come before the signal is handled
+            with nnhal.connect(service.target, timeout=60) as device:
+                assert "CpuRef" in device.version
+        assert service.running
+
+
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_stops_at_the_end_of_its_block(failure: type[BaseException]) -> None:
     with pytest.raises(failure), closing(EmbeddedService()) as service:
