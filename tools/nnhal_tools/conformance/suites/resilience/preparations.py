@@ -28,6 +28,9 @@ from nnhal_tools.conformance.suites.nnhal.cache import HIT, MISS, NOT_SAVED, SAV
 
 SESSIONS = 3
 
+KEPT = 16
+"""Number of models that are released at once."""
+
 PREPARE, RETRIEVE, SAVE = "RESIL-01", "RESIL-02", "RESIL-03"
 ENTRIES, INTERRUPTED, DAMAGED = "RESIL-16", "RESIL-17", "RESIL-18"
 
@@ -77,14 +80,14 @@ def _events_of(
         yield event
 
 
-def _finish(id_: str, session: SessionAtWork, stream: Iterator[device_pb2.PrepareModelEvent], chain: AddChain) -> None:
-    """Read the events of a preparation, and execute the model.
+def _finish(id_: str, session: SessionAtWork, stream: Iterator[device_pb2.PrepareModelEvent]) -> bytes:
+    """Read the events of a preparation, and return the model.
 
     Raises:
         ConnectionLost: the preparation ended with the service.
         CheckFailed: it failed otherwise, or there was more than one notify.
     """
-    outcome, target = PreparationOutcome(), session.target
+    outcome = PreparationOutcome()
     try:
         collect_preparation(_events_of(stream, session), outcome)
     finally:
@@ -95,10 +98,23 @@ def _finish(id_: str, session: SessionAtWork, stream: Iterator[device_pb2.Prepar
     if not outcome.model:
         got = f"{outcome.events}, launch {outcome.launch}, {outcome.callback}"
         raise CheckFailed(id_, "a preparation in progress when a process ends", "a model, or UNAVAILABLE", got)
+    return outcome.model
+
+
+def _execute(id_: str, session: SessionAtWork, model: bytes, chain: AddChain) -> None:
+    """Execute a model that was just prepared, and release it."""
     values = chain.random_input()
-    execution = target.execute(outcome.model, chain.request(values))
+    execution = session.target.execute(model, chain.request(values))
     chain.expect_correct(id_, "a model prepared before a process ends", values, execution)
-    target.release(outcome.model)
+    session.target.release(model)
+
+
+def _keep(session: SessionAtWork, models: list[bytes], model: bytes) -> None:
+    """Keep a model for a while: most calls of the session are preparations, so that one is in progress at the end."""
+    models.append(model)
+    if len(models) == KEPT:
+        session.target.release(*models)
+        models.clear()
 
 
 def _several(name: str, work: Work) -> dict[str, Work]:
@@ -119,7 +135,7 @@ def preparing(target: Target, recorder: CheckRecorder) -> None:
 def _preparing(session: SessionAtWork) -> Iterator[Step]:
     def step() -> None:
         chain = AddChain.random(LONG)
-        _finish(PREPARE, session, _launch(session, chain), chain)
+        _execute(PREPARE, session, _finish(PREPARE, session, _launch(session, chain)), chain)
 
     yield step
 
@@ -183,13 +199,14 @@ def retrieving(target: Target, recorder: CheckRecorder) -> None:
             entry = CachedChain.random(LONG)
             entries.append(entry)
             entry.save(session.target)
+            models: list[bytes] = []
 
             def step() -> None:
                 request = device_pb2.PrepareModelFromCacheRequest(
                     session=session.target.session, device=session.target.device_name, cache=entry.cache
                 )
                 stream = session.target.device.PrepareModelFromCache(request, timeout=WATCHDOG_S)
-                _finish(RETRIEVE, session, stream, entry.chain)
+                _keep(session, models, _finish(RETRIEVE, session, stream))
 
             yield step
 
@@ -209,11 +226,14 @@ def saving(target: Target, recorder: CheckRecorder) -> None:
 
         @contextmanager
         def work(session: SessionAtWork) -> Iterator[Step]:
+            models: list[bytes] = []
+
             def step() -> None:
                 entry = CachedChain.random(size=LARGE)
                 entries.append(entry)
-                _finish(SAVE, session, _launch(session, entry.chain, entry.cache), entry.chain)
+                model = _finish(SAVE, session, _launch(session, entry.chain, entry.cache))
                 entry.saved = True
+                _keep(session, models, model)
 
             yield step
 
@@ -233,15 +253,16 @@ def saving_in_files(target: Target, recorder: CheckRecorder) -> None:
 
     @contextmanager
     def work(session: SessionAtWork) -> Iterator[Step]:
-        folder = CacheFolder(session.target)
+        folder, models = CacheFolder(session.target), list[bytes]()
 
         def step() -> None:
             entry = CachedChain.random(size=LARGE)
             with folder.open_files(*names) as files:
                 entries[session] = folder, entry
                 cache = file_cache(entry.cache.token, files)
-                _finish(SAVE, session, _launch(session, entry.chain, cache), entry.chain)
+                model = _finish(SAVE, session, _launch(session, entry.chain, cache))
                 entry.saved = True
+                _keep(session, models, model)
 
         yield step
 
