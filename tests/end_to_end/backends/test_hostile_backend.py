@@ -32,6 +32,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, behavior: Path) -> Iterato
         NNHAL_DYNAMIC_BACKENDS_PATH=str(Path(__file__).parent / "hostile"),
         NNHAL_BACKENDS="Hostile",
         HOSTILE_FILE=str(behavior),
+        NNHAL_SANDBOX_PATHS=str(behavior.parent),
     )
     yield started
     assert stop_service(started) == 0

@@ -68,6 +68,7 @@ def start_service(folder: Path, *options: str, module: str = "nnhal_tools.cli", 
     log = folder / "service.log"
     command = [sys.executable, "-P", "-m", module, "serve", "--listen", "127.0.0.1:0", *options]
     defaults = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1", "NNHAL_CACHE_DIR": str(folder / "cache")}
+    defaults["NNHAL_SANDBOX_PATHS"] = str(folder)  # plug-ins of tests record their calls there
     environment = {**os.environ, **defaults, **settings}
     with log.open("w") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
