@@ -24,7 +24,7 @@ def graph_digest(message: types_pb2.Model) -> bytes:
     return hashlib.sha256(graph.SerializeToString(deterministic=True)).digest()
 
 
-def combined_digest(graph: bytes, operand_values: bytes, pools: Iterable[bytes]) -> bytes:
+def combined_digest(graph: bytes, operand_values: bytes | memoryview, pools: Iterable[bytes]) -> bytes:
     """Return the digest of a model.
 
     Args:

@@ -47,7 +47,7 @@ class RepeatedEvent:
                 return
             self._next_s = now_s + self.INTERVAL_S
             omitted, self._omitted = self._omitted, 0
-        event(self._name, **fields, **({"omitted": omitted} if omitted else {}))
+        event(self._name, logging.INFO, **fields, **({"omitted": omitted} if omitted else {}))
 
 
 class EventFormatter(logging.Formatter):

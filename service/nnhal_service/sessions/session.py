@@ -113,8 +113,8 @@ class Session:
         """Return the object with a handle.
 
         Raises:
-            HalError: SESSION_LOST: the session has ended. INVALID_ARGUMENT of kind UNKNOWN_HANDLE. The text does not tell
-                an unknown handle from a wrong kind of object.
+            HalError: SESSION_LOST: the session has ended. INVALID_ARGUMENT of kind UNKNOWN_HANDLE. The text does not
+                tell an unknown handle from a wrong kind of object.
         """
         entry = self._objects.get(handle)
         if entry is None and self.closed:

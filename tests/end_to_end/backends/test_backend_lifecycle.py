@@ -68,12 +68,11 @@ def test_preloaded_models_are_unloaded_before_the_end(tmp_path: Path) -> None:
     assert _events(tmp_path) == [*created, "before_unload_network", "release", "after_unload_network", "destroy"]
 
 
-@pytest.mark.parametrize("options", [("--no-extension", "none.such"), ("--listen", "unix:/no/such/folder/socket")])
-def test_failed_start_destroys_the_objects(options: tuple[str, ...], tmp_path: Path) -> None:
+def test_failed_start_destroys_the_objects(tmp_path: Path) -> None:
     lifecycle(tmp_path)
     environment = {"NNHAL_DYNAMIC_BACKENDS_PATH": str(tmp_path), "NNHAL_TEST_LOG": str(tmp_path / "events")}
     with pytest.raises(RuntimeError, match="the service did not start"):
-        start_service(tmp_path, "--device", "one", "--device", "two", *options, **environment)
+        start_service(tmp_path, "--device", "one", "--device", "two", "--no-extension", "none.such", **environment)
     events = _events(tmp_path)
     assert events[:4] == ["create", "destroy", "create", "create"]
     assert events[4:] == ["destroy", "destroy"]

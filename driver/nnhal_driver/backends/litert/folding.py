@@ -111,7 +111,7 @@ class GraphConstants:
 
     def _work(self, view: OperationView, outputs: Mapping[int, Shape]) -> int:
         """Return the multiply-adds of an operation, or the elements of its arguments if it does not multiply."""
-        shapes = {o: self.shape(o) for o in view.operation.inputs if o in self} | outputs
+        shapes = {o: self.shape(o) for o in view.operation.inputs if o in self} | dict(outputs)
         counted = MULTIPLY_ADDS.get(view.type)
         if counted is None:
             return sum(map(prod, shapes.values()))

@@ -19,7 +19,6 @@ NO = {1: (Refusal("A", "too wide"),), 4: (Refusal("A", "too wide"),)}
 def test_names_are_converted() -> None:
     options = PreparationArguments.of("low_power", "high", True, None)
     assert options == PreparationArguments(ExecutionPreference.LOW_POWER, Priority.HIGH, True, None)
-    assert options.uses_cache
 
 
 def test_each_part_has_its_own_token() -> None:

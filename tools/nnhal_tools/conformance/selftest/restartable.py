@@ -53,11 +53,11 @@ class RestartableService:
         self._restart_socket = socket.socket(socket.AF_UNIX)
         self._restart_socket.bind(str(folder / "restart"))
         self._restart_socket.listen()
-        commands = (
+        restart, kill, stop = (
             shlex.join([sys.executable, "-S", "-c", _COMMAND, str(folder / "restart"), kind.decode()])
             for kind in (_RESTART, _KILL, _STOP)
         )
-        self.control = ServiceControl(*commands, recovery_s=RECOVERY_S)
+        self.control = ServiceControl(restart, kill, stop, recovery_s=RECOVERY_S)
         self._thread = threading.Thread(target=self._serve_restarts, name="nnhal-restart", daemon=True)
         self._thread.start()
 

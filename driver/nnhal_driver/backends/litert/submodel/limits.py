@@ -35,8 +35,9 @@ class SubModelLimits:
 def max_depthwise_channels(type_: str) -> int:
     """Return the most output channels of a depthwise convolution that LiteRT's own kernel computes.
 
-    It computes as many output positions at a time as its buffer has room for. With more channels that is none, and the
-    kernel loops for ever. XNNPACK computes any number of channels, but only with constant weights and a constant bias.
+    It computes as many output positions at a time as its buffer has room for. With more channels there is no room, and
+    the kernel loops for ever. XNNPACK computes any number of channels, but only with constant weights and a constant
+    bias.
 
     Args:
         type_: the engine's type of the filter.

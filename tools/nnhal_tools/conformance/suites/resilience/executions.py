@@ -4,7 +4,7 @@ import queue
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from nnhal.types import ErrorStatus
+from nnhal.types import AnyArray, ErrorStatus
 from nnhal.v1 import burst_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
 from nnhal_tools.conformance.device.calls import WATCHDOG_S
@@ -175,7 +175,7 @@ def _streaming(session: SessionAtWork) -> Iterator[Step]:
         require_alive(outcome)
         pending: queue.SimpleQueue[burst_pb2.BurstStreamRequest | None] = queue.SimpleQueue()
         responses = target.bursts.Stream(iter(pending.get, None), timeout=WATCHDOG_S)
-        sent = []
+        sent: list[AnyArray] = []
 
         def step() -> None:
             while len(sent) < IN_FLIGHT:

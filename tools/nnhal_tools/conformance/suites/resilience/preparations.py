@@ -257,7 +257,7 @@ def saving_in_files(target: Target, recorder: CheckRecorder) -> None:
 
         def step() -> None:
             entry = CachedChain.random(size=LARGE)
-            with folder.open_files(*names) as files:
+            with folder.open_files(names[0], names[1]) as files:
                 entries[session] = folder, entry
                 cache = file_cache(entry.cache.token, files)
                 model = _finish(SAVE, session, _launch(session, entry.chain, cache))
@@ -291,7 +291,7 @@ def _expect_sound_files(
 @contextmanager
 def _opened(folder: CacheFolder, names: Sequence[Sequence[str]], entry: CachedChain) -> Iterator[None]:
     """Open the files of an entry."""
-    with folder.open_files(*names) as files:
+    with folder.open_files(names[0], names[1]) as files:
         entry.cache.CopyFrom(file_cache(entry.cache.token, files))
         yield
 
