@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, cast
@@ -57,6 +58,8 @@ TRIM_DELAY_NS = 10**9
 """Time after the end of the last session until unused memory is returned to the system."""
 HEALTH_THREADS, REFLECTION_THREADS = 32, 8
 """Threads of their own for gRPC's services, so that a flood of calls does not keep these from answering."""
+LAST_CALLS_S = 0.1
+"""Seconds for which a service that stops still answers new calls, with the reason. gRPC would only cancel them."""
 STOP_TIMEOUT_S = 20
 """Seconds after the grace time when a stop counts as hanging: the process logs the stacks of all threads and exits."""
 
@@ -251,6 +254,7 @@ class Server:
         self._health.enter_graceful_shutdown()
         # the keep-alive streams of sessions would block the server until the grace time is over: end them first
         self._sessions.drain()
+        time.sleep(LAST_CALLS_S)
         stopped = self._server.stop(self.settings.stop_grace_s)
         self._remove_sockets()
         self._data_socket.drain(self.settings.stop_grace_s)

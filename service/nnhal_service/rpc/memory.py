@@ -38,7 +38,7 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
         self._limits.require("pool_bytes", request.size, "the memory would have")
         if len(request.sha256) not in (0, 32):
             raise invalid_argument(f"sha256 has {len(request.sha256)} bytes; expected 32 or none")
-        memory = self._digests.find(session.identity, request.sha256, request.size) if request.sha256 else None
+        memory = self._digests.find(session.token, request.sha256, request.size) if request.sha256 else None
         if memory is None:
             reservation = self._quota.reserve_object(session, request.size)
             memory = MemoryObject(_allocate(request.size), request.sha256)
@@ -65,7 +65,7 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
             written += len(chunk.data)
         memory.seal(written)
         if memory.sha256:
-            self._digests.add(session.identity, memory)
+            self._digests.add(session.token, memory)
         return memory_pb2.UploadResponse(written=written)
 
     @handler(pool="transfers")

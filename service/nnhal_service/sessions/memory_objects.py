@@ -71,26 +71,29 @@ class MemoryObject:
 
 
 class DigestTable:
-    """Complete buffers by identity and SHA-256, while a handle or a prepared model references them. Thread safe."""
+    """Complete buffers by session and SHA-256, while a handle or a prepared model references them. Thread safe.
+
+    A client that knows a digest must not learn whether another client has the bytes, let alone get them.
+    """
 
     def __init__(self) -> None:
-        self._buffers: weakref.WeakValueDictionary[tuple[str, bytes], Bytes] = weakref.WeakValueDictionary()
+        self._buffers: weakref.WeakValueDictionary[tuple[bytes, bytes], Bytes] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
 
-    def find(self, identity: str, sha256: bytes, size: int) -> MemoryObject | None:
+    def find(self, session: bytes, sha256: bytes, size: int) -> MemoryObject | None:
         """Return a new, complete Memory object over the buffer with a digest; None if there is no such buffer."""
         with self._lock:
-            buffer = self._buffers.get((identity, sha256))
+            buffer = self._buffers.get((session, sha256))
         if buffer is None or buffer.size != size:
             return None
         memory = MemoryObject(buffer, sha256)
         memory.complete = True
         return memory
 
-    def add(self, identity: str, memory: MemoryObject) -> None:
+    def add(self, session: bytes, memory: MemoryObject) -> None:
         """Add the buffer of a complete memory."""
         with self._lock:
-            self._buffers[(identity, memory.sha256)] = memory.buffer
+            self._buffers[(session, memory.sha256)] = memory.buffer
 
 
 def read_memory(session: Session, message: types_pb2.Memory) -> Memory | UnsetUnion:

@@ -63,8 +63,10 @@ class SessionRegistry:
         """Return the session with a token.
 
         Raises:
-            SessionLostError: it has ended, or never existed.
+            HalError: SessionLostError: it has ended, or never existed. DEVICE_UNAVAILABLE: the service is stopping.
         """
+        if self._closed:
+            raise stopping()
         session = self._sessions.get(token)
         if session is None:
             raise session_lost()
@@ -78,8 +80,6 @@ class SessionRegistry:
                 RESOURCE_EXHAUSTED_TRANSIENT: limit session_streams.
         """
         with self._lock:
-            if self._closed:
-                raise stopping()
             session = self.get(token)
             self._limits.require("session_streams", session.attachments + 1, "the session would have")
             session.attachments += 1

@@ -142,6 +142,9 @@ def test_uploads_are_verified_and_shared(service: Service) -> None:
         assert not create(digest).complete
         assert upload(first.memory, data).written == len(data)
         assert create(digest).complete
+        with open_raw_session(service.target) as other:
+            request = memory_pb2.CreateMemoryRequest(session=other.session, size=len(data), sha256=digest)
+            assert not other.memory.Create(request).complete, "another client learns that the service has the bytes"
         read = raw.memory.Read(memory_pb2.ReadRequest(session=raw.session, memory=first.memory, offset=1))
         assert b"".join(chunk.data for chunk in read) == data[1:]
         with pytest.raises(grpc.RpcError) as caught:
