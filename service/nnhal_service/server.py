@@ -30,6 +30,7 @@ from nnhal_service.devices import Devices
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
 from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
+from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.hosting import Hosting
 from nnhal_service.listener import Listener
 from nnhal_service.log import event
@@ -62,6 +63,8 @@ LAST_CALLS_S = 0.1
 """Seconds for which a service that stops still answers new calls, with the reason. gRPC would only cancel them."""
 STOP_TIMEOUT_S = 20
 """Seconds after the grace time when a stop counts as hanging: the process logs the stacks of all threads and exits."""
+CONNECTION_CALLS = 4096
+"""Calls of one connection at once: more than the limits of a session allow. A client keeps further ones back."""
 
 _SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 _NAMES = [service.descriptor.full_name for service in SERVICES.values()]
@@ -165,6 +168,7 @@ class Server:
         sessions, limits, executor = self._sessions, self._limits, self._executor
         devices, cache_arguments = self.devices, CacheArguments(self._store)
         watchdog = StallWatchdog(self.settings.transfer_idle_s, self._timers)
+        unread = UnreadResponses(sessions, quota, self.settings.transfer_idle_s, self._timers)
         servicers: dict[str, Any] = {
             "Session": SessionServicer(
                 sessions, executor, limits, self._data_socket.name, self._hosting.redirect if self._hosting else None
@@ -180,7 +184,7 @@ class Server:
                 self._preloader,
                 self._hosting.quarantine if self._hosting else NoQuarantine(),
             ),
-            "PreparedModel": PreparedModelServicer(sessions, limits, quota),
+            "PreparedModel": PreparedModelServicer(sessions, limits, quota, unread),
             "Execution": ExecutionServicer(sessions, limits, quota),
             "Burst": BurstServicer(sessions, limits, quota),
             "Buffer": BufferServicer(sessions, limits, quota),
@@ -193,8 +197,9 @@ class Server:
             "bursts": self._bursts,
             "health": self._health_checks,
             "reflection": self._reflection,
+            "sends": self._reflection,  # clients that watch the health must not keep others from checking it
         }
-        registrar = cast(grpc.Server, HandlerRegistrar(self._server, pools))
+        registrar = cast(grpc.Server, HandlerRegistrar(self._server, pools, watchdog, unread))
         for name, service in SERVICES.items():
             service.add_to_server(servicers[name], registrar)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
@@ -310,6 +315,7 @@ def _options(settings: Settings, limits: Limits, *, share_ports: bool) -> list[t
     return [
         ("grpc.max_receive_message_length", limits["message_bytes"]),
         ("grpc.max_send_message_length", limits["message_bytes"]),
+        ("grpc.max_concurrent_streams", CONNECTION_CALLS),
         ("grpc.so_reuseport", int(share_ports)),
         ("grpc.keepalive_time_ms", ping),
         ("grpc.keepalive_timeout_ms", ping),

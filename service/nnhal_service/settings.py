@@ -125,7 +125,9 @@ class Settings(BaseModel):
         default=32, ge=1, description="Uploads and reads that may be in progress at once."
     )
     transfer_idle_s: Annotated[float, Option("S")] = Field(
-        default=30.0, gt=0, description="Seconds until an upload or read whose client has stalled is cancelled."
+        default=30.0,
+        gt=0,
+        description="Seconds until an upload, read or response whose client has stalled is cancelled.",
     )
     idle_thread_s: Annotated[float, Option("S")] = Field(
         default=10.0, gt=0, description="Seconds that an idle thread waits for the next call before it ends."

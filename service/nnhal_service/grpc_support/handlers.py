@@ -2,7 +2,7 @@
 
 Each RPC method of a servicer carries `@handler()`, whose arguments say how the server runs the method:
 
-    registrar = HandlerRegistrar(server, pools)
+    registrar = HandlerRegistrar(server, pools, watchdog, unread)
     session_pb2_grpc.add_SessionServicer_to_server(servicer, registrar)
 """
 
@@ -16,6 +16,9 @@ from nnhal.errors import HalError
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal_service.grpc_support.errors import map_errors, map_stream_errors
 from nnhal_service.grpc_support.request_decoding import check_request, check_requests, without_raising
+from nnhal_service.grpc_support.response_stream import QueuedSend
+from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
+from nnhal_service.grpc_support.unread_responses import UnreadResponses
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -37,7 +40,7 @@ def handler(*, non_blocking: bool = False, raw: bool = False, pool: str = "") ->
     Args:
         non_blocking: the method takes a function that sends responses as a third argument, and returns before the call
             ends. The call occupies no thread meanwhile.
-        raw: requests and responses are bytes, which the method decodes and encodes itself.
+        raw: requests and responses are bytes, which the method decodes, encodes and counts (`UnreadResponses`) itself.
         pool: name of the thread pool that runs the method; "": the server's own. Methods that wait for their client
             run on other pools, so that slow clients cannot occupy all threads.
     """
@@ -57,11 +60,21 @@ class HandlerRegistrar:
 
     Args:
         pools: thread pools by the names that `handler` takes.
+        watchdog: cancels calls of non-blocking methods whose client does not read.
+        unread: counts the responses of sessions.
     """
 
-    def __init__(self, server: grpc.Server, pools: Mapping[str, ThreadPoolExecutor]) -> None:
+    def __init__(
+        self,
+        server: grpc.Server,
+        pools: Mapping[str, ThreadPoolExecutor],
+        watchdog: StallWatchdog,
+        unread: UnreadResponses,
+    ) -> None:
         self._server = server
         self._pools = pools
+        self._watchdog = watchdog
+        self._unread = unread
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
         """Do nothing: these are the methods of `add_registered_method_handlers` again, for older releases of gRPC."""
@@ -89,10 +102,15 @@ class HandlerRegistrar:
             caught = HalError
         if not options.raw:
             method = (check_requests if original.request_streaming else check_request)(method)
+        encode = original.response_serializer
         if options.non_blocking:
+            method = self._watch_sends(method, None if name.startswith("nnhal.") else self._pools.get("sends"))
             responses = "stream"  # gRPC knows non-blocking methods of this kind only; one response is a stream of one
             method = map_errors(method, caught)
         else:
+            if not options.raw and requests == responses == "unary" and name.startswith("nnhal."):
+                assert encode is not None, "generated code has a serializer for each method"
+                method, encode = self._count_response(method, encode), None
             method = (map_stream_errors if original.response_streaming else map_errors)(method, caught)
         # gRPC looks for these attributes on the function that it calls
         vars(method)["experimental_non_blocking"] = options.non_blocking
@@ -104,8 +122,34 @@ class HandlerRegistrar:
         else:
             assert original.request_deserializer is not None, "generated code has a deserializer for each method"
             decode = without_raising(original.request_deserializer)
-            wrapped = make_handler(method, decode, original.response_serializer)
+            wrapped = make_handler(method, decode, encode)
         return wrapped
+
+    def _watch_sends(self, method: Callable[..., Any], executor: ThreadPoolExecutor | None) -> Callable[..., Any]:
+        """Wrap a non-blocking method so that a send that takes too long cancels the call.
+
+        Args:
+            method: the method to wrap.
+            executor: sends the responses of a method of gRPC's own: Health.Watch sends while it holds a lock, for which
+                the thread of the server waits. None: the method itself may block.
+        """
+
+        def call(request: Any, context: grpc.ServicerContext, send: Callable[[Any], None]) -> Any:
+            watched = self._watchdog.wrap_send(send, context)
+            return method(request, context, QueuedSend(watched, executor) if executor else watched)
+
+        return call
+
+    def _count_response(self, method: Callable[..., Any], encode: Callable[[Any], bytes]) -> Callable[..., bytes]:
+        """Wrap a method so that it returns an encoded response, which counts until the client has read it."""
+
+        def call(request: Any, context: grpc.ServicerContext) -> bytes:
+            response = encode(method(request, context))
+            if token := getattr(request, "session", b""):
+                self._unread.count(token, context, len(response))
+            return response
+
+        return call
 
 
 def _unimplemented(name: str) -> Callable[..., NoReturn]:

@@ -6,7 +6,9 @@ must not run on the server's own thread (see docs/decisions.md).
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Generic, TypeVar
 
 import grpc
@@ -16,6 +18,40 @@ from nnhal_service.grpc_support.errors import set_error
 
 M = TypeVar("M")
 Send = Callable[[M | None], None]
+
+
+class QueuedSend(Generic[M]):
+    """Function that sends responses in order on another thread, so that it never blocks. Thread safe.
+
+    Args:
+        send: sends one response; None ends the stream.
+        executor: runs `send`.
+    """
+
+    def __init__(self, send: Send[M], executor: Executor) -> None:
+        self._send = send
+        self._executor = executor
+        self._queue: deque[M | None] = deque()
+        self._is_sending = False
+        self._lock = threading.Lock()
+
+    def __call__(self, message: M | None) -> None:
+        """Send a response soon."""
+        with self._lock:
+            self._queue.append(message)
+            if self._is_sending:
+                return
+            self._is_sending = True
+        self._executor.submit(self._send_queued)
+
+    def _send_queued(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._is_sending = False
+                    return
+                message = self._queue.popleft()
+            self._send(message)
 
 
 class ResponseStream(Generic[M]):

@@ -1,10 +1,10 @@
-"""Watchdog that cancels uploads and reads whose client has stalled.
+"""Watchdog that cancels uploads, reads and response streams whose client has stalled.
 
-Uploads and reads share a few threads. Without the watchdog, a client that stops in the middle of a transfer would
-occupy a thread for as long as its connection lives.
+They occupy a thread while they wait for their client. Without the watchdog, a client that stops in the middle would
+occupy the thread for as long as its connection lives.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
@@ -18,31 +18,55 @@ from nnhal_service.log import event
 T = TypeVar("T")
 
 
+PROGRESS_BYTES = 2**16
+"""Bytes that an upload must bring within the timeout, unless it ends. Single bytes could keep a thread for ever."""
+
+
 class StallWatchdog:
-    """Cancels transfers whose next chunk takes too long to be sent or to be read.
+    """Cancels transfers that take too long to be sent or to be read.
 
     Args:
-        timeout_s: seconds that a chunk may take.
+        timeout_s: seconds that a chunk may take, or PROGRESS_BYTES of an upload in smaller chunks.
     """
 
     def __init__(self, timeout_s: float, timers: Timers) -> None:
         self._timeout_s = timeout_s
         self._timers = timers
 
-    def receive(self, chunks: Iterator[T], context: grpc.ServicerContext) -> Iterator[T]:
-        """Yield the chunks that a client sends."""
+    def receive(self, chunks: Iterator[T], context: grpc.ServicerContext, size: Callable[[T], int]) -> Iterator[T]:
+        """Yield the chunks that a client sends.
+
+        Args:
+            chunks: the chunks.
+            context: of the call.
+            size: returns the size of a chunk in bytes.
+        """
         while True:
+            received = 0
             with self._watch(context):
-                chunk = next(chunks, None)
-            if chunk is None:
-                return
-            yield chunk
+                while received < PROGRESS_BYTES:
+                    if (chunk := next(chunks, None)) is None:
+                        return
+                    received += size(chunk)
+                    yield chunk
 
     def send(self, chunks: Iterable[T], context: grpc.ServicerContext) -> Iterator[T]:
         """Yield the chunks that a client reads."""
         for chunk in chunks:
             with self._watch(context):
                 yield chunk
+
+    def wrap_send(self, send: Callable[[T], None], context: grpc.ServicerContext) -> Callable[[T], None]:
+        """Wrap the function that sends the responses of a non-blocking handler; None ends its stream."""
+
+        def watched(message: T) -> None:
+            if message is None:  # the end waits for no client
+                send(message)
+                return
+            with self._watch(context):
+                send(message)
+
+        return watched
 
     @contextmanager
     def _watch(self, context: grpc.ServicerContext) -> Iterator[None]:

@@ -52,7 +52,7 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
         self, requests: Iterator[memory_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> memory_pb2.UploadResponse:
         """Write chunks to a Memory object, then check its digest."""
-        chunks = self._watchdog.receive(requests, context)
+        chunks = self._watchdog.receive(requests, context, lambda chunk: len(chunk.data))
         first = next(chunks, None)
         if first is None:
             raise invalid_argument("the upload is empty")

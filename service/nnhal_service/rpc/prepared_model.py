@@ -14,6 +14,7 @@ from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.profiling import later_stage
 from nnhal_service.grpc_support.call_context import call_deadline, cancellation_of, earliest, field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
+from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache
 from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
 from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
@@ -43,8 +44,9 @@ def _describe(message: prepared_model_pb2.ExecuteSynchronouslyRequest) -> _Execu
 class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelServicer):
     """Servicer of PreparedModel."""
 
-    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota) -> None:
+    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota, unread: UnreadResponses) -> None:
         super().__init__(sessions, limits, quota)
+        self._unread = unread
         self._requests = ValidatedRequestCache(limits)
         message_type = prepared_model_pb2.ExecuteSynchronouslyRequest
         self._messages = DecodedRequestCache(self._requests, message_type, lambda message: message.request, _describe)
@@ -74,7 +76,9 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
             result = prepared.execute_valid(valid, call.config, deadline_ns, cancellation, owner, started_ns)
         finally:
             session.release_slot("session_calls")
-        return self._responses.encode(result, prepared, session)
+        response = self._responses.encode(result, prepared, session)
+        self._unread.count(call.session, context, len(response))
+        return response
 
     @handler()
     def ExecuteSynchronouslyWithConfig(

@@ -11,8 +11,16 @@ from nnhal.client.core.rpc_errors import hal_error
 from nnhal.enums import ErrorKind, ErrorStatus
 from nnhal.errors import HalError
 from nnhal.v1 import fence_pb2, fence_pb2_grpc
+from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.grpc_support.handlers import HandlerRegistrar, handler
+from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
 from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
+from nnhal_service.grpc_support.unread_responses import UnreadResponses
+from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.session_registry import SessionRegistry
+
+TIMEOUT_S = 60
 
 
 class Servicer(fence_pb2_grpc.FenceServicer):
@@ -33,7 +41,10 @@ class Servicer(fence_pb2_grpc.FenceServicer):
 def channel() -> Iterator[grpc.Channel]:
     calls, special = ElasticThreadPool(4, 1, "calls"), ElasticThreadPool(1, 1, "special")
     server = grpc.server(calls)
-    registrar = HandlerRegistrar(server, {"special": special})
+    timers, sessions = Timers("waits"), SessionRegistry(1)
+    watchdog = StallWatchdog(TIMEOUT_S, timers)
+    unread = UnreadResponses(sessions, MemoryQuota(Limits()), TIMEOUT_S, timers)
+    registrar = HandlerRegistrar(server, {"special": special}, watchdog, unread)
     fence_pb2_grpc.add_FenceServicer_to_server(Servicer(), cast(grpc.Server, registrar))  # type: ignore[abstract]
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -42,6 +53,8 @@ def channel() -> Iterator[grpc.Channel]:
     server.stop(None).wait()
     calls.shutdown()
     special.shutdown()
+    sessions.close()
+    timers.close()
 
 
 def error_of(channel: grpc.Channel, method: str, request: bytes = b"") -> HalError:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nnhal_service.grpc_support import stall_watchdog
-from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
+from nnhal_service.grpc_support.stall_watchdog import PROGRESS_BYTES, StallWatchdog
 from tests.service.fake_timers import FakeTimers
 
 TIMEOUT_S = 10
@@ -46,10 +46,15 @@ def chunks(context: Context, timers: FakeTimers, pause_s: float, count: int) -> 
         yield i
 
 
+def full(chunk: int) -> int:
+    """Return the size of a chunk that is large enough by itself."""
+    return PROGRESS_BYTES
+
+
 def test_chunk_that_does_not_arrive(watchdog: StallWatchdog, timers: FakeTimers) -> None:
     context: Any = Context()
     with pytest.raises(ConnectionError):
-        list(watchdog.receive(chunks(context, timers, TIMEOUT_S, 1), context))
+        list(watchdog.receive(chunks(context, timers, TIMEOUT_S, 1), context, full))
 
 
 def test_chunk_that_is_not_read(watchdog: StallWatchdog, timers: FakeTimers) -> None:
@@ -61,15 +66,44 @@ def test_chunk_that_is_not_read(watchdog: StallWatchdog, timers: FakeTimers) -> 
     assert context.cancelled
 
 
+def test_upload_in_small_chunks_that_arrive_in_time(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    context: Any = Context()
+    with pytest.raises(ConnectionError):
+        list(watchdog.receive(chunks(context, timers, 0.3 * TIMEOUT_S, 5), context, lambda chunk: 1))
+
+
+def test_upload_in_small_chunks_that_are_enough_together(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    context: Any = Context()
+    small = chunks(context, timers, 0.3 * TIMEOUT_S, 20)
+    assert len(list(watchdog.receive(small, context, lambda chunk: PROGRESS_BYTES // 2))) == 20
+
+
+def test_message_that_is_not_read(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    context: Any = Context()
+    sent: list[int | None] = []
+
+    def send(message: int | None) -> None:
+        sent.append(message)
+        timers.advance(TIMEOUT_S)
+
+    guarded = watchdog.wrap_send(send, context)
+    guarded(None)
+    assert not context.cancelled
+    guarded(1)
+    assert context.cancelled and sent == [None, 1]
+
+
 def test_slow_transfer_is_not_cancelled(watchdog: StallWatchdog, timers: FakeTimers) -> None:
     context: Any = Context()
-    for _ in watchdog.send(watchdog.receive(chunks(context, timers, 0.9 * TIMEOUT_S, 5), context), context):
+    for _ in watchdog.receive(chunks(context, timers, 0.9 * TIMEOUT_S, 5), context, full):
+        pass
+    for _ in watchdog.send(range(5), context):
         timers.advance(0.9 * TIMEOUT_S)
     assert not context.cancelled
 
 
 def test_finished_transfer_is_not_cancelled(watchdog: StallWatchdog, timers: FakeTimers) -> None:
     context: Any = Context()
-    assert list(watchdog.receive(iter([1, 2]), context)) == [1, 2]
+    assert list(watchdog.receive(iter([1, 2]), context, lambda chunk: chunk)) == [1, 2]
     timers.advance(2 * TIMEOUT_S)
     assert not context.cancelled
