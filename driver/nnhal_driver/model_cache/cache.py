@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nnhal.errors import HalError
 from nnhal.types import CacheOutcome, CacheState, Placement
+from nnhal_cache.errors import TooLargeError
 from nnhal_driver.backends.api import Backend, CompileOptions
 from nnhal_driver.execution.plan import Plan
 from nnhal_driver.graph import Graph
@@ -78,6 +79,8 @@ class ModelCache:
             document["use"] = [model.priority, model.preference]
             document["digest"] = model.digest.hex()
             writer.write(files, self._key, document)
+        except TooLargeError as error:
+            return _discard(files, str(error))
         except (OSError, MemoryError) as error:
             return _discard(files, f"the cache files cannot be written: {error}")
         except HalError as error:

@@ -90,14 +90,16 @@ class ContainerWriter:
         """Write both files.
 
         Raises:
+            TooLargeError: raised by `CacheFiles.check_size`. The files are unchanged.
             OSError: a file cannot be written. The files are then invalid.
         """
-        model = FileWriter(files.model)
-        digest = self._data.write(FileWriter(files.data))
         table = [[int(each.sealed), each.offset, each.dtype, each.shape] for each in self._locations]
         encoded = json.dumps({**document, "arrays": table}, separators=(",", ":")).encode()
         start = align(_PRELUDE.size + len(encoded))
         size = start + self._sealed.size + SEAL_BYTES
+        files.check_size(size + self._data.size)
+        model = FileWriter(files.model)
+        digest = self._data.write(FileWriter(files.data))
         token = hashlib.sha256(files.token).digest()
         prelude = _PRELUDE.pack(MAGIC, FORMAT, len(encoded), size, key_id(key), token, self._data.size, digest)
         head = (prelude + encoded).ljust(start, b"\0")

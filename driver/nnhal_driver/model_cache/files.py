@@ -7,7 +7,7 @@ Files are therefore read once, into private memory, and truncated before they ar
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nnhal.errors import invalid_argument
@@ -34,6 +34,8 @@ class CacheFiles:
         data: descriptors of the data cache.
         read_only: accept files that are open for reading only. The HAL requires reading and writing.
         digest: digest of the only model that may be saved or loaded, see `nnhal.model_digest`; b"" allows any model.
+        check_size: called with the bytes of both files before they are written; raises TooLargeError if they are too
+            many.
     """
 
     token: bytes
@@ -41,6 +43,7 @@ class CacheFiles:
     data: Sequence[int]
     read_only: bool = False
     digest: bytes = b""
+    check_size: Callable[[int], None] = lambda size: None
 
     @property
     def has_files(self) -> bool:
@@ -67,6 +70,7 @@ class OpenFiles:
         _check_counts(files)
         self.token = files.token
         self.digest = files.digest
+        self.check_size = files.check_size
         with contextlib.ExitStack() as opened:
             self.model, self.data = (
                 opened.enter_context(_duplicate(descriptor, kind, files.read_only))

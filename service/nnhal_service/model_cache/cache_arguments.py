@@ -45,7 +45,7 @@ class PendingSave:
                 check_token(message.token)
                 self._pending = self._open_files.enter_context(store.write(session.identity, message.token))
                 fds = [self._pending.model_fd], [self._pending.data_fd]
-                self.files = CacheFiles(message.token, *fds, digest=message.model_digest)
+                self.files = CacheFiles(message.token, *fds, digest=message.model_digest, check_size=store.require_fits)
             else:
                 self.files = self._open_files.enter_context(open_cache_files(session, message))
         except (CacheError, HalError) as error:

@@ -3,18 +3,21 @@
 import os
 import struct
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nnhal.types import AnyArray
+from nnhal_cache.errors import TooLargeError
 from nnhal_cache.seal import SEAL_BYTES
 from nnhal_driver.mapped_memory import MAPPED_BYTES, in_own_mapping
 from nnhal_driver.model_cache import container as module
 from nnhal_driver.model_cache.container import FORMAT, Container, ContainerWriter
 from nnhal_driver.model_cache.errors import CacheMissError
-from nnhal_driver.model_cache.files import read_file
+from nnhal_driver.model_cache.files import OpenFiles, read_file
 from tests.driver.model_cache.cache_files import KEY, TOKEN, Pair, contents, flip, rewrite
 
 WEIGHTS = np.linspace(-1, 1, 33, dtype=np.float32)
@@ -51,6 +54,31 @@ def load_error(pair: Pair, key: bytes = KEY, token: bytes = TOKEN) -> CacheMissE
     with pytest.raises(CacheMissError) as caught:
         load(pair, key, token)
     return caught.value
+
+
+def save_with_check(pair: Pair, check_size: Callable[[int], None]) -> None:
+    writer = ContainerWriter()
+    writer.add_array(WEIGHTS)
+    writer.add_array(AXES)
+    files = OpenFiles(replace(pair.files(), check_size=check_size))
+    try:
+        writer.write(files, KEY, {})
+    finally:
+        files.close()
+
+
+def test_size_is_checked_before_files_are_written(pair: Pair) -> None:
+    sizes: list[int] = []
+    save_with_check(pair, sizes.append)
+    assert sizes == [len(contents(pair.model)) + len(contents(pair.data))]
+
+    def refuse(size: int) -> None:
+        raise TooLargeError(f"{size} bytes are too many")
+
+    before = contents(pair.model), contents(pair.data)
+    with pytest.raises(TooLargeError, match=f"^{sizes[0]} bytes"):
+        save_with_check(pair, refuse)
+    assert (contents(pair.model), contents(pair.data)) == before
 
 
 def test_round_trip(pair: Pair) -> None:

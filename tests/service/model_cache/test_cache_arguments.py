@@ -15,6 +15,7 @@ from nnhal.client.shm import data_socket
 from nnhal.shm.protocol import FILE, MAX_BYTES, Packet, PacketKind
 from nnhal.v1 import cache_pb2, cache_pb2_grpc, device_pb2, enums_pb2, error_pb2, session_pb2, types_pb2
 from nnhal_cache.store import Store
+from nnhal_driver.model_cache.files import FileWriter
 from nnhal_service.server import Server
 from nnhal_service.settings import Settings
 from tests.concurrency import wait_until
@@ -250,6 +251,14 @@ def test_invalid_arguments_are_a_warning_when_saving(serving: Serving, tmp_path:
         assert str(file) in reason_not_saved(save(raw))
         assert str(file) in load_miss(raw)
         check_no_caching(raw)
+
+
+def test_entry_that_is_too_large_is_not_written(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    monkeypatch.setattr(FileWriter, "write", lambda writer, data: written.append(len(data)))
+    with serving(cache_bytes=100) as raw:
+        assert "the cache has a limit of 100 bytes" in reason_not_saved(save(raw))
+    assert not written
 
 
 def test_failed_preparation_leaves_no_files(serving: Serving, tmp_path: Path) -> None:
