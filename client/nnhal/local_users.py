@@ -65,7 +65,7 @@ def _table_user(
     family: socket.AddressFamily, state: str, local: tuple[str, int], remote: tuple[str, int] | None
 ) -> int | None:
     wanted = _table_address(family, *local), _table_address(family, *remote) if remote else None
-    with suppress(OSError), open(_TABLES[family], encoding="ascii") as table:
+    with suppress(OSError), open(_TABLES[family], encoding="utf-8") as table:
         next(table)
         for line in table:
             _, own, other, row_state, _, _, _, user, _, inode, *_ = line.split()

@@ -12,9 +12,10 @@ from functools import partial
 import grpc
 
 from nnhal_driver.scheduling.deadline import now_ns
-from nnhal_driver.scheduling.timers import Timers
+from nnhal_driver.scheduling.timers import Timer, Timers
 from nnhal_service.log import event
 from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
 
 COUNTED_BYTES = 2**14
@@ -27,9 +28,10 @@ COPIES = 2
 class _SessionResponses:
     """Unread responses of one session."""
 
-    name: str
+    session: Session
     progress_ns: int = 0
     calls: set[grpc.ServicerContext] = field(default_factory=set)
+    timer: Timer | None = None
 
 
 class UnreadResponses:
@@ -61,7 +63,7 @@ class UnreadResponses:
         """
         if size < COUNTED_BYTES:
             return
-        session = self._sessions.get(token)
+        session = self._sessions.find(token)
         reservation = self._quota.reserve(session, COPIES * size, "the response")
 
         def finish() -> None:
@@ -71,35 +73,47 @@ class UnreadResponses:
             reservation.release()
 
         with self._lock:
-            unread = self._unread.get(token) or self._watch(token, session.name)
+            found = self._unread.get(token)
+        unread = self._watch(token, session) if found is None else found
+        with self._lock:
             if not unread.calls:
                 unread.progress_ns = now_ns()
             unread.calls.add(context)
         if not context.add_callback(finish):
             finish()
 
-    def _watch(self, token: bytes, name: str) -> _SessionResponses:
-        """Return a new entry for a session. The caller has the lock."""
-        unread = self._unread[token] = _SessionResponses(name)
-        # one timer for each session, not for each response: it stays when all responses have been read
-        self._timers.call_at(now_ns() + self._timeout_ns, partial(self._check, token))
+    def _watch(self, token: bytes, session: Session) -> _SessionResponses:
+        """Return the entry of a session, which is created if it does not exist."""
+        with self._lock:
+            if (unread := self._unread.get(token)) is not None:
+                return unread
+            unread = self._unread[token] = _SessionResponses(session)
+            # one timer for each session, not for each response: it stays when all responses have been read
+            unread.timer = self._timers.call_at(now_ns() + self._timeout_ns, partial(self._check, token))
+        session.on_close(lambda reason: self._forget(token))
         return unread
+
+    def _forget(self, token: bytes) -> None:
+        """Remove the entry of a session that has ended."""
+        with self._lock:
+            unread = self._unread.pop(token, None)
+        if unread is not None and unread.timer is not None:
+            unread.timer.cancel()
 
     def _check(self, token: bytes) -> None:
         """Cancel the responses of a session if it has read none of them in time."""
         now = now_ns()
         stalled: list[grpc.ServicerContext] = []
         with self._lock:
-            unread = self._unread[token]
-            if not unread.calls:
-                del self._unread[token]
+            unread = self._unread.get(token)
+            if unread is None:  # the session has ended
                 return
-            due_ns = unread.progress_ns + self._timeout_ns
-            if now >= due_ns:
+            due_ns = unread.progress_ns + self._timeout_ns if unread.calls else now + self._timeout_ns
+            if unread.calls and now >= due_ns:
                 stalled, due_ns = list(unread.calls), now + self._timeout_ns
-        self._timers.call_at(due_ns, partial(self._check, token))
+            unread.timer = self._timers.call_at(due_ns, partial(self._check, token))
         if stalled:
             seconds = self._timeout_ns / 1e9
-            event("responses-stalled", session=unread.name, responses=len(stalled), seconds=seconds)
+            event("responses-stalled", session=unread.session.name, responses=len(stalled), seconds=seconds)
         for context in stalled:
             context.cancel()

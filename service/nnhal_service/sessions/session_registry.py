@@ -67,6 +67,14 @@ class SessionRegistry:
         """
         if self._closed:
             raise stopping()
+        return self.find(token)
+
+    def find(self, token: bytes) -> Session:
+        """Return the session with a token, for a call that has begun, also while the service stops.
+
+        Raises:
+            SessionLostError: it has ended, or never existed.
+        """
         session = self._sessions.get(token)
         if session is None:
             raise session_lost()

@@ -4,6 +4,7 @@ import json
 import select
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 _MAX_BYTES = 2**17
@@ -44,10 +45,12 @@ class Channel:
 
     def receive(self) -> tuple[Message, list[int]] | None:
         """Wait for a message. Return it with its descriptors; None if the other end is closed."""
-        try:
-            text, descriptors, _, _ = socket.recv_fds(self.socket, _MAX_BYTES, _MAX_DESCRIPTORS)
-        except ConnectionResetError:
-            return None
+        text, descriptors = b"", list[int]()
+        # if the other end was closed with unread messages, the first attempt reports that, before messages from there
+        for _ in range(2):
+            with suppress(ConnectionResetError):
+                text, descriptors, _, _ = socket.recv_fds(self.socket, _MAX_BYTES, _MAX_DESCRIPTORS)
+                break
         return (json.loads(text), descriptors) if text else None
 
     def poll(self, seconds: float = 0.0) -> bool:

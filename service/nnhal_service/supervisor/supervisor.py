@@ -39,6 +39,8 @@ _PREPARATION_OVERDUE_S = 30.0
 """The same for a preparation."""
 _START_TIMEOUT_S = 60.0
 """Seconds that a worker may take to start."""
+_UNBORN_S = 2.0
+"""Seconds after which a worker whose process has ended before its first message is given up."""
 _LATE_S = 1.0
 """Delay of the supervisor itself from which it does not believe in old heartbeats."""
 _FIXED = ("listen", "workers", "insecure")
@@ -77,7 +79,7 @@ class Supervisor:
         self._generation = 0
         self._announced = False
         self._stopping = False
-        self._failure = ""
+        self._failure: Exception | None = None
         self._service_file: ServiceFile | None = None
         self._watched_at = time.monotonic()
 
@@ -89,6 +91,7 @@ class Supervisor:
 
         Raises:
             ValueError: a worker cannot start.
+            ImportError: a package is missing.
         """
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         try:
@@ -101,8 +104,8 @@ class Supervisor:
                     self._step(signals, announce)
         finally:
             self._close()
-        if self._failure:
-            raise ValueError(self._failure)
+        if self._failure is not None:
+            raise self._failure
         event("stopped")
 
     def _close(self) -> None:
@@ -159,8 +162,7 @@ class Supervisor:
         received = worker.channel.receive()
         if received is None:
             self._selector.unregister(worker.channel)
-            if worker.pid == 0:  # the template has ended before it could fork the worker
-                self._bury(worker, "never started", crashed=True)
+            worker.is_gone = worker.pid == 0
             return
         message, descriptors = received
         if "probe" in message:
@@ -262,9 +264,18 @@ class Supervisor:
         return {key.fileobj for key in self._selector.get_map().values()}
 
     def _replace_template(self, status: int) -> None:
-        event("template-ended", logging.ERROR, how=describe_status(status))
+        if (failure := self._template.failure()) is not None and not self._stopping:
+            self._fail(failure)
         self._template.close()
-        self._template = Template(self._scoreboard)
+        if not self._stopping:
+            event("template-ended", logging.ERROR, how=describe_status(status))
+            self._template = Template(self._scoreboard)
+        self._bury_unborn()
+
+    def _bury_unborn(self) -> None:
+        """Give up the workers that the template has not forked, because it has ended."""
+        for worker in [worker for worker in self._workers if worker.is_gone]:
+            self._bury(worker, "never started", crashed=True)
 
     def _bury(self, worker: WorkerProcess, how: str, *, crashed: bool) -> None:
         """Clean up after a worker that has ended, and start another one if it was not told to end."""
@@ -288,16 +299,17 @@ class Supervisor:
         served_s = None if worker.served_at is None else time.monotonic() - worker.served_at
         delay = policy.delay(served_s, crashed=crashed or bool(worker.killed_because))
         if worker.failure and not self._announced:
-            self._fail(worker.failure)
+            self._fail(ValueError(worker.failure))
         elif policy.exhausted:
             reason = worker.failure or "see the log"
-            self._fail(f"worker {slot} failed to start {MAX_FAILED_STARTS} times in a row: {reason}")
+            text = f"worker {slot} failed to start {MAX_FAILED_STARTS} times in a row: {reason}"
+            self._fail(ValueError(text))
         else:
             self._restart_at[slot] = time.monotonic() + delay
 
     def _report_end(self, worker: WorkerProcess, how: str, *, crashed: bool) -> None:
         slot = worker.spec.slot
-        if worker.failure and not self._announced:
+        if (worker.failure or self._failure is not None) and not self._announced:
             return  # the caller gets the reason
         if worker.stop_by is not None and not crashed and not worker.killed_because:
             event("worker-stopped", worker=slot, pid=worker.pid)
@@ -323,8 +335,8 @@ class Supervisor:
             except OSError as error:
                 event("quarantine-not-written", logging.ERROR, why=str(error))
 
-    def _fail(self, reason: str) -> None:
-        self._failure = reason
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
         self._stop()
 
     def _stop(self) -> None:
@@ -339,6 +351,8 @@ class Supervisor:
         """Kill the workers that hang, or do not stop in time."""
         now = time.monotonic()
         late_s, self._watched_at = now - self._watched_at, now
+        if any(worker.is_gone and now - worker.started_at > _UNBORN_S for worker in self._workers):
+            self._bury_unborn()
         for worker in self._workers:
             if not worker.pid:
                 continue

@@ -25,7 +25,7 @@ class Template:
 
     Attributes:
         pid: id of the process.
-        channel: channel to the process. It carries one message: that the imports are done.
+        channel: channel to the process.
     """
 
     def __init__(self, scoreboard: Scoreboard) -> None:
@@ -50,6 +50,14 @@ class Template:
     def fork_probe(self, message: Message, descriptors: Sequence[int]) -> None:
         """Have a probe forked, as a worker has requested it. The caller may close the descriptors afterwards."""
         self.channel.send(message, descriptors)
+
+    def failure(self) -> ImportError | None:
+        """Return the error for which the process cannot import the service, if it has reported one."""
+        while self.channel.poll() and (received := self.channel.receive()) is not None:
+            message = received[0]
+            if "missing" in message:
+                return ImportError(message["text"], name=message["missing"])
+        return None
 
     def close(self) -> None:
         """End the process."""
@@ -84,16 +92,19 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    from nnhal_driver.backends import registry  # noqa: PLC0415
-    from nnhal_service.supervisor.probe import run_probe  # noqa: PLC0415
-    from nnhal_service.supervisor.worker import run_worker  # noqa: PLC0415
+    try:
+        from nnhal_driver.backends import registry  # noqa: PLC0415
+        from nnhal_service.supervisor.probe import run_probe  # noqa: PLC0415
+        from nnhal_service.supervisor.worker import run_worker  # noqa: PLC0415
+    except ImportError as error:
+        channel.send({"missing": error.name or "", "text": str(error)})
+        raise SystemExit(1) from None
 
     for id_ in registry.registered_ids():
         with suppress(ImportError, ValueError):  # a worker that needs the backend reports it
             registry.create([id_])  # imports its engine
     gc.collect()
     gc.freeze()  # the workers share the pages of these objects as long as no collection writes to them
-    channel.send({"ready": True})
     while (received := channel.receive()) is not None:
         message, descriptors = received
         pid = os.fork()

@@ -25,6 +25,7 @@ class WorkerProcess:
         channel: the supervisor's end of its channel.
         pid: id of its process; 0 until it has reported it.
         served_at: monotonic time at which it began to serve, or None.
+        is_gone: whether its process has ended before it reported its id.
         failure: why it could not start, or "".
         backends: ids of its backends, in the order of their numbers in the table of its work.
         stop_by: monotonic time at which it is killed, if it has been told to stop.
@@ -36,6 +37,7 @@ class WorkerProcess:
     def __init__(self, spec: WorkerSpec, scoreboard: Scoreboard, template: Template) -> None:
         self.spec = spec
         self.pid = 0
+        self.is_gone = False
         self.failure = ""
         self.backends: list[str] = []
         self.stop_by: float | None = None

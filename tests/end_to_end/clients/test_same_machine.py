@@ -106,13 +106,14 @@ def test_closed_model_is_unknown(service: Service) -> None:
             np.testing.assert_array_equal(other.execute([ONES, ONES])[0], 2 * ONES)
 
 
-def test_ended_session_is_lost(service: Service) -> None:
+def test_execution_continues_in_another_session(service: Service) -> None:
     with nnhal.connect(service.target) as device:
         prepared = device.prepare(ADD).result()
         prepared.execute([ONES, ONES])
-        device._connection._sessions.Close(session_pb2.CloseRequest(session=device._connection.session))
-        with pytest.raises(nnhal.SessionLostError):
-            prepared.execute([ONES, ONES])
+        lost = device._connection.session
+        device._connection._sessions.Close(session_pb2.CloseRequest(session=lost))
+        np.testing.assert_array_equal(prepared.execute([ONES, ONES])[0], ONES + ONES)
+        assert device._connection.session != lost
 
 
 def test_service_that_is_killed_during_an_execution(tmp_path: Path) -> None:

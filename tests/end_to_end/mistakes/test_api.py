@@ -251,7 +251,7 @@ MISTAKES: dict[str, tuple[Call, type[Exception], str]] = {
         "INVALID_ARGUMENT: V-REQ-02: token <*> names no live buffer with a role in this prepared model",
     ),
     # closed objects
-    "closed device": (lambda o: o.closed_device.prepare(MODEL), nnhal.SessionLostError, CLOSED),
+    "closed device": (lambda o: o.closed_device.prepare(MODEL).result(), nnhal.SessionLostError, CLOSED),
     "backends of a closed device": (lambda o: o.closed_device.backends(), nnhal.SessionLostError, CLOSED),
     "model of a closed device": (lambda o: o.closed_model.execute([IMAGE]), nnhal.SessionLostError, CLOSED),
     "closed model": (lambda o: o.closed_prepared.execute([IMAGE]), HAL, UNKNOWN),

@@ -210,7 +210,7 @@ def test_many_output_pools(stage: Stage) -> None:
         request.pools.add().returned.size = 2**31
     result = execute(stage, stage.model, request)
     assert result.status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
-    assert "not enough memory" in result.reason
+    assert "service_memory_bytes" in result.reason
 
 
 def test_memory_objects(stage: Stage) -> None:

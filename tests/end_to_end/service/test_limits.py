@@ -127,7 +127,7 @@ def test_session_limit(small_service: Service) -> None:
 
 @pytest.mark.slow
 def test_queue_limit(tmp_path: Path) -> None:
-    service = start_service(tmp_path, "--limit=queued_preparations=1", "--limit=preparation_seconds=1")
+    service = start_service(tmp_path, "--limit=queued_preparations=1")
     errors = []
     with open_raw_session(service.target) as raw:
 

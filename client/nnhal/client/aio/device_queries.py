@@ -202,7 +202,8 @@ class DeviceQueries:
 
         async def allocate_on(connection: Connection) -> Buffer:
             for model, _ in itertools.chain(*roles):
-                if isinstance(model, PreparedModel):
+                # the service refuses the model of another device
+                if isinstance(model, PreparedModel) and model.belongs_to(self._session):
                     await model.prepare_on(connection, SharedDeadline(None))
             new = allocation(connection.session, self.name, *roles, dimensions)
             allocated = await connection.call(connection.device.Allocate, new.request)

@@ -118,6 +118,10 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         remote = await self.prepare_on(connection, deadline)
         return await self._executor.execute(remote, inputs, deadline.remaining, measure_timing)
 
+    def belongs_to(self, session: ReconnectingSession) -> bool:
+        """Return whether the model was prepared by the device with a session."""
+        return self._session is session
+
     async def prepare_on(self, connection: Connection, deadline: SharedDeadline) -> RemoteModel[Connection]:
         """Return the model on a connection, and prepare it there if it is not yet.
 

@@ -201,7 +201,8 @@ class DeviceQueries:
 
         def allocate_on(connection: Connection) -> Buffer:
             for model, _ in itertools.chain(*roles):
-                if isinstance(model, PreparedModel):
+                # the service refuses the model of another device
+                if isinstance(model, PreparedModel) and model.belongs_to(self._session):
                     model.prepare_on(connection, SharedDeadline(None))
             new = allocation(connection.session, self.name, *roles, dimensions)
             allocated = connection.call(connection.device.Allocate, new.request)
