@@ -40,7 +40,7 @@ keep working. A new major version may break them. Each addition is listed here a
 
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
-1.2: hooks for networks, `CompileOptions.network` and `CompileOptions.check`; close, use_allocator, device_type, and a
+1.2: hooks for networks, `CompileOptions.network`, `check` and `reserve`; close, use_allocator, device_type, and a
 factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory` and `MemoryManager.on_allocate`;
 `CompileOptions.reserve`; creator, output_shapes and create_workload_factory of `PerOperationBackend`;
 `CompiledSubgraph.device_operands` and `Run.defer`; create_profiling_context and `Profile.execution`.

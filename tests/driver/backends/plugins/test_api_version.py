@@ -42,7 +42,7 @@ ADDED: dict[tuple[int, int], dict[type, set[str]]] = {
             "device_type",
         },
         CompiledSubgraph: {"device_operands"},
-        CompileOptions: {"network", "check", "memory"},
+        CompileOptions: {"network", "check", "memory", "reserve"},
         Run: {"defer"},
     },
 }
