@@ -48,6 +48,7 @@ MEMBERS_1_2: dict[type, str] = {
         use_allocator device_type
     """,
     CompiledSubgraph: "device_operands",
+    OperationCall: "check integers",
     PerOperationBackend: "create_workload_factory creator output_shapes supports",
 }
 """Additions of 1.2."""
