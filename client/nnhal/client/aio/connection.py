@@ -6,6 +6,7 @@ Hand-written: gRPC's asyncio calls, streams and cancellation differ from the syn
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
@@ -83,6 +84,7 @@ class Connection(MemoryObjects):
         self._resuming: asyncio.Future[None] | None = None
         self._closed = self.lost = False
         self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
+        self._broken_at = 0.0  # and at which monotonic time
         self.session = b""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
@@ -159,13 +161,16 @@ class Connection(MemoryObjects):
         """Resume the session after its stream broke, see `nnhal.client.sync.connection.Connection`."""
         code = await ended.code()
         if not self._closed and ended is self._stream:
-            self._broken = code
-            self._resume_if_unchanged()
+            self._broken, self._broken_at = code, time.monotonic()
+            await self._resume_if_unchanged()
 
-    def _resume_if_unchanged(self) -> bool:
+    async def _resume_if_unchanged(self) -> bool:
         """Resume the session, unless the service has ended it. Return False if the service is no longer there."""
         if not self._user.is_unchanged(self._target):
             return False
+        if (wait_s := self._user.settling_s(self._target, self._broken_at)) > 0:
+            await asyncio.sleep(wait_s)
+            return await self._resume_if_unchanged()
         if self._broken == grpc.StatusCode.UNAVAILABLE and not self._closed:
             self._broken = None
             self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
@@ -215,7 +220,7 @@ class Connection(MemoryObjects):
         """
         if self._closed:
             raise self._closed_error()
-        if self._broken is not None and not self._resume_if_unchanged():
+        if self._broken is not None and not await self._resume_if_unchanged():
             raise gone_error(self._target)
         if not (handles := self._releases.take_all()):
             return

@@ -1,6 +1,7 @@
 """Users whose services a client uses on this machine: no other user may take over the address of a dead service."""
 
 import os
+import time
 
 from nnhal.address import Address
 from nnhal.errors import HalError
@@ -9,6 +10,10 @@ from nnhal.types import ErrorStatus
 
 VARIABLE = "NNHAL_SERVICE_USERS"
 """Environment variable with the ids of further users whose services this program trusts."""
+
+
+_SETTLING_S = 0.05
+"""Seconds in which the kernel closes the sockets of a killed process."""
 
 
 def trusted_users() -> frozenset[int]:
@@ -32,6 +37,18 @@ class ServiceUser:
 
     def __init__(self) -> None:
         self._user: int | None = None
+
+    def settling_s(self, target: str, ended_at: float) -> float:
+        """Return the seconds to wait before the listener at an address counts, after the end of a connection.
+
+        The kernel closes the sockets of a killed process one by one, so its listener may outlive its connections.
+
+        Args:
+            target: the address.
+            ended_at: monotonic time at which the connection ended.
+        """
+        is_settled = not self.is_known or Address.parse(target).kind == "unix"
+        return 0.0 if is_settled else max(0.0, ended_at + _SETTLING_S - time.monotonic())
 
     @property
     def is_known(self) -> bool:

@@ -9,6 +9,7 @@ Hand-written: gRPC's synchronous calls and streams differ from those of asyncio.
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar, cast
@@ -105,6 +106,7 @@ class Connection(MemoryObjects):
         self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
         self._closed = self.lost = False
         self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
+        self._broken_at = 0.0  # and at which monotonic time
         self.session = b""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
@@ -193,7 +195,7 @@ class Connection(MemoryObjects):
         """
         with self._lock:
             if not self._closed and ended is self._stream:
-                self._broken = ended.code()
+                self._broken, self._broken_at = ended.code(), time.monotonic()
                 self._resume_if_unchanged()
 
     def _resume_if_unchanged(self) -> bool:
@@ -201,6 +203,9 @@ class Connection(MemoryObjects):
         with self._lock:
             if not self._user.is_unchanged(self._target):
                 return False
+            if (wait_s := self._user.settling_s(self._target, self._broken_at)) > 0:
+                time.sleep(wait_s)
+                return self._resume_if_unchanged()
             if self._broken == grpc.StatusCode.UNAVAILABLE and not self._closed:
                 self._broken = None
                 self._reopen_stream()

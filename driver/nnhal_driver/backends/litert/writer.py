@@ -26,22 +26,9 @@ from nnhal_driver.backends.litert.packing import (
     pack,
 )
 from nnhal_driver.backends.litert.page_sharing import PAGE, address, is_shareable, share
+from nnhal_driver.backends.litert.submodel import ITEM_BITS
 from nnhal_driver.mapped_memory import MAPPED_BYTES
 
-_ITEM_BYTES = {
-    "BOOL": 1,
-    "INT8": 1,
-    "UINT8": 1,
-    "INT16": 2,
-    "UINT16": 2,
-    "FLOAT16": 2,
-    "INT32": 4,
-    "UINT32": 4,
-    "FLOAT32": 4,
-    "INT64": 8,
-    "UINT64": 8,
-    "FLOAT64": 8,
-}
 _ACTIVATION = "fusedActivationFunction"
 """Option of operators that can apply an activation to their output."""
 _OFFSET_SLOT = 6
@@ -141,7 +128,7 @@ class ModelWriter:
     def constant(self, spec: TensorSpec, shape: Sequence[int], value: Value) -> int:
         """Add a constant tensor and return its number."""
         tensor = self.tensor(spec, shape)
-        size = prod(shape) * _ITEM_BYTES[spec.type]
+        size = _byte_size(spec, shape)
         number = 0
         if isinstance(value, np.ndarray) and value.flags.c_contiguous:  # several operands may name the same bytes
             number = self._windows.setdefault((address(value), size, spec.type), len(self._constants) + 1)
@@ -263,7 +250,7 @@ class ModelWriter:
         return highest
 
     def _tensor_bytes(self, tensor: int) -> int:
-        return prod(self.shapes[tensor]) * _ITEM_BYTES[self.specs[tensor].type]
+        return _byte_size(self.specs[tensor], self.shapes[tensor])
 
     def constants(self) -> list[tuple[str, int, Value]]:
         """Return type, size in bytes and value of each constant."""
@@ -283,6 +270,10 @@ class ModelWriter:
             for i, (spec, shape, buffer) in parts
         ]
         return PackedSubgraph(tensors, self._operators, inputs, outputs)
+
+
+def _byte_size(spec: TensorSpec, shape: Sequence[int]) -> int:
+    return -(-prod(shape) * ITEM_BITS[spec.type] // 8)
 
 
 def write_subgraphs(parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[int]]], reserve: Reserve) -> ModelFile:

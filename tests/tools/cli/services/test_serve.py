@@ -15,17 +15,20 @@ from nnhal_service.settings_sources import option_name
 from tests.tools.cli.command import DIGITS, PROGRAM, assert_fails, invoke
 
 
-@pytest.fixture
-def no_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a service that starts to listen fail the test, because it would not exit."""
+def assert_serve_fails(options: Sequence[object], *words: str, **environment: str) -> None:
+    """Run `nnhal serve` in a process of its own, because a supervisor must not fork pytest with its threads.
 
-    def announce(addresses: Sequence[str]) -> None:
-        raise AssertionError(f"listens on {addresses}")
+    It has to fail with one line on stderr that contains the words, and no other output.
+    """
+    command = [*PROGRAM, "serve", *map(str, options)]
+    variables = {**os.environ, **environment}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and done.stdout == "", done.stderr
+    assert done.stderr.startswith("nnhal: ") and done.stderr.count("\n") == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
 
-    monkeypatch.setattr("nnhal_tools.cli.services.serve._announce", announce)
 
-
-@pytest.mark.usefixtures("no_service")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -41,7 +44,7 @@ def no_service(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_invalid_options_are_rejected(options: list[str], words: list[str]) -> None:
-    assert_fails(invoke("serve", *options), 2, *words)
+    assert_serve_fails(options, *words)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_invalid_options_are_rejected(options: list[str], words: list[str]) -> N
 )
 def test_invalid_environment_variables_are_rejected(name: str, value: str) -> None:
     word = "Abacus" if name == "NNHAL_BACKENDS" else name
-    assert_fails(invoke("serve", **{name: value}), 2, word)
+    assert_serve_fails([], word, **{name: value})
 
 
 def test_every_setting_has_an_option() -> None:
@@ -92,12 +95,11 @@ def test_sources_override_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "threads = 512  # default\n" in invoke("serve", "--print-config", "--embedded", os.getpid()).stdout
 
 
-@pytest.mark.usefixtures("no_service")
 def test_invalid_file_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "service.toml"
     file.write_text("warm = 'x'")
-    assert_fails(invoke("serve", "--config", file), 2, f"{file}: warm: invalid value 'x'")
-    assert_fails(invoke("serve", "--config", tmp_path / "none.toml"), 2, "cannot read", "none.toml")
+    assert_serve_fails(["--config", file], f"{file}: warm: invalid value 'x'")
+    assert_serve_fails(["--config", tmp_path / "none.toml"], "cannot read", "none.toml")
 
 
 @pytest.mark.parametrize("options", [["--log-level", "loud"], ["extra"], ["--nothing"]])

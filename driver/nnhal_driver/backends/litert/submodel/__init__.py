@@ -2,6 +2,7 @@
 
 from nnhal_driver.backends.litert.submodel.limits import SubModelLimits
 from nnhal_driver.backends.litert.submodel.model import (
+    ITEM_BITS,
     InvalidSubModel,
     SubModel,
     SubModelGraph,
@@ -13,6 +14,7 @@ from nnhal_driver.backends.litert.submodel.parser import parse
 from nnhal_driver.backends.litert.submodel.verification import verify
 
 __all__ = [
+    "ITEM_BITS",
     "InvalidSubModel",
     "SubModel",
     "SubModelGraph",
