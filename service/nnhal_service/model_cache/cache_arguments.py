@@ -43,7 +43,7 @@ class PendingSave:
             _check_form(message)
             if message.form == types_pb2.CACHE_FORM_STORED:
                 check_token(message.token)
-                self._pending = self._open_files.enter_context(store.write(session.identity, message.token))
+                self._pending = self._open_files.enter_context(store.write(str(session.identity), message.token))
                 fds = [self._pending.model_fd], [self._pending.data_fd]
                 self.files = CacheFiles(message.token, *fds, digest=message.model_digest, check_size=store.require_fits)
             else:
@@ -140,7 +140,7 @@ class CacheArguments:
             return
         check_token(message.token)
         try:
-            entry = self._store.open_entry(session.identity, message.token, used=used)
+            entry = self._store.open_entry(str(session.identity), message.token, used=used)
         except CacheError as error:
             yield LoadSource(MissingFiles(str(error)))
             return
@@ -150,7 +150,7 @@ class CacheArguments:
         with entry:
             fds = [entry.model_fd], [entry.data_fd]
             files = CacheFiles(message.token, *fds, read_only=True, digest=message.model_digest)
-            on_damaged = partial(self._quarantine, session.identity, message.token, entry.generation)
+            on_damaged = partial(self._quarantine, str(session.identity), message.token, entry.generation)
             yield LoadSource(files, on_damaged, entry.generation)
 
     def check(self, device: Device, session: Session, message: Message) -> CacheOutcome:

@@ -97,7 +97,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
                 if request.mode not in _ACCESS:
                     raise invalid_argument(f"unknown access mode {request.mode}")
                 access, limit = _ACCESS[request.mode], self._limits["cache_files"]
-                return self._files.open(session.identity, request.name, access, limit)
+                return self._files.open(str(session.identity), request.name, access, limit)
             case "shared":
                 return _check_mode(session.shared.descriptor(request.shared), _ACCESS.get(request.mode))
             case _:
@@ -155,7 +155,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         """Remove a named file. Sessions that have it open keep it."""
         session = self._sessions.get(request.session)
         with hal_errors():
-            if not self._files.delete(session.identity, request.name):
+            if not self._files.delete(str(session.identity), request.name):
                 raise unknown_file(f"there is no cache file {request.name!r}")
         return cache_pb2.DeleteCacheFileResponse()
 
@@ -173,8 +173,8 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         """Return the entries of the store, most recently used first."""
         session = self._sessions.get(request.session)
         with hal_errors():
-            entries = self._store.list(session.identity)
-        counters = self._store.counters(session.identity)
+            entries = self._store.list(str(session.identity))
+        counters = self._store.counters(str(session.identity))
         return cache_pb2.ListCacheResponse(
             counters=cache_pb2.CacheCounters(**asdict(counters)),
             entries=(
@@ -196,7 +196,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         """Remove entries of the store."""
         session = self._sessions.get(request.session)
         with hal_errors():
-            return cache_pb2.ClearCacheResponse(removed=self._store.clear(session.identity, request.tokens))
+            return cache_pb2.ClearCacheResponse(removed=self._store.clear(str(session.identity), request.tokens))
 
     @contextmanager
     def _growing(self, session: Session, file: CacheFile, growth: Callable[[], int]) -> Iterator[None]:
@@ -211,7 +211,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
             if file.named and (more := growth()) > 0:
                 if file.is_deleted:  # a deleted file is not counted
                     raise invalid_argument("the cache file has been deleted and cannot grow")
-                used = self._files.total_bytes(session.identity)
+                used = self._files.total_bytes(str(session.identity))
                 self._limits.require("cache_file_bytes", used + more, "cache files would have")
             yield
 

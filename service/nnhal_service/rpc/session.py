@@ -9,10 +9,11 @@ from nnhal.version import __version__
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.hosting import Redirect
+from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.log import event
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
-from nnhal_service.sessions.session_registry import ANONYMOUS, SessionRegistry
+from nnhal_service.sessions.session_registry import SessionRegistry
 
 CLIENT_NAME_LENGTH = 64
 """Number of characters of a client's name that are logged."""

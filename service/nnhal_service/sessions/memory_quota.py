@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import Bytes
+from nnhal_service.identity.identity import Identity
 from nnhal_service.sessions.limits import LIMITS, Limits
 from nnhal_service.sessions.session import Session
 
@@ -28,7 +29,7 @@ class Reservation:
 
     __slots__ = ("_identity", "_quota", "_session", "_size")
 
-    def __init__(self, quota: "MemoryQuota", session: bytes, identity: str, size: int) -> None:
+    def __init__(self, quota: "MemoryQuota", session: bytes, identity: Identity | None, size: int) -> None:
         self._quota = quota
         self._session = session
         self._identity = identity
@@ -58,11 +59,11 @@ class MemoryQuota:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._by_session: Counter[bytes] = Counter()
-        self._by_identity: Counter[str] = Counter()
+        self._by_identity: Counter[Identity] = Counter()
         self._total = 0
         self._lock = threading.Lock()
         # a finalizer may run on a thread that has the lock; it leaves its bytes here
-        self._returned: deque[tuple[bytes, str, int]] = deque()
+        self._returned: deque[tuple[bytes, Identity | None, int]] = deque()
 
     def charge(self, session: Session, buffer: Bytes) -> None:
         """Count an object of a client that is allocated already, until it is freed.
@@ -92,10 +93,10 @@ class MemoryQuota:
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes.
         """
-        self._take(session.token, "", size, subject)
-        return Reservation(self, session.token, "", size)
+        self._take(session.token, None, size, subject)
+        return Reservation(self, session.token, None, size)
 
-    def give_back(self, session: bytes, identity: str, size: int) -> None:
+    def give_back(self, session: bytes, identity: Identity | None, size: int) -> None:
         """Count bytes no longer. Called by reservations."""
         self._returned.append((session, identity, size))
         while self._returned and self._lock.acquire(blocking=False):
@@ -104,7 +105,7 @@ class MemoryQuota:
             finally:
                 self._lock.release()
 
-    def used(self, identity: str) -> int:
+    def used(self, identity: Identity) -> int:
         """Return the bytes of the Memory objects and buffers of an identity."""
         with self._lock:
             self._settle()
@@ -123,7 +124,7 @@ class MemoryQuota:
             self._settle()
             return self._total
 
-    def _take(self, session: bytes, identity: str, size: int, subject: str) -> None:
+    def _take(self, session: bytes, identity: Identity | None, size: int, subject: str) -> None:
         with self._lock:
             self._settle()
             refused = self._refusal(session, identity, size)
@@ -135,7 +136,7 @@ class MemoryQuota:
         if refused:  # outside of the lock: a message takes memory, and so may run finalizers
             raise _error(subject, size, *refused)
 
-    def _refusal(self, session: bytes, identity: str, size: int) -> tuple[str, int, int] | None:
+    def _refusal(self, session: bytes, identity: Identity | None, size: int) -> tuple[str, int, int] | None:
         """Return the limit that more bytes would exceed, with the bytes in use and those left; None for no limit."""
         if identity:
             used, limit = self._by_identity[identity], self._limits["memory_bytes"]

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorKind, ErrorStatus
+from nnhal_service.identity.identity import Identity
 from nnhal_service.log import event
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.shared_table import SharedTable
@@ -47,7 +48,7 @@ class Session:
         closed: whether the session has ended.
     """
 
-    def __init__(self, name: str, identity: str, limits: Limits | None = None, token_suffix: bytes = b"") -> None:
+    def __init__(self, name: str, identity: Identity, limits: Limits | None = None, token_suffix: bytes = b"") -> None:
         self.token = secrets.token_bytes(HANDLE_BYTES - len(token_suffix)) + token_suffix
         self.name = name
         self.identity = identity

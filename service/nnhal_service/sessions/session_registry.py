@@ -10,11 +10,9 @@ from functools import partial
 
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
+from nnhal_service.identity.identity import Identity
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
-
-ANONYMOUS = "anonymous"
-"""Identity of clients that do not authenticate."""
 
 
 class SessionRegistry:
@@ -44,7 +42,7 @@ class SessionRegistry:
         # timers of their own: closing the objects of a session may block
         self._timers = Timers("nnhal-sessions")
 
-    def open(self, identity: str) -> Session:
+    def open(self, identity: Identity) -> Session:
         """Create a session with one keep-alive stream.
 
         Raises:

@@ -9,6 +9,7 @@ from nnhal.errors import HalError
 from nnhal.types import ErrorStatus
 from nnhal_service.grpc_support import unread_responses
 from nnhal_service.grpc_support.unread_responses import COPIES, COUNTED_BYTES, UnreadResponses
+from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session import Session
@@ -45,7 +46,7 @@ class Subject:
     def __init__(self, sessions: SessionRegistry, timers: FakeTimers) -> None:
         self.quota = MemoryQuota(Limits({"service_memory_bytes": 100 * SIZE}))
         self.unread = UnreadResponses(sessions, self.quota, TIMEOUT_S, timers)  # type: ignore[arg-type]
-        self.session: Session = sessions.open("test")
+        self.session: Session = sessions.open(ANONYMOUS)
 
     def respond(self, size: int = SIZE) -> Call:
         """Count a response."""

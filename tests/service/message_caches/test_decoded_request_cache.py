@@ -13,6 +13,7 @@ from nnhal.types import AnyArray, BufferToken
 from nnhal.v1 import prepared_model_pb2
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.request_binding import BoundRequest, ValidRequest
+from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.message_caches import decoded_request_cache
 from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache
 from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
@@ -23,7 +24,7 @@ from tests.service.message_caches.validating_model import OPERAND, PLAIN, Valida
 
 Call = prepared_model_pb2.ExecuteSynchronouslyRequest
 Cache = DecodedRequestCache[Call, bytes]
-SESSION = Session("s", "anyone")
+SESSION = Session("s", ANONYMOUS)
 
 
 def new_cache(limits: Limits | None = None) -> Cache:

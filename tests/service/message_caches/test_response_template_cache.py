@@ -10,6 +10,7 @@ from nnhal import message_template, wire
 from nnhal.types import UNMEASURED, Bytes, ExecutionResult, OutputShape, Timing
 from nnhal.v1 import types_pb2
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import MemoryObject
@@ -18,7 +19,7 @@ from nnhal_service.sessions.output_writer import OutputWriter
 from nnhal_service.sessions.session import Session
 from tests.service.message_caches.validating_model import ValidatingModel
 
-SESSION = Session("s", "anyone")
+SESSION = Session("s", ANONYMOUS)
 MODEL = cast(PreparedModel, ValidatingModel())
 
 

@@ -11,6 +11,7 @@ from nnhal.types import BufferToken, ExecutionConfig, Memory
 from nnhal.v1 import types_pb2
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.request_binding import BoundRequest, ValidRequest
+from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import MemoryObject
@@ -21,7 +22,7 @@ from tests.service.message_caches.validating_model import OPERAND, PLAIN, Valida
 def validate(
     cache: ValidatedRequestCache, model: ValidatingModel, request: types_pb2.Request, config: ExecutionConfig = PLAIN
 ) -> ValidRequest:
-    return cache.validate(Session("s", "anyone"), cast(PreparedModel, model), request, config)
+    return cache.validate(Session("s", ANONYMOUS), cast(PreparedModel, model), request, config)
 
 
 def test_request_with_other_values_is_not_validated_again() -> None:
@@ -58,7 +59,7 @@ def test_limits_are_checked() -> None:
 
 
 def test_handles_and_tokens_are_looked_up_each_time() -> None:
-    cache, model, session = ValidatedRequestCache(Limits()), ValidatingModel(), Session("s", "anyone")
+    cache, model, session = ValidatedRequestCache(Limits()), ValidatingModel(), Session("s", ANONYMOUS)
     handle = session.add(MemoryObject(np.zeros(8, np.uint8)))
     for _ in range(2):
         mapped = request_message(1)

@@ -23,12 +23,12 @@ from nnhal.v1 import types_pb2
 from nnhal_cache.store import Store
 from nnhal_driver.device import Device
 from nnhal_driver.model_cache.cache import CachedModel, ModelCache, VerifiedFiles
+from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.log import TextFormatter
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.server import Server
 from nnhal_service.sessions.session import Session
-from nnhal_service.sessions.session_registry import ANONYMOUS
 from nnhal_service.settings import Settings
 from tests.end_to_end.support.service_process import start_service, stop_service
 
@@ -138,12 +138,12 @@ def test_hit_loads_nothing_while_the_entry_is_unchanged(serving: Serving, loads:
                 for client in (device, other):
                     assert prepare(client, TOKENS[0], 0) == CacheState.HIT
             assert loads == []
-            server._store.clear(ANONYMOUS, [TOKENS[0]])
+            server._store.clear(str(ANONYMOUS), [TOKENS[0]])
             assert device.cached(TOKENS[0]).state == CacheState.MISS
             assert prepare(device, TOKENS[0], 7) == CacheState.SAVED  # another model: the old one would answer 0
             assert prepare(device, TOKENS[0], 7) == CacheState.HIT
             assert loads == [TOKENS[0]]
-            server._store.quarantine(ANONYMOUS, TOKENS[1], "for a test")
+            server._store.quarantine(str(ANONYMOUS), TOKENS[1], "for a test")
             assert prepare(device, TOKENS[1], 8) == CacheState.SAVED
             assert prepare(other, TOKENS[2], 2) == CacheState.HIT
             assert loads == [TOKENS[0]]
@@ -157,7 +157,7 @@ def test_each_device_preloads_its_own_model(serving: Serving, loads: list[bytes]
         store, (first, *_) = server._store, server._store.list()
         assert loads == [first.token] * 2
         first_model, second_model = (
-            server._preloader.get(device, ANONYMOUS, first.token, first.generation) for device in server._devices
+            server._preloader.get(device, str(ANONYMOUS), first.token, first.generation) for device in server._devices
         )
         assert first_model is not None and second_model is not None and first_model.plan is not second_model.plan
         assert len(store.list()) == 2
@@ -169,7 +169,7 @@ def test_an_entry_that_was_replaced_is_loaded(serving: Serving, loads: list[byte
     with serving(warm=1) as server:
         wait_until_healthy(server.addresses[0])
         store, (entry,) = server._store, server._store.list()
-        with store.write(ANONYMOUS, TOKENS[0]) as pending:  # another process of the same user may do so
+        with store.write(str(ANONYMOUS), TOKENS[0]) as pending:  # another process of the same user may do so
             for name, descriptor in (("model", pending.model_fd), ("data", pending.data_fd)):
                 os.write(descriptor, (store.layout.generations / entry.generation / name).read_bytes())
             pending.commit()
@@ -290,18 +290,18 @@ def test_models_of_other_clients_tokens_devices_and_generations(tmp_path: Path) 
         assert ready.wait(30)
         other = Device("other", device.backends)
         for other_key in (
-            (other, ANONYMOUS, TOKENS[0], entry.generation),
+            (other, str(ANONYMOUS), TOKENS[0], entry.generation),
             (device, "another client", TOKENS[0], entry.generation),
-            (device, ANONYMOUS, TOKENS[1], entry.generation),
-            (device, ANONYMOUS, TOKENS[0], None),  # files of the client
+            (device, str(ANONYMOUS), TOKENS[1], entry.generation),
+            (device, str(ANONYMOUS), TOKENS[0], None),  # files of the client
         ):
             assert preloader.get(*other_key) is None
         files = types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_FILES, token=TOKENS[0])
         with CacheArguments(store).open_for_loading(Session("test", ANONYMOUS), files) as source:
             assert source.generation is None
-        key = (device, ANONYMOUS, TOKENS[0], entry.generation)
+        key = (device, str(ANONYMOUS), TOKENS[0], entry.generation)
         assert preloader.get(*key) is not None
-        assert preloader.get(device, ANONYMOUS, TOKENS[0], "") is None
+        assert preloader.get(device, str(ANONYMOUS), TOKENS[0], "") is None
         assert preloader.get(*key) is None  # released when the entry had disappeared
         other.close()
         preloader.close()

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from nnhal.v1 import cache_pb2, cache_pb2_grpc, error_pb2, session_pb2, types_pb2
+from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.model_cache.cache_file import CacheFile, open_cache_files
 from nnhal_service.server import Server
 from nnhal_service.sessions.session import Session
@@ -276,7 +277,7 @@ class TestOpenCacheFiles:
 
     @pytest.fixture
     def session(self) -> Session:
-        return Session("s1", "me")
+        return Session("s1", ANONYMOUS)
 
     def add(self, session: Session, path: Path, access: int) -> bytes:
         return session.add(CacheFile(os.open(path, access | os.O_CREAT), named=True))

@@ -9,12 +9,14 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorKind, ErrorStatus
+from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import SHARE, MemoryQuota, Reservation
 from nnhal_service.sessions.session import Session
 from tests.concurrency import run_concurrently
 
 ALL = 1000
+YOU = Identity("token", "you")
 
 
 def quota_of(**limits: int) -> MemoryQuota:
@@ -39,7 +41,7 @@ def largest(quota: MemoryQuota, session: Session) -> int:
 
 
 def test_errors_name_the_limit_and_what_is_left() -> None:
-    quota, session = quota_of(memory_bytes=500), Session("s1", "me")
+    quota, session = quota_of(memory_bytes=500), Session("s1", ANONYMOUS)
     kept = quota.reserve_object(session, 400)
     with pytest.raises(HalError) as caught:
         quota.reserve_object(session, 200)
@@ -55,18 +57,18 @@ def test_errors_name_the_limit_and_what_is_left() -> None:
 
 def test_other_identities_have_memory_of_their_own() -> None:
     quota = quota_of(memory_bytes=300)
-    first = quota.reserve_object(Session("s1", "me"), 300)
-    second = quota.reserve_object(Session("s2", "you"), 300)
-    assert (quota.used("me"), quota.used("you"), quota.total) == (300, 300, 600)
+    first = quota.reserve_object(Session("s1", ANONYMOUS), 300)
+    second = quota.reserve_object(Session("s2", YOU), 300)
+    assert (quota.used(ANONYMOUS), quota.used(YOU), quota.total) == (300, 300, 600)
     del first, second
-    assert (quota.used("me"), quota.used("you"), quota.total) == (0, 0, 0)
+    assert (quota.used(ANONYMOUS), quota.used(YOU), quota.total) == (0, 0, 0)
 
 
 def test_a_session_leaves_memory_to_others() -> None:
     quota = quota_of()
     kept, left = [], ALL
     for number in range(4):
-        session = Session(f"s{number}", "me")
+        session = Session(f"s{number}", ANONYMOUS)
         size = largest(quota, session)
         assert size == left * SHARE // (SHARE + 1)
         kept.append(quota.reserve(session, size, "it"))
@@ -76,11 +78,11 @@ def test_a_session_leaves_memory_to_others() -> None:
     for reservation in kept:
         reservation.release()
     assert quota.total == 0
-    assert largest(quota, Session("s9", "me")) == ALL * SHARE // (SHARE + 1)
+    assert largest(quota, Session("s9", ANONYMOUS)) == ALL * SHARE // (SHARE + 1)
 
 
 def test_many_small_pieces_count_like_a_large_one() -> None:
-    quota, session = quota_of(), Session("s1", "me")
+    quota, session = quota_of(), Session("s1", ANONYMOUS)
     kept = [quota.reserve(session, 10, "it") for _ in range(ALL * SHARE // (SHARE + 1) // 10)]
     assert error_of(quota, session, 1).limit == "service_memory_bytes"
     kept.pop()
@@ -88,7 +90,7 @@ def test_many_small_pieces_count_like_a_large_one() -> None:
 
 
 def test_bytes_count_until_their_last_owner_is_freed() -> None:
-    quota, session = quota_of(), Session("s1", "me")
+    quota, session = quota_of(), Session("s1", ANONYMOUS)
     buffer = np.zeros(100, np.uint8)
     quota.charge(session, buffer)
     view = buffer[10:]
@@ -99,7 +101,7 @@ def test_bytes_count_until_their_last_owner_is_freed() -> None:
 
 
 def test_release_counts_once() -> None:
-    quota, session = quota_of(), Session("s1", "me")
+    quota, session = quota_of(), Session("s1", ANONYMOUS)
     kept = quota.reserve(session, 100, "it")
     other = quota.reserve(session, 100, "it")
     for _ in range(2):
@@ -111,7 +113,7 @@ def test_release_counts_once() -> None:
 
 def test_finalizer_on_a_thread_that_counts() -> None:
     """A finalizer that runs within the lock must not wait for it."""
-    quota, session = quota_of(), Session("s1", "me")
+    quota, session = quota_of(), Session("s1", ANONYMOUS)
     kept = quota.reserve(session, 100, "it")
     with quota._lock:
         kept.release()
@@ -123,7 +125,7 @@ def test_threads() -> None:
     barrier = threading.Barrier(4)
 
     def work(number: int) -> None:
-        session = Session(f"s{number}", "me")
+        session = Session(f"s{number}", ANONYMOUS)
         barrier.wait()
         for _ in range(2000):
             try:
@@ -140,7 +142,7 @@ def test_random_sequences(seed: int) -> None:
     """Random reservations of several sessions, against a model of the quota."""
     generator = random.Random(seed)
     quota = quota_of(memory_bytes=600)
-    sessions = [Session(f"s{number}", f"i{number % 2}") for number in range(5)]
+    sessions = [Session(f"s{number}", (ANONYMOUS, YOU)[number % 2]) for number in range(5)]
     held: list[tuple[Session, int, bool, Reservation]] = []
 
     def used(session: Session) -> int:
@@ -174,4 +176,4 @@ def test_random_sequences(seed: int) -> None:
     held.clear()
     gc.collect()
     assert quota.total == 0
-    assert [quota.used(f"i{number}") for number in range(2)] == [0, 0]
+    assert [quota.used(identity) for identity in (ANONYMOUS, YOU)] == [0, 0]

@@ -14,12 +14,12 @@ from nnhal.types import Memory, Model, UnsetUnion
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal.v1 import types_pb2
+from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.sessions import received_model
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import MemoryObject
 from nnhal_service.sessions.received_model import ReceivedModelReader
 from nnhal_service.sessions.session import Session
-from nnhal_service.sessions.session_registry import ANONYMOUS
 from nnhal_service.shm.memory_mapping import map_memory
 
 FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW

@@ -7,6 +7,7 @@ import pytest
 
 from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorKind
+from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.sessions import session_registry
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
@@ -32,7 +33,7 @@ def sessions(timers: FakeTimers) -> Iterator[SessionRegistry]:
 
 
 def test_handles_find_objects_of_their_kind(sessions: SessionRegistry) -> None:
-    session = sessions.open("me")
+    session = sessions.open(ANONYMOUS)
     handle = session.add("object")
     assert session.get(handle, str) == "object"
     with pytest.raises(HalError) as caught:
@@ -41,7 +42,7 @@ def test_handles_find_objects_of_their_kind(sessions: SessionRegistry) -> None:
 
 
 def test_handles_of_other_sessions_look_unknown(sessions: SessionRegistry) -> None:
-    mine, theirs = sessions.open("me"), sessions.open("me")
+    mine, theirs = sessions.open(ANONYMOUS), sessions.open(ANONYMOUS)
     handle = theirs.add("object")
     errors = []
     for wrong in (handle, b"\0" * 16, b"", b"short"):
@@ -52,7 +53,7 @@ def test_handles_of_other_sessions_look_unknown(sessions: SessionRegistry) -> No
 
 
 def test_release_ignores_unknown_handles(sessions: SessionRegistry) -> None:
-    session = sessions.open("me")
+    session = sessions.open(ANONYMOUS)
     handle = session.add("object")
     session.release([b"unknown", handle, handle])
     with pytest.raises(HalError):
@@ -60,13 +61,13 @@ def test_release_ignores_unknown_handles(sessions: SessionRegistry) -> None:
 
 
 def test_session_lives_while_a_stream_is_open(sessions: SessionRegistry, timers: FakeTimers) -> None:
-    session = sessions.open("me")
+    session = sessions.open(ANONYMOUS)
     timers.advance(3 * GRACE_S)
     assert sessions.get(session.token) is session
 
 
 def test_session_ends_after_its_grace_time(sessions: SessionRegistry, timers: FakeTimers) -> None:
-    session = sessions.open("me")
+    session = sessions.open(ANONYMOUS)
     session.add("object")
     reasons: list[str] = []
     session.on_close(reasons.append)
@@ -84,13 +85,13 @@ def test_session_ends_after_its_grace_time(sessions: SessionRegistry, timers: Fa
 
 def test_grace_time_passes_without_calls() -> None:
     sessions = SessionRegistry(grace_s=0.01)
-    sessions.detach(sessions.open("me"))
+    sessions.detach(sessions.open(ANONYMOUS))
     assert wait_until(lambda: sessions.count() == 0)
     sessions.close()
 
 
 def test_reattached_session_stays(sessions: SessionRegistry, timers: FakeTimers) -> None:
-    session = sessions.open("me")
+    session = sessions.open(ANONYMOUS)
     sessions.detach(session)
     assert sessions.attach(session.token) is session
     timers.advance(3 * GRACE_S)
@@ -98,7 +99,7 @@ def test_reattached_session_stays(sessions: SessionRegistry, timers: FakeTimers)
 
 
 def test_each_disconnection_has_its_own_grace_time(sessions: SessionRegistry, timers: FakeTimers) -> None:
-    session = sessions.open("me")
+    session = sessions.open(ANONYMOUS)
     sessions.detach(session)
     timers.advance(0.7 * GRACE_S)
     sessions.attach(session.token)
@@ -114,16 +115,16 @@ def test_close_ends_all_sessions_and_the_thread() -> None:
     sessions = SessionRegistry(grace_s=60)
     ended: list[str] = []
     for _ in range(3):
-        sessions.open("me").on_close(ended.append)
+        sessions.open(ANONYMOUS).on_close(ended.append)
     sessions.close()
     assert ended == ["the service is stopping"] * 3
     assert not new_threads(before)
     with pytest.raises(HalError):
-        sessions.open("me")
+        sessions.open(ANONYMOUS)
 
 
 def test_session_ends_once() -> None:
-    session = Session("s1", "me")
+    session = Session("s1", ANONYMOUS)
     ended: list[str] = []
     session.on_close(ended.append)
     session.close("first")
@@ -133,7 +134,7 @@ def test_session_ends_once() -> None:
 
 
 def test_logs_name_objects_by_label(sessions: SessionRegistry) -> None:
-    session = sessions.open("me")
+    session = sessions.open(ANONYMOUS)
     handle = session.add("object")
     assert session.label(handle) == f"{session.name}.1"
     assert handle.hex()[:8] not in session.label(handle)
@@ -141,7 +142,7 @@ def test_logs_name_objects_by_label(sessions: SessionRegistry) -> None:
 
 def test_listeners_of_ended_streams_are_removed(sessions: SessionRegistry) -> None:
     """A client that attaches again and again must not fill the memory."""
-    session = sessions.open("me")
+    session = sessions.open(ANONYMOUS)
     reasons: list[str] = []
     for _ in range(3):
         sessions.attach(session.token)
@@ -155,7 +156,7 @@ def test_listeners_of_ended_streams_are_removed(sessions: SessionRegistry) -> No
 
 
 def test_streams_of_a_session_are_limited(sessions: SessionRegistry) -> None:
-    session = sessions.open("me")
+    session = sessions.open(ANONYMOUS)
     for _ in range(15):
         sessions.attach(session.token)
     with pytest.raises(HalError) as caught:
