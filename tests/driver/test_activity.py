@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nnhal.types import OMITTED, ErrorStatus, OperandType, OperationType, PrepareModelConfig
-from nnhal_driver.activity import CAPACITY, NO_RECORD, TABLE_BYTES, ActivityTable, Stage, note_backend, read_activities
+from nnhal_driver.activity import CAPACITY, TABLE_BYTES, ActivityTable, Stage, note_backend, read_activities
 from nnhal_driver.backends import registry
 from nnhal_driver.device import Device, Outcome
 from nnhal_driver.quarantine import Verdict
@@ -73,13 +73,13 @@ def test_threads_have_records_of_their_own(memory: memoryview) -> None:
 def test_cancellation_is_noted_once(memory: memoryview) -> None:
     table, cancellation = ActivityTable(memory), Cancellation()
     table.begin(Stage.EXECUTING, DIGEST, cancellation=cancellation)
-    table.note_cancellations()
+    table.publish()
     assert read_activities(memory, [])[0].cancelled_ns == 0
     cancellation.cancel()
-    table.note_cancellations()
+    table.publish()
     (first,) = read_activities(memory, [])
     assert first.cancelled_ns > 0
-    table.note_cancellations()
+    table.publish()
     assert read_activities(memory, []) == [first]
 
 
@@ -87,21 +87,21 @@ def test_record_of_cancelled_work_is_clean_for_the_next(memory: memoryview) -> N
     table, cancellation = ActivityTable(memory), Cancellation()
     cancellation.cancel()
     number = table.begin(Stage.EXECUTING, DIGEST, cancellation=cancellation)
-    table.note_cancellations()
+    table.publish()
     table.end(number)
     table.begin(Stage.EXECUTING, DIGEST)
-    table.note_cancellations()
+    table.publish()
     assert read_activities(memory, [])[0].cancelled_ns == 0
 
 
 def test_work_for_which_there_is_no_record(memory: memoryview) -> None:
     table = ActivityTable(memory)
     numbers = [table.begin(Stage.EXECUTING, DIGEST) for _ in range(CAPACITY)]
-    assert table.begin(Stage.EXECUTING, DIGEST) == NO_RECORD
-    table.end(NO_RECORD)
+    assert table.begin(Stage.EXECUTING, DIGEST) is None
+    table.end(None)
     for number in numbers:
         table.end(number)
-    assert table.begin(Stage.EXECUTING, DIGEST) != NO_RECORD
+    assert table.begin(Stage.EXECUTING, DIGEST) is not None
 
 
 # ---- The device -----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from nnhal.types import (
     is_extension,
     is_fully_specified,
 )
-from nnhal_driver.activity import NO_RECORD, ActivityTable, Stage
+from nnhal_driver.activity import EXECUTING, ActivityTable
 from nnhal_driver.execution.buffer import ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable
 from nnhal_driver.execution.executor import execute_plan
@@ -250,10 +250,10 @@ class PreparedModel:
         timeout = config.loop_timeout_duration_ns
         loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
         context = RunContext(deadline, cancellation, loop_timeout_ns, spans)
-        record = NO_RECORD
-        if self.activities is not None:
+        activities, record = self.activities, None
+        if activities is not None:
             expected_ns = max(self.estimated_ns, self.latencies.max_ns)
-            record = self.activities.begin(Stage.EXECUTING, self.digest, deadline.at_ns, cancellation, expected_ns)
+            record = activities.begin(EXECUTING, self.digest, deadline.at_ns, cancellation, expected_ns)
         before = time.perf_counter_ns()
         try:
             with nullcontext() if spans is None else self.profiling.execution(spans):
@@ -264,8 +264,8 @@ class PreparedModel:
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None
         finally:
-            if self.activities is not None:
-                self.activities.end(record)
+            if activities is not None:
+                activities.end(record)
         self.latencies.add(time.perf_counter_ns() - before)
         return result if spans is None else replace(result, spans=spans.all(), dropped_spans=spans.dropped)
 

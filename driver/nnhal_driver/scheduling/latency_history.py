@@ -26,7 +26,7 @@ class LatencyHistory:
     def add(self, elapsed_ns: int) -> None:
         """Add the latency of an execution that succeeded."""
         self._recent.append((now_ns(), elapsed_ns))
-        self.max_ns = max(self.max_ns, elapsed_ns)
+        self.max_ns = elapsed_ns if elapsed_ns > self.max_ns else self.max_ns
 
     def min_ns(self) -> int:
         """Return the shortest recent latency in nanoseconds, or 0 if too little is known."""

@@ -103,7 +103,7 @@ class Heart:
     def _beat(self) -> None:
         with self._lock:
             sessions = self.server.session_count if self.server is not None else 0
-            self._activities.note_cancellations()
+            self._activities.publish()
             self._directory.report(self._state, now_ns(), sessions, self._activities.count)
 
     def _run(self) -> None:
