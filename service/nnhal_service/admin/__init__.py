@@ -1,0 +1,1 @@
+"""Administration of a running service: its state, and what an operator can do to it."""
