@@ -10,11 +10,15 @@ import os
 import secrets
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
 from nnhal.address import Address
 from nnhal_service.unix_socket import file_id, locked_folder, remove_stale_socket
+
+if TYPE_CHECKING:
+    from nnhal_service.tls.reloading import ReloadingCertificates
 
 
 class Listener:
@@ -25,6 +29,7 @@ class Listener:
         text: the address.
         reserved: whether a supervisor has reserved the address. The server then shares a port with other workers, and
             takes a path over from the previous worker.
+        certificates: certificates for TLS on a TCP address; None for plaintext. Unix sockets have no TLS.
 
     Attributes:
         address: the address, with its real port.
@@ -33,7 +38,14 @@ class Listener:
         ValueError: the address cannot be bound, for example because another service uses it.
     """
 
-    def __init__(self, server: grpc.Server, text: str, *, reserved: bool = False) -> None:
+    def __init__(
+        self,
+        server: grpc.Server,
+        text: str,
+        *,
+        reserved: bool = False,
+        certificates: "ReloadingCertificates | None" = None,
+    ) -> None:
         address = Address.parse(text)
         self._path: Path | None = None
         try:
@@ -46,7 +58,7 @@ class Listener:
             else:
                 if not reserved:
                     _check_free(address)
-                self.address = address.with_port(server.add_insecure_port(text))
+                self.address = address.with_port(_bind_tcp(server, text, certificates))
         except OSError as error:
             in_use = "; is another service running there?" if error.errno == errno.EADDRINUSE else ""
             reason = (error.strerror or str(error)).lower()
@@ -78,6 +90,17 @@ def _check_free(address: Address) -> None:
     # one family may be missing: many machines resolve localhost to ::1 without having it
     if failures and (len(failures) == len(hosts) or any(error.errno == errno.EADDRINUSE for error in failures)):
         raise failures[-1]
+
+
+def _bind_tcp(server: grpc.Server, text: str, certificates: "ReloadingCertificates | None") -> int:
+    """Bind a TCP address, and return its real port.
+
+    Raises:
+        RuntimeError: it cannot be bound.
+    """
+    if certificates is None:
+        return server.add_insecure_port(text)
+    return server.add_secure_port(text, certificates.server_credentials())
 
 
 def _bind_unix(server: grpc.Server, path: Path, *, reserved: bool) -> None:

@@ -54,6 +54,7 @@ from nnhal_service.settings import Settings
 from nnhal_service.shm.connection import DataSocketContext
 from nnhal_service.shm.listener import DataSocket
 from nnhal_service.shutdown import ShutdownSignal
+from nnhal_service.tls import load_certificates
 
 TRIM_DELAY_NS = 10**9
 """Time after the end of the last session until unused memory is returned to the system."""
@@ -107,6 +108,7 @@ class Server:
         self._hosting = hosting
         self.addresses: tuple[str, ...] = ()
         self._listeners: list[Listener] = []
+        self._certificates = load_certificates(settings)
         self._limits = Limits(settings.limits)
         self._store = Store(settings.cache_dir, settings.cache_bytes)
         key, cache_unusable = load_key(settings, self._store)
@@ -235,7 +237,9 @@ class Server:
         addresses = self.settings.listen if self._hosting is None else self._hosting.addresses
         try:
             for address in addresses:
-                self._listeners.append(Listener(self._server, address, reserved=self._hosting is not None))
+                reserved = self._hosting is not None
+                listener = Listener(self._server, address, reserved=reserved, certificates=self._certificates)
+                self._listeners.append(listener)
         except ValueError:
             self._remove_sockets()
             self._close_devices()
@@ -246,6 +250,8 @@ class Server:
         for name in ("", *_NAMES):
             self._health.set(name, _NOT_SERVING if name == _DEVICE else _SERVING)
         self._preloader.start(lambda: self._health.set(_DEVICE, _SERVING))
+        if self._certificates is not None:
+            self._certificates.watch(self._timers)
         event(
             "serving",
             addresses=",".join(self.addresses),

@@ -62,6 +62,19 @@ class Settings(BaseModel):
     insecure: Annotated[bool, Option()] = Field(
         default=False, description="Allow addresses that other machines can reach, without TLS."
     )
+    tls_cert: Annotated[Path | None, Option("FILE")] = Field(
+        default=None,
+        description="Certificate of the service and those of its authorities, in PEM. With it, TCP addresses use TLS "
+        "(docs/security.md). A file that is replaced counts for new connections at once.",
+    )
+    tls_key: Annotated[Path | None, Option("FILE")] = Field(
+        default=None, description="Private key of the certificate, in PEM, without a passphrase."
+    )
+    tls_client_ca: Annotated[Path | None, Option("FILE")] = Field(
+        default=None,
+        description="Certificates of the authorities of clients, in PEM. With it, each client on TCP must have a "
+        "certificate of one of them.",
+    )
     workers: Annotated[int, Option("N")] = Field(
         default=1,
         ge=1,
@@ -188,14 +201,22 @@ class Settings(BaseModel):
     )
 
     def check_exposure(self) -> None:
-        """Check that only this machine can reach the addresses, unless the operator allows more.
+        """Check that TLS is complete; and that only this machine can reach the addresses, if there is no TLS.
 
         Raises:
-            ValueError: other machines can.
+            ValueError: a part of TLS is missing, or other machines can reach an address, and the operator has not
+                allowed it.
         """
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given, missing = ("tls-cert", "tls-key") if self.tls_key is None else ("tls-key", "tls-cert")
+            raise ValueError(f"--{given} without --{missing}; TLS needs a certificate and its private key")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("--tls-client-ca without --tls-cert and --tls-key; only TLS has certificates of clients")
         for text in self.listen:
-            if not Address.parse(text).is_local and not self.insecure:
-                raise ValueError(f"{text} can be reached from other machines; without TLS that needs --insecure")
+            if not Address.parse(text).is_local and not self.insecure and self.tls_cert is None:
+                raise ValueError(
+                    f"{text} can be reached from other machines; that needs TLS (--tls-cert, --tls-key) or --insecure"
+                )
 
     @field_validator(
         "listen", "backends", "devices", "data_users", "disabled_extensions", "sandbox_paths", mode="before"

@@ -16,6 +16,7 @@ import nnhal_service
 from nnhal.address import Address
 from nnhal_service.log import event
 from nnhal_service.settings import Settings
+from nnhal_service.tls.folders import is_shared, replacement_folders
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc", "/sys"),
@@ -32,6 +33,7 @@ _CONFIGURATION = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _LIBRARY_PATHS = ("LD_LIBRARY_PATH", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "VK_ICD_FILENAMES", "VK_DRIVER_FILES")
 _FIRST_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+_SHARED = "{} cannot be followed when it is replaced, because {} has files of others; give it a folder of its own"
 _NAMED = "to listen on {} needs the network for its name; give an IP address to forbid connections to others"
 
 
@@ -89,7 +91,7 @@ def profile_of(
         _create(folder)
     return SandboxProfile(
         system=_absolute([*map(Path, _SYSTEM), *_configuration()]),
-        readable=_absolute([*_python(), *_plugins(settings)]),
+        readable=_absolute([*_python(), *_plugins(settings), *(_certificates(settings) if tcp else ())]),
         writable=_absolute([*folders, temporary]),
         devices=_absolute([*map(Path, _DEVICES), *settings.sandbox_paths]),
         socket_folders=_absolute([Path(address.path).parent for address in addresses if address.kind == "unix"]),
@@ -149,6 +151,17 @@ def _plugins(settings: Settings) -> Iterator[Path]:
         yield from map(Path, filter(None, text.split(":")))
     if settings.cache_key_file is not None:
         yield settings.cache_key_file
+
+
+def _certificates(settings: Settings) -> Iterator[Path]:
+    """Yield the files of TLS, and the folders in which they are replaced, unless these have contents of others."""
+    for path in filter(None, (settings.tls_cert, settings.tls_key, settings.tls_client_ca)):
+        yield path
+        for folder in replacement_folders(path):
+            if not is_shared(folder):
+                yield folder
+            elif folder == path.absolute().parent:
+                event("sandbox-tls", logging.WARNING, reason=_SHARED.format(path, folder))
 
 
 def _absolute(paths: Iterable[Path]) -> tuple[Path, ...]:

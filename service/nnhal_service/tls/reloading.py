@@ -1,0 +1,127 @@
+"""Certificates that follow their files. A replaced pair counts for new connections; open ones are not touched."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+import grpc
+
+from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_driver.scheduling.timers import Timers
+from nnhal_service.log import event
+from nnhal_service.tls.certificates import CertificateFiles, Certificates
+
+REFRESH_NS = 10**9
+"""Nanoseconds between two looks at the files without connections."""
+
+_Signature: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    number: int
+    certificates: Certificates
+
+
+class ReloadingCertificates:
+    """The latest valid contents of the files. Thread safe.
+
+    Files are looked at before each handshake, and by `watch`. They may be written in place, replaced by renaming, or
+    switched by a symbolic link. While they do not fit together, the previous contents stay.
+
+    Args:
+        files: the files.
+
+    Raises:
+        ValueError: the files cannot be used.
+    """
+
+    def __init__(self, files: CertificateFiles) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._signature = _signature(files.paths)
+        self._version = _Version(0, files.read())
+        _log_loaded("tls-loaded", self._version.certificates)
+
+    def refresh(self) -> None:
+        """Read the files again if they have changed."""
+        with self._lock:
+            signature = _signature(self._files.paths)  # before the contents, so that a later change is noticed
+            if signature == self._signature:
+                return
+            self._signature = signature
+            try:
+                certificates = self._files.read()
+            except ValueError as error:
+                event("tls-not-reloaded", logging.WARNING, why=str(error), expires=_date(self.current))
+                return
+            if certificates != self._version.certificates:
+                self._version = _Version(self._version.number + 1, certificates)
+                _log_loaded("tls-reloaded", certificates)
+
+    def watch(self, timers: Timers) -> None:
+        """Refresh regularly until the timers are closed, so that the log tells soon about files that were replaced."""
+        self.refresh()
+        timers.call_at(now_ns() + REFRESH_NS, lambda: self.watch(timers))
+
+    @property
+    def current(self) -> Certificates:
+        """The latest valid contents."""
+        return self._version.certificates
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Return credentials for one port of a server. Each port needs its own."""
+        initial = self._version
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(initial.certificates), self._fetcher(initial), initial.certificates.client_ca is not None
+        )
+
+    def _fetcher(self, initial: _Version) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
+        """Return a function that gRPC calls before each handshake of a port, for the contents if they are new."""
+        used = initial.number
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal used
+            self.refresh()
+            version = self._version
+            if version.number == used:
+                return None
+            used = version.number
+            return _configuration(version.certificates)
+
+        return fetch
+
+
+def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:
+    pairs = [(certificates.key, certificates.chain)]
+    return grpc.ssl_server_certificate_configuration(pairs, certificates.client_ca)
+
+
+def _signature(paths: tuple[Path, ...]) -> _Signature:
+    """Return values that change with the files, and with the links that lead to them."""
+    return tuple(map(_file_signature, paths))
+
+
+def _file_signature(path: Path) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return (error.errno or 0,)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _log_loaded(name: str, certificates: Certificates) -> None:
+    is_expired = certificates.expires <= datetime.now(UTC)
+    level = logging.WARNING if is_expired else logging.INFO
+    fields = {"expired": True} if is_expired else {}
+    mutual = certificates.client_ca is not None
+    event(name, level, subject=certificates.subject, expires=_date(certificates), mutual=mutual, **fields)
+
+
+def _date(certificates: Certificates) -> str:
+    return f"{certificates.expires:%Y-%m-%dT%H:%M:%SZ}"
