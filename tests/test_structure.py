@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = ("client", "driver", "cache", "service", "tools")
 MAX_MODULES = 20
-GENERATED = "client/nnhal/v1"
+GENERATED = ("client/nnhal/v1", "client/nnhal/admin/v1")
 
 HAL_NAMES = frozenset(
     [
@@ -129,7 +129,7 @@ def test_the_children_of_a_folder_import_each_other_without_circles(folder: str)
             for root in (*SOURCE_ROOTS, "tests")
             for path in (ROOT / root).rglob("*.py")
         }
-        - {GENERATED}
+        - set(GENERATED)
     ),
 )
 def test_no_folder_has_too_many_modules(folder: str) -> None:

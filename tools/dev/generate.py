@@ -1,4 +1,4 @@
-"""Generates the Python code of the contract: proto/nnhal/v1/*.proto -> client/nnhal/v1/*_pb2*.py(i).
+"""Generates the Python code of the contract: proto/nnhal/**/*.proto -> client/nnhal/**/*_pb2*.py(i).
 
 `python -m tools.dev.generate` writes it. With `--check` it writes nothing, and fails if the committed code is stale.
 """
@@ -28,7 +28,7 @@ def plugin(name: str) -> str:
 
 def generate(out: Path) -> list[Path]:
     """Write the generated modules below `out`, and return their paths relative to it."""
-    sources = sorted(PROTO.glob("nnhal/v1/*.proto"))
+    sources = sorted(PROTO.glob("nnhal/**/*.proto"))
     well_known = Path(grpc_tools.__file__).parent / "_proto"
     arguments = ["protoc", f"-I{PROTO}", f"-I{well_known}"]
     arguments += [f"--plugin={name}={plugin(name)}" for name in PLUGINS]
@@ -36,12 +36,18 @@ def generate(out: Path) -> list[Path]:
     arguments += [f"--{kind}_out=quiet:{out}" for kind in ("mypy", "mypy_grpc")]
     if protoc.main(arguments + [str(path) for path in sources]) != 0:
         raise SystemExit("protoc failed")
-    return sorted(path.relative_to(out) for path in (out / "nnhal/v1").glob("*_pb2*"))
+    return sorted(_modules(out))
+
+
+def _modules(root: Path) -> set[Path]:
+    """Return the paths of the generated modules below a folder, relative to it."""
+    found = (root / "nnhal").glob("**/*_pb2*")
+    return {path.relative_to(root) for path in found if path.suffix in {".py", ".pyi"}}
 
 
 def stale(committed: Path, fresh: Path, names: list[Path]) -> list[Path]:
     """Return the generated modules that are missing, differ, or no longer have a source."""
-    present = {path.relative_to(committed) for path in (committed / "nnhal/v1").glob("*_pb2*")}
+    present = _modules(committed)
     changed = {
         name for name in names if name in present and (committed / name).read_bytes() != (fresh / name).read_bytes()
     }

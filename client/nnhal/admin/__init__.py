@@ -1,0 +1,1 @@
+"""Administration of services (nnhal.admin.v1)."""
