@@ -1,0 +1,155 @@
+"""Application of the HTTP port: its routes, and who may use them."""
+
+from collections.abc import Collection
+
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from nnhal_service.admin.view import AdminError, ServiceView
+from nnhal_service.identity.identity import Identity
+from nnhal_service.web.access import HttpAccess, HttpCaller, ReadOnlyAccess, UnauthenticatedError
+from nnhal_service.web.api import MAX_BODY_BYTES, PREFIX, BadRequestError, JsonApi
+from nnhal_service.web.observer import ServiceObserver
+from nnhal_service.web.protection import Protection
+from nnhal_service.web.static_files import load_static_files
+
+_PAGE = "index.html"
+_NO_STORE = {"cache-control": "no-store"}
+
+
+class WebApplication:
+    """Handles the requests for one service.
+
+    Args:
+        view: the service.
+        access: decides who may do what.
+        hosts: host names that clients may use, see `Protection`.
+
+    Attributes:
+        observer: takes snapshots; start and stop it with the server.
+        asgi: the application for a server.
+    """
+
+    def __init__(self, view: ServiceView, access: HttpAccess | None = None, hosts: Collection[str] | None = ()) -> None:
+        self.observer = ServiceObserver(view)
+        self._view = view
+        self._access = access or ReadOnlyAccess()
+        self._api = JsonApi(view, self.observer)
+        self._files = load_static_files()
+        application = Starlette(
+            routes=[
+                Route("/healthz", self._health),
+                Route("/readyz", self._readiness),
+                Route("/metrics", self._metrics),
+                Route(PREFIX, self._index),
+                Route(f"{PREFIX}/caller", self._caller),
+                Route(f"{PREFIX}/{{name}}", self._resource),
+                Route(f"{PREFIX}/actions/{{name}}", self._action, methods=["POST"]),
+                Route("/", self._file),
+                Route("/{path:path}", self._file),
+            ],
+            exception_handlers={HTTPException: _error_response, Exception: _internal_error},
+        )
+        self.asgi = Protection(application, hosts)
+
+    async def _health(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n", headers=_NO_STORE)
+
+    async def _readiness(self, request: Request) -> Response:
+        reason = self.observer.readiness()
+        return PlainTextResponse(f"{reason or 'ready'}\n", 503 if reason else 200, _NO_STORE)
+
+    async def _metrics(self, request: Request) -> Response:
+        self._require_observer(request)
+        body, media_type = await to_thread.run_sync(self._view.metrics, request.headers.get("accept", ""))
+        return Response(body, headers={**_NO_STORE, "content-type": media_type})
+
+    async def _index(self, request: Request) -> Response:
+        self._require_observer(request)
+        resources = [f"{PREFIX}/{name}" for name in ("caller", *self._api.resources)]
+        actions = [f"{PREFIX}/actions/{name}" for name in self._api.actions]
+        return _json({"resources": resources, "actions": actions})
+
+    async def _caller(self, request: Request) -> Response:
+        identity = self._identify(request)
+        may_observe, may_administer = self._access.may_observe(identity), self._access.may_administer(identity)
+        return _json({"identity": str(identity), "may_observe": may_observe, "may_administer": may_administer})
+
+    async def _resource(self, request: Request) -> Response:
+        self._require_observer(request)
+        name = request.path_params["name"]
+        if name not in self._api.resources:
+            raise HTTPException(404, f"there is no resource {name!r}; expected one of {', '.join(self._api.resources)}")
+        try:
+            return await to_thread.run_sync(lambda: _json(self._api.read(name, request.query_params)))
+        except BadRequestError as error:
+            raise HTTPException(400, str(error)) from error
+
+    async def _action(self, request: Request) -> Response:
+        identity = self._identify(request)
+        if not self._access.may_administer(identity):
+            raise HTTPException(403, f"{identity} may not administer the service")
+        name = request.path_params["name"]
+        if name not in self._api.actions:
+            raise HTTPException(404, f"there is no action {name!r}; expected one of {', '.join(self._api.actions)}")
+        content = await _body(request)
+        try:
+            result = await to_thread.run_sync(self._api.act, name, str(identity), content)
+        except BadRequestError as error:
+            raise HTTPException(400, str(error)) from error
+        except AdminError as error:
+            raise HTTPException(409, str(error)) from error
+        return _json({"result": result})
+
+    async def _file(self, request: Request) -> Response:
+        file = self._files.get(request.path_params.get("path", "") or _PAGE)
+        if file is None:
+            raise HTTPException(404, f"there is no {request.url.path}")
+        return file.response(request)
+
+    def _identify(self, request: Request) -> Identity:
+        client = request.client
+        caller = HttpCaller(
+            request.headers.get("authorization", ""),
+            getattr(request.state, "client_certificate", None),
+            f"{client.host}:{client.port}" if client else "",
+        )
+        try:
+            return self._access.identify(caller)
+        except UnauthenticatedError as error:
+            raise HTTPException(401, str(error), {"www-authenticate": "Bearer"}) from error
+
+    def _require_observer(self, request: Request) -> None:
+        identity = self._identify(request)
+        if self._access.may_observe(identity):
+            return
+        if identity.kind == "anonymous":
+            raise HTTPException(401, "sign in to observe the service", {"www-authenticate": "Bearer"})
+        raise HTTPException(403, f"{identity} may not observe the service")
+
+
+async def _body(request: Request) -> bytes:
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"the body has more than {MAX_BODY_BYTES} bytes")
+    return content
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return JSONResponse(value, status, _NO_STORE)
+
+
+async def _error_response(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, {**_NO_STORE, **(error.headers or {})})
+
+
+async def _internal_error(request: Request, error: Exception) -> Response:
+    """Return a response without the error, which may have secrets; the server logs it."""
+    return JSONResponse({"error": "the service could not answer; its log says why"}, 503, _NO_STORE)

@@ -1,0 +1,142 @@
+"""History of the load of a service: what the charts of the page show."""
+
+import threading
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from nnhal_service.admin.view import ServiceSnapshot
+
+SPAN_S = 900.0
+"""Seconds that the history covers."""
+_MAX_POINTS = 900
+_WINDOW_S = 10.0
+"""Seconds over which quantiles are computed: single intervals have too few executions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    at: float
+    executions: int
+    rejected: int
+    running: int
+    queued: int
+    preparing: int
+    sessions: int
+    memory_bytes: int
+    bounds_s: tuple[float, ...]
+    durations: tuple[int, ...]
+    waits: tuple[int, ...]
+
+
+class LoadHistory:
+    """The last minutes. Thread safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._points: deque[_Point] = deque(maxlen=_MAX_POINTS)
+
+    def add(self, snapshot: ServiceSnapshot) -> None:
+        """Add the load of a snapshot, unless it is older than the last one."""
+        load = snapshot.load
+        point = _Point(
+            snapshot.at,
+            load.executions,
+            load.rejected,
+            load.running,
+            load.queued,
+            load.preparing,
+            sum(worker.sessions for worker in snapshot.workers),
+            sum(worker.memory_bytes for worker in snapshot.workers),
+            load.bounds_s,
+            load.durations,
+            load.waits,
+        )
+        with self._lock:
+            if self._points and point.at <= self._points[-1].at:
+                return
+            self._points.append(point)
+            while self._points[0].at < point.at - SPAN_S:
+                self._points.popleft()
+
+    def series(self, since: float = 0.0) -> dict[str, list[float | None]]:
+        """Return the series after an instant. Rates and quantiles are None for times without executions.
+
+        Args:
+            since: seconds since 1970.
+        """
+        with self._lock:
+            points = list(self._points)
+        table: dict[str, list[float | None]] = {name: [] for name in _SERIES}
+        start = 0
+        for index, point in enumerate(points):
+            while start < index - 1 and points[start].at < point.at - _WINDOW_S:
+                start += 1
+            if point.at <= since:
+                continue
+            row = _row(points[start], points[max(index - 1, 0)], point)
+            for name, value in zip(_SERIES, row, strict=True):
+                table[name].append(value)
+        return table
+
+
+_SERIES = (
+    "at",
+    "executions_per_s",
+    "rejected_per_s",
+    "running",
+    "queued",
+    "preparing",
+    "sessions",
+    "memory_bytes",
+    "duration_p50_s",
+    "duration_p95_s",
+    "duration_p99_s",
+    "wait_p50_s",
+    "wait_p99_s",
+)
+
+
+def _row(first: _Point, previous: _Point, point: _Point) -> tuple[float | None, ...]:
+    seconds = point.at - previous.at
+    durations, waits = _difference(first.durations, point.durations), _difference(first.waits, point.waits)
+    return (
+        point.at,
+        max(point.executions - previous.executions, 0) / seconds if seconds else None,
+        max(point.rejected - previous.rejected, 0) / seconds if seconds else None,
+        point.running,
+        point.queued,
+        point.preparing,
+        point.sessions,
+        point.memory_bytes,
+        *(quantile(point.bounds_s, durations, share) for share in (0.5, 0.95, 0.99)),
+        *(quantile(point.bounds_s, waits, share) for share in (0.5, 0.99)),
+    )
+
+
+def _difference(old: Sequence[int], new: Sequence[int]) -> list[int]:
+    """Return the executions by class between two points. Counts start again with a new admin process."""
+    if len(old) != len(new):
+        return list(new)
+    return [max(after - before, 0) for before, after in zip(old, new, strict=True)]
+
+
+def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
+    """Return an estimate of a quantile, linear within its class; None if all classes are empty.
+
+    Args:
+        bounds: upper bounds of the classes; the last class has none.
+        counts: number of values in each class.
+        share: 0.99 for the 99th percentile.
+    """
+    rank = share * sum(counts)
+    if rank == 0:
+        return None
+    cumulative = list(accumulate(counts))
+    index = bisect_left(cumulative, rank)
+    if index >= len(bounds):
+        return bounds[-1] if bounds else None
+    lower = bounds[index - 1] if index else 0.0
+    return lower + (bounds[index] - lower) * (1 - (cumulative[index] - rank) / counts[index])

@@ -1,0 +1,116 @@
+"""HTTP server: uvicorn on a socket of ours, in a thread."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from typing import Any
+
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from nnhal.address import Address
+
+_FIRST_REQUEST_S = 10.0
+"""Seconds in which a new connection must have sent its first request."""
+_KEEP_ALIVE_S = 15
+_MAX_CONNECTIONS = 256
+_MAX_HEADER_BYTES = 16384
+_STOP_S = 2
+
+
+class HttpServer:
+    """HTTP server on one address.
+
+    Args:
+        application: handles the requests.
+        address: HOST:PORT. Port 0 selects a free one.
+        tls: context of the server; None for HTTP without TLS. New certificates may be loaded into it at any time.
+
+    Attributes:
+        address: the address with its port.
+
+    Raises:
+        OSError: the address cannot be used.
+        ValueError: the address is invalid.
+    """
+
+    def __init__(self, application: ASGIApp, address: str, tls: ssl.SSLContext | None = None) -> None:
+        parsed = Address.parse(address)
+        self._socket = _listen(parsed)
+        self.address = parsed.with_port(self._socket.getsockname()[1])
+        self.is_secure = tls is not None
+        config = Config(
+            application,
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_STOP_S,
+            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        )
+        config.load()
+        config.ssl = tls
+        self._server = Server(config)
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """URL of the page."""
+        return f"{'https' if self.is_secure else 'http'}://{self.address}/"
+
+    def start(self) -> None:
+        """Start to serve. Connections are accepted from the construction on, and wait until then."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the requests in progress within 2 s, and end the thread. May be called more than once."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._socket]))
+
+
+class _Connection(H11Protocol):
+    """Connection that ends if it does not send a request, and whose requests know the certificate of the client."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        tls = transport.get_extra_info("ssl_object")
+        certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+        self.app_state: dict[str, Any] = {**self.app_state, "client_certificate": certificate}
+        self._first_request = self.loop.call_later(_FIRST_REQUEST_S, self._close_idle)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._first_request.cancel()
+        super().connection_lost(exc)
+
+    def _close_idle(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
+
+
+def _listen(address: Address) -> socket.socket:
+    family, kind, protocol, _, target = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(target)
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener

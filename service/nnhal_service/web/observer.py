@@ -1,0 +1,86 @@
+"""Observer of a service: shares snapshots between requests, and keeps the history."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from nnhal_service.admin.view import ServiceSnapshot, ServiceView
+from nnhal_service.log import event
+from nnhal_service.web.history import LoadHistory
+
+_FRESH_S = 1.0
+"""Seconds for which a snapshot is shared, however many pages are open."""
+_PERIOD_S = 5.0
+"""Seconds between snapshots for the history. Pages that are open make it finer."""
+_STALE_S = 30.0
+"""Seconds after which an old snapshot says nothing about readiness."""
+
+
+class ServiceObserver:
+    """Takes snapshots: for requests, and in a thread for the history.
+
+    Args:
+        view: the service.
+        clock: monotonic seconds.
+
+    Attributes:
+        history: load of the last minutes.
+    """
+
+    def __init__(self, view: ServiceView, clock: Callable[[], float] = time.monotonic) -> None:
+        self.history = LoadHistory()
+        self._view = view
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last: ServiceSnapshot | None = None
+        self._taken_at = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. May be called more than once."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def snapshot(self) -> ServiceSnapshot:
+        """Return the state of the service; at most 1 s old.
+
+        Raises:
+            Exception: the service cannot be asked.
+        """
+        with self._lock:
+            if self._last is None or self._clock() - self._taken_at >= _FRESH_S:
+                self._last = self._view.snapshot()
+                self._taken_at = self._clock()
+                self.history.add(self._last)
+            return self._last
+
+    def forget(self) -> None:
+        """Have the next request take a new snapshot, because something has changed."""
+        with self._lock:
+            self._taken_at = self._clock() - _FRESH_S
+
+    def readiness(self) -> str:
+        """Return why the service cannot take clients, or "". Costs nothing: the last snapshot is examined."""
+        last, age = self._last, self._clock() - self._taken_at
+        if last is None:
+            return "the service has not answered yet"
+        if age > _STALE_S:
+            return f"the service has not answered for {age:.0f} s"
+        if not any(worker.state == "serving" for worker in last.workers):
+            return f"no worker is serving; the service is {last.state}"
+        return ""
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self.snapshot()
+            except Exception as error:  # the thread must go on whatever happens to the service
+                event("snapshot-failed", logging.WARNING, error=repr(error))
+            self._stopped.wait(_PERIOD_S)
