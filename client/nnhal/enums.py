@@ -30,6 +30,8 @@ class ErrorKind(IntEnum):
     LIMIT = 3
     UNIMPLEMENTED = 4
     STOPPING = 5
+    UNAUTHENTICATED = 6
+    PERMISSION_DENIED = 7
 
 
 class FenceState(IntEnum):

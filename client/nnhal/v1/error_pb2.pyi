@@ -14,6 +14,8 @@ with one ErrorDetail. The gRPC code of each status:
   UNIMPLEMENTED         GENERAL_FAILURE, kind UNIMPLEMENTED
   FAILED_PRECONDITION   DEVICE_UNAVAILABLE, kind SESSION_LOST
   NOT_FOUND             INVALID_ARGUMENT, kind UNKNOWN_HANDLE
+  UNAUTHENTICATED       GENERAL_FAILURE, kind UNAUTHENTICATED
+  PERMISSION_DENIED     GENERAL_FAILURE, kind PERMISSION_DENIED
 """
 
 from collections import abc as _abc
@@ -52,6 +54,10 @@ class _ErrorKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorKind.V
     """This service does not implement this part of the contract."""
     ERROR_KIND_STOPPING: _ErrorKind.ValueType  # 5
     """The service is stopping. Its successor, or another service at its address, may do the same call."""
+    ERROR_KIND_UNAUTHENTICATED: _ErrorKind.ValueType  # 6
+    """The service needs an identity, and the call proves none: it has no credentials, or invalid ones."""
+    ERROR_KIND_PERMISSION_DENIED: _ErrorKind.ValueType  # 7
+    """The policy of the service does not allow this to the identity of the caller."""
 
 class ErrorKind(_ErrorKind, metaclass=_ErrorKindEnumTypeWrapper):
     """Kinds of errors that clients may distinguish in addition to the HAL's status."""
@@ -68,6 +74,10 @@ ERROR_KIND_UNIMPLEMENTED: ErrorKind.ValueType  # 4
 """This service does not implement this part of the contract."""
 ERROR_KIND_STOPPING: ErrorKind.ValueType  # 5
 """The service is stopping. Its successor, or another service at its address, may do the same call."""
+ERROR_KIND_UNAUTHENTICATED: ErrorKind.ValueType  # 6
+"""The service needs an identity, and the call proves none: it has no credentials, or invalid ones."""
+ERROR_KIND_PERMISSION_DENIED: ErrorKind.ValueType  # 7
+"""The policy of the service does not allow this to the identity of the caller."""
 Global___ErrorKind: _TypeAlias = ErrorKind  # noqa: Y015
 
 @_typing.final

@@ -5,7 +5,7 @@ The contract has the table of codes (error.proto).
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -15,6 +15,8 @@ from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import error_pb2
 
 _END = object()
+
+OnError: TypeAlias = Callable[[HalError], None]
 
 _log = logging.getLogger("nnhal.service")
 
@@ -35,6 +37,8 @@ KIND_CODES = {
     ErrorKind.SESSION_LOST: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorKind.UNKNOWN_HANDLE: grpc.StatusCode.NOT_FOUND,
     ErrorKind.UNIMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+    ErrorKind.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+    ErrorKind.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
 }
 
 
@@ -76,7 +80,13 @@ def internal_error(error: BaseException) -> HalError:
     return general_failure(f"internal error: {exception_text(error)}")
 
 
-def map_errors(method: Callable[..., Any], caught: type[BaseException] = BaseException) -> Callable[..., Any]:
+def _ignore(error: HalError) -> None:
+    pass
+
+
+def map_errors(
+    method: Callable[..., Any], caught: type[BaseException] = BaseException, on_error: OnError = _ignore
+) -> Callable[..., Any]:
     """Wrap an RPC method so that its exceptions become the error of the call.
 
     That includes SystemExit and the like: gRPC leaves a call without an answer if its method raises one.
@@ -84,13 +94,14 @@ def map_errors(method: Callable[..., Any], caught: type[BaseException] = BaseExc
     Args:
         method: the method to wrap.
         caught: the exceptions to map; others are left to gRPC.
+        on_error: called with each error.
     """
 
     def call(request: Any, context: grpc.ServicerContext, *rest: Any) -> Any:
         try:
             return method(request, context, *rest)
         except caught as error:
-            status = set_error(context, _hal_error(error, context))
+            status = _set_error(context, error, on_error)
         # outside of the except block no name refers to the exception: its traceback refers to this frame, and so would
         # keep all that the failed call has in hand until the garbage collector runs
         context.abort(*status)
@@ -98,7 +109,9 @@ def map_errors(method: Callable[..., Any], caught: type[BaseException] = BaseExc
     return call
 
 
-def map_stream_errors(method: Callable[..., Any], caught: type[BaseException] = BaseException) -> Callable[..., Any]:
+def map_stream_errors(
+    method: Callable[..., Any], caught: type[BaseException] = BaseException, on_error: OnError = _ignore
+) -> Callable[..., Any]:
     """Wrap an RPC method that responds with a stream, as `map_errors` does for the others."""
 
     def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
@@ -109,7 +122,7 @@ def map_stream_errors(method: Callable[..., Any], caught: type[BaseException] = 
                     responses = iter(method(request, context))
                 response = next(responses, _END)
             except caught as error:
-                status = set_error(context, _hal_error(error, context))
+                status = _set_error(context, error, on_error)
                 break
             if response is _END:
                 return
@@ -117,6 +130,12 @@ def map_stream_errors(method: Callable[..., Any], caught: type[BaseException] = 
         context.abort(*status)
 
     return call
+
+
+def _set_error(context: grpc.ServicerContext, error: BaseException, on_error: OnError) -> tuple[grpc.StatusCode, str]:
+    hal_error = _hal_error(error, context)
+    on_error(hal_error)
+    return set_error(context, hal_error)
 
 
 def _hal_error(error: BaseException, context: grpc.ServicerContext) -> HalError:
