@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
 
-.PHONY: help setup demo test test-all test-nightly lint proto contract native bench self-test nightly clean
+.PHONY: help setup demo test test-all test-nightly lint lint-systems proto contract native bench self-test nightly clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,8 +31,13 @@ lint: $(DEV) ## Check style, types, the direction of imports, and the contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(MAKE) --no-print-directory lint-systems
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/buf lint proto
+
+lint-systems: $(DEV) ## Check the types of the client on Windows and macOS
+	$(BIN)/mypy --config-file tools/dev/mypy-client.ini --platform win32
+	$(BIN)/mypy --config-file tools/dev/mypy-client.ini --platform darwin
 
 proto: $(DEV) ## Generate the Python code of the contract
 	$(BIN)/python -m tools.dev.generate

@@ -141,6 +141,17 @@ def test_every_installed_name_begins_with_nnhal(wheel: Path) -> None:
     assert set(PACKAGES) <= names
 
 
+def test_engines_are_required_on_linux_only(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
+    required = [Requirement(line) for line in re.findall("^Requires-Dist: (.+)$", metadata, re.MULTILINE)]
+    for system, is_required in (("linux", True), ("win32", False), ("darwin", False)):
+        environment = {"extra": "server", "sys_platform": system}
+        names = {each.name for each in required if each.marker is None or each.marker.evaluate(environment)}
+        assert ("ai-edge-litert" in names) == is_required
+        assert {"grpcio", "typer"} <= names
+
+
 def test_wheel_has_package_data_and_no_developer_tools(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()

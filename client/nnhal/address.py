@@ -35,6 +35,8 @@ class Address:
             ValueError: the text is not an address.
         """
         if text.startswith("unix:") and text != "unix:":
+            if sys.platform == "win32":
+                raise ValueError(f"invalid address {text!r}: Windows has no Unix sockets; expected HOST:PORT")
             path = text.removeprefix("unix:")
             if (size := len(os.fsencode(path))) > MAX_UNIX_PATH_BYTES:
                 raise ValueError(f"the path of {text!r} has {size} bytes; at most {MAX_UNIX_PATH_BYTES} are possible")

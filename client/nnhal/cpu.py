@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +14,11 @@ _MOUNT = Path("/sys/fs/cgroup")
 def available_cpus() -> int:
     """Return the number of CPUs in the process's affinity mask, capped by the quota of its cgroup; at least 1.
 
-    A container with a quota of 2 CPUs on a machine with 64 has 2. Quotas are rounded up. The number is read once.
+    A container with a quota of 2 CPUs on a machine with 64 has 2. Quotas are rounded up. The number is read once. Other
+    systems than Linux have neither, so there it is the number of CPUs of the machine.
     """
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
     return math.ceil(min(len(os.sched_getaffinity(0)), *_cgroup_quotas()))
 
 

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from nnhal.errors import DeadObjectError
+from nnhal.errors import DeadObjectError, require_linux
 from nnhal.types import ErrorStatus
 
 START_TIMEOUT_S = 60.0
@@ -37,9 +37,11 @@ class EmbeddedService:
 
     Raises:
         DeadObjectError: it does not start; has the last line of its log.
+        LinuxRequiredError: this system is not Linux.
     """
 
     def __init__(self, *options: str) -> None:
+        require_linux("a service", "run `nnhal serve` on a Linux machine, and connect to its address")
         self._lock = threading.Lock()
         self._folder: Path | None = None
         # its log of calls is not read, and a busy service would spend a sixth of its time on it

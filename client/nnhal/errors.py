@@ -1,5 +1,7 @@
 """Errors in the HAL's terms: HalError and its subclasses, and functions that create them."""
 
+import sys
+
 from nnhal.enums import ErrorKind, ErrorStatus
 
 MISSED_DEADLINE = frozenset([ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT])
@@ -52,6 +54,26 @@ class SessionLostError(HalError):
 
 class DeadObjectError(HalError):
     """The service cannot be reached, is stopping, or died during the call (the HAL's DEAD_OBJECT)."""
+
+
+class LinuxRequiredError(HalError):
+    """A service would have to run on this machine, whose operating system is not Linux."""
+
+
+def require_linux(subject: str, hint: str = "") -> None:
+    """Check that this system is Linux.
+
+    Args:
+        subject: what needs Linux.
+        hint: what to do instead, or "".
+
+    Raises:
+        LinuxRequiredError: DEVICE_UNAVAILABLE: it is another system.
+    """
+    if sys.platform != "linux":
+        system = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
+        reason = f"{subject} needs Linux, and this is {system}{'; ' if hint else ''}{hint}"
+        raise LinuxRequiredError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
 
 
 def invalid_argument(reason: str, rule: str = "") -> HalError:

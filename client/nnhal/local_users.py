@@ -21,6 +21,8 @@ def socket_user(connection: socket.socket) -> int:
     Raises:
         OSError: the system does not tell.
     """
+    if sys.platform != "linux":
+        raise OSError("the system does not tell the user of a socket")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(credentials)
     return int(user)
@@ -64,6 +66,8 @@ def _tcp_user(state: str, local: tuple[str, int], remote: tuple[str, int] | None
 def _table_user(
     family: socket.AddressFamily, state: str, local: tuple[str, int], remote: tuple[str, int] | None
 ) -> int | None:
+    if sys.platform != "linux":
+        return None
     wanted = _table_address(family, *local), _table_address(family, *remote) if remote else None
     with suppress(OSError), open(_TABLES[family], encoding="utf-8") as table:
         next(table)
@@ -88,5 +92,7 @@ def _table_address(family: socket.AddressFamily, host: str, port: int) -> str:
 
 
 def own_and_root(others: Collection[int] = ()) -> frozenset[int]:
-    """Return the ids of this process's user, of root, and of others."""
+    """Return the ids of this process's user, of root, and of others. Windows has no such ids."""
+    if sys.platform == "win32":
+        return frozenset(others)
     return frozenset({os.geteuid(), 0, *others})

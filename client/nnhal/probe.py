@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import stat
+import sys
 
 from nnhal.address import Address
 
@@ -20,7 +21,7 @@ def connection_problem(target: str) -> OSError | None:
     try:
         if address.kind == "tcp":
             socket.create_connection((address.host, address.port), TIMEOUT_S).close()
-        else:
+        elif sys.platform != "win32":  # which has no Unix sockets
             if not stat.S_ISSOCK(os.stat(address.path).st_mode):  # the system would say that the connection is refused
                 return OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK))
             with socket.socket(socket.AF_UNIX) as probe:

@@ -31,14 +31,21 @@ def main() -> None:
 
 def _run_without_typer(arguments: list[str]) -> int:
     """Print the version, or the extra that the command needs, and return the exit code."""
+    from nnhal.errors import LinuxRequiredError, require_linux
     from nnhal.version import __version__
     from nnhal_tools.extras import missing_extra_text
 
     if arguments[:1] == ["--version"]:
         print(f"nnhal {__version__}")
         return 0
-    extra = "server" if arguments[:1] == ["serve"] else "cli"
-    print(f"nnhal: {missing_extra_text(extra)}", file=sys.stderr)
+    problem = missing_extra_text("cli")
+    if arguments[:1] == ["serve"]:
+        try:
+            require_linux("`nnhal serve`")
+            problem = missing_extra_text("server")
+        except LinuxRequiredError as error:
+            problem = error.reason
+    print(f"nnhal: {problem}", file=sys.stderr)
     return _MISUSED
 
 

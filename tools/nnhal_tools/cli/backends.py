@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nnhal.errors import require_linux
 from nnhal_tools.cli.console import make_console, print_text, show_status
 from nnhal_tools.cli.errors import CommandError, reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, Json, Target
@@ -71,6 +72,7 @@ def doctor(
 
     The exit code is 1 if a service would not use it.
     """
+    require_linux("`nnhal backends doctor`")
     if not file.is_file():
         raise CommandError(f"{file} is not a file")
     command = [sys.executable, "-P", "-m", "nnhal_driver.backends.plugins.doctor", str(file.absolute())]

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from nnhal_cache.errors import CacheError
-from nnhal_cache.layout import DEFAULT_BYTES
 from nnhal_tools.cli.console import make_console, print_table, print_text, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
 from nnhal_tools.cli.options import Json, at_least
@@ -172,16 +170,20 @@ def import_(
 @contextmanager
 def _reporting_cache_errors() -> Iterator[None]:
     """Turn errors of the cache into errors of the command."""
+    from nnhal_cache.errors import CacheError
+
     try:
         yield
     except CacheError as error:
         raise CommandError(str(error), FAILED) from error
 
 
-def _store(directory: Path | None, size: int = DEFAULT_BYTES) -> "Store":
+def _store(directory: Path | None, size: int | None = None) -> "Store":
+    cache_dir = service_settings(cache_dir=directory).cache_dir
+    from nnhal_cache.layout import DEFAULT_BYTES
     from nnhal_cache.store import Store
 
-    return Store(service_settings(cache_dir=directory).cache_dir, size)
+    return Store(cache_dir, DEFAULT_BYTES if size is None else size)
 
 
 def _existing_store(directory: Path | None) -> "Store":

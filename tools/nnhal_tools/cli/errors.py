@@ -5,13 +5,13 @@ from contextlib import contextmanager
 
 import typer
 
-from nnhal.errors import HalError
+from nnhal.errors import HalError, LinuxRequiredError
 from nnhal_tools.extras import missing_extra, missing_extra_text
 
 FAILED = 1
 """Exit code: the service or the device reported an error, or did not respond."""
 MISUSED = 2
-"""Exit code: an option, a setting or a file is invalid."""
+"""Exit code: an option, a setting or a file is invalid, or the command does not work on this system."""
 
 
 class CommandError(Exception):
@@ -29,6 +29,8 @@ def reporting_errors() -> Iterator[None]:
         yield
     except CommandError as error:
         raise _exit(str(error), error.exit_code) from None
+    except LinuxRequiredError as error:
+        raise _exit(error.reason, MISUSED) from None
     except HalError as error:
         raise _exit(str(error), FAILED) from None
     except ImportError as error:

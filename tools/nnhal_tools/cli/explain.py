@@ -87,6 +87,7 @@ def _place(
 ) -> "tuple[Explanation | None, str]":
     """Return the placement of a model, with times if it is to be run, and why one of them is missing, or ""."""
     import nnhal
+    from nnhal.errors import LinuxRequiredError
     from nnhal_tools.explain.explanation import build_explanation
 
     placed = None
@@ -95,6 +96,8 @@ def _place(
             placed = build_explanation(model, connected.explain(model, fallback=fallback))
             if run and placed.is_complete:
                 placed = _explain_run(model, connected, fallback)
+    except LinuxRequiredError as error:
+        return placed, error.reason
     except nnhal.HalError as error:
         return placed, str(error)
     return placed, ""

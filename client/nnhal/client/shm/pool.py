@@ -3,13 +3,14 @@
 import itertools
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from nnhal.address import Address
 from nnhal.errors import HalError
 from nnhal.shm.protocol import ProtocolError
 from nnhal.v1 import session_pb2
 
-if sys.platform == "linux":
+if TYPE_CHECKING or sys.platform == "linux":
     from nnhal.client.shm import data_socket
     from nnhal.client.shm.channel import ShmChannel
 

@@ -62,9 +62,10 @@ def clear(
 
 
 def _file(state_dir: Path | None) -> "QuarantineFile":
+    state_directory = service_settings(state_dir=state_dir).state_dir
     from nnhal_service.quarantine import QuarantineFile
 
-    return QuarantineFile(service_settings(state_dir=state_dir).state_dir)
+    return QuarantineFile(state_directory)
 
 
 def _show(file: "QuarantineFile") -> None:

@@ -24,9 +24,10 @@ def reload(
 
     The service logs `reloaded` when the last worker is replaced. Addresses and the number of workers stay.
     """
+    state_directory = service_settings(state_dir=state_dir).state_dir
     from nnhal_service.running_services import running_services
 
-    found = running_services(service_settings(state_dir=state_dir).state_dir)
+    found = running_services(state_directory)
     chosen = [service for service in found if not address or address in service.addresses]
     if len(chosen) != 1:
         running = ", ".join("/".join(service.addresses) for service in found) or "none"

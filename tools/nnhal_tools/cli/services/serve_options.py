@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand
 
+from nnhal.errors import require_linux
 from nnhal_tools.cli.errors import reporting_errors
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class ServeCommand(TyperCommand):
         # this variable when numpy is imported, which the settings do.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with reporting_errors():
+            require_linux("`nnhal serve`")
             from nnhal_service.settings import Settings
         fields = Settings.model_fields.items()
         parameters = [

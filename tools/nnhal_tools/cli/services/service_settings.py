@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from nnhal.errors import require_linux
 from nnhal_tools.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -13,7 +14,9 @@ def service_settings(**options: object) -> "Settings":
 
     Raises:
         CommandError: a setting is invalid.
+        LinuxRequiredError: this system is not Linux, so there are no services.
     """
+    require_linux("this command")
     from nnhal_service.settings_sources import default_file, load_settings
 
     given = {name: value for name, value in options.items() if value is not None}

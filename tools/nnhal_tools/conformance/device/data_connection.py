@@ -3,11 +3,11 @@
 See docs/same-machine.md.
 """
 
-import fcntl
 import itertools
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -20,9 +20,11 @@ from nnhal_tools.conformance.device.calls import WATCHDOG_S, outcome_from_detail
 from nnhal_tools.conformance.device.results import OK, CallOutcome
 from nnhal_tools.conformance.device.target import Target
 
-REQUIRED_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+SEAL_SHRINK, SEAL_GROW, _SEAL_WRITE = 2, 4, 8
+"""Seals of Linux, which the module `fcntl` of other systems does not have."""
+REQUIRED_SEALS = SEAL_SHRINK | SEAL_GROW
 """Seals that a service requires of shared memory."""
-READ_ONLY_SEALS = REQUIRED_SEALS | fcntl.F_SEAL_WRITE
+READ_ONLY_SEALS = REQUIRED_SEALS | _SEAL_WRITE
 """Seals of memory whose contents do not change either."""
 
 _CREDENTIALS = struct.Struct("3i")
@@ -30,10 +32,20 @@ _NUMBERS = itertools.count(1)
 """Numbers of memories. None occurs twice in a session, even if an earlier connection has not quite ended."""
 
 
+def _require_linux() -> None:
+    if sys.platform != "linux":
+        raise Skipped("", "sharing memory with a service needs Linux")
+
+
 class SealedMemory:
-    """Sealed memfd. Close it when done."""
+    """Sealed memfd. Close it when done.
+
+    Raises:
+        Skipped: this system is not Linux.
+    """
 
     def __init__(self, data: bytes, seals: int = REQUIRED_SEALS) -> None:
+        _require_linux()
         self.descriptor = os.memfd_create("nnhal-conformance", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             self.write(data)
@@ -44,6 +56,8 @@ class SealedMemory:
 
     def seal(self, seals: int) -> None:
         """Add seals."""
+        import fcntl
+
         fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -73,6 +87,7 @@ class DataConnection:
         name = target.opened.data_socket
         if not name:
             raise Skipped("", "the service has no data socket")
+        _require_linux()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(WATCHDOG_S)
         try:

@@ -3,7 +3,6 @@
 The paths SYNC-LOCAL and BURST-LOCAL cover valid use of the data socket.
 """
 
-import fcntl
 import os
 import tempfile
 import time
@@ -19,6 +18,8 @@ from nnhal_tools.conformance.check import CheckRecorder
 from nnhal_tools.conformance.device.data_connection import (
     READ_ONLY_SEALS,
     REQUIRED_SEALS,
+    SEAL_GROW,
+    SEAL_SHRINK,
     DataConnection,
     SealedMemory,
     open_connection,
@@ -148,8 +149,8 @@ def shareable_memory(target: Target, recorder: CheckRecorder) -> None:
         spare = vector.number + 2**20  # The client chooses the numbers.
         for flaw, data, seals in (
             ("without seals", b"1234", 0),
-            ("that can shrink", b"1234", fcntl.F_SEAL_GROW),
-            ("that can grow", b"1234", fcntl.F_SEAL_SHRINK),
+            ("that can shrink", b"1234", SEAL_GROW),
+            ("that can grow", b"1234", SEAL_SHRINK),
             ("of no bytes", b"", REQUIRED_SEALS),
         ):
             memory = SealedMemory(data, seals)
