@@ -1,7 +1,8 @@
 """Services that a supervisor provides to the server of a worker."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.model_probe import ModelProbe
@@ -26,6 +27,8 @@ class Hosting:
         activities: table of the work in progress.
         quarantine: the models that have crashed a worker.
         prober: prepares and runs new models in other processes first; None to trust them.
+        inherited: descriptors of the addresses that are open already.
+        temporary: folder for temporary files.
     """
 
     addresses: tuple[str, ...]
@@ -34,3 +37,5 @@ class Hosting:
     activities: ActivityTable
     quarantine: Quarantine
     prober: ModelProbe | None
+    inherited: Mapping[str, int] = field(default_factory=dict)
+    temporary: Path = Path()

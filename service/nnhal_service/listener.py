@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from nnhal.address import Address
+from nnhal_service.grpc_support.inherited_socket import InheritedSocket
 from nnhal_service.unix_socket import file_id, locked_folder, remove_stale_socket
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Listener:
         reserved: whether a supervisor has reserved the address. The server then shares a port with other workers, and
             takes a path over from the previous worker.
         certificates: certificates for TLS on a TCP address; None for plaintext. Unix sockets have no TLS.
+        inherited: descriptor of the listening socket of this address, if it is open already.
+        temporary: folder for temporary files, for an inherited Unix socket.
 
     Attributes:
         address: the address, with its real port.
@@ -45,11 +48,21 @@ class Listener:
         *,
         reserved: bool = False,
         certificates: "ReloadingCertificates | None" = None,
+        inherited: int | None = None,
+        temporary: Path = Path(),
     ) -> None:
         address = Address.parse(text)
         self._path: Path | None = None
+        self._inherited: InheritedSocket | None = None
         try:
-            if address.kind == "unix":
+            if inherited is not None:
+                self._inherited = InheritedSocket(
+                    inherited,
+                    temporary,
+                    lambda own: _bind_tcp(server, own, certificates if address.kind == "tcp" else None),
+                )
+                self.address = text
+            elif address.kind == "unix":
                 path = Path(address.path)
                 _bind_unix(server, path, reserved=reserved)
                 self.address = text
@@ -65,6 +78,12 @@ class Listener:
             raise ValueError(f"cannot listen on {text}: {reason}{in_use}") from None
         except RuntimeError as error:  # gRPC's
             raise ValueError(f"cannot listen on {text}: {error}") from None
+
+    def release_inherited(self) -> None:
+        """Leave new connections to an inherited socket to other processes. Call it before the server stops."""
+        if self._inherited is not None:
+            self._inherited.release()
+            self._inherited = None
 
     def remove_socket(self) -> None:
         """Remove the Unix socket, unless another one has its name by now, or a supervisor owns the name."""

@@ -237,9 +237,7 @@ class Server:
         addresses = self.settings.listen if self._hosting is None else self._hosting.addresses
         try:
             for address in addresses:
-                reserved = self._hosting is not None
-                listener = Listener(self._server, address, reserved=reserved, certificates=self._certificates)
-                self._listeners.append(listener)
+                self._listeners.append(self._listen(address))
         except ValueError:
             self._remove_sockets()
             self._close_devices()
@@ -259,6 +257,23 @@ class Server:
             version=self._devices[0].get_version_string(),
         )
 
+    def _listen(self, address: str) -> Listener:
+        """Bind an address.
+
+        Raises:
+            ValueError: it is in use, or cannot be bound.
+        """
+        if self._hosting is None:
+            return Listener(self._server, address, certificates=self._certificates)
+        return Listener(
+            self._server,
+            address,
+            reserved=True,
+            certificates=self._certificates,
+            inherited=self._hosting.inherited.get(address),
+            temporary=self._hosting.temporary,
+        )
+
     def stop(self) -> None:
         """Stop gracefully: reject new calls, let running ones finish within the grace time, then end all threads."""
         event("stopping", sessions=self._sessions.count())
@@ -266,6 +281,8 @@ class Server:
         # the keep-alive streams of sessions would block the server until the grace time is over: end them first
         self._sessions.drain()
         time.sleep(LAST_CALLS_S)
+        for listener in self._listeners:
+            listener.release_inherited()
         stopped = self._server.stop(self.settings.stop_grace_s)
         self._remove_sockets()
         self._data_socket.drain(self.settings.stop_grace_s)

@@ -5,11 +5,14 @@ bound but does not listen reserves the port, so that no other user can bind it. 
 each, for clients that are sent to one of them.
 
 Unix: `unix:PATH` belongs to worker 0, and `unix:PATH.n` to worker n.
+
+Inherited sockets, which a service manager has opened: all workers accept connections from the same socket. Several
+workers also have a private port or path each, `unix:PATH.n` for worker n.
 """
 
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +45,7 @@ class ReservedAddresses:
     Args:
         listen: addresses as in the settings.
         workers: number of workers.
+        inherited: those of the addresses that a service manager has opened.
 
     Attributes:
         shared: the addresses for clients, with their real ports.
@@ -50,8 +54,9 @@ class ReservedAddresses:
         ValueError: an address is in use, or cannot be bound.
     """
 
-    def __init__(self, listen: Sequence[str], workers: int) -> None:
+    def __init__(self, listen: Sequence[str], workers: int, inherited: Collection[str] = ()) -> None:
         with ExitStack() as stack:
+            self._inherited = frozenset(inherited)
             self._paths: list[Path] = []
             self._tcp: list[Address] = []
             self.shared = tuple(self._reserve(text, stack) for text in listen)
@@ -69,6 +74,10 @@ class ReservedAddresses:
 
     def _reserve(self, text: str, stack: ExitStack) -> str:
         address = Address.parse(text)
+        if text in self._inherited:
+            if address.kind == "tcp":
+                self._tcp.append(address)
+            return text
         try:
             if address.kind == "unix":
                 self._claim(Path(address.path))
@@ -89,15 +98,23 @@ class ReservedAddresses:
 
     def _addresses_of(self, slot: int, workers: int, stack: ExitStack) -> WorkerAddresses:
         tcp = [text for text in self.shared if not text.startswith("unix:")]
-        unix = [text if slot == 0 else f"{text}.{slot}" for text in self.shared if text.startswith("unix:")]
-        for text in unix if slot else ():
-            self._claim(Path(Address.parse(text).path))
+        tcp += [text for text in self._inherited if text.startswith("unix:")]
+        unix = [text for shared in self.shared if (text := self._unix_address(shared, slot, workers))]
+        for text in unix:
+            if text not in self.shared:
+                self._claim(Path(Address.parse(text).path))
         private = ""
         if workers > 1 and self._tcp:
             port = self._reserve_private_port(stack)
             tcp += [address.with_port(port) for address in self._tcp]
             private = f":{port}"
         return WorkerAddresses((*tcp, *unix), private, unix[0] if unix and workers > 1 else "")
+
+    def _unix_address(self, shared: str, slot: int, workers: int) -> str:
+        """Return the address that belongs to one worker alone, or "" if there is none."""
+        if not shared.startswith("unix:") or (shared in self._inherited and workers == 1):
+            return ""
+        return shared if slot == 0 and shared not in self._inherited else f"{shared}.{slot}"
 
     def _reserve_private_port(self, stack: ExitStack) -> int:
         """Reserve one free port on all hosts that the service listens on, and return it."""

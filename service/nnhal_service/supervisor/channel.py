@@ -9,7 +9,7 @@ from typing import Any
 
 _MAX_BYTES = 2**17
 """Largest message. Settings are the largest ones."""
-_MAX_DESCRIPTORS = 8
+_MAX_DESCRIPTORS = 32
 
 Message = Mapping[str, Any]
 

@@ -21,6 +21,7 @@ class WorkerSpec:
         temporary: its folder for temporary files, which the supervisor removes.
         settings: settings of the service.
         addresses: the addresses of each worker, by slot.
+        inherited: the addresses that a service manager has opened, in the order of their descriptors.
     """
 
     slot: int
@@ -30,6 +31,7 @@ class WorkerSpec:
     temporary: Path
     settings: Settings
     addresses: tuple[WorkerAddresses, ...]
+    inherited: tuple[str, ...] = ()
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the values as a message. Settings that are not set remain so."""
@@ -41,6 +43,7 @@ class WorkerSpec:
             "temporary": str(self.temporary),
             "settings": self.settings.model_dump(mode="json", exclude_unset=True),
             "addresses": [asdict(addresses) for addresses in self.addresses],
+            "inherited": list(self.inherited),
         }
 
     @staticmethod
@@ -58,4 +61,5 @@ class WorkerSpec:
             Path(message["temporary"]),
             settings,
             addresses,
+            tuple(message["inherited"]),
         )

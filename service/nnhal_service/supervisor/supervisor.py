@@ -5,10 +5,11 @@ import logging
 import os
 import selectors
 import signal
+import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nnhal_driver.activity import Activity
@@ -21,6 +22,7 @@ from nnhal_service.supervisor.addresses import ReservedAddresses
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
 from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, RestartPolicy
 from nnhal_service.supervisor.scoreboard import ROWS, Scoreboard
+from nnhal_service.supervisor.service_manager import ServiceManager
 from nnhal_service.supervisor.signals import SignalPipe
 from nnhal_service.supervisor.spec import WorkerSpec
 from nnhal_service.supervisor.template import Template
@@ -47,6 +49,8 @@ _FIXED = ("listen", "workers", "insecure")
 """Settings that a reload cannot change."""
 _PR_SET_CHILD_SUBREAPER = 36
 
+_NO_SOCKETS: Mapping[str, socket.socket] = {}
+
 Announce = Callable[[Sequence[str]], None]
 
 
@@ -58,20 +62,28 @@ class Supervisor:
         reload: returns the settings anew, for SIGHUP; raises ValueError if they are invalid.
         scoreboard: shared with the template.
         template: a template that has been started before.
+        sockets: sockets that a service manager has opened, by address; `settings` contain these addresses.
 
     Raises:
         ValueError: an address is in use, cannot be bound, or is reachable from other machines without `insecure`.
     """
 
     def __init__(
-        self, settings: Settings, reload: Callable[[], Settings], scoreboard: Scoreboard, template: Template
+        self,
+        settings: Settings,
+        reload: Callable[[], Settings],
+        scoreboard: Scoreboard,
+        template: Template,
+        sockets: Mapping[str, socket.socket] = _NO_SOCKETS,
     ) -> None:
         self._settings = settings
         self._reload_settings = reload
         self._scoreboard = scoreboard
         self._template = template
         settings.check_exposure()
-        self._addresses = ReservedAddresses(settings.listen, settings.workers)
+        self._addresses = ReservedAddresses(settings.listen, settings.workers, sockets)
+        self._sockets = sockets
+        self._manager = ServiceManager()
         self._workers: list[WorkerProcess] = []
         self._policies = [RestartPolicy() for _ in range(settings.workers)]
         self._restart_at: dict[int, float] = {}
@@ -113,6 +125,7 @@ class Supervisor:
             worker.send_signal(signal.SIGKILL)
         self._template.close()
         self._addresses.close()
+        self._manager.close()
         if self._service_file is not None:
             self._service_file.close()
 
@@ -135,6 +148,7 @@ class Supervisor:
         for key, _ in self._selector.select(_TICK_S):
             if isinstance(key.data, WorkerProcess):
                 self._receive(key.data)
+        self._manager.keep_alive()
         for number in signals.read():
             self._handle(signal.Signals(number))
         self._reap()
@@ -146,6 +160,13 @@ class Supervisor:
             self._announced = True
             self._write_service_file()
             announce(self._addresses.shared)
+            self._manager.ready()
+        self._show_status()
+
+    def _show_status(self) -> None:
+        serving = [worker for worker in self._workers if worker.is_serving]
+        sessions = sum(worker.status.sessions for worker in serving)
+        self._manager.show_status(f"workers that serve: {len(serving)}, sessions: {sessions}")
 
     def _handle(self, number: signal.Signals) -> None:
         if number == signal.SIGHUP and not self._stopping:
@@ -188,8 +209,10 @@ class Supervisor:
         row = next(row for row in range(ROWS) if row not in used)
         addresses = tuple(self._addresses.of_worker(each) for each in range(self._settings.workers))
         temporary = Path(tempfile.mkdtemp(prefix="nnhal-"))
-        spec = WorkerSpec(slot, row, self._generation, os.getpid(), temporary, self._settings, addresses)
-        worker = WorkerProcess(spec, self._scoreboard, self._template)
+        inherited = tuple(self._sockets)
+        spec = WorkerSpec(slot, row, self._generation, os.getpid(), temporary, self._settings, addresses, inherited)
+        sockets = [each.fileno() for each in self._sockets.values()]
+        worker = WorkerProcess(spec, self._scoreboard, self._template, sockets)
         self._workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
 
@@ -203,10 +226,12 @@ class Supervisor:
 
     def _reload(self) -> None:
         """Read the settings again, and replace the workers one by one."""
+        self._manager.reloading()
         try:
             settings = self._reload_settings()
         except ValueError as error:
             event("reload-failed", logging.ERROR, why=str(error))
+            self._manager.ready()
             return
         for name in _FIXED:
             if getattr(settings, name) != getattr(self._settings, name):
@@ -225,6 +250,7 @@ class Supervisor:
                 self._start(slot)
                 return
         event("reloaded")
+        self._manager.ready()
 
     def _retire_predecessors(self, successor: WorkerProcess) -> None:
         for worker in self._workers:
@@ -290,6 +316,7 @@ class Supervisor:
             self._replace_next()
         elif self._others_of(worker):  # a successor that failed, whose predecessor goes on
             event("reload-failed", logging.ERROR, why=worker.failure or how)
+            self._manager.ready()
             self._reloading.clear()
         else:
             self._schedule_restart(worker, crashed=crashed)
@@ -341,6 +368,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping = True
+        self._manager.stopping(self._settings.stop_grace_s + 2 * _KILL_S)
         self._restart_at.clear()
         for worker in self._workers:
             worker.stop(self._settings.stop_grace_s + _KILL_S)

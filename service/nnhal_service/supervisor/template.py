@@ -37,15 +37,16 @@ class Template:
             _run_child(lambda: _run_template(other, scoreboard))
         other.close()
 
-    def fork_worker(self, spec: WorkerSpec, channel: Channel, crash_log: int) -> None:
+    def fork_worker(self, spec: WorkerSpec, channel: Channel, crash_log: int, sockets: Sequence[int] = ()) -> None:
         """Have a worker forked. If the template has ended, nothing happens, and the other end of `channel` is closed.
 
         Args:
             spec: describes the worker.
             channel: the worker's end of its channel. The caller may close it afterwards.
             crash_log: descriptor of the file for the stacks of a crash.
+            sockets: the inherited sockets, in the order of `spec.inherited`.
         """
-        self.channel.send(spec.to_json(), [channel.fileno(), crash_log])
+        self.channel.send(spec.to_json(), [channel.fileno(), crash_log, *sockets])
 
     def fork_probe(self, message: Message, descriptors: Sequence[int]) -> None:
         """Have a probe forked, as a worker has requested it. The caller may close the descriptors afterwards."""
@@ -115,9 +116,9 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
             if "probe" in message:
                 memory, table, own = descriptors
                 _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own)))
-            own, crash_log = descriptors
+            own, crash_log, *sockets = descriptors
             spec = WorkerSpec.from_json(message)
-            _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, scoreboard))
+            _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, scoreboard, sockets))
         os.waitpid(pid, 0)
         for descriptor in descriptors:
             os.close(descriptor)

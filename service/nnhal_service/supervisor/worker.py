@@ -4,6 +4,7 @@ import faulthandler
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
@@ -30,7 +31,9 @@ _MEMORY_SHARE = 0.9
 """Share of the machine's memory that all workers together may have."""
 
 
-def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: Scoreboard) -> None:
+def run_worker(
+    spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: Scoreboard, sockets: Sequence[int] = ()
+) -> None:
     """Serve until SIGTERM. The supervisor learns of the end from the exit status.
 
     Args:
@@ -38,6 +41,7 @@ def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: S
         channel: to the supervisor.
         crash_log: descriptor of the file for the stacks of a crash.
         scoreboard: shared with the supervisor and the other workers.
+        sockets: the inherited sockets, in the order of `spec.inherited`.
 
     Raises:
         SystemExit: the worker cannot start. The supervisor has the reason.
@@ -63,6 +67,8 @@ def run_worker(spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: S
                 activities,
                 quarantine,
                 Prober(channel, spec.settings, quarantine) if spec.settings.probe else None,
+                dict(zip(spec.inherited, sockets, strict=True)),
+                spec.temporary,
             )
             settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
             server = Server(settings, hosting)

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 from nnhal_driver.activity import Activity, read_activities
@@ -20,6 +21,12 @@ _STACKS_S = 0.2
 class WorkerProcess:
     """One worker. Close it when it has ended.
 
+    Args:
+        spec: describes it.
+        scoreboard: shared with the workers.
+        template: starts its process.
+        sockets: the inherited sockets, in the order of `spec.inherited`.
+
     Attributes:
         spec: describes it.
         channel: the supervisor's end of its channel.
@@ -34,7 +41,9 @@ class WorkerProcess:
         culprits: the work for which the supervisor has killed it.
     """
 
-    def __init__(self, spec: WorkerSpec, scoreboard: Scoreboard, template: Template) -> None:
+    def __init__(
+        self, spec: WorkerSpec, scoreboard: Scoreboard, template: Template, sockets: Sequence[int] = ()
+    ) -> None:
         self.spec = spec
         self.pid = 0
         self.is_gone = False
@@ -50,7 +59,7 @@ class WorkerProcess:
         self._crash_log = os.memfd_create(f"nnhal-crash-log-{spec.slot}")
         scoreboard.clear(spec.row)
         self.channel, others = Channel.pair()
-        template.fork_worker(spec, others, self._crash_log)
+        template.fork_worker(spec, others, self._crash_log, sockets)
         others.close()
 
     @property

@@ -12,6 +12,7 @@ from nnhal_tools.cli.errors import CommandError, reporting_errors
 from nnhal_tools.cli.services.serve_options import option_values
 
 if TYPE_CHECKING:
+    from nnhal_service.settings import Settings
     from nnhal_service.settings_sources import LoadedSettings
 
 
@@ -72,11 +73,17 @@ def _supervise(config: Path | None, options: Mapping[str, object]) -> None:
     template = Template(scoreboard)  # first of all: its imports take most of the start
     try:
         from nnhal_service import log
+        from nnhal_service.supervisor.activation import receive_sockets, with_sockets
         from nnhal_service.supervisor.supervisor import Supervisor
 
-        settings = _load(config, options).settings
+        sockets = receive_sockets()
+
+        def load() -> "Settings":
+            return with_sockets(_load(config, options).settings, sockets)
+
+        settings = load()
         log.configure(settings.log_level, settings.log_format)
-        supervisor = Supervisor(settings, lambda: _load(config, options).settings, scoreboard, template)
+        supervisor = Supervisor(settings, load, scoreboard, template, sockets)
     except BaseException:
         template.close()
         raise
