@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from nnhal.address import Address
 from nnhal.cpu import available_cpus
 from nnhal.types import DeviceType
 from nnhal_cache.layout import DEFAULT_BYTES, default_root, user_directory
+from nnhal_service.identity.policy import Policy
 
 
 def default_state() -> Path:
@@ -74,6 +75,31 @@ class Settings(BaseModel):
         default=None,
         description="Certificates of the authorities of clients, in PEM. With it, each client on TCP must have a "
         "certificate of one of them.",
+    )
+    tokens: Annotated[Path | None, Option("FILE")] = Field(
+        default=None,
+        description="Names and digests of bearer tokens, as `nnhal token create` prints them (docs/identities.md). A "
+        "file that is replaced counts at once: a token that is no longer in it ends its sessions.",
+    )
+    jwt_keys: Annotated[str | None, Option("SOURCE")] = Field(
+        default=None,
+        description="JSON Web Key Set with the public keys of the issuer of tokens: a file, or a URL of https. It "
+        "needs `jwt_issuer` and `jwt_audience`.",
+    )
+    jwt_issuer: Annotated[str | None, Option("TEXT")] = Field(
+        default=None, description="Issuer that JSON Web Tokens must name (claim iss)."
+    )
+    jwt_audience: Annotated[str | None, Option("TEXT")] = Field(
+        default=None, description="Audience that JSON Web Tokens must name (claim aud): this service."
+    )
+    identify_users: Annotated[bool, Option()] = Field(
+        default=False,
+        description="Identify clients on this machine that have neither a token nor a certificate by their user.",
+    )
+    policy: Annotated[Policy, Option("JSON")] = Field(
+        default=Policy(),
+        description="What each identity may do, and its quotas: tables `policy.default` and "
+        '`policy.identities."KIND:NAME"` (docs/identities.md).',
     )
     workers: Annotated[int, Option("N")] = Field(
         default=1,
@@ -200,6 +226,12 @@ class Settings(BaseModel):
         default="text", description="Format of the log: text for people, or json for programs; one line for each event."
     )
 
+    @property
+    def needs_identity(self) -> bool:
+        """Whether clients can authenticate. Those who do not then need the permission of the policy."""
+        ways = (self.tokens, self.jwt_keys, self.tls_client_ca)
+        return self.identify_users or any(way is not None for way in ways)
+
     def check_exposure(self) -> None:
         """Check that TLS is complete; and that only this machine can reach the addresses, if there is no TLS.
 
@@ -300,6 +332,18 @@ class Settings(BaseModel):
             if "/" in name:
                 _require_device(name.rpartition("/")[0], info)
         return options
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _parse_policy(cls, value: object) -> object:
+        return _parse_json(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _require_issuer(self) -> "Settings":
+        given = (self.jwt_keys, self.jwt_issuer, self.jwt_audience)
+        if any(given) and not all(given):
+            raise ValueError("jwt_keys, jwt_issuer and jwt_audience belong together; a token for others is not for us")
+        return self
 
     @field_validator("limits", mode="before")
     @classmethod

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from nnhal_service.settings import Option, Settings
 
@@ -125,9 +125,9 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def _describe(problem: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     """Return the text of a problem that pydantic found, beginning with the source of the value."""
-    setting, *path = problem["loc"]
-    origin = origins[setting]
-    source = origin if origin.startswith(("-", "NNHAL_")) else f"{origin}: {setting}"
+    setting, *path = problem["loc"] or ("",)  # a problem of several settings together has no place
+    origin = origins.get(setting, "settings")
+    source = origin if origin.startswith(("-", "NNHAL_")) or not setting else f"{origin}: {setting}"
     where = "".join(f"[{key}]" for key in path)
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] != "value_error":  # the text is pydantic's
@@ -155,6 +155,8 @@ def toml_value(value: object) -> str:
             return str(value)
         case tuple():
             return f"[{', '.join(map(toml_value, value))}]"
+        case BaseModel():
+            return toml_value(value.model_dump(exclude_none=True, exclude_defaults=True))
         case dict():
             pairs = ", ".join(f"{json.dumps(key)} = {toml_value(item)}" for key, item in value.items())
             return f"{{ {pairs} }}" if pairs else "{}"

@@ -87,6 +87,13 @@ COMPUTED = {
     "cache_key_file": "none",
     "dynamic_backends_path": "`~/.local/share/nnhal/backends`, and `backends` beside the packages of nnhal",
     "state_dir": "`~/.local/state/nnhal`",
+    "jwt_audience": "none",
+    "jwt_issuer": "none",
+    "jwt_keys": "none",
+    "tls_cert": "none",
+    "tls_client_ca": "none",
+    "tls_key": "none",
+    "tokens": "none",
 }
 """Defaults that depend on the user, or that TOML cannot express."""
 

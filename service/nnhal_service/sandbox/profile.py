@@ -14,6 +14,7 @@ import nnhal_cache
 import nnhal_driver
 import nnhal_service
 from nnhal.address import Address
+from nnhal_service.identity.jwks import is_url
 from nnhal_service.log import event
 from nnhal_service.settings import Settings
 from nnhal_service.tls.folders import is_shared, replacement_folders
@@ -91,7 +92,7 @@ def profile_of(
         _create(folder)
     return SandboxProfile(
         system=_absolute([*map(Path, _SYSTEM), *_configuration()]),
-        readable=_absolute([*_python(), *_plugins(settings), *(_certificates(settings) if tcp else ())]),
+        readable=_absolute([*_python(), *_plugins(settings), *_followed(_credentials(settings, tls=bool(tcp)))]),
         writable=_absolute([*folders, temporary]),
         devices=_absolute([*map(Path, _DEVICES), *settings.sandbox_paths]),
         socket_folders=_absolute([Path(address.path).parent for address in addresses if address.kind == "unix"]),
@@ -153,15 +154,25 @@ def _plugins(settings: Settings) -> Iterator[Path]:
         yield settings.cache_key_file
 
 
-def _certificates(settings: Settings) -> Iterator[Path]:
-    """Yield the files of TLS, and the folders in which they are replaced, unless these have contents of others."""
-    for path in filter(None, (settings.tls_cert, settings.tls_key, settings.tls_client_ca)):
+def _credentials(settings: Settings, *, tls: bool) -> Iterator[Path]:
+    """Yield the files of TLS, if it is used, and those with tokens and keys of clients."""
+    if tls:
+        yield from filter(None, (settings.tls_cert, settings.tls_key, settings.tls_client_ca))
+    if settings.tokens is not None:
+        yield settings.tokens
+    if settings.jwt_keys is not None and not is_url(settings.jwt_keys):
+        yield Path(settings.jwt_keys)
+
+
+def _followed(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield files that may be replaced, and the folders where that happens, unless these have contents of others."""
+    for path in paths:
         yield path
         for folder in replacement_folders(path):
             if not is_shared(folder):
                 yield folder
             elif folder == path.absolute().parent:
-                event("sandbox-tls", logging.WARNING, reason=_SHARED.format(path, folder))
+                event("sandbox-file", logging.WARNING, reason=_SHARED.format(path, folder))
 
 
 def _absolute(paths: Iterable[Path]) -> tuple[Path, ...]:

@@ -1,0 +1,36 @@
+"""Access to a service: how its clients authenticate, and what they may do, as the settings say."""
+
+from typing import TYPE_CHECKING
+
+from nnhal_service.identity.accounts import Accounts
+from nnhal_service.identity.authentication import Authentication
+from nnhal_service.identity.jwks import fetcher
+from nnhal_service.identity.tokens import TokenTable
+from nnhal_service.settings import Settings
+
+if TYPE_CHECKING:
+    from nnhal_service.identity.json_web_tokens import JwtVerifier
+
+
+def create_authentication(settings: Settings) -> Authentication:
+    """Return the authentication of the clients of a service.
+
+    Raises:
+        ValueError: a file with tokens or keys cannot be used.
+    """
+    return Authentication(
+        Accounts(settings.policy, needs_identity=settings.needs_identity),
+        TokenTable(settings.tokens) if settings.tokens is not None else None,
+        _jwt_verifier(settings),
+        certificates=settings.tls_client_ca is not None,
+        users=settings.identify_users,
+    )
+
+
+def _jwt_verifier(settings: Settings) -> "JwtVerifier | None":
+    if settings.jwt_keys is None or settings.jwt_issuer is None or settings.jwt_audience is None:
+        return None
+    from nnhal_service.identity.json_web_tokens import JwtSettings, JwtVerifier, KeySet  # noqa: PLC0415 - takes 50 ms
+
+    keys = KeySet(fetcher(settings.jwt_keys))
+    return JwtVerifier(JwtSettings(settings.jwt_issuer, settings.jwt_audience), keys)

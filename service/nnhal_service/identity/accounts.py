@@ -1,0 +1,112 @@
+"""Accounts: what each identity may use, and what it uses now."""
+
+import threading
+import weakref
+from collections import Counter, deque
+
+from nnhal.errors import HalError, limit_exceeded
+from nnhal.types import ErrorKind, ErrorStatus
+from nnhal_driver.scheduling.share import Share
+from nnhal_service.identity.identity import ANONYMOUS, Identity
+from nnhal_service.identity.policy import Policy, Rules
+
+_RECENT = 1024
+"""Number of accounts to keep without a session."""
+
+
+class Account:
+    """Rights, quotas and use of one identity. Thread safe.
+
+    Attributes:
+        identity: the identity.
+        rules: its rights and quotas.
+        may_connect: whether it may use the service.
+        share: its share of the device.
+    """
+
+    def __init__(self, identity: Identity, rules: Rules, *, may_connect: bool) -> None:
+        self.identity = identity
+        self.rules = rules
+        self.may_connect = may_connect
+        self.share = Share(f"identity {identity}", rules.weight or 1.0, rules.executions, rules.device_seconds)
+        self._used: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def acquire(self, quota: str) -> None:
+        """Count an object against a quota until `release`.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit identity_QUOTA.
+        """
+        allowed: int | None = getattr(self.rules, quota)
+        with self._lock:
+            if allowed is not None and self._used[quota] >= allowed:
+                raise self.exceeded(quota, f"has {self._used[quota]} {quota.replace('_', ' ')}", allowed)
+            self._used[quota] += 1
+
+    def release(self, quota: str) -> None:
+        """Undo one `acquire`."""
+        with self._lock:
+            self._used[quota] -= 1
+
+    def used(self, quota: str) -> int:
+        """Return the number of objects that count against a quota."""
+        return self._used[quota]
+
+    def exceeded(self, quota: str, use: str, allowed: float) -> HalError:
+        """Return the error of work that would exceed a quota.
+
+        Args:
+            quota: its name.
+            use: what the identity uses, for example "has 3 sessions".
+            allowed: the value of the quota.
+        """
+        return limit_exceeded(f"identity_{quota}", f"identity {self.identity} {use}; its quota is {allowed:g}")
+
+
+class Accounts:
+    """Accounts of all identities, by a policy. Thread safe.
+
+    Args:
+        policy: the policy.
+        needs_identity: whether anonymous clients may connect only if the policy says so.
+    """
+
+    def __init__(self, policy: Policy | None = None, *, needs_identity: bool = False) -> None:
+        self._policy = policy or Policy()
+        self._needs_identity = needs_identity
+        # the last ones stay without a session, too: a new session must not reset the running time
+        self._accounts: weakref.WeakValueDictionary[Identity, Account] = weakref.WeakValueDictionary()
+        self._recent: deque[Account] = deque(maxlen=_RECENT)
+        self._lock = threading.Lock()
+
+    def of(self, identity: Identity) -> Account:
+        """Return the account of an identity. All its sessions have the same one."""
+        with self._lock:
+            account = self._accounts.get(identity)
+            if account is None:
+                account = self._accounts[identity] = self._create(identity)
+                self._recent.append(account)
+            return account
+
+    def _create(self, identity: Identity) -> Account:
+        rules = self._policy.rules(identity)
+        may_connect = rules.connect
+        if identity == ANONYMOUS and self._needs_identity:  # the default is for those who authenticate
+            own = self._policy.identities.get(str(ANONYMOUS), Rules())
+            may_connect = bool(own.connect)
+        return Account(identity, rules, may_connect=may_connect is not False)
+
+    def memory_quota(self, identity: Identity) -> int | None:
+        """Return the quota of memory of an identity in bytes, or None."""
+        return self.of(identity).rules.memory_bytes
+
+
+def unauthenticated(reason: str) -> HalError:
+    """Return the error of a call that does not prove an identity."""
+    return HalError(ErrorStatus.GENERAL_FAILURE, reason, kind=ErrorKind.UNAUTHENTICATED)
+
+
+def permission_denied(reason: str) -> HalError:
+    """Return the error of a call that the policy forbids to its identity."""
+    return HalError(ErrorStatus.GENERAL_FAILURE, reason, kind=ErrorKind.PERMISSION_DENIED)

@@ -1,0 +1,182 @@
+"""Authentication: who makes a call, from its bearer token, its certificate, or the user at the other end.
+
+A session belongs to the identity that has opened it. Each later call must come from the same identity. The session
+keeps what its client presented last, so that a call that presents the same again is only compared.
+"""
+
+import hmac
+import ipaddress
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import grpc
+
+from nnhal.local_users import connected_user
+from nnhal_service.identity.accounts import Account, Accounts, permission_denied, unauthenticated
+from nnhal_service.identity.certificates import CERTIFICATE, certificate_identity
+from nnhal_service.identity.credential import Credential
+from nnhal_service.identity.identity import Identity
+from nnhal_service.identity.tokens import TokenTable, token_digest
+
+if TYPE_CHECKING:
+    from nnhal_service.identity.json_web_tokens import JwtVerifier
+
+_HEADER = "authorization"
+_SCHEME = "bearer "
+
+
+class Authentication:
+    """Finds the identities of callers. Thread safe.
+
+    Args:
+        accounts: the accounts of identities.
+        tokens: static tokens, or None.
+        jwt: verifier of JSON Web Tokens, or None.
+        certificates: whether clients may have certificates.
+        users: whether to identify users of this machine.
+
+    Attributes:
+        is_enabled: whether clients can authenticate.
+        ports: TCP ports of the service, by which it finds the users of connections.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        tokens: TokenTable | None = None,
+        jwt: "JwtVerifier | None" = None,
+        *,
+        certificates: bool = False,
+        users: bool = False,
+    ) -> None:
+        self.accounts = accounts
+        self._tokens = tokens
+        self._jwt = jwt
+        self._certificates = certificates
+        self._users = users
+        self.ports: Iterable[int] = ()
+        self.is_enabled = tokens is not None or jwt is not None or certificates or users
+        self._takes_tokens = tokens is not None or jwt is not None
+
+    def admit(self, context: grpc.ServicerContext) -> tuple[Credential, Account]:
+        """Return the credential and the account of the caller of a new session or of a call without one.
+
+        Raises:
+            HalError: GENERAL_FAILURE of kind UNAUTHENTICATED or PERMISSION_DENIED.
+        """
+        credential = self.identify(context)
+        account = self.accounts.of(credential.identity)
+        if not account.may_connect:
+            if not credential.proof:
+                raise unauthenticated("the service needs " + self._wanted())
+            raise permission_denied(f"{credential.identity} may not use this service")
+        return credential, account
+
+    def _wanted(self) -> str:
+        ways = {
+            "a bearer token": self._takes_tokens,
+            "a certificate of the client": self._certificates,
+            "a user of its machine": self._users,
+        }
+        return " or ".join(way for way, is_offered in ways.items() if is_offered) or "an identity"
+
+    def identify(self, context: grpc.ServicerContext) -> Credential:
+        """Return the credential of a caller. Those who present nothing are anonymous.
+
+        Raises:
+            HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: it presents something that is not valid.
+        """
+        if not self.is_enabled:
+            return Credential()
+        proof = self._proof(context)
+        if self._takes_tokens and (header := _authorization(context)):
+            return self._bearer(header)
+        if self._certificates and proof.startswith("-----"):
+            identity = certificate_identity(context.auth_context())
+            if identity is None:
+                raise unauthenticated("the certificate has no subject, and not exactly one SPIFFE id")
+            return Credential(identity, proof)
+        if self._users and (user := _peer_user(context.peer(), self.ports)) is not None:
+            return Credential(Identity("user", str(user)), proof)
+        return Credential(proof="")
+
+    def renew(self, credential: Credential, context: grpc.ServicerContext) -> Credential | None:
+        """Return the credential of a later call of a session, or None if it is of another identity.
+
+        Args:
+            credential: what the session's client presented before.
+            context: of the call.
+
+        Raises:
+            HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: it presents something that is not valid.
+        """
+        if _equal(self._proof(context), credential.proof) and self.is_valid(credential):
+            return credential
+        other = self.identify(context)
+        return other if other.identity == credential.identity else None
+
+    def is_valid(self, credential: Credential) -> bool:
+        """Return whether a credential has neither expired nor been revoked."""
+        if credential.digest and (self._tokens is None or self._tokens.name(credential.digest) is None):
+            return False
+        return not credential.is_expired
+
+    def _proof(self, context: grpc.ServicerContext) -> str:
+        """Return the text that a caller presents: the header, the certificate, or the name of its connection."""
+        if self._takes_tokens and (header := _authorization(context)):
+            return header
+        if self._certificates and (certificates := context.auth_context().get(CERTIFICATE)):
+            return bytes(certificates[0]).decode("ascii", "replace")
+        return context.peer() if self._users else ""
+
+    def _bearer(self, header: str) -> Credential:
+        if header[: len(_SCHEME)].lower() != _SCHEME:
+            raise unauthenticated("the header authorization is not of the form 'Bearer TOKEN'")
+        token = header[len(_SCHEME) :].strip()
+        if self._tokens is not None:
+            digest = token_digest(token)
+            if (name := self._tokens.name(digest)) is not None:
+                return Credential(Identity("token", name), header, digest=digest)
+        if self._jwt is None or token.count(".") != 2:
+            raise unauthenticated("the token is unknown or has been revoked")
+        return self._jwt_credential(self._jwt, token, header)
+
+    def _jwt_credential(self, verifier: "JwtVerifier", token: str, header: str) -> Credential:
+        from nnhal_service.identity.json_web_tokens import InvalidTokenError  # noqa: PLC0415 - takes 50 ms
+
+        try:
+            credential = verifier.verify(token)
+        except InvalidTokenError as error:
+            raise unauthenticated(str(error)) from None
+        return Credential(credential.identity, header, credential.expires_at)
+
+
+def _authorization(context: grpc.ServicerContext) -> str:
+    """Return the header of that name, or "". It is wrong to have two."""
+    values = [value for key, value in context.invocation_metadata() or () if key == _HEADER]
+    if len(values) > 1:
+        raise unauthenticated("the call has two headers authorization")
+    return str(values[0]) if values else ""
+
+
+def _equal(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _peer_user(peer: str, ports: Iterable[int]) -> int | None:
+    """Return the id of the user at the other end of a connection on this machine, or None if it is unknown.
+
+    Args:
+        peer: as gRPC names it, for example ipv4:127.0.0.1:4000 or ipv6:[::1]:4000.
+        ports: of the service. Others may have a connection with the same name to another port.
+    """
+    kind, _, rest = unquote(peer).partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return None
+    host, _, port = rest.rpartition(":")
+    address = host.strip("[]").partition("%")[0]
+    if not ipaddress.ip_address(address).is_loopback:
+        return None
+    users = (connected_user((address, int(port)), (address, own)) for own in ports)
+    return next((user for user in users if user is not None), None)

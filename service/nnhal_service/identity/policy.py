@@ -1,0 +1,87 @@
+"""Policy of a service: what each identity may do, and its quotas. It is the table `policy` of the settings."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from nnhal_service.identity.identity import ANONYMOUS, Identity
+
+
+class Rules(BaseModel):
+    """Rights and quotas of one identity. None means the default.
+
+    Attributes:
+        connect: whether it may use the service. By default, everyone may who authenticates.
+        administer: whether it may use the administrative interface.
+        extensions: whether it may use vendor extensions of backends.
+        sessions: quota of open sessions.
+        memory_bytes: quota of Memory objects and buffers.
+        cache_bytes: quota of saved models in the store, and of named cache files.
+        prepared_models: quota of prepared models.
+        executions: quota of executions that run or wait.
+        device_seconds: quota of running time in each second, for example 0.5 for half of one core.
+        weight: share of the device when others wait, relative to others.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    connect: bool | None = None
+    administer: bool | None = None
+    extensions: bool | None = None
+    sessions: int | None = Field(default=None, ge=1)
+    memory_bytes: int | None = Field(default=None, ge=1)
+    cache_bytes: int | None = Field(default=None, ge=0)
+    prepared_models: int | None = Field(default=None, ge=1)
+    executions: int | None = Field(default=None, ge=1)
+    device_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    weight: float | None = Field(default=None, gt=0, le=1e6)
+
+    def over(self, other: "Rules") -> "Rules":
+        """Return these rules, with those of another object where they have none."""
+        return other.model_copy(update=self.model_dump(exclude_none=True))
+
+
+class Policy(BaseModel):
+    """Rules by identity.
+
+    Attributes:
+        default: rules of identities that have no others.
+        identities: rules that differ, by identity, such as "token:alice". A name may be a pattern with `*` and `?`,
+            such as "jwt:*". The most specific names come first: the identity itself, then longer patterns.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    default: Rules = Rules()
+    identities: dict[str, Rules] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_kinds(cls, value: Any) -> Any:
+        """Reject names that no identity can have, so that a rule with a mistake in its name is not without effect."""
+        kinds = ("certificate", "spiffe", "token", "jwt", "user")
+        identities = value.get("identities", {}) if isinstance(value, dict) else {}
+        for name in identities if isinstance(identities, dict) else ():
+            kind, colon, rest = str(name).partition(":")
+            if name != str(ANONYMOUS) and not (kind in kinds and colon and rest):
+                raise ValueError(f"{name!r} is not an identity; expected KIND:NAME with one of {', '.join(kinds)}")
+        return value
+
+    def rules(self, identity: Identity) -> Rules:
+        """Return the rules of an identity."""
+        rules = Rules()
+        for each in self._matching(identity):
+            rules = rules.over(each)
+        return rules
+
+    def _matching(self, identity: Identity) -> Iterator[Rules]:
+        """Yield the rules that apply, the most specific first."""
+        name = str(identity)
+        if name in self.identities:
+            yield self.identities[name]
+        patterns = [pattern for pattern in self.identities if pattern != name and fnmatchcase(name, pattern)]
+        for pattern in sorted(patterns, key=lambda pattern: (-len(pattern), pattern)):
+            yield self.identities[pattern]
+        yield self.default
