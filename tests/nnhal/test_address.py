@@ -3,12 +3,13 @@
 import pytest
 
 from nnhal.address import MAX_UNIX_PATH_BYTES, Address
+from tests.nnhal.unix_sockets import needs_unix_sockets
 
 
 @pytest.mark.parametrize(
     ("text", "address", "is_local"),
     [
-        ("unix:/tmp/socket", Address("unix", path="/tmp/socket"), True),
+        pytest.param("unix:/tmp/socket", Address("unix", path="/tmp/socket"), True, marks=needs_unix_sockets),
         ("localhost:50051", Address("tcp", "localhost", 50051), True),
         ("127.0.0.2:0", Address("tcp", "127.0.0.2", 0), True),
         ("[::1]:1", Address("tcp", "::1", 1), True),
@@ -31,6 +32,7 @@ def test_invalid_addresses(text: str) -> None:
         Address.parse(text)
 
 
+@needs_unix_sockets
 def test_path_of_a_unix_socket_is_limited() -> None:
     assert Address.parse("unix:" + "x" * MAX_UNIX_PATH_BYTES).path == "x" * MAX_UNIX_PATH_BYTES
     with pytest.raises(ValueError, match=f"has {MAX_UNIX_PATH_BYTES + 1} bytes; at most {MAX_UNIX_PATH_BYTES}"):
@@ -49,9 +51,9 @@ def test_with_port(text: str, expected: str) -> None:
         ("[::1]:1", ":2", "[::1]:2"),
         ("example.com:1", ":2", "example.com:2"),
         ("example.com:1", "other.example.com:2", "other.example.com:2"),
-        ("unix:/tmp/socket", "unix:/tmp/socket.1", "unix:/tmp/socket.1"),
-        ("unix:/tmp/socket", "localhost:2", "localhost:2"),
-        ("localhost:1", "unix:/tmp/socket", "unix:/tmp/socket"),
+        pytest.param("unix:/tmp/socket", "unix:/tmp/socket.1", "unix:/tmp/socket.1", marks=needs_unix_sockets),
+        pytest.param("unix:/tmp/socket", "localhost:2", "localhost:2", marks=needs_unix_sockets),
+        pytest.param("localhost:1", "unix:/tmp/socket", "unix:/tmp/socket", marks=needs_unix_sockets),
     ],
 )
 def test_redirects(address: str, text: str, expected: str) -> None:

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 import nnhal
+from tests.nnhal.unix_sockets import needs_unix_sockets
 from tests.other_server import listening
 
 Connect = Callable[[str, float], Awaitable[None]]
@@ -63,12 +64,14 @@ async def test_refused_connection(connect: Connect, host: str) -> None:
         assert error.reason == f"no response from {target}: connection refused; {START_A_SERVICE}"
 
 
+@needs_unix_sockets
 async def test_missing_unix_socket(connect: Connect, tmp_path: Path) -> None:
     target = f"unix:{tmp_path}/missing"
     error = await failure_of(connect, target)
     assert error.reason == f"no response from {target}: there is no such socket; {START_A_SERVICE}"
 
 
+@needs_unix_sockets
 async def test_stale_unix_socket(connect: Connect, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{tmp_path}/stale")
