@@ -255,6 +255,14 @@ class Store:
                 self._remove(link)
         return len(links)
 
+    def usage(self) -> tuple[int, int]:
+        """Return the number of complete entries and their size in bytes. It reads the status of each."""
+        if not self._is_usable():
+            return 0, 0
+        with self.layout.lock():
+            sizes = [entry.size for entry in self._stats()]
+        return len(sizes), sum(sizes)
+
     def sweep(self) -> int:
         """Remove what killed writers left, and return the number of generations. Each write does the same."""
         if not self._is_usable():

@@ -61,6 +61,7 @@ from nnhal_driver.scheduling.paced_check import CurrentCheck, PacedCheck, call_c
 from nnhal_driver.scheduling.preparation import Check, PreparationTask
 from nnhal_driver.scheduling.scheduler import QueueLimits, Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest
+from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_driver.validation.model import validate_model
 from nnhal_driver.validation.preparation import validate_hints, validate_preparation
 
@@ -214,6 +215,26 @@ class Device:
         """Numbers of executions since the start, by outcome."""
         return self._scheduler.admission.counts
 
+    @property
+    def running_executions(self) -> int:
+        """Number of executions that have a slot."""
+        return self._scheduler.admission.running
+
+    @property
+    def running_preparations(self) -> int:
+        """Number of preparations that have a slot."""
+        return self._scheduler.preparations.running
+
+    @property
+    def queued_executions(self) -> int:
+        """Number of executions that wait for a slot."""
+        return self._scheduler.admission.waiting
+
+    @property
+    def queued_preparations(self) -> int:
+        """Number of preparations and analyses that wait for a slot."""
+        return self._scheduler.preparations.waiting + self._scheduler.analyses.waiting
+
     def get_capabilities(self) -> Capabilities:
         """Return performance figures. The first call for a set of backends measures them, which may take a second."""
         return self._performance.capabilities(self.backends, self.get_version_string())
@@ -295,6 +316,7 @@ class Device:
         digest: bytes = b"",
         reserve: ReserveMemory = reserve_nothing,
         check: Check = proceed,
+        times: WorkTimes | None = None,
     ) -> Cancellation:
         """Launch a preparation in the background (hal-surface 8.1).
 
@@ -313,6 +335,7 @@ class Device:
             digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
             reserve: reserves the memory of the model, as estimated, until the model is freed; raises to reject it.
             check: called between the steps of the launch, which checks the model; see `admit_analysis`.
+            times: receives the times of the preparation.
 
         Returns:
             the cancellation of the preparation.
@@ -330,7 +353,8 @@ class Device:
             validate_hints(config.compilation_hints, config.extension_name_to_prefix)
             validate_model(model, check)
             deadline = Deadline(config.deadline_ns)
-            memory = _Memory(reserve, reserve(model_bytes(model)))
+            size = model_bytes(model)
+            memory = _Memory(reserve, reserve(size), size)
             # now, not on the thread: the client may write to the memory of the model once this method has returned
             current = CurrentCheck()
             with current.stage(check):
@@ -352,7 +376,7 @@ class Device:
                 save_target.close,
             )
             request = AdmissionRequest(config.priority, deadline, owner)
-            self._scheduler.prepare(PreparationTask(request, cancellation, work))
+            self._scheduler.prepare(PreparationTask(request, cancellation, work, times))
         except BaseException as error:
             save_target.close()
             outcome = _failed(error)
@@ -370,6 +394,7 @@ class Device:
         preloaded: PreparedModel | None = None,
         owner: Hashable = None,
         reserve: ReserveMemory = reserve_nothing,
+        times: WorkTimes | None = None,
     ) -> Cancellation:
         """Launch a preparation from files that `prepare_model` saved (hal-surface 8.1).
 
@@ -385,6 +410,7 @@ class Device:
                 callback gets at once a model that shares its plan.
             owner: as for `prepare_model`.
             reserve: as for `prepare_model`.
+            times: as for `prepare_model`.
 
         Returns:
             the cancellation of the preparation.
@@ -400,7 +426,8 @@ class Device:
             deadline = Deadline(deadline_ns)
             files = self._open_files(cache)
             try:
-                memory = _Memory(reserve, _reserve_saved(files, reserve))
+                size = _saved_size(files)
+                memory = _Memory(reserve, reserve(size), size)
                 verified = self._cache.verify(files)
                 if preloaded is not None and preloaded.loaded_from == verified.identity:
                     callback(
@@ -419,7 +446,7 @@ class Device:
                     files.close,
                 )
                 request = AdmissionRequest(_DEFAULT_CONFIG.priority, deadline, owner)
-                self._scheduler.prepare(PreparationTask(request, cancellation, work))
+                self._scheduler.prepare(PreparationTask(request, cancellation, work, times))
             except BaseException:
                 files.close()
                 raise
@@ -561,7 +588,9 @@ class Device:
             extension_types=extension_types(main.extensions, self.get_supported_extensions()),
             loaded_from=loaded_from,
             digest=cached.digest,
+            device=self.name,
             reserve=memory.reserve,
+            size=memory.size,
             activities=self._activities,
             estimated_ns=estimate_duration_ns(cached.graphs) if self._activities is not None else 0,
         )
@@ -576,10 +605,12 @@ class _Memory:
     Attributes:
         reserve: reserves more.
         reservation: of the model; that of its engine is apart.
+        size: bytes of the reservation.
     """
 
     reserve: ReserveMemory
     reservation: object
+    size: int
 
 
 def _free(graphs: Sequence[Graph], memory: _Memory) -> None:
@@ -587,18 +618,16 @@ def _free(graphs: Sequence[Graph], memory: _Memory) -> None:
     drop_caches(graphs)
 
 
-def _reserve_saved(files: OpenFiles, reserve: ReserveMemory) -> object:
-    """Reserve the memory for a saved model.
+def _saved_size(files: OpenFiles) -> int:
+    """Return the bytes of memory that a saved model needs.
 
     Raises:
-        HalError: what `reserve` raises.
         CacheMissError: the files cannot be read.
     """
     try:
-        size = saved_bytes(files)
+        return saved_bytes(files)
     except OSError as error:
         raise CacheMissError(f"the cache files cannot be read: {error}") from error
-    return reserve(size)
 
 
 def _allowed(backends: Sequence[Backend], verdict: Verdict) -> Sequence[Backend]:

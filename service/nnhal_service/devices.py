@@ -18,6 +18,10 @@ class Devices:
         """Names of the devices, the default first."""
         return list(self._devices)
 
+    def label(self, name: str) -> str:
+        """Return the name of the device that a client means, or "" if there is none."""
+        return (name or self._default.name) if not name or name in self._devices else ""
+
     def get(self, name: str) -> Device:
         """Return the device with a name; the default for "".
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.model_probe import ModelProbe
 from nnhal_driver.quarantine import Quarantine
+from nnhal_service.metrics.worker_metrics import WorkerMetrics
 
 Redirect = Callable[[str, int, bytes], str]
 """Returns the address to which to send a client, or "" to serve it here.
@@ -27,6 +28,7 @@ class Hosting:
         activities: table of the work in progress.
         quarantine: the models that have crashed a worker.
         prober: prepares and runs new models in other processes first; None to trust them.
+        metrics: metrics of the worker. The server starts and closes them.
         inherited: descriptors of the addresses that are open already.
         temporary: folder for temporary files.
     """
@@ -39,3 +41,4 @@ class Hosting:
     prober: ModelProbe | None
     inherited: Mapping[str, int] = field(default_factory=dict)
     temporary: Path = Path()
+    metrics: WorkerMetrics = field(default_factory=WorkerMetrics)

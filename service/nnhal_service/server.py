@@ -27,6 +27,7 @@ from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.allocation import create_allocator, with_allocator
 from nnhal_service.backends import assemble, device_settings, find_dynamic
 from nnhal_service.devices import Devices
+from nnhal_service.gauges import Gauges
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
 from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
@@ -35,6 +36,7 @@ from nnhal_service.hosting import Hosting
 from nnhal_service.listener import Listener
 from nnhal_service.log import event
 from nnhal_service.memory_limits import client_bytes, limit_memory, trim_memory
+from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.model_cache.seal_key import load_key
@@ -83,6 +85,7 @@ class Server:
     Attributes:
         addresses: the addresses with their real ports, after `start`.
         devices: the devices.
+        metrics: the metrics.
 
     Raises:
         ValueError: an address is invalid, or reachable from other machines without `insecure`; a backend or a limit is
@@ -106,6 +109,7 @@ class Server:
         """
         self.settings = settings
         self._hosting = hosting
+        self.metrics = hosting.metrics if hosting else WorkerMetrics()
         self.addresses: tuple[str, ...] = ()
         self._listeners: list[Listener] = []
         self._certificates = load_certificates(settings)
@@ -162,18 +166,23 @@ class Server:
         self._server = grpc.server(self._executor, options=options)
         quota = MemoryQuota(self._limits)
         users = {os.getuid(), *settings.data_users}
-        self._data_socket = DataSocket(DataSocketContext(self._sessions, self._limits, quota), users)
+        context = DataSocketContext(self._sessions, self._limits, quota, self.metrics.calls)
+        self._data_socket = DataSocket(context, users)
         self._register(quota)
 
     def _register(self, quota: MemoryQuota) -> None:
         """Add all services to the gRPC server."""
-        sessions, limits, executor = self._sessions, self._limits, self._executor
+        sessions, limits, executor, calls = self._sessions, self._limits, self._executor, self.metrics.calls
         devices, cache_arguments = self.devices, CacheArguments(self._store)
         watchdog = StallWatchdog(self.settings.transfer_idle_s, self._timers)
         unread = UnreadResponses(sessions, quota, self.settings.transfer_idle_s, self._timers)
+        quarantine = self._hosting.quarantine if self._hosting else NoQuarantine()
+        redirect = self._hosting.redirect if self._hosting else None
+        gauges = Gauges(sessions, limits, quota, self._store, self._devices, quarantine)
+        self.metrics.collect_with(gauges.collect)
         servicers: dict[str, Any] = {
             "Session": SessionServicer(
-                sessions, executor, limits, self._data_socket.name, self._hosting.redirect if self._hosting else None
+                sessions, executor, limits, self._data_socket.name, redirect, self.metrics
             ),
             "Device": DeviceServicer(
                 devices,
@@ -184,14 +193,15 @@ class Server:
                 quota,
                 cache_arguments,
                 self._preloader,
-                self._hosting.quarantine if self._hosting else NoQuarantine(),
+                quarantine,
+                self.metrics,
             ),
-            "PreparedModel": PreparedModelServicer(sessions, limits, quota, unread),
-            "Execution": ExecutionServicer(sessions, limits, quota),
-            "Burst": BurstServicer(sessions, limits, quota),
-            "Buffer": BufferServicer(sessions, limits, quota),
+            "PreparedModel": PreparedModelServicer(sessions, limits, quota, unread, calls),
+            "Execution": ExecutionServicer(sessions, limits, quota, calls),
+            "Burst": BurstServicer(sessions, limits, quota, calls),
+            "Buffer": BufferServicer(sessions, limits, quota, calls),
             "Fence": FenceServicer(sessions, executor, self._timers),
-            "MemoryService": MemoryServicer(sessions, limits, quota, watchdog),
+            "MemoryService": MemoryServicer(sessions, limits, quota, watchdog, calls),
             "Cache": CacheServicer(sessions, limits, self._store, devices, cache_arguments),
         }
         pools = {
@@ -201,7 +211,7 @@ class Server:
             "reflection": self._reflection,
             "sends": self._reflection,  # clients that watch the health must not keep others from checking it
         }
-        registrar = cast(grpc.Server, HandlerRegistrar(self._server, pools, watchdog, unread))
+        registrar = cast(grpc.Server, HandlerRegistrar(self._server, pools, watchdog, unread, self.metrics.count_error))
         for name, service in SERVICES.items():
             service.add_to_server(servicers[name], registrar)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
@@ -243,6 +253,7 @@ class Server:
             self._close_devices()
             raise
         self.addresses = tuple(listener.address for listener in self._listeners)
+        self.metrics.start()
         self._data_socket.start()
         self._server.start()
         for name in ("", *_NAMES):
@@ -297,6 +308,7 @@ class Server:
         self._reflection.shutdown()
         self._timers.close()
         self._data_socket.close()
+        self.metrics.close()
         event("stopped")
 
     def _close_devices(self) -> None:

@@ -16,6 +16,7 @@ from nnhal.types import (
 from nnhal_driver.execution.exclusive_use import ExclusiveUse
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.work_times import WorkTimes
 
 NOT_CACHED = -1
 """Identifier of a pool that the burst does not cache."""
@@ -49,6 +50,7 @@ class Burst:
         deadline_ns: int = OMITTED,
         cancellation: Cancellation | None = None,
         owner: Hashable = None,
+        times: WorkTimes | None = None,
     ) -> ExecutionResult:
         """Execute a request like `PreparedModel.execute_synchronously`.
 
@@ -60,6 +62,7 @@ class Burst:
             deadline_ns: as for a prepared model.
             cancellation: as for a prepared model.
             owner: as for a prepared model.
+            times: receives the times of the execution.
 
         Raises:
             HalError: GENERAL_FAILURE: the burst is busy; INVALID_ARGUMENT: an identifier below -1, or not one for each
@@ -70,7 +73,7 @@ class Burst:
                 _check_identifiers(memory_identifier_tokens, len(request.pools))
                 pairs = zip(request.pools, memory_identifier_tokens, strict=True)
                 request = replace(request, pools=tuple(self._resolve(*pair) for pair in pairs))
-            return self.prepared_model.execute_synchronously(request, config, deadline_ns, cancellation, owner)
+            return self.prepared_model.execute_synchronously(request, config, deadline_ns, cancellation, owner, times)
 
     def release_memory_resource(self, memory_identifier_token: int) -> None:
         """Remove a cached memory. An execution in progress is not affected. Unknown identifiers are ignored.

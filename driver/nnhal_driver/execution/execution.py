@@ -10,10 +10,14 @@ from nnhal_driver.execution.exclusive_use import ExclusiveUse
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.work_times import WorkTimes
 
 
 class ReusableExecution:
     """Request that is validated once; each run reads the current contents of its pools. Thread safe.
+
+    Attributes:
+        prepared_model: the model to execute.
 
     Raises:
         HalError: INVALID_ARGUMENT: the request or the configuration is invalid (V-REQ*, V-EXECARG*). Outputs that are
@@ -21,23 +25,27 @@ class ReusableExecution:
     """
 
     def __init__(self, prepared_model: PreparedModel, request: Request, config: ExecutionConfig) -> None:
-        self._prepared_model = prepared_model
+        self.prepared_model = prepared_model
         self._request = prepared_model.validate(request, config)
         self._config = config
         self._exclusive = ExclusiveUse("another run of this execution is in progress")
 
     def execute_synchronously(
-        self, deadline_ns: int = OMITTED, cancellation: Cancellation | None = None, owner: Hashable = None
+        self,
+        deadline_ns: int = OMITTED,
+        cancellation: Cancellation | None = None,
+        owner: Hashable = None,
+        times: WorkTimes | None = None,
     ) -> ExecutionResult:
-        """Run the request like `PreparedModel.execute_synchronously`.
+        """Run the request like `PreparedModel.execute_synchronously`. `times` receives its times.
 
         Raises:
             HalError: GENERAL_FAILURE: another run is in progress; or the execution failed.
         """
         started_ns = time.perf_counter_ns()
         with self._exclusive:
-            return self._prepared_model.execute_valid(
-                self._request, self._config, deadline_ns, cancellation or Cancellation(), owner, started_ns
+            return self.prepared_model.execute_valid(
+                self._request, self._config, deadline_ns, cancellation or Cancellation(), owner, started_ns, times
             )
 
     def execute_fenced(self, arguments: FencedArguments) -> FencedExecution:
@@ -50,9 +58,9 @@ class ReusableExecution:
         self._exclusive.acquire()
         try:
             if self._fenced_error is not None:
-                with self._prepared_model.clearing_outputs(self._request):
+                with self.prepared_model.clearing_outputs(self._request):
                     raise self._fenced_error.with_traceback(None)
-            return self._prepared_model.launch_valid(self._request, self._config, arguments, self._exclusive.release)
+            return self.prepared_model.launch_valid(self._request, self._config, arguments, self._exclusive.release)
         except BaseException:
             self._exclusive.release()
             raise
@@ -61,7 +69,7 @@ class ReusableExecution:
     def _fenced_error(self) -> HalError | None:
         """The reason why the request cannot run fenced, or None. Validated on the first fenced run."""
         try:
-            self._prepared_model.validate(self._request, self._config, fenced=True)
+            self.prepared_model.validate(self._request, self._config, fenced=True)
         except HalError as error:
             return error
         return None

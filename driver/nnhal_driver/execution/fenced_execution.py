@@ -24,6 +24,7 @@ from nnhal_driver.scheduling.deadline import Deadline, to_absolute
 from nnhal_driver.scheduling.scheduler import Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
 from nnhal_driver.scheduling.timers import Timer
+from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_driver.validation.preparation import validate_execution_arguments
 
 _log = logging.getLogger(__name__)
@@ -33,12 +34,13 @@ _NOT_MEASURED = Timing()
 
 @dataclass(frozen=True, slots=True)
 class FencedArguments:
-    """Arguments of executeFenced that each run of a reusable execution has of its own."""
+    """Arguments of executeFenced that each run of a reusable execution has of its own. `times` receives its times."""
 
     wait_for: tuple[Fence, ...] = ()
     deadline_ns: int = OMITTED
     duration_ns: int = OMITTED
     owner: Hashable = None
+    times: WorkTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class FencedRunner(Protocol):
         started_ns: int,
         release_slot: Callable[[], None],
         spans: SpanRecorder | None = None,
+        times: WorkTimes | None = None,
     ) -> ExecutionResult:
         """Run a valid request on the calling thread."""
 
@@ -104,6 +107,7 @@ class FencedExecution:
 
     Attributes:
         fence: signalled when the outputs are written, in error if they never will be.
+        cancellation: whether it was cancelled.
     """
 
     def __init__(
@@ -118,7 +122,7 @@ class FencedExecution:
         self._arguments = arguments
         self._deadline = Deadline(arguments.deadline_ns)
         self._active_fences = dict.fromkeys(arguments.wait_for)
-        self._cancellation = Cancellation()
+        self.cancellation = Cancellation()
         self._lock = threading.Lock()
         self._state = _State.FENCED
         self._ticket: Ticket | None = None
@@ -160,7 +164,7 @@ class FencedExecution:
 
     def cancel(self) -> None:
         """Cancel the execution: at once while it waits, otherwise between two operations."""
-        self._cancellation.cancel()
+        self.cancellation.cancel()
         self._fail(cancelled_error())
 
     # ---- Waiting ----------------------------------------------------------------------------------------
@@ -260,14 +264,18 @@ class FencedExecution:
                 raise error
             if pending.spans is not None:
                 pending.spans.begin(self._launched_ns, self._fenced_ns)
+            times = self._arguments.times
+            if times is not None:
+                times.queued_ns = ticket.wait_ns
             result = pending.runner.run(
                 pending.request,
                 pending.config,
                 self._deadline,
-                self._cancellation,
+                self.cancellation,
                 self._fenced_ns,
                 lambda: self._release_early(ticket),
                 pending.spans,
+                times,
             )
             if not result.output_sufficient_size:
                 raise general_failure("an output is larger than its region")

@@ -33,6 +33,7 @@ from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_driver.scheduling.latency_history import LatencyHistory
 from nnhal_driver.scheduling.scheduler import Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest
+from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_driver.validation.preparation import validate_execution_arguments, validate_hints
 from nnhal_driver.validation.request import RequestValidator
 
@@ -58,7 +59,9 @@ class PreparedModel:
         activities: table of the work in progress; None if it is not recorded.
         estimated_ns: rough upper estimate of the duration of an execution; 0 if unknown.
         digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
+        device: name of its device.
         reserve: reserves memory of the client for an execution.
+        size: bytes that were reserved for the model; 0 if unknown. The memory of its engine is apart.
     """
 
     inputs: tuple[Operand, ...]
@@ -73,9 +76,11 @@ class PreparedModel:
     extension_types: ExtensionTypes = field(default_factory=dict)
     loaded_from: Hashable = None
     digest: bytes = b""
+    device: str = ""
     activities: ActivityTable | None = None
     estimated_ns: int = 0
     reserve: ReserveMemory = reserve_nothing
+    size: int = 0
 
     def execute_synchronously(
         self,
@@ -84,6 +89,7 @@ class PreparedModel:
         deadline_ns: int = OMITTED,
         cancellation: Cancellation | None = None,
         owner: Hashable = None,
+        times: WorkTimes | None = None,
     ) -> ExecutionResult:
         """Validate a request, wait for a slot and run it on the calling thread (hal-surface 8.3).
 
@@ -93,6 +99,7 @@ class PreparedModel:
             deadline_ns: instant of CLOCK_BOOTTIME, or -1.
             cancellation: ends the execution early from another thread.
             owner: the client on whose behalf it runs; owners are served fairly.
+            times: receives the times of the execution.
 
         Raises:
             HalError: INVALID_ARGUMENT (V-REQ*, V-EXECARG*), MISSED_DEADLINE_*, GENERAL_FAILURE (V-RUN*), or
@@ -100,7 +107,7 @@ class PreparedModel:
         """
         started_ns = time.perf_counter_ns()
         valid = self.validate_execution(request, config)
-        return self.execute_valid(valid, config, deadline_ns, cancellation or Cancellation(), owner, started_ns)
+        return self.execute_valid(valid, config, deadline_ns, cancellation or Cancellation(), owner, started_ns, times)
 
     def execute_fenced(
         self,
@@ -171,6 +178,7 @@ class PreparedModel:
         cancellation: Cancellation,
         owner: Hashable,
         started_ns: int,
+        times: WorkTimes | None = None,
     ) -> ExecutionResult:
         """Execute a valid request like `execute_synchronously`.
 
@@ -181,6 +189,7 @@ class PreparedModel:
             cancellation: as for `execute_synchronously`.
             owner: as for `execute_synchronously`.
             started_ns: time.perf_counter_ns() of the call.
+            times: receives the times of the execution.
         """
         deadline = NO_DEADLINE
         try:
@@ -193,7 +202,9 @@ class PreparedModel:
             with self.scheduler.admission.admit(self.admission_request(deadline, owner), cancellation) as slot:
                 if spans is not None:
                     spans.begin(started_ns)
-                return self.run(request, config, deadline, cancellation, started_ns, slot.release, spans)
+                if times is not None and slot.queued_ns:
+                    times.queued_ns = slot.wait_ns
+                return self.run(request, config, deadline, cancellation, started_ns, slot.release, spans, times)
         except BaseException:
             self.buffers.clear_outputs(self, request)
             raise
@@ -232,6 +243,7 @@ class PreparedModel:
         started_ns: int,
         release_slot: Callable[[], None],
         spans: SpanRecorder | None = None,
+        times: WorkTimes | None = None,
     ) -> ExecutionResult:
         """Run a valid request on the calling thread, which has a slot.
 
@@ -243,6 +255,7 @@ class PreparedModel:
             started_ns: as for `execute_valid`.
             release_slot: see `execute_plan`.
             spans: the recorder of a profiled execution, which has begun.
+            times: receives the running time.
 
         Raises:
             HalError: the execution failed. The contents of the outputs are undefined.
@@ -264,9 +277,12 @@ class PreparedModel:
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None
         finally:
+            elapsed_ns = time.perf_counter_ns() - before
+            if times is not None:
+                times.device_ns = elapsed_ns
             if activities is not None:
                 activities.end(record)
-        self.latencies.add(time.perf_counter_ns() - before)
+        self.latencies.add(elapsed_ns)
         return result if spans is None else replace(result, spans=spans.all(), dropped_spans=spans.dropped)
 
     @property

@@ -79,7 +79,7 @@ class AdmissionQueue:
         clock: Callable[[], int] = time.perf_counter_ns,
         limit_name: str = "queued_executions",
     ) -> None:
-        self._free = width
+        self._width = self._free = width
         self._limit = limit
         self._limit_name = limit_name
         self._clock = clock
@@ -100,6 +100,11 @@ class AdmissionQueue:
     def waiting(self) -> int:
         """Number of queued executions."""
         return self._waiting
+
+    @property
+    def running(self) -> int:
+        """Number of executions that have a slot."""
+        return self._width - self._free
 
     def admit(self, request: AdmissionRequest, cancellation: Cancellation | None = None) -> "BlockingTicket":
         """Return a context manager that waits for a slot on the calling thread, and holds it."""
@@ -154,6 +159,7 @@ class AdmissionQueue:
         if ticket.on_decided is None:
             ticket.decided = threading.Event()
         ticket.key = sort_key(request.priority, request.deadline, next(self._numbers))
+        ticket.queued_ns = time.perf_counter_ns()
         if not owner.waiting:
             owner.served_ns = max(owner.served_ns, self._level_ns)
         heapq.heappush(owner.waiting, ticket)

@@ -7,6 +7,7 @@ until it returns or calls its check.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -16,6 +17,7 @@ from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.cancellation import Cancellation, cancelled_error
 from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
 from nnhal_driver.scheduling.timers import Timer, Timers
+from nnhal_driver.scheduling.work_times import WorkTimes
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +68,13 @@ class PreparationTask(Generic[T]):
         request: the request for a slot.
         cancellation: ends the preparation early.
         work: its steps.
+        times: receives its times.
     """
 
-    def __init__(self, request: AdmissionRequest, cancellation: Cancellation, work: Work[T]) -> None:
+    def __init__(
+        self, request: AdmissionRequest, cancellation: Cancellation, work: Work[T], times: WorkTimes | None = None
+    ) -> None:
+        self._times = times or WorkTimes()
         self._deadline = request.deadline
         self._cancellation = cancellation
         self._work = work
@@ -171,33 +177,37 @@ class PreparationTask(Generic[T]):
             finally:
                 self._work.close()
                 self._threads.preparations.release(self._ticket)
-            if result is not None:
-                self._end(result)
+            if result is not None and not self._end(result):
+                self._times.end_unwanted()
         finally:
             self._leave()
 
     def _run_work(self) -> T:
         check = _WorkCheck(self)
+        self._times.queued_ns = self._ticket.wait_ns
+        started_ns = time.perf_counter_ns()
         try:
             return self._work.run(check)
         except BaseException as error:  # also SystemExit: the client must be notified, and the thread serves others
             _log.exception("a preparation failed")
             return self._work.fail(general_failure(f"the driver failed: {exception_text(error)}"))
         finally:
+            self._times.device_ns = time.perf_counter_ns() - started_ns
             check.preparation = None
 
     # ---- The end ----------------------------------------------------------------------------------------
 
-    def _end(self, result: T) -> None:
-        """Notify the client, unless that was done before."""
+    def _end(self, result: T) -> bool:
+        """Notify the client, unless that was done before. Return whether it was not."""
         with self._lock:
             if self._ended:
-                return
+                return False
             self._ended = True
             work, timer, self._timer = self._work, self._timer, None
         if timer is not None:
             timer.cancel()
         work.notify(result)
+        return True
 
     def _leave(self) -> None:
         """Drop what must not live as long as the cancellation, which its client holds."""

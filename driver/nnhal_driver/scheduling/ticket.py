@@ -58,11 +58,12 @@ class Ticket:
         decided: event for a waiting thread; None until the ticket is queued.
         error: the reason for a rejection.
         key: position in the queue of its owner.
+        queued_ns: time.perf_counter_ns() when it was queued; 0 if it never was.
         granted_ns: time.perf_counter_ns() when it was granted.
         is_released: whether its slot has been freed.
     """
 
-    __slots__ = ("decided", "error", "granted_ns", "is_released", "key", "on_decided", "request")
+    __slots__ = ("decided", "error", "granted_ns", "is_released", "key", "on_decided", "queued_ns", "request")
 
     def __init__(self, request: AdmissionRequest, on_decided: Callable[["Ticket"], None] | None = None) -> None:
         self.request = request
@@ -70,8 +71,14 @@ class Ticket:
         self.decided: threading.Event | None = None
         self.error: HalError | None = None
         self.key: SortKey = (0, 0, 0)
+        self.queued_ns = 0
         self.granted_ns = 0
         self.is_released = False
+
+    @property
+    def wait_ns(self) -> int:
+        """Time in the queue of a granted ticket."""
+        return self.granted_ns - self.queued_ns if self.queued_ns else 0
 
     def __lt__(self, other: "Ticket") -> bool:
         return self.key < other.key

@@ -8,6 +8,7 @@ Each RPC method of a servicer carries `@handler()`, whose arguments say how the 
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import grpc
@@ -62,6 +63,7 @@ class HandlerRegistrar:
         pools: thread pools by the names that `handler` takes.
         watchdog: cancels calls of non-blocking methods whose client does not read.
         unread: counts the responses of sessions.
+        on_error: called with the name of the method and the error of each call that fails.
     """
 
     def __init__(
@@ -70,11 +72,13 @@ class HandlerRegistrar:
         pools: Mapping[str, ThreadPoolExecutor],
         watchdog: StallWatchdog,
         unread: UnreadResponses,
+        on_error: Callable[[str, HalError], None] = lambda method, error: None,
     ) -> None:
         self._server = server
         self._pools = pools
         self._watchdog = watchdog
         self._unread = unread
+        self._on_error = on_error
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
         """Do nothing: these are the methods of `add_registered_method_handlers` again, for older releases of gRPC."""
@@ -91,6 +95,7 @@ class HandlerRegistrar:
         method = getattr(original, f"{requests}_{responses}")
         options = getattr(method, "handler_options", None)
         caught: type[BaseException] = BaseException
+        on_error = partial(self._on_error, name)
         if options is None and name.startswith("nnhal."):
             method, options = _unimplemented(name), HandlerOptions(non_blocking=False, raw=False, pool="")
         elif (
@@ -106,12 +111,12 @@ class HandlerRegistrar:
         if options.non_blocking:
             method = self._watch_sends(method, None if name.startswith("nnhal.") else self._pools.get("sends"))
             responses = "stream"  # gRPC knows non-blocking methods of this kind only; one response is a stream of one
-            method = map_errors(method, caught)
+            method = map_errors(method, caught, on_error)
         else:
             if not options.raw and requests == responses == "unary" and name.startswith("nnhal."):
                 assert encode is not None, "generated code has a serializer for each method"
                 method, encode = self._count_response(method, encode), None
-            method = (map_stream_errors if original.response_streaming else map_errors)(method, caught)
+            method = (map_stream_errors if original.response_streaming else map_errors)(method, caught, on_error)
         # gRPC looks for these attributes on the function that it calls
         vars(method)["experimental_non_blocking"] = options.non_blocking
         vars(method)["experimental_thread_pool"] = self._pools[options.pool] if options.pool else None

@@ -21,6 +21,7 @@ from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache, ReceivedMessage
 from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
 from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
+from nnhal_service.metrics.calls import CallMeter, MeteredCall
 from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
@@ -93,8 +94,8 @@ class _StreamSlots:
 class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
     """Servicer of Burst. `Stream` occupies a thread while it is open, so it runs on a pool of its own."""
 
-    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota) -> None:
-        super().__init__(sessions, limits, quota)
+    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota, calls: CallMeter) -> None:
+        super().__init__(sessions, limits, quota, calls)
         self._requests = ValidatedRequestCache(limits)
         self._messages = DecodedRequestCache(
             self._requests, burst_pb2.BurstStreamRequest, lambda message: message.execute.request, _describe
@@ -119,22 +120,27 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         return self._execute_unary(request, context)
 
     def _execute_unary(self, request: BurstRequest, context: grpc.ServicerContext) -> types_pb2.ExecutionResult:
+        started_ns = time.perf_counter_ns()
         call = _describe_execution(request)
-        target = self._find(call.session, call.burst)
-        deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-        target.session.acquire_slot("session_calls")
-        try:
-            result = self._execute(target, call, request, deadline_ns, cancellation_of(context))
-        finally:
-            target.session.release_slot("session_calls")
-        return self._result_message(result, target.session)
+        session, burst = target = self._find(call.session, call.burst, context)
+        with self._calls.start(session, burst.prepared_model, "burst", started_ns, request.ByteSize()) as metered:
+            deadline_ns = earliest(call.deadline_ns, call_deadline(context))
+            metered.cancellation = cancellation_of(context)
+            session.acquire_slot("session_calls")
+            try:
+                result = self._execute(target, call, request, deadline_ns, metered, started_ns)
+            finally:
+                session.release_slot("session_calls")
+            message = self._result_message(result, session)
+            metered.note(result, message.ByteSize())
+        return message
 
     @handler()
     def ReleaseMemoryResource(
         self, request: burst_pb2.ReleaseMemoryResourceRequest, context: grpc.ServicerContext
     ) -> burst_pb2.ReleaseMemoryResourceResponse:
         """Remove a memory from the cache of the burst."""
-        burst = self._find(request.session, request.burst).burst
+        burst = self._find(request.session, request.burst, context).burst
         burst.release_memory_resource(request.memory_identifier_token)
         return burst_pb2.ReleaseMemoryResourceResponse()
 
@@ -149,14 +155,15 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         with self._slots.acquire(), _StreamLife(context) as life:
             for encoded in _until_disconnected(requests, context):
                 life.begin_call()
+                started_ns = time.perf_counter_ns()
                 received = self._messages.decode(encoded)
                 named = received.call if received.call.names_burst else named
                 try:
                     if named is None:
                         raise invalid_argument("the first message of a stream must name its session and burst")
-                    target = self._find(named.session, named.burst)
+                    target = self._find(named.session, named.burst, context)
                     life.bind(target.session)
-                    response = self._respond(target, received, deadline_ns, executions.next())
+                    response = self._respond(target, received, deadline_ns, executions.next(), started_ns, len(encoded))
                 except SessionLostError:
                     raise  # no later call of the stream could succeed
                 except HalError as error:
@@ -172,18 +179,25 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         received: ReceivedMessage[burst_pb2.BurstStreamRequest, _BurstCall],
         stream_deadline_ns: int,
         cancellation: Cancellation,
+        started_ns: int,
+        size: int,
     ) -> bytes:
         call, message = received.call, received.call.message
         if message is None:
             target.burst.release_memory_resource(call.released)
             released = burst_pb2.BurstStreamResponse(released=burst_pb2.ReleaseMemoryResourceResponse())
             return released.SerializeToString()
-        deadline_ns = earliest(call.deadline_ns, stream_deadline_ns)
-        result = self._execute(target, call, message, deadline_ns, cancellation, received)
-        return self._responses.encode(result, target.burst.prepared_model, target.session)
+        session, burst = target
+        with self._calls.start(session, burst.prepared_model, "stream", started_ns, size) as metered:
+            metered.cancellation = cancellation
+            deadline_ns = earliest(call.deadline_ns, stream_deadline_ns)
+            result = self._execute(target, call, message, deadline_ns, metered, started_ns, received)
+            response = self._responses.encode(result, burst.prepared_model, session)
+            metered.note(result, len(response))
+        return response
 
-    def _find(self, session: bytes, burst: bytes) -> _BurstTarget:
-        found = self._sessions.get(session)
+    def _find(self, session: bytes, burst: bytes, context: grpc.ServicerContext) -> _BurstTarget:
+        found = self._sessions.get(session, context)
         return _BurstTarget(found, found.get(burst, Burst))
 
     def _execute(
@@ -192,17 +206,19 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         call: _BurstCall,
         message: BurstRequest,
         deadline_ns: int,
-        cancellation: Cancellation,
+        metered: MeteredCall,
+        started_ns: int,
         received: ReceivedMessage[burst_pb2.BurstStreamRequest, _BurstCall] | None = None,
     ) -> ExecutionResult:
         """Execute a request. `received` is the message that contains the call, if it came over a stream."""
-        started_ns = time.perf_counter_ns()
         session, burst, config = target.session, target.burst, call.config
+        cancellation = metered.cancellation
+        assert cancellation is not None
         if call.has_identifiers:
             request = self._requests.decode(session, message.request)
             self._charge(target, message, request)
             return burst.execute_synchronously(
-                request, call.identifiers, config, deadline_ns, cancellation, session.owner
+                request, call.identifiers, config, deadline_ns, cancellation, session.owner, metered
             )
         if received is not None and call.names_burst and isinstance(message, burst_pb2.BurstExecuteRequest):
             valid = self._messages.validate(session, burst.prepared_model, received, config)
@@ -210,7 +226,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             valid = self._requests.validate(session, burst.prepared_model, message.request, config)
         with burst.exclusive:
             prepared, owner = burst.prepared_model, session.owner
-            return prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns)
+            return prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns, metered)
 
     def _charge(self, target: _BurstTarget, message: BurstRequest, request: Request) -> None:
         """Charge the inline pools that the burst is going to cache to the quota, as memory of the client."""

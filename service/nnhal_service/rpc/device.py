@@ -1,5 +1,6 @@
 """Device: IDevice over the contract."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -23,6 +24,8 @@ from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.log import event
+from nnhal_service.metrics.preparations import PreparationMeter
+from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.rpc.preparation import PreparationStream, Stream, reject_preparation
@@ -50,7 +53,9 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         cache_arguments: CacheArguments,
         preloader: ModelPreloader,
         quarantine: Quarantine,
+        metrics: WorkerMetrics,
     ) -> None:
+        self._metrics = metrics
         self._devices = devices
         self._quarantine = quarantine
         self._preloader = preloader
@@ -127,7 +132,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         self, request: device_pb2.GetSupportedOperationsRequest, context: grpc.ServicerContext
     ) -> device_pb2.GetSupportedOperationsResponse:
         """Return whether each operation of the main subgraph is supported."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         device = self._devices.get(request.device)
         self._limits.require_model(request.model)
         with device.admit_analysis(
@@ -181,16 +186,22 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         self, request: device_pb2.AllocateRequest, context: grpc.ServicerContext
     ) -> device_pb2.AllocateResponse:
         """Create a driver-managed buffer. Its roles name prepared models of this session only."""
-        session = self._sessions.get(request.session)
-        self._limits.require("arguments", len(request.input_roles) + len(request.output_roles), "the allocation has")
-        buffer = self._devices.get(request.device).allocate(
-            wire.to_buffer_desc(request.desc),
-            [session.get(handle, PreparedModel) for handle in request.prepared_models],
-            tuple(map(wire.to_buffer_role, request.input_roles)),
-            tuple(map(wire.to_buffer_role, request.output_roles)),
-            lambda size: self._quota.reserve_object(session, size),
-        )
-        return device_pb2.AllocateResponse(buffer=session.add(buffer, "buffers"), token=buffer.token)
+        started_ns = time.perf_counter_ns()
+        session, device = self._sessions.get(request.session, context), self._devices.get(request.device)
+        size = request.ByteSize()
+        with self._metrics.calls.start_other(session, "allocate", started_ns, size, device.name) as metered:
+            roles = len(request.input_roles) + len(request.output_roles)
+            self._limits.require("arguments", roles, "the allocation has")
+            buffer = device.allocate(
+                wire.to_buffer_desc(request.desc),
+                [session.get(handle, PreparedModel) for handle in request.prepared_models],
+                tuple(map(wire.to_buffer_role, request.input_roles)),
+                tuple(map(wire.to_buffer_role, request.output_roles)),
+                lambda size: self._quota.reserve_object(session, size),
+            )
+            response = device_pb2.AllocateResponse(buffer=session.add(buffer, "buffers"), token=buffer.token)
+            metered.sent = response.ByteSize()
+        return response
 
     @handler(non_blocking=True)
     def PrepareModelFromCache(
@@ -214,11 +225,11 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
 
                 callback = source.reporting_damage(notify)
                 return device.prepare_model_from_cache(
-                    callback, source.files, deadline_ns, preloaded, session.owner, self._reserve(session)
+                    callback, source.files, deadline_ns, preloaded, session.owner, self._reserve(session), stream.times
                 )
 
         deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-        self._launch(launch, request.session, deadline_ns, context, send)
+        self._launch(launch, request, "load", deadline_ns, context, send)
 
     def _prepare(
         self,
@@ -248,17 +259,19 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
                         digest,
                         self._reserve(session),
                         check,
+                        stream.times,
                     )
                 except BaseException:
                     target.abandon()
                     raise
 
-        self._launch(launch, request.session, config.deadline_ns, context, send)
+        self._launch(launch, request, "prepare", config.deadline_ns, context, send)
 
     def _launch(
         self,
         launch: Callable[[Session, int, PreparationStream], Cancellation],
-        handle: bytes,
+        request: PrepareRequest | device_pb2.PrepareModelFromCacheRequest,
+        path: str,
         deadline_ns: int,
         context: grpc.ServicerContext,
         send: Send[device_pb2.PrepareModelEvent],
@@ -267,20 +280,24 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
 
         Args:
             launch: launches it, given the session, the deadline and the stream of the outcome.
-            handle: the session.
+            request: names session and device.
+            path: the path, for metrics.
             deadline_ns: the deadline of the client, or OMITTED.
             context: of the call.
             send: sends an event.
         """
         responses: Stream = ResponseStream(context, send)
+        started_ns = time.perf_counter_ns()
         try:
-            session = self._sessions.get(handle)
+            session = self._sessions.get(request.session, context)
         except HalError as error:
             reject_preparation(responses, error)
             return
         longest_ns = now_ns() + self._limits["preparation_seconds"] * 10**9
         limited = deadline_ns == OMITTED or deadline_ns > longest_ns
-        stream = PreparationStream(session, responses, self._executor, limited=limited)
+        device = self._devices.label(request.device)
+        meter = PreparationMeter(self._metrics, session, path, device, started_ns, request.ByteSize())
+        stream = PreparationStream(session, responses, self._executor, meter, limited=limited)
         try:
             cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
         except HalError as error:

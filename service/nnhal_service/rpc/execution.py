@@ -1,5 +1,7 @@
 """Execution: IExecution over the contract."""
 
+import time
+
 import grpc
 
 from nnhal.v1 import execution_pb2, execution_pb2_grpc, prepared_model_pb2, types_pb2
@@ -18,21 +20,29 @@ class ExecutionServicer(ServicerBase, execution_pb2_grpc.ExecutionServicer):
         self, request: execution_pb2.RunExecutionRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         """Execute the reusable execution, and respond when it has finished."""
-        session = self._sessions.get(request.session)
+        started_ns = time.perf_counter_ns()
+        session = self._sessions.get(request.session, context)
         execution = session.get(request.execution, ReusableExecution)
-        deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-        session.acquire_slot("session_calls")
-        try:
-            result = execution.execute_synchronously(deadline_ns, cancellation_of(context), session.owner)
-        finally:
-            session.release_slot("session_calls")
-        return self._result_message(result, session)
+        size = request.ByteSize()
+        with self._calls.start(session, execution.prepared_model, "reusable", started_ns, size) as metered:
+            deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
+            metered.cancellation = cancellation_of(context)
+            session.acquire_slot("session_calls")
+            try:
+                result = execution.execute_synchronously(deadline_ns, metered.cancellation, session.owner, metered)
+            finally:
+                session.release_slot("session_calls")
+            message = self._result_message(result, session)
+            metered.note(result, message.ByteSize())
+        return message
 
     @handler()
     def ExecuteFenced(
         self, request: execution_pb2.RunExecutionFencedRequest, context: grpc.ServicerContext
     ) -> prepared_model_pb2.FencedExecutionResult:
         """Launch the reusable execution, and respond at once."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         execution = session.get(request.execution, ReusableExecution)
-        return launch_fenced(session, request, execution.execute_fenced)
+        size = request.ByteSize()
+        metered = self._calls.start(session, execution.prepared_model, "fenced", time.perf_counter_ns(), size)
+        return launch_fenced(session, request, execution.execute_fenced, metered)

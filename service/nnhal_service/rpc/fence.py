@@ -7,7 +7,7 @@ import grpc
 
 from nnhal import wire
 from nnhal.errors import invalid_argument
-from nnhal.types import OMITTED, FenceState
+from nnhal.types import OMITTED, ErrorStatus, FenceState
 from nnhal.v1 import execution_pb2, fence_pb2, fence_pb2_grpc, prepared_model_pb2
 from nnhal_driver.execution.fence import Fence
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
@@ -16,6 +16,7 @@ from nnhal_driver.scheduling.timers import Timer, Timers
 from nnhal_service.grpc_support.call_context import field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
+from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
 
@@ -44,7 +45,10 @@ class SessionFence:
 
 
 def launch_fenced(
-    session: Session, request: LaunchRequest, execute: Callable[[FencedArguments], FencedExecution]
+    session: Session,
+    request: LaunchRequest,
+    execute: Callable[[FencedArguments], FencedExecution],
+    metered: MeteredCall,
 ) -> prepared_model_pb2.FencedExecutionResult:
     """Launch a fenced execution, which is cancelled when its session ends.
 
@@ -52,41 +56,52 @@ def launch_fenced(
         session: owner of the fence.
         request: the request to launch.
         execute: launches the execution.
+        metered: meter of the execution.
 
     Raises:
         HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: a fence of `wait_for` (V-EXECARG-04); a limit of the session;
             or the launch failed.
     """
-    arguments = FencedArguments(
-        tuple(session.get(handle, SessionFence).fence for handle in request.wait_for),
-        to_absolute(field_or_omitted(request, "deadline_ns")),
-        field_or_omitted(request, "duration_ns"),
-        session.owner,
-    )
-    fence = SessionFence()
-    handle = session.add(fence, "fences")
     try:
+        fence, handle = SessionFence(), b""
+        arguments = FencedArguments(
+            tuple(session.get(handle, SessionFence).fence for handle in request.wait_for),
+            to_absolute(field_or_omitted(request, "deadline_ns")),
+            field_or_omitted(request, "duration_ns"),
+            session.owner,
+            metered,
+        )
+        handle = session.add(fence, "fences")
         session.acquire_slot("fenced_executions")
         try:
             fence.execution = execute(arguments)
         except BaseException:
             session.release_slot("fenced_executions")
             raise
-    except BaseException:
+    except BaseException as error:
+        metered.fail(error)
         session.release([handle])
         raise
     fence.fence = fence.execution.fence
-    _cancel_with_session(session, fence.execution)
+    _finish_with_fence(session, fence.execution, metered)
     return prepared_model_pb2.FencedExecutionResult(fence=handle, finished=fence.fence.state != FenceState.ACTIVE)
 
 
-def _cancel_with_session(session: Session, execution: FencedExecution) -> None:
+def _finish_with_fence(session: Session, execution: FencedExecution, metered: MeteredCall) -> None:
+    """Cancel the execution when its session ends, and count it when it ends."""
+    metered.cancellation = execution.cancellation
+
     def cancel(_: str) -> None:
         execution.cancel()
 
     def finish(_: Fence) -> None:
         session.off_close(cancel)
         session.release_slot("fenced_executions")
+        status = execution.info().status
+        if status == ErrorStatus.NONE:
+            metered.finish()
+        else:
+            metered.fail_with(status)
 
     session.on_close(cancel)
     execution.fence.add_listener(finish)
@@ -142,7 +157,7 @@ class FenceServicer(fence_pb2_grpc.FenceServicer):
         self, request: fence_pb2.WaitRequest, context: grpc.ServicerContext, send: Send[fence_pb2.WaitResponse]
     ) -> None:
         """Wait until the fence ends or the timeout expires."""
-        fence = self._sessions.get(request.session).get(request.fence, SessionFence).fence
+        fence = self._sessions.get(request.session, context).get(request.fence, SessionFence).fence
         timeout_ns = field_or_omitted(request, "timeout_ns")
         if timeout_ns < OMITTED:
             raise invalid_argument(f"the timeout is {timeout_ns} ns, must be >= -1")
@@ -153,7 +168,7 @@ class FenceServicer(fence_pb2_grpc.FenceServicer):
         self, request: fence_pb2.GetExecutionInfoRequest, context: grpc.ServicerContext
     ) -> fence_pb2.GetExecutionInfoResponse:
         """Return the status and the timings of the execution behind a fence."""
-        fence = self._sessions.get(request.session).get(request.fence, SessionFence)
+        fence = self._sessions.get(request.session, context).get(request.fence, SessionFence)
         if fence.execution is None:
             raise invalid_argument("this fence is the client's own: there is no execution behind it")
         info = fence.execution.info()
@@ -171,14 +186,14 @@ class FenceServicer(fence_pb2_grpc.FenceServicer):
         self, request: fence_pb2.CreateFenceRequest, context: grpc.ServicerContext
     ) -> fence_pb2.CreateFenceResponse:
         """Create a fence of the client's own. It ends in error when the client releases it."""
-        return fence_pb2.CreateFenceResponse(fence=self._sessions.get(request.session).add(SessionFence(), "fences"))
+        return fence_pb2.CreateFenceResponse(fence=self._sessions.get(request.session, context).add(SessionFence(), "fences"))
 
     @handler()
     def Signal(
         self, request: fence_pb2.SignalFenceRequest, context: grpc.ServicerContext
     ) -> fence_pb2.SignalFenceResponse:
         """Signal a fence of the client's own."""
-        fence = self._sessions.get(request.session).get(request.fence, SessionFence)
+        fence = self._sessions.get(request.session, context).get(request.fence, SessionFence)
         if fence.execution is not None:
             raise invalid_argument("this fence belongs to an execution, which alone signals it")
         if not fence.fence.signal(error=request.error):

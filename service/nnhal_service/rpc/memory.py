@@ -1,5 +1,6 @@
 """MemoryService: creation, upload and download of Memory objects."""
 
+import time
 from collections.abc import Iterator
 
 import grpc
@@ -10,6 +11,7 @@ from nnhal.v1 import memory_pb2, memory_pb2_grpc
 from nnhal_driver import mapped_memory
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
+from nnhal_service.metrics.calls import CallMeter, MeteredCall
 from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import DigestTable, MemoryObject
@@ -22,8 +24,15 @@ READ_CHUNK_BYTES = 2**20
 class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
     """Servicer of MemoryService. Uploads and reads wait for their client, so they run on a pool of their own."""
 
-    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota, watchdog: StallWatchdog) -> None:
-        super().__init__(sessions, limits, quota)
+    def __init__(
+        self,
+        sessions: SessionRegistry,
+        limits: Limits,
+        quota: MemoryQuota,
+        watchdog: StallWatchdog,
+        calls: CallMeter,
+    ) -> None:
+        super().__init__(sessions, limits, quota, calls)
         self._watchdog = watchdog
         self._digests = DigestTable()
 
@@ -32,7 +41,7 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
         self, request: memory_pb2.CreateMemoryRequest, context: grpc.ServicerContext
     ) -> memory_pb2.CreateMemoryResponse:
         """Create a Memory object, or find its bytes by their digest."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         if request.size <= 0:
             raise invalid_argument(f"size is {request.size}; it must be > 0")
         self._limits.require("pool_bytes", request.size, "the memory would have")
@@ -52,33 +61,46 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
         self, requests: Iterator[memory_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> memory_pb2.UploadResponse:
         """Write chunks to a Memory object, then check its digest."""
+        started_ns = time.perf_counter_ns()
         chunks = self._watchdog.receive(requests, context, lambda chunk: len(chunk.data))
         first = next(chunks, None)
         if first is None:
             raise invalid_argument("the upload is empty")
-        session = self._sessions.get(first.session)
-        memory = session.get(first.memory, MemoryObject)
-        memory.write(first.offset, first.data)
-        written = len(first.data)
-        for chunk in chunks:
-            memory.write(chunk.offset, chunk.data)
-            written += len(chunk.data)
-        memory.seal(written)
-        if memory.sha256:
-            self._digests.add(session.token, memory)
+        session = self._sessions.get(first.session, context)
+        with self._calls.start_other(session, "upload", started_ns) as metered:
+            memory = session.get(first.memory, MemoryObject)
+            memory.write(first.offset, first.data)
+            metered.received = written = len(first.data)
+            for chunk in chunks:
+                memory.write(chunk.offset, chunk.data)
+                metered.received = written = written + len(chunk.data)
+            memory.seal(written)
+            if memory.sha256:
+                self._digests.add(session.token, memory)
         return memory_pb2.UploadResponse(written=written)
 
     @handler(pool="transfers")
     def Read(self, request: memory_pb2.ReadRequest, context: grpc.ServicerContext) -> Iterator[memory_pb2.ReadResponse]:
         """Return a part of a Memory object in chunks."""
-        buffer = self._sessions.get(request.session).get(request.memory, MemoryObject).buffer
+        started_ns = time.perf_counter_ns()
+        session = self._sessions.get(request.session, context)
+        buffer = session.get(request.memory, MemoryObject).buffer
         length = request.length if request.HasField("length") else buffer.size - request.offset
         if request.offset < 0 or length < 0 or request.offset + length > buffer.size:
             raise invalid_argument(f"{length} bytes from {request.offset} lie outside a memory of {buffer.size}")
         window = buffer[request.offset : request.offset + length]
         starts = range(0, window.size, READ_CHUNK_BYTES)
         chunks = (memory_pb2.ReadResponse(data=window[i : i + READ_CHUNK_BYTES].tobytes()) for i in starts)
-        return self._watchdog.send(chunks, context)
+        metered = self._calls.start_other(session, "download", started_ns)
+        return self._watchdog.send(_metered(chunks, metered), context)
+
+
+def _metered(chunks: Iterator[memory_pb2.ReadResponse], metered: MeteredCall) -> Iterator[memory_pb2.ReadResponse]:
+    """Yield the chunks of a download, and count it at the end, also if the client cancels it."""
+    with metered:
+        for chunk in chunks:
+            yield chunk
+            metered.sent += len(chunk.data)
 
 
 def _allocate(size: int) -> Bytes:

@@ -15,9 +15,11 @@ from nnhal.types import CacheState, ErrorStatus
 from nnhal.v1 import device_pb2
 from nnhal_driver.device import Outcome
 from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.response_stream import ResponseStream
 from nnhal_service.log import event
+from nnhal_service.metrics.preparations import PreparationMeter
 from nnhal_service.sessions.session import Session, session_lost
 
 Stream = ResponseStream[device_pb2.PrepareModelEvent]
@@ -29,19 +31,28 @@ class PreparationStream:
     An outcome that arrives before `send_launched` is sent after it.
 
     Args:
+        meter: meter of the preparation.
         limited: whether the deadline is the service's limit, not the client's.
     """
 
-    def __init__(self, session: Session, stream: Stream, executor: Executor, *, limited: bool) -> None:
+    def __init__(
+        self, session: Session, stream: Stream, executor: Executor, meter: PreparationMeter, *, limited: bool
+    ) -> None:
         self._session = session
         self._stream = stream
         self._executor = executor
+        self._meter = meter
         self._limited = limited
         self._started = time.perf_counter()
         self._lock = threading.Lock()
         self._launched = False
         self._on_session_close: Callable[[str], None] = lambda reason: None
         self._outcome: Outcome | None = None
+
+    @property
+    def times(self) -> WorkTimes:
+        """Receiver of the times of the preparation."""
+        return self._meter
 
     def notify(self, outcome: Outcome) -> None:
         """Send the outcome. This is the device's callback; it never blocks on the client."""
@@ -55,6 +66,7 @@ class PreparationStream:
 
     def cancel_with_session(self, cancellation: Cancellation) -> None:
         """Cancel the preparation when its session ends. Call it before `send_launched`."""
+        self._meter.cancellation = cancellation
         self._on_session_close = lambda reason: cancellation.cancel()
         self._session.on_close(self._on_session_close)
 
@@ -71,7 +83,7 @@ class PreparationStream:
         """Report a failed launch: first the `notify` of the callback, then the error."""
         outcome = self._outcome or Outcome.from_error(error)
         reject_preparation(self._stream, error, outcome)
-        self._log(outcome)
+        self._report(outcome)
 
     def _finish(self, outcome: Outcome) -> None:
         """Send the outcome if the client is still connected; release a prepared model that it did not receive."""
@@ -90,7 +102,7 @@ class PreparationStream:
         wanted = bool(handle) or outcome.prepared_model is None
         if wanted and not self._stream.send(device_pb2.PrepareModelEvent(notify=message)):
             self._session.release([handle])
-        self._log(outcome, handle)
+        self._report(outcome, handle)
         self._stream.end()
 
     def _handle(self, outcome: Outcome) -> bytes:
@@ -103,7 +115,9 @@ class PreparationStream:
             return b""
         return self._session.add(outcome.prepared_model, "prepared_models")
 
-    def _log(self, outcome: Outcome, handle: bytes = b"") -> None:
+    def _report(self, outcome: Outcome, handle: bytes = b"") -> None:
+        digest = outcome.prepared_model.digest if outcome.prepared_model is not None else b""
+        self._meter.end(outcome.status, digest, outcome.cache)
         session, ms = self._session.name, (time.perf_counter() - self._started) * 1e3
         if outcome.cache.state == CacheState.MISS and outcome.prepared_model is None:
             event("cache-miss", session=session, ms=ms, reason=outcome.cache.reason)  # the client prepares the model

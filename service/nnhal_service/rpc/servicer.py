@@ -3,6 +3,7 @@
 from nnhal import wire
 from nnhal.types import ExecutionResult
 from nnhal.v1 import types_pb2
+from nnhal_service.metrics.calls import CallMeter
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.output_writer import OutputWriter
@@ -11,12 +12,13 @@ from nnhal_service.sessions.session_registry import SessionRegistry
 
 
 class ServicerBase:
-    """Servicer with sessions, limits and quotas."""
+    """Servicer with sessions, limits, quotas and a meter."""
 
-    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota) -> None:
+    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota, calls: CallMeter) -> None:
         self._sessions = sessions
         self._limits = limits
         self._quota = quota
+        self._calls = calls
 
     def _output_writer(self, session: Session) -> OutputWriter:
         return OutputWriter(session, self._limits["inline_bytes"], self._quota)

@@ -11,6 +11,7 @@ from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.hosting import Redirect
 from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.log import event
+from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
@@ -26,6 +27,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         executor: sends the last messages of streams.
         data_socket: name of the data socket.
         redirect: decides where new clients go; None: they are served here.
+        metrics: count sessions.
     """
 
     def __init__(
@@ -35,12 +37,14 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         limits: Limits,
         data_socket: str = "",
         redirect: Redirect | None = None,
+        metrics: WorkerMetrics | None = None,
     ) -> None:
         self._sessions = sessions
         self._executor = executor
         self._limits = limits
         self._data_socket = data_socket
         self._redirect = redirect
+        self._metrics = metrics or WorkerMetrics()
 
     @handler(non_blocking=True)
     def Open(
@@ -56,8 +60,9 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
             session = self._sessions.attach(request.session)
         else:
             session = self._sessions.open(ANONYMOUS)
-            name = request.client_name[:CLIENT_NAME_LENGTH]
-            event("session-opened", session=session.name, client=name, peer=context.peer())
+            self._metrics.calls.count_session(session)
+            session.client, session.peer = request.client_name[:CLIENT_NAME_LENGTH], context.peer()
+            event("session-opened", session=session.name, client=session.client, peer=session.peer)
         stream: ResponseStream[session_pb2.SessionEvent] = ResponseStream(context, send)
 
         def finish(reason: str) -> None:
@@ -101,7 +106,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
     @handler()
     def Close(self, request: session_pb2.CloseRequest, context: grpc.ServicerContext) -> session_pb2.CloseResponse:
         """End a session at once."""
-        self._sessions.end(self._sessions.get(request.session), "closed by the client")
+        self._sessions.end(self._sessions.get(request.session, context), "closed by the client")
         return session_pb2.CloseResponse()
 
     @handler()
@@ -109,5 +114,5 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         self, request: session_pb2.ReleaseRequest, context: grpc.ServicerContext
     ) -> session_pb2.ReleaseResponse:
         """Release objects. Unknown handles are ignored."""
-        self._sessions.get(request.session).release(request.handles)
+        self._sessions.get(request.session, context).release(request.handles)
         return session_pb2.ReleaseResponse()

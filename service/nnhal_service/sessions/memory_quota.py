@@ -118,6 +118,13 @@ class MemoryQuota:
             return self._by_session[session.token]
 
     @property
+    def objects(self) -> int:
+        """Bytes of all Memory objects and buffers."""
+        with self._lock:
+            self._settle()
+            return sum(self._by_identity.values())
+
+    @property
     def total(self) -> int:
         """All bytes that clients use."""
         with self._lock:

@@ -7,19 +7,27 @@ never existed.
 import itertools
 import secrets
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorKind, ErrorStatus
+from nnhal_service.identity.accounts import Account
+from nnhal_service.identity.credential import Credential
 from nnhal_service.identity.identity import Identity
+from nnhal_service.identity.policy import Rules
 from nnhal_service.log import event
+from nnhal_service.metrics.calls import SeriesKey
+from nnhal_service.metrics.series import CallSeries
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.shared_table import SharedTable
 
 HANDLE_BYTES = 16
+QUOTAS = frozenset(["prepared_models"])
+"""Limits of sessions that are quotas of identities as well."""
 STOPPING = "the service is stopping"
 """Reason for the end of sessions and executions when the service stops."""
 
@@ -31,6 +39,22 @@ class _Entry:
     label: str
     value: object
     limit: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionObject(Generic[T]):
+    """An object of a session, for lists.
+
+    Attributes:
+        label: its name in logs.
+        value: the object.
+        created_at: time at which the session got it, in seconds since 1970.
+    """
+
+    label: str
+    value: T
+    created_at: float
 
 
 class Session:
@@ -40,23 +64,34 @@ class Session:
         token: sent by the client with every call; secret.
         name: name of the session in logs.
         identity: identity of the client, under which quotas and cache entries are counted.
-        owner: name of the session for the driver, which shares its time fairly between owners.
+        credential: what proved the identity last.
+        account: rights and quotas of the identity.
+        owner: owner of the work of the session for the driver, which shares its time fairly between owners.
         secret: sent by the client on the data socket.
+        client: name that the client gave itself.
+        peer: address of the client, as gRPC reports it.
+        opened_at: time of the start, in seconds since 1970.
         shared: memories and files that the client shares over the data socket.
         attachments: keep-alive streams of the session. The registry counts them.
         expires_at_ns: end of the grace time that began last. The registry sets it.
         closed: whether the session has ended.
+        series: counts of its calls, for `CallMeter`.
     """
 
-    def __init__(self, name: str, identity: Identity, limits: Limits | None = None, token_suffix: bytes = b"") -> None:
+    def __init__(self, name: str, identity: Identity, limits: Limits | None = None, token_suffix: bytes = b"", account: Account | None = None) -> None:
         self.token = secrets.token_bytes(HANDLE_BYTES - len(token_suffix)) + token_suffix
         self.name = name
         self.identity = identity
-        self.owner = name
+        self.credential = Credential(identity)
+        self.account = account or Account(identity, Rules(), may_connect=True)
+        self.owner: Hashable = self.account.owner(name)
         self.secret = secrets.token_bytes(HANDLE_BYTES)
+        self.client = self.peer = ""
+        self.opened_at = time.time()
         self.attachments = 0
         self.expires_at_ns = 0
         self.closed = False
+        self.series: dict[SeriesKey, CallSeries] = {}
         self._limits = limits or Limits()
         self.shared = SharedTable(self._limits)
         self._objects: dict[bytes, _Entry] = {}
@@ -84,7 +119,7 @@ class Session:
             self._limits.require("objects", len(self._objects) + 1, "the session would have")
             if limit:
                 self._count(limit)
-            self._objects[handle] = _Entry(f"{self.name}.{next(self._numbers)}", value, limit)
+            self._objects[handle] = _Entry(f"{self.name}.{next(self._numbers)}", value, limit, time.time())
         return handle
 
     def acquire_slot(self, limit: str) -> None:
@@ -103,7 +138,13 @@ class Session:
 
     def _count(self, limit: str) -> None:
         self._limits.require(limit, self._counts[limit] + 1, "the session would have")
+        if limit in QUOTAS:
+            self.account.acquire(limit)
         self._counts[limit] += 1
+
+    def number_of(self, limit: str) -> int:
+        """Return how many objects and slots count against a limit."""
+        return self._counts[limit]
 
     def label(self, handle: bytes) -> str:
         """Return the name of an object for logs, because handles are secret; "" for an unknown handle."""
@@ -128,6 +169,17 @@ class Session:
             )
         return entry.value
 
+    def objects_of(self, kind: type[T]) -> list[SessionObject[T]]:
+        """Return the objects of a class."""
+        with self._lock:
+            entries = list(self._objects.values())
+        return [SessionObject(e.label, e.value, e.created_at) for e in entries if isinstance(e.value, kind)]
+
+    @property
+    def object_count(self) -> int:
+        """Number of objects."""
+        return len(self._objects)
+
     def release(self, handles: Iterable[bytes]) -> None:
         """Release objects, and call their `close` method if they have one. Unknown handles are ignored."""
         released = []
@@ -135,6 +187,8 @@ class Session:
             for handle in handles:
                 if entry := self._objects.pop(handle, None):
                     self._counts[entry.limit] -= 1
+                    if entry.limit in QUOTAS:
+                        self.account.release(entry.limit)
                     released.append(entry)
         _close(released)
 
@@ -186,6 +240,9 @@ class Session:
             self.closed, self._close_reason = True, reason
             event("session-ended", session=self.name, why=reason, objects=len(self._objects))
             released, self._objects = list(self._objects.values()), {}
+            for limit in QUOTAS:
+                for _ in range(self._counts.pop(limit, 0)):
+                    self.account.release(limit)
             listeners, self._listeners = self._listeners, []
         _close(released)
         self.shared.close()

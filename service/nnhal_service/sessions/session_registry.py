@@ -6,13 +6,22 @@ A session lives as long as one of its keep-alive streams, plus a grace time. The
 import itertools
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+
+import grpc
 
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
+from nnhal_service.identity.accounts import Accounts
+from nnhal_service.identity.authentication import Authentication
+from nnhal_service.identity.credential import Credential
 from nnhal_service.identity.identity import Identity
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
+
+_CHECK_NS = 10**9
+"""Time between checks whether the credentials of sessions are still valid."""
 
 
 class SessionRegistry:
@@ -22,6 +31,7 @@ class SessionRegistry:
         grace_s: seconds that a session outlives its last keep-alive stream.
         on_empty: called when the last session has ended.
         token_suffix: end of the tokens.
+        authentication: finds the identities of callers; None: all are anonymous.
     """
 
     def __init__(
@@ -30,42 +40,78 @@ class SessionRegistry:
         limits: Limits | None = None,
         on_empty: Callable[[], object] = lambda: None,
         token_suffix: bytes = b"",
+        authentication: Authentication | None = None,
     ) -> None:
         self.grace_s = grace_s
         self._limits = limits or Limits()
         self._on_empty = on_empty
         self._token_suffix = token_suffix
+        self._authentication = authentication or Authentication(Accounts())
+        self._authenticates = self._authentication.is_enabled
         self._sessions: dict[bytes, Session] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = self._ended = False
         # timers of their own: closing the objects of a session may block
         self._timers = Timers("nnhal-sessions")
+        if self._authenticates:
+            self._timers.call_at(now_ns() + _CHECK_NS, self._end_revoked)
 
-    def open(self, identity: Identity) -> Session:
+    def open(self, identity: Identity, credential: Credential | None = None) -> Session:
         """Create a session with one keep-alive stream.
 
+        Args:
+            identity: of the client.
+            credential: what proved the identity.
+
         Raises:
-            HalError: DEVICE_UNAVAILABLE: the service is stopping. RESOURCE_EXHAUSTED_TRANSIENT: limit sessions.
+            HalError: DEVICE_UNAVAILABLE: the service is stopping. RESOURCE_EXHAUSTED_TRANSIENT: limit sessions, or the
+                quota of the identity.
         """
+        account = self._authentication.accounts.of(identity)
         with self._lock:
             if self._closed:
                 raise stopping()
             self._limits.require("sessions", len(self._sessions) + 1, "the service would have")
-            session = Session(f"s{next(self._numbers)}", identity, self._limits, self._token_suffix)
+            account.acquire("sessions")
+            session = Session(f"s{next(self._numbers)}", identity, self._limits, self._token_suffix, account)
+            session.credential = credential or session.credential
             session.attachments = 1
             self._sessions[session.token] = session
         return session
 
-    def get(self, token: bytes) -> Session:
-        """Return the session with a token.
+    def get(self, token: bytes, context: grpc.ServicerContext | None) -> Session:
+        """Return the session with a token, for a call of its client.
+
+        Args:
+            token: the token.
+            context: of the call; None if the caller has proved in another way that it is the client of the session.
 
         Raises:
-            HalError: SessionLostError: it has ended, or never existed. DEVICE_UNAVAILABLE: the service is stopping.
+            HalError: SessionLostError: it has ended, never existed, or belongs to another identity.
+                DEVICE_UNAVAILABLE: the service is stopping. GENERAL_FAILURE of kind UNAUTHENTICATED: the credentials
+                of the call are invalid.
         """
         if self._closed:
             raise stopping()
-        return self.find(token)
+        session = self.find(token)
+        if self._authenticates and context is not None:
+            self._require_owner(session, context, connects=False)
+        return session
+
+    def _require_owner(self, session: Session, context: grpc.ServicerContext, *, connects: bool) -> None:
+        """Raise an error unless a call comes from the identity of a session.
+
+        Args:
+            session: the session.
+            context: of the call.
+            connects: whether the call keeps its connection open as long as it proves the identity.
+        """
+        renewed = self._authentication.renew(session.credential, context)
+        if renewed is None:
+            raise session_lost()  # as if the session did not exist
+        if renewed is not session.credential and (connects or session.identity.kind != "user"):
+            session.credential = renewed
 
     def find(self, token: bytes) -> Session:
         """Return the session with a token, for a call that has begun, also while the service stops.
@@ -78,18 +124,37 @@ class SessionRegistry:
             raise session_lost()
         return session
 
-    def attach(self, token: bytes) -> Session:
+    def attach(self, token: bytes, context: grpc.ServicerContext | None = None) -> Session:
         """Add a keep-alive stream to a session, and return the session.
+
+        Args:
+            token: token of the session.
+            context: of the call; None as for `get`.
 
         Raises:
             HalError: SessionLostError: it has ended. DEVICE_UNAVAILABLE: the service is stopping.
                 RESOURCE_EXHAUSTED_TRANSIENT: limit session_streams.
         """
         with self._lock:
-            session = self.get(token)
+            session = self.get(token, None)
+            if self._authenticates and context is not None:
+                self._require_owner(session, context, connects=True)
             self._limits.require("session_streams", session.attachments + 1, "the session would have")
             session.attachments += 1
         return session
+
+    def forget_connection(self, session: Session, peer: str) -> None:
+        """Note that a connection that proves the identity of a session may have ended. Others could get its name."""
+        if session.identity.kind == "user" and session.credential.proof == peer:
+            session.credential = replace(session.credential, proof="")
+
+    def _end_revoked(self) -> None:
+        """End the sessions whose credential has expired or been revoked, and those of the future, too."""
+        for session in self.all():
+            if not self._authentication.is_valid(session.credential):
+                self.end(session, "its token has expired or been revoked")
+        if not self._ended:
+            self._timers.call_at(now_ns() + _CHECK_NS, self._end_revoked)
 
     def detach(self, session: Session) -> None:
         """Remove a keep-alive stream that has ended. The last one starts the grace time."""
@@ -109,11 +174,16 @@ class SessionRegistry:
     def end(self, session: Session, reason: str) -> None:
         """End a session at once."""
         with self._lock:
-            self._sessions.pop(session.token, None)
+            if self._sessions.pop(session.token, None) is not None:
+                session.account.release("sessions")
             is_empty = not self._sessions
         session.close(reason)
         if is_empty:
             self._on_empty()
+
+    def all(self) -> list[Session]:
+        """Return the open sessions."""
+        return list(self._sessions.values())
 
     def count(self) -> int:
         """Return the number of sessions."""
@@ -127,9 +197,15 @@ class SessionRegistry:
         for session in sessions:
             session.drain(STOPPING)
 
+    def resume(self) -> None:
+        """Accept sessions again, after `drain`."""
+        with self._lock:
+            self._closed = False
+
     def close(self) -> None:
         """End every session, and accept no more."""
         self.drain()
         for session in list(self._sessions.values()):
             self.end(session, STOPPING)
+        self._ended = True
         self._timers.close()

@@ -17,6 +17,7 @@ from nnhal.shm.protocol import Definition, Packet, PacketKind, ProtocolError
 from nnhal.shm.spin_wait import SpinThenBlock
 from nnhal_service.grpc_support.errors import error_detail, internal_error
 from nnhal_service.log import RepeatedEvent
+from nnhal_service.metrics.calls import CallMeter
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
@@ -51,6 +52,7 @@ class DataSocketContext:
     sessions: SessionRegistry
     limits: Limits
     quota: MemoryQuota
+    calls: CallMeter
 
 
 class ClientConnection:
@@ -161,13 +163,23 @@ class ClientConnection:
         if request is None:
             raise invalid_argument(f"request {packet.number} has not been defined on this connection")
         started_ns = time.perf_counter_ns()
-        result = request.execute(session, packet, self._executions.next(), started_ns)
-        flags = protocol.SUFFICIENT if result.output_sufficient_size else 0
-        if not result.spans:
-            body = request.pack_result(result, session, self._context.quota)
-        else:
-            flags_of_spans, body = request.pack_profiled(result, session, self._context.quota, started_ns)
-            flags |= flags_of_spans
+        prepared, use = request.find_model(session)
+        metered = self._context.calls.start(session, prepared, "data_socket", started_ns, request.input_bytes)
+        metered.cancellation = cancellation = self._executions.next()
+        try:
+            with use:
+                result = request.execute(prepared, session, packet, cancellation, started_ns, metered)
+            flags = protocol.SUFFICIENT if result.output_sufficient_size else 0
+            if not result.spans:
+                body = request.pack_result(result, session, self._context.quota)
+            else:
+                flags_of_spans, body = request.pack_profiled(result, session, self._context.quota, started_ns)
+                flags |= flags_of_spans
+        except BaseException as error:
+            metered.fail(error)
+            raise
+        metered.note(result, request.output_bytes)
+        metered.finish()
         timing = result.timing
         return Packet(PacketKind.RESULT, packet.number, flags, timing.time_on_device_ns, timing.time_in_driver_ns, body)
 
@@ -208,7 +220,7 @@ class ClientConnection:
         if packet.kind != PacketKind.HELLO:
             raise ProtocolError(f"the first packet of a connection is of kind {packet.kind}; expected HELLO")
         token, secret = protocol.unpack_hello(packet.body)
-        session = self._context.sessions.get(token)
+        session = self._context.sessions.get(token, None)  # the secret identifies the client
         if not secrets.compare_digest(secret, session.secret):
             raise ProtocolError("the secret of the session is wrong")
         session.acquire_slot("session_data_connections")

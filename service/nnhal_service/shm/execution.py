@@ -21,6 +21,7 @@ from nnhal_driver.execution.profiling import later_stage
 from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import to_absolute
+from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import read_memory
 from nnhal_service.sessions.memory_quota import MemoryQuota
@@ -38,6 +39,7 @@ class ReadyRequest:
     Attributes:
         handle: of a prepared model or a burst.
         area: shared memory for returned outputs.
+        input_bytes, output_bytes: size of the regions of inputs and outputs.
         shapes: output shapes of the last execution without returned outputs.
         body: encoded result of that execution; most executions of a request have the same.
     """
@@ -46,6 +48,8 @@ class ReadyRequest:
     request: ValidRequest
     config: ExecutionConfig
     area: Bytes
+    input_bytes: int
+    output_bytes: int
     shapes: tuple[OutputShape, ...] | None = None
     body: bytes = b""
 
@@ -63,22 +67,40 @@ class ReadyRequest:
             raise invalid_argument(f"the request cannot be decoded: {error}") from None
         limits.require_request(message)
         request = wire.to_request(message, lambda pool: read_memory(session, pool))
-        prepared, _ = _find_model(session, definition.handle)
+        prepared = _find_model(session, definition.handle)[0]
         config = ExecutionConfig(loop_timeout_duration_ns=loop_timeout_ns)
         valid = prepared.validate_execution(request, config)
-        return ReadyRequest(definition.handle, valid, config, _area(session, definition))
+        area = _area(session, definition)
+        received = sum(region.end - region.start for region in valid.input_bindings if region is not None)
+        sent = sum(region.end - region.start for region in valid.output_bindings if region is not None)
+        return ReadyRequest(definition.handle, valid, config, area, received, sent)
 
-    def execute(self, session: Session, packet: Packet, cancellation: Cancellation, started_ns: int) -> ExecutionResult:
+    def find_model(self, session: Session) -> tuple[PreparedModel, AbstractContextManager[None]]:
+        """Return the model to execute, and its use, which `execute` requires.
+
+        Raises:
+            HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: it has been released.
+        """
+        return _find_model(session, self.handle)
+
+    def execute(
+        self,
+        prepared: PreparedModel,
+        session: Session,
+        packet: Packet,
+        cancellation: Cancellation,
+        started_ns: int,
+        metered: MeteredCall,
+    ) -> ExecutionResult:
         """Execute the request with the flags and the deadline of a RUN packet, received at time.perf_counter_ns()."""
-        prepared, use = _find_model(session, self.handle)
         config = self.config
         if packet.flags:
             measure, profile = bool(packet.flags & protocol.MEASURE), bool(packet.flags & protocol.PROFILE)
             config = replace(config, measure_timing=measure, profile=profile)
-        with use:
-            return prepared.execute_valid(
-                self.request, config, to_absolute(packet.first), cancellation, session.owner, started_ns
-            )
+        deadline_ns = to_absolute(packet.first)
+        return prepared.execute_valid(
+            self.request, config, deadline_ns, cancellation, session.owner, started_ns, metered
+        )
 
     def pack_result(self, result: ExecutionResult, session: Session, quota: MemoryQuota) -> bytes:
         """Return the body of the RESULT packet, and write returned outputs to their area."""

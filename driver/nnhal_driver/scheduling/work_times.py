@@ -1,0 +1,19 @@
+"""Times of one piece of work, measured for its caller."""
+
+
+class WorkTimes:
+    """Times of one execution or preparation, which the driver fills in, also if the work fails.
+
+    Attributes:
+        queued_ns: wait for a slot, in nanoseconds; 0 if a slot was free.
+        device_ns: time from the slot to the end of the work.
+    """
+
+    __slots__ = ("device_ns", "queued_ns")
+
+    def __init__(self) -> None:
+        self.queued_ns = 0
+        self.device_ns = 0
+
+    def end_unwanted(self) -> None:
+        """Note that work has ended whose caller has been told another result before, for example a missed deadline."""

@@ -1,0 +1,150 @@
+"""All metrics: names, types, labels and help. docs/metrics.md lists the same."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+_STEPS = (1.0, 2.5, 5.0)
+DURATION_BOUNDS = (5e-5, *(float(f"{step}e{power}") for power in range(-4, 1) for step in _STEPS), 10.0, 30.0)
+"""Upper bounds of the buckets of durations, in seconds."""
+QUEUE_BOUNDS = (1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0)
+"""Upper bounds of the buckets of queue times, in seconds."""
+
+_CALL = ("identity", "device", "model", "path")
+
+
+class Kind(StrEnum):
+    """Type of a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Merge(StrEnum):
+    """How the values of several workers become one."""
+
+    SUM = "sum"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: name of the family. The samples of a counter have the suffix `_total`.
+        kind: its type.
+        help: what it counts, in one sentence.
+        labels: names of the labels.
+        bounds: of a histogram, the upper bounds of its buckets.
+        merge: how the values of workers become one.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+    merge: Merge = Merge.SUM
+
+    @property
+    def sample(self) -> str:
+        """Name in queries: with `_total` for a counter."""
+        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+
+
+def _counter(name: str, help_: str, *labels: str) -> Metric:
+    return Metric(name, Kind.COUNTER, help_, labels)
+
+
+def _gauge(name: str, help_: str, *labels: str, merge: Merge = Merge.SUM) -> Metric:
+    return Metric(name, Kind.GAUGE, help_, labels, merge=merge)
+
+
+CALLS = _counter("nnhal_calls", "Calls that ended, by status.", *_CALL, "status")
+CALL_DURATION = Metric(
+    "nnhal_call_duration_seconds",
+    Kind.HISTOGRAM,
+    "Time of calls that succeeded, from the receipt of the request until the response is ready.",
+    _CALL,
+    DURATION_BOUNDS,
+)
+QUEUE_DURATION = Metric(
+    "nnhal_queue_duration_seconds",
+    Kind.HISTOGRAM,
+    "Time for which calls that succeeded waited for a slot.",
+    _CALL,
+    QUEUE_BOUNDS,
+)
+DEVICE_SECONDS = _counter("nnhal_device_seconds", "Time for which backends worked for calls.", *_CALL)
+WASTED_SECONDS = _counter(
+    "nnhal_wasted_seconds", "Time for which backends worked for calls whose result nobody got.", *_CALL, "reason"
+)
+RECEIVED_BYTES = _counter("nnhal_received_bytes", "Bytes of requests, with inputs in shared memory.", *_CALL)
+SENT_BYTES = _counter("nnhal_sent_bytes", "Bytes of responses, with outputs in shared memory.", *_CALL)
+RPC_ERRORS = _counter(
+    "nnhal_rpc_errors",
+    "Calls of any RPC that ended with an error, with the limit that refused them if one did.",
+    "method",
+    "status",
+    "limit",
+)
+CACHE_RESULTS = _counter(
+    "nnhal_cache_results", "What the model cache did for preparations, and why.", "device", "state", "reason"
+)
+CACHE_EVICTIONS = _counter("nnhal_cache_evictions", "Entries that the model cache dropped to make room.")
+CACHE_DAMAGED = _counter("nnhal_cache_damaged", "Entries of the model cache that were set aside as invalid.")
+SESSIONS_OPENED = _counter("nnhal_sessions_opened", "Sessions that were opened.", "identity")
+SESSIONS = _gauge("nnhal_sessions", "Open sessions.", "identity")
+IN_PROGRESS = _gauge("nnhal_calls_in_progress", "Preparations and executions that are running.", "device", "kind")
+QUEUED = _gauge("nnhal_calls_queued", "Preparations and executions that wait for a slot.", "device", "kind")
+MEMORY = _gauge("nnhal_memory_bytes", "Memory in use.", "kind")
+MEMORY_LIMIT = _gauge("nnhal_memory_limit_bytes", "Memory that clients may use in all.")
+PREPARED_MODELS = _gauge("nnhal_prepared_models", "Prepared models that sessions hold.")
+CACHE_BYTES = _gauge("nnhal_cache_bytes", "Size of the model cache.", merge=Merge.MAX)
+CACHE_LIMIT = _gauge("nnhal_cache_limit_bytes", "Largest size of the model cache; 0 if it is off.", merge=Merge.MAX)
+CACHE_ENTRIES = _gauge("nnhal_cache_entries", "Entries of the model cache.", merge=Merge.MAX)
+QUARANTINED = _gauge(
+    "nnhal_quarantined_models", "Models that are excluded from a backend after a crash.", "backend", merge=Merge.MAX
+)
+BUILD = _gauge("nnhal_build_info", "Always 1; the labels tell what runs.", "version", "hal_version", merge=Merge.MAX)
+START_TIME = _gauge("nnhal_start_time_seconds", "When the service was started, in seconds since 1970.", merge=Merge.MAX)
+WORKERS = _gauge("nnhal_workers", "Workers by state.", "state")
+WORKER_ENDS = _counter("nnhal_worker_restarts", "Workers that ended and were replaced.", "reason")
+SUSPECTS = _counter("nnhal_suspect_models", "Models that were named as the cause of the crash of a worker.", "backend")
+OVERFLOW = _counter("nnhal_metrics_overflow", "Calls that are counted under the label `other`, to bound the labels.")
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        CALLS,
+        CALL_DURATION,
+        QUEUE_DURATION,
+        DEVICE_SECONDS,
+        WASTED_SECONDS,
+        RECEIVED_BYTES,
+        SENT_BYTES,
+        RPC_ERRORS,
+        CACHE_RESULTS,
+        CACHE_EVICTIONS,
+        CACHE_DAMAGED,
+        CACHE_BYTES,
+        CACHE_LIMIT,
+        CACHE_ENTRIES,
+        SESSIONS_OPENED,
+        SESSIONS,
+        IN_PROGRESS,
+        QUEUED,
+        PREPARED_MODELS,
+        MEMORY,
+        MEMORY_LIMIT,
+        WORKERS,
+        WORKER_ENDS,
+        SUSPECTS,
+        QUARANTINED,
+        OVERFLOW,
+        BUILD,
+        START_TIME,
+    )
+}
+"""All metrics by name, in the order of the documentation."""

@@ -1,0 +1,71 @@
+"""Meter of preparations, which may end for their client before their work does."""
+
+import threading
+
+from nnhal.types import CacheOutcome, ErrorStatus
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.work_times import WorkTimes
+from nnhal_service.metrics import catalog
+from nnhal_service.metrics.cache_reasons import cache_labels
+from nnhal_service.metrics.calls import Caller, MeteredCall
+from nnhal_service.metrics.worker_metrics import WorkerMetrics
+
+
+class PreparationMeter(WorkTimes):
+    """Meter of one preparation.
+
+    Args:
+        metrics: where it counts.
+        caller: session of the client.
+        path: "prepare" or "load".
+        device: name of the device.
+        started_ns: time.perf_counter_ns() at the receipt.
+        received: size of the request in bytes.
+
+    Attributes:
+        cancellation: of the preparation, after its launch.
+    """
+
+    def __init__(
+        self, metrics: WorkerMetrics, caller: Caller, path: str, device: str, started_ns: int, received: int
+    ) -> None:
+        super().__init__()
+        self._metrics = metrics
+        self._caller = caller
+        self._path = path
+        self._device = device
+        self._started_ns = started_ns
+        self._received = received
+        self._status: int = ErrorStatus.NONE
+        self._call: MeteredCall | None = None
+        self._lock = threading.Lock()
+        self.cancellation: Cancellation | None = None
+
+    def end(self, status: int, digest: bytes, cache: CacheOutcome) -> None:
+        """Count the preparation, whose client is told the result.
+
+        Args:
+            status: an `ErrorStatus`.
+            digest: digest of the prepared model, or b"".
+            cache: what the cache did.
+        """
+        call = self._metrics.calls.start_other(
+            self._caller, self._path, self._started_ns, self._received, self._device, digest
+        )
+        call.cancellation = self.cancellation
+        with self._lock:  # against `end_unwanted`: work counts once
+            call.queued_ns, call.device_ns = self.queued_ns, self.device_ns
+            self._status, self._call = status, None if self.device_ns else call
+        if status == ErrorStatus.NONE:
+            call.finish()
+        else:
+            call.fail_with(status)
+        if cache.state:
+            self._metrics.count(catalog.CACHE_RESULTS, self._device, *cache_labels(cache))
+
+    def end_unwanted(self) -> None:
+        """Count work that has gone on after its client was told a result."""
+        with self._lock:
+            call = self._call
+        if call is not None:
+            call.waste(self._status, self.device_ns)

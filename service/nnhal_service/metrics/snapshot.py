@@ -1,0 +1,168 @@
+"""Snapshots of metrics: values at one moment, as bytes between processes, and their sum over processes."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from nnhal_service.metrics.catalog import METRICS, Kind, Merge, Metric
+
+Labels: TypeAlias = tuple[str, ...]
+MAX_BYTES = 2**26
+"""Largest snapshot that is decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """Example of an observation of a histogram.
+
+    Attributes:
+        trace_id: of its trace, in hexadecimal.
+        value: the observation.
+        at: seconds since 1970.
+    """
+
+    trace_id: str
+    value: float
+    at: float
+
+
+@dataclass(slots=True)
+class HistogramValue:
+    """Value of a histogram for one set of labels.
+
+    Attributes:
+        counts: number of observations in each bucket; the last one has no upper bound.
+        sum: of all observations.
+        exemplars: by number of the bucket.
+    """
+
+    counts: list[int]
+    sum: float = 0.0
+    exemplars: dict[int, Exemplar] = field(default_factory=dict)
+
+    def add(self, other: "HistogramValue") -> None:
+        """Add the observations of another one. Of two exemplars, the later one stays."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+        for bucket, exemplar in other.exemplars.items():
+            if bucket not in self.exemplars or self.exemplars[bucket].at < exemplar.at:
+                self.exemplars[bucket] = exemplar
+
+    def copy(self) -> "HistogramValue":
+        """Return a copy."""
+        return HistogramValue(list(self.counts), self.sum, dict(self.exemplars))
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Values of metrics at one moment.
+
+    Attributes:
+        source: number of the start of the worker, which is unique within a service; 0 for what is no worker.
+        includes: the sources of the workers that have ended, whose counters are part of this snapshot.
+        values: of counters and gauges, by name and labels.
+        histograms: by name and labels.
+    """
+
+    source: int = 0
+    includes: set[int] = field(default_factory=set)
+    values: dict[str, dict[Labels, float]] = field(default_factory=dict)
+    histograms: dict[str, dict[Labels, HistogramValue]] = field(default_factory=dict)
+
+    def add(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add a value to a counter or gauge."""
+        values = self.values.setdefault(metric.name, {})
+        values[labels] = values.get(labels, 0) + value
+
+    def add_histogram(self, metric: Metric, value: HistogramValue, *labels: str) -> None:
+        """Add observations to a histogram."""
+        values = self.histograms.setdefault(metric.name, {})
+        if labels in values:
+            values[labels].add(value)
+        else:
+            values[labels] = value.copy()
+
+    def merge(self, other: "Snapshot", *, gauges: bool = True) -> None:
+        """Add the values of another process.
+
+        Args:
+            other: the values to add.
+            gauges: whether to add gauges. Those of a worker that has ended mean nothing.
+        """
+        self.includes |= other.includes
+        for name, values in other.values.items():
+            metric = METRICS[name]
+            if metric.kind is Kind.GAUGE and not gauges:
+                continue
+            own = self.values.setdefault(name, {})
+            for labels, value in values.items():
+                old = own.get(labels, 0)
+                own[labels] = max(old, value) if metric.merge is Merge.MAX else old + value
+        for name, histograms in other.histograms.items():
+            for labels, histogram in histograms.items():
+                self.add_histogram(METRICS[name], histogram, *labels)
+
+    def encode(self) -> bytes:
+        """Return the snapshot as bytes."""
+        return json.dumps(
+            {
+                "source": self.source,
+                "includes": sorted(self.includes),
+                "values": {name: list(values.items()) for name, values in self.values.items()},
+                "histograms": {
+                    name: [
+                        (
+                            labels,
+                            each.counts,
+                            each.sum,
+                            [(bucket, e.trace_id, e.value, e.at) for bucket, e in each.exemplars.items()],
+                        )
+                        for labels, each in histograms.items()
+                    ]
+                    for name, histograms in self.histograms.items()
+                },
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> "Snapshot":
+        """Return the snapshot in bytes. Metrics that this release does not know are left out.
+
+        Raises:
+            ValueError: the bytes are no snapshot.
+        """
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"the snapshot has {len(data)} bytes; at most {MAX_BYTES} are decoded")
+        try:
+            content = json.loads(data)
+            snapshot = Snapshot(int(content["source"]), set(map(int, content["includes"])))
+            for name, values in content["values"].items():
+                if name in METRICS and METRICS[name].kind is not Kind.HISTOGRAM:
+                    snapshot.values[name] = {_labels(METRICS[name], labels): float(value) for labels, value in values}
+            for name, rows in content["histograms"].items():
+                if name in METRICS and METRICS[name].kind is Kind.HISTOGRAM:
+                    snapshot.histograms[name] = _histograms(METRICS[name], rows)
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"the snapshot is invalid: {error!r}") from error
+        return snapshot
+
+
+def _histograms(metric: Metric, rows: Iterable[tuple[Any, ...]]) -> dict[Labels, HistogramValue]:
+    histograms = {}
+    for labels, counts, total, exemplars in rows:
+        if len(counts) != len(metric.bounds) + 1:
+            raise ValueError(f"{metric.name} has {len(counts)} buckets; expected {len(metric.bounds) + 1}")
+        examples = {
+            int(bucket): Exemplar(str(trace), float(value), float(at)) for bucket, trace, value, at in exemplars
+        }
+        histograms[_labels(metric, labels)] = HistogramValue(list(map(int, counts)), float(total), examples)
+    return histograms
+
+
+def _labels(metric: Metric, values: Iterable[str]) -> Labels:
+    labels = tuple(map(str, values))
+    if len(labels) != len(metric.labels):
+        raise ValueError(f"{metric.name} has {len(labels)} labels; expected {len(metric.labels)}")
+    return labels

@@ -1,0 +1,112 @@
+"""Metrics of one worker: what it records while it serves, and where its totals survive its end."""
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from nnhal.errors import HalError, well_formed
+from nnhal_service.metrics import catalog
+from nnhal_service.metrics.calls import CallMeter, status_label
+from nnhal_service.metrics.catalog import Metric
+from nnhal_service.metrics.snapshot import Snapshot
+
+FILE = "metrics.json"
+"""Name of the file with the last snapshot, in the folder of the worker."""
+WRITE_S = 1.0
+"""Seconds between two writes of the file. A worker that is killed loses the counts of this time."""
+
+
+class WorkerMetrics:
+    """Metrics of one worker. Thread safe. Close it at the end.
+
+    Args:
+        source: number of the start of the worker; 0 without a supervisor.
+        folder: folder for the last snapshot, from which a supervisor learns the totals of a worker that has ended.
+
+    Attributes:
+        calls: meter of calls.
+    """
+
+    def __init__(self, source: int = 0, folder: Path | None = None) -> None:
+        self.calls = CallMeter()
+        self._source = source
+        self._started = time.time()
+        self._file = folder / FILE if folder is not None else None
+        self._collectors: list[Callable[[Snapshot], None]] = []
+        self._counts: Counter[tuple[Metric, tuple[str, ...]]] = Counter()
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def count(self, metric: Metric, *labels: str, amount: float = 1) -> None:
+        """Add to a counter of events that are rare. The values of its labels must be bounded."""
+        with self._lock:
+            self._counts[metric, labels] += amount  # type: ignore[assignment]
+
+    def count_error(self, method: str, error: HalError) -> None:
+        """Count a call that has failed.
+
+        Args:
+            method: full name of the RPC.
+            error: the error.
+        """
+        name = method.removeprefix("nnhal.v1.")
+        self.count(catalog.RPC_ERRORS, name, status_label(well_formed(error).status), error.limit)
+
+    def collect_with(self, collector: Callable[[Snapshot], None]) -> None:
+        """Call a function for each snapshot, which adds its values."""
+        self._collectors.append(collector)
+
+    def snapshot(self) -> Snapshot:
+        """Return the values of now."""
+        snapshot = Snapshot(self._source)
+        if not self._source:
+            snapshot.add(catalog.START_TIME, self._started)
+        self.calls.collect(snapshot)
+        with self._lock:
+            counts = dict(self._counts)
+        for (metric, labels), value in counts.items():
+            snapshot.add(metric, value, *labels)
+        for collector in self._collectors:
+            collector(snapshot)
+        return snapshot
+
+    def encoded(self) -> bytes:
+        """Return the values of now as bytes, and save them, so that no later total is smaller."""
+        with self._writing:
+            data = self.snapshot().encode()
+            if self._file is not None:
+                _replace(self._file, data)
+        return data
+
+    def start(self) -> None:
+        """Begin to save the values regularly, if there is a folder."""
+        if self._file is not None:
+            self._thread = threading.Thread(target=self._run, name="nnhal-metrics", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Save the values once more, and end the thread."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+            self.encoded()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(WRITE_S):
+            self.encoded()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file, so that a reader sees the old contents or the new ones. A full disk costs the file only."""
+    temporary = path.with_suffix(".new")
+    with suppress(OSError):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        temporary.replace(path)
