@@ -2,9 +2,10 @@
 
 The queue serves owners fairly. The next slot goes to the owner with the fewest slots, then to that with the least
 running time so far. Among the work of one owner, the highest priority goes first, then the earliest deadline, then the
-order of arrival (the HAL orders only the models of one client). The owner is a session. A level above sessions would
-choose among its members in `_next_owner`. Work that can no longer be done in time is rejected and does not block later
-work.
+order of arrival (the HAL orders only the models of one client). The owner is a session. Sessions that have a `Share`
+together count as one owner; among them, the slots go in the same order. If some shares have weights, the running time
+in proportion to the weight decides, instead of the number of slots. Work that can no longer be done in time is rejected
+and does not block later work.
 """
 
 import heapq
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from nnhal.errors import HalError, limit_exceeded
 from nnhal_driver.scheduling.cancellation import Cancellation, cancelled_error
 from nnhal_driver.scheduling.deadline import NO_DEADLINE
+from nnhal_driver.scheduling.share import Share, share_of
 from nnhal_driver.scheduling.ticket import AdmissionRequest, SortKey, Ticket, sort_key
 
 
@@ -25,22 +27,68 @@ def queue_full(limit: str, length: int) -> HalError:
     return limit_exceeded(limit, f"the queue is full: {length} are waiting already")
 
 
-class _OwnerState:
-    """Work of one owner.
+class _Use:
+    """Use of the slots by one owner, or by all owners that have a share together.
 
     Attributes:
+        weight: share of the device, relative to others.
         served_ns: running time so far. An owner that begins to wait starts at least at the level of the owner that was
             served last, so it cannot save up time during which it needed no slot.
         running: number of tickets that have a slot.
-        waiting: heap of queued tickets.
+        queued: number of queued tickets.
+        typical_ns: running time of recent work.
     """
 
-    __slots__ = ("running", "served_ns", "waiting")
+    __slots__ = ("queued", "running", "served_ns", "typical_ns", "weight")
 
-    def __init__(self, served_ns: int) -> None:
+    def __init__(self, served_ns: int, weight: float = 1.0) -> None:
         self.served_ns = served_ns
-        self.running = 0
+        self.weight = weight
+        self.running = self.queued = 0
+        self.typical_ns = 0
+
+    def end(self, elapsed_ns: int) -> None:
+        """Note that work has ended."""
+        self.running -= 1
+        # time of others' weights, so that levels can be compared
+        self.served_ns += elapsed_ns if self.weight == 1.0 else int(elapsed_ns / self.weight)
+        self.typical_ns += (elapsed_ns - self.typical_ns) >> 2
+
+    @property
+    def expected_ns(self) -> int:
+        """Running time so far, in proportion to the weight, with what the running work will probably take."""
+        return self.served_ns + int(self.running * self.typical_ns / self.weight)
+
+
+class _OwnerState(_Use):
+    """Work of one owner.
+
+    Attributes:
+        waiting: heap of queued tickets.
+        group: the owners with which it has a share; None if it has none.
+    """
+
+    __slots__ = ("group", "waiting")
+
+    def __init__(self, served_ns: int, group: "_Group | None" = None) -> None:
+        super().__init__(served_ns)
         self.waiting: list[Ticket] = []
+        self.group = group
+
+
+class _Group(_Use):
+    """Work of all owners with one share.
+
+    Attributes:
+        members: number of owners that have work.
+        level_ns: time at which members begin to wait.
+    """
+
+    __slots__ = ("level_ns", "members")
+
+    def __init__(self, served_ns: int, weight: float) -> None:
+        super().__init__(served_ns, weight)
+        self.members = self.level_ns = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +118,7 @@ class AdmissionQueue:
         limit: length of the queue.
         clock: monotonic clock in nanoseconds that measures running time.
         limit_name: name of the limit on the length.
+        counts_executions: whether its work counts against quotas of executions.
     """
 
     def __init__(
@@ -78,6 +127,8 @@ class AdmissionQueue:
         limit: int,
         clock: Callable[[], int] = time.perf_counter_ns,
         limit_name: str = "queued_executions",
+        *,
+        counts_executions: bool = False,
     ) -> None:
         self._width = self._free = width
         self._limit = limit
@@ -85,7 +136,10 @@ class AdmissionQueue:
         self._clock = clock
         self._lock = threading.Lock()
         self._owners: dict[Hashable, _OwnerState] = {}
+        self._groups: dict[Share, _Group] = {}
+        self._counts_executions = counts_executions
         self._waiting = 0
+        self._weighted = 0  # number of owners whose share has a weight
         self._level_ns = 0
         self._numbers = itertools.count()
         self._counts = dict.fromkeys(ExecutionCounts.__slots__, 0)
@@ -120,34 +174,56 @@ class AdmissionQueue:
 
         Raises:
             HalError: MISSED_DEADLINE_TRANSIENT: it cannot be done in time; RESOURCE_EXHAUSTED_TRANSIENT: the queue is
-                full, and no other owner has more tickets in it.
+                full, and no other owner has more tickets in it; or a quota of the share is exceeded.
         """
         request = ticket.request
+        share = share_of(request.owner)
+        if share is not None:
+            share.require_time()
         error = None if request.deadline is NO_DEADLINE else request.deadline_error()
         with self._lock:
             if error is not None:
                 self._counts["refused"] += 1
                 raise error
-            owner = self._owners.get(request.owner) or _OwnerState(self._level_ns)
+            owner = self._owners.get(request.owner) or self._new_owner(share)
+            if share is not None and self._counts_executions and owner.group is not None:
+                share.require_executions(owner.group.running + owner.group.queued)
             if self._free > 0:
-                self._owners[request.owner] = owner
+                self._add(request.owner, owner, share)
                 self._grant(owner, ticket)
                 return True
             displaced = self._displace(owner) if self._waiting >= self._limit else None
-            self._owners[request.owner] = owner
+            self._add(request.owner, owner, share)
             self._enqueue(owner, ticket)
         if displaced is not None:
             displaced.notify()
         return False
 
+    def _new_owner(self, share: Share | None) -> _OwnerState:
+        if share is None:
+            return _OwnerState(self._level_ns)
+        group = self._groups.get(share) or _Group(self._level_ns, share.weight)
+        return _OwnerState(group.level_ns, group)
+
+    def _add(self, name: Hashable, owner: _OwnerState, share: Share | None) -> None:
+        """Add an owner that has work now, unless it is there already."""
+        if share is not None and owner.group is not None and name not in self._owners:
+            owner.group.members += 1
+            self._groups[share] = owner.group
+            self._weighted += owner.group.weight != 1.0
+        self._owners[name] = owner
+
     def _displace(self, owner: _OwnerState) -> Ticket:
         """Remove the last ticket of the owner with the most from the full queue, for one of an owner with fewer.
+
+        Owners that have a share together count as one.
 
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT: the owner would not have fewer.
         """
-        name, longest = max(self._owners.items(), key=lambda item: len(item[1].waiting))
-        if len(longest.waiting) <= len(owner.waiting) + 1:
+        waiting = ((name, state) for name, state in self._owners.items() if state.waiting)
+        name, longest = max(waiting, key=lambda item: (_use(item[1]).queued, len(item[1].waiting)))
+        if _use(longest).queued <= _use(owner).queued + 1:
             raise queue_full(self._limit_name, self._limit)
         ticket = max(longest.waiting)
         self._remove(name, longest, ticket)
@@ -160,8 +236,17 @@ class AdmissionQueue:
             ticket.decided = threading.Event()
         ticket.key = sort_key(request.priority, request.deadline, next(self._numbers))
         ticket.queued_ns = time.perf_counter_ns()
-        if not owner.waiting:
-            owner.served_ns = max(owner.served_ns, self._level_ns)
+        group = owner.group
+        if group is None:
+            if not owner.waiting:
+                owner.served_ns = max(owner.served_ns, self._level_ns)
+        else:
+            if not group.queued:
+                group.served_ns = max(group.served_ns, self._level_ns)
+            if not owner.waiting:
+                owner.served_ns = max(owner.served_ns, group.level_ns)
+            group.queued += 1
+        owner.queued += 1
         heapq.heappush(owner.waiting, ticket)
         self._waiting += 1
 
@@ -175,8 +260,9 @@ class AdmissionQueue:
         missed = request.deadline is not NO_DEADLINE and request.deadline.has_passed()
         with self._lock:
             owner = self._owners[request.owner]
-            owner.running -= 1
-            owner.served_ns += elapsed
+            owner.end(elapsed)
+            if owner.group is not None:
+                owner.group.end(elapsed)
             self._free += 1
             if missed:
                 self._counts["wasted"] += 1
@@ -185,6 +271,8 @@ class AdmissionQueue:
             self._remove_if_idle(request.owner)
         for other in decided:
             other.notify()
+        if (share := share_of(request.owner)) is not None:
+            share.spend(elapsed)
 
     def withdraw(self, ticket: Ticket, error: HalError) -> bool:
         """Reject a queued ticket with an error. Return whether it was still queued."""
@@ -223,7 +311,7 @@ class AdmissionQueue:
         while self._free > 0 and self._waiting > 0:
             owner = self._next_owner()
             ticket = heapq.heappop(owner.waiting)
-            self._waiting -= 1
+            self._count_dequeued(owner)
             ticket.error = ticket.request.deadline_error()
             if ticket.error is None:
                 self._grant(owner, ticket)
@@ -235,10 +323,17 @@ class AdmissionQueue:
 
     def _next_owner(self) -> _OwnerState:
         """Return the waiting owner to serve next."""
-        return min((state for state in self._owners.values() if state.waiting), key=_serving_order)
+        order = _weighted_order if self._weighted else _serving_order
+        return min((state for state in self._owners.values() if state.waiting), key=order)
 
     def _grant(self, owner: _OwnerState, ticket: Ticket) -> None:
-        self._level_ns = max(self._level_ns, owner.served_ns)
+        group = owner.group
+        if group is None:
+            self._level_ns = max(self._level_ns, owner.served_ns)
+        else:
+            self._level_ns = max(self._level_ns, group.served_ns)
+            group.level_ns = max(group.level_ns, owner.served_ns)
+            group.running += 1
         owner.running += 1
         self._free -= 1
         ticket.granted_ns = self._clock()
@@ -248,14 +343,25 @@ class AdmissionQueue:
         """Remove a queued ticket."""
         owner.waiting.remove(ticket)
         heapq.heapify(owner.waiting)
-        self._waiting -= 1
+        self._count_dequeued(owner)
         self._remove_if_idle(name)
+
+    def _count_dequeued(self, owner: _OwnerState) -> None:
+        owner.queued -= 1
+        if owner.group is not None:
+            owner.group.queued -= 1
+        self._waiting -= 1
 
     def _remove_if_idle(self, name: Hashable) -> None:
         """Remove an owner without work. When it returns, it starts level with the others."""
         owner = self._owners.get(name)
         if owner is not None and not owner.running and not owner.waiting:
             del self._owners[name]
+            if (share := share_of(name)) is not None and owner.group is not None:
+                owner.group.members -= 1
+                self._weighted -= owner.group.weight != 1.0
+                if not owner.group.members:
+                    del self._groups[share]
 
 
 class BlockingTicket(Ticket):
@@ -287,6 +393,17 @@ class BlockingTicket(Ticket):
         self._queue.release(self)
 
 
-def _serving_order(owner: _OwnerState) -> tuple[int, int, SortKey]:
+def _use(owner: _OwnerState) -> _Use:
+    """Return the use that counts among others: that of all owners with the same share."""
+    return owner if owner.group is None else owner.group
+
+
+def _serving_order(owner: _OwnerState) -> tuple[int, int, int, int, SortKey]:
     # the time of running work is not known yet, so the number of slots comes first
-    return (owner.running, owner.served_ns, owner.waiting[0].key)
+    use = _use(owner)
+    return (use.running, use.served_ns, owner.running, owner.served_ns, owner.waiting[0].key)
+
+
+def _weighted_order(owner: _OwnerState) -> tuple[int, int, int, SortKey]:
+    # a number of slots cannot be in proportion to weights if there are few
+    return (_use(owner).expected_ns, owner.running, owner.served_ns, owner.waiting[0].key)

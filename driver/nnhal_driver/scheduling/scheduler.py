@@ -97,7 +97,7 @@ class Scheduler:
     """
 
     def __init__(self, executions: int, preparations: int, queues: QueueLimits) -> None:
-        self.admission = AdmissionQueue(executions, queues.executions)
+        self.admission = AdmissionQueue(executions, queues.executions, counts_executions=True)
         self.preparations = AdmissionQueue(preparations, queues.preparations, limit_name="queued_preparations")
         self.analyses = AdmissionQueue(1, queues.preparations, limit_name="queued_preparations")
         self.workers = Workers(executions)

@@ -2,16 +2,17 @@
 
 Each RPC method of a servicer carries `@handler()`, whose arguments say how the server runs the method:
 
-    registrar = HandlerRegistrar(server, pools, watchdog, unread)
+    registrar = HandlerRegistrar(server, pools, watchdogs, unread)
     session_pb2_grpc.add_SessionServicer_to_server(servicer, registrar)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import grpc
+from google.protobuf.descriptor_pool import Default
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorKind, ErrorStatus
@@ -61,24 +62,27 @@ class HandlerRegistrar:
 
     Args:
         pools: thread pools by the names that `handler` takes.
-        watchdog: cancels calls of non-blocking methods whose client does not read.
+        watchdogs: cancel calls whose clients have stalled, by the names of the pools; "" for the server's own.
         unread: counts the responses of sessions.
         on_error: called with the name of the method and the error of each call that fails.
+        admit: raises an error if a caller may not use the service. Only for calls without a session: sessions check it.
     """
 
     def __init__(
         self,
         server: grpc.Server,
         pools: Mapping[str, ThreadPoolExecutor],
-        watchdog: StallWatchdog,
+        watchdogs: Mapping[str, StallWatchdog],
         unread: UnreadResponses,
         on_error: Callable[[str, HalError], None] = lambda method, error: None,
+        admit: Callable[[grpc.ServicerContext], object] = lambda context: None,
     ) -> None:
         self._server = server
         self._pools = pools
-        self._watchdog = watchdog
+        self._watchdogs = watchdogs
         self._unread = unread
         self._on_error = on_error
+        self._admit = admit
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
         """Do nothing: these are the methods of `add_registered_method_handlers` again, for older releases of gRPC."""
@@ -105,18 +109,25 @@ class HandlerRegistrar:
             pool = next((pool for start, pool in _POOLS.items() if name.startswith(start) and pool in self._pools), "")
             options = HandlerOptions(getattr(method, "experimental_non_blocking", False), raw=False, pool=pool)
             caught = HalError
+        if name.startswith("nnhal.") and not _has_session(name):
+            method = self._admitting(method)
         if not options.raw:
             method = (check_requests if original.request_streaming else check_request)(method)
         encode = original.response_serializer
+        watchdog = self._watchdogs[options.pool]
         if options.non_blocking:
-            method = self._watch_sends(method, None if name.startswith("nnhal.") else self._pools.get("sends"))
+            method = self._watch_sends(method, "" if name.startswith("nnhal.") else "sends")
             responses = "stream"  # gRPC knows non-blocking methods of this kind only; one response is a stream of one
-            method = map_errors(method, caught, on_error)
-        else:
-            if not options.raw and requests == responses == "unary" and name.startswith("nnhal."):
-                assert encode is not None, "generated code has a serializer for each method"
-                method, encode = self._count_response(method, encode), None
-            method = (map_stream_errors if original.response_streaming else map_errors)(method, caught, on_error)
+        elif not options.raw and requests == responses == "unary" and name.startswith("nnhal."):
+            assert encode is not None, "generated code has a serializer for each method"
+            method, encode = self._count_response(method, encode), None
+        elif not name.startswith("nnhal.") and requests == responses == "stream":
+            method = _watch_stream(method, watchdog)
+        if requests == "unary":
+            # for gRPC a stream of one: it would wait for the request on the thread itself, and nothing could end that
+            method, requests = _take_request(method, watchdog), "stream"
+        maps_stream = original.response_streaming and not options.non_blocking
+        method = (map_stream_errors if maps_stream else map_errors)(method, caught, on_error)
         # gRPC looks for these attributes on the function that it calls
         vars(method)["experimental_non_blocking"] = options.non_blocking
         vars(method)["experimental_thread_pool"] = self._pools[options.pool] if options.pool else None
@@ -130,17 +141,27 @@ class HandlerRegistrar:
             wrapped = make_handler(method, decode, encode)
         return wrapped
 
-    def _watch_sends(self, method: Callable[..., Any], executor: ThreadPoolExecutor | None) -> Callable[..., Any]:
+    def _admitting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a method so that it first checks that its caller may use the service."""
+
+        def call(request: Any, context: grpc.ServicerContext, *rest: Any) -> Any:
+            self._admit(context)
+            return method(request, context, *rest)
+
+        return call
+
+    def _watch_sends(self, method: Callable[..., Any], pool: str) -> Callable[..., Any]:
         """Wrap a non-blocking method so that a send that takes too long cancels the call.
 
         Args:
             method: the method to wrap.
-            executor: sends the responses of a method of gRPC's own: Health.Watch sends while it holds a lock, for which
-                the thread of the server waits. None: the method itself may block.
+            pool: "sends" for a method of gRPC's own, whose responses its threads send: Health.Watch sends while it
+                holds a lock, for which the thread of the server waits. "": the method itself may block.
         """
+        watchdog, executor = self._watchdogs.get(pool, self._watchdogs[""]), self._pools.get(pool)
 
         def call(request: Any, context: grpc.ServicerContext, send: Callable[[Any], None]) -> Any:
-            watched = self._watchdog.wrap_send(send, context)
+            watched = watchdog.wrap_send(send, context)
             return method(request, context, QueuedSend(watched, executor) if executor else watched)
 
         return call
@@ -155,6 +176,38 @@ class HandlerRegistrar:
             return response
 
         return call
+
+
+def _take_request(method: Callable[..., Any], watchdog: StallWatchdog) -> Callable[..., Any]:
+    """Wrap a method with one request as a method with a stream of them, of which it takes the first."""
+
+    def call(requests: Iterator[Any], context: grpc.ServicerContext, *rest: Any) -> Any:
+        return method(watchdog.first(requests, context), context, *rest)
+
+    return call
+
+
+def _watch_stream(method: Callable[..., Any], watchdog: StallWatchdog) -> Callable[..., Any]:
+    """Wrap a method with streams in both directions so that a client that stalls cannot keep the thread."""
+
+    def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        return watchdog.send(method(watchdog.requests(requests, context), context), context)
+
+    return call
+
+
+def _has_session(name: str) -> bool:
+    """Return whether the calls of a method belong to a session, which `SessionRegistry.get` then checks."""
+    service, _, method = name.rpartition(".")
+    request: Any = Default().FindServiceByName(service).methods_by_name[method].input_type
+    fields = list(request.fields)
+    while fields:
+        field = fields.pop()
+        if field.name == "session":
+            return True
+        if field.containing_oneof is not None and field.message_type is not None:
+            fields += field.message_type.fields
+    return False
 
 
 def _unimplemented(name: str) -> Callable[..., NoReturn]:

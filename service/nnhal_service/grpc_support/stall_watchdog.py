@@ -1,16 +1,19 @@
-"""Watchdog that cancels uploads, reads and response streams whose client has stalled.
+"""Watchdog that cancels calls whose client has stalled.
 
-They occupy a thread while they wait for their client. Without the watchdog, a client that stops in the middle would
-occupy the thread for as long as its connection lives.
+A call occupies a thread while it waits for its client: for the request, for the next chunk of an upload, or until the
+client has room for a response. Without the watchdog, clients that stop in the middle would occupy all threads of a pool
+for as long as their connections live.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
 
+from nnhal.errors import invalid_argument
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.log import event
@@ -22,16 +25,61 @@ PROGRESS_BYTES = 2**16
 """Bytes that an upload must bring within the timeout, unless it ends. Single bytes could keep a thread for ever."""
 
 
-class StallWatchdog:
-    """Cancels transfers that take too long to be sent or to be read.
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """A call that waits for its client.
 
-    Args:
-        timeout_s: seconds that a chunk may take, or PROGRESS_BYTES of an upload in smaller chunks.
+    Attributes:
+        context: of the call.
+        since_ns: begin of the wait.
+        checks: number of checks that have found it waiting.
     """
 
-    def __init__(self, timeout_s: float, timers: Timers) -> None:
-        self._timeout_s = timeout_s
+    context: grpc.ServicerContext
+    since_ns: int
+    checks: int = 0
+
+
+class StallWatchdog:
+    """Cancels calls of one thread pool that wait too long for their clients. Thread safe.
+
+    Args:
+        timeout_s: seconds that a message may take, or PROGRESS_BYTES of an upload in smaller chunks.
+        timers: run the checks.
+        capacity: number of calls that may wait for up to the timeout. Of more, those that have waited longest are
+            cancelled after two checks.
+        check_s: seconds between two checks.
+    """
+
+    def __init__(self, timeout_s: float, timers: Timers, capacity: int, check_s: float) -> None:
+        self._timeout_ns = int(timeout_s * 1e9)
         self._timers = timers
+        self._capacity = capacity
+        self._check_ns = int(check_s * 1e9)
+        self._waits: dict[_Wait, None] = {}  # in the order of their begin; changed without the lock
+        self._is_scheduled = False
+        self._lock = threading.Lock()
+
+    def first(self, requests: Iterator[T], context: grpc.ServicerContext) -> T:
+        """Return the only request of a call.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: there is none.
+        """
+        wait = _Wait(context, now_ns())
+        self._waits[wait] = None
+        if len(self._waits) > 1 and not self._is_scheduled:  # a call that waits alone harms nobody: it costs no timer
+            self._schedule(wait.since_ns + self._check_ns)
+        try:
+            for request in requests:
+                return request
+        finally:
+            self._waits.pop(wait, None)
+        raise invalid_argument("the call has no request")
+
+    def requests(self, requests: Iterator[T], context: grpc.ServicerContext) -> Iterator[T]:
+        """Yield the requests of a stream."""
+        return self.receive(requests, context, lambda request: PROGRESS_BYTES)
 
     def receive(self, chunks: Iterator[T], context: grpc.ServicerContext, size: Callable[[T], int]) -> Iterator[T]:
         """Yield the chunks that a client sends.
@@ -70,12 +118,39 @@ class StallWatchdog:
 
     @contextmanager
     def _watch(self, context: grpc.ServicerContext) -> Iterator[None]:
-        timer = self._timers.call_at(now_ns() + int(self._timeout_s * 1e9), partial(self._cancel, context))
+        wait = _Wait(context, now_ns())
+        self._waits[wait] = None
+        if not self._is_scheduled:
+            self._schedule(wait.since_ns + self._check_ns)
         try:
             yield
         finally:
-            timer.cancel()
+            self._waits.pop(wait, None)
 
-    def _cancel(self, context: grpc.ServicerContext) -> None:
-        event("transfer-stalled", peer=context.peer(), seconds=self._timeout_s)
-        context.cancel()
+    def _schedule(self, instant_ns: int) -> None:
+        with self._lock:
+            if self._is_scheduled:
+                return
+            self._is_scheduled = True
+        self._timers.call_at(instant_ns, self._check)
+
+    def _check(self) -> None:
+        """Cancel the calls that have waited too long."""
+        self._is_scheduled = False  # first: a call that begins to wait from now on schedules a check
+        now = now_ns()
+        waits = list(self._waits)
+        surplus = len(waits) - self._capacity
+        stalled = []
+        for number, wait in enumerate(waits):
+            # counted, not timed: after a pause of the whole process, requests that have come are not yet read
+            wait.checks += 1
+            if (number < surplus and wait.checks > 1) or now - wait.since_ns >= self._timeout_ns:
+                stalled.append(wait)
+        for wait in stalled:
+            self._waits.pop(wait, None)
+            wait.context.cancel()
+        if stalled:
+            seconds = (now - stalled[0].since_ns) / 1e9
+            event("transfer-stalled", calls=len(stalled), peer=stalled[0].context.peer(), seconds=seconds)
+        if self._waits:
+            self._schedule(now + self._check_ns)

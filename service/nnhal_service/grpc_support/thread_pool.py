@@ -34,13 +34,16 @@ class ElasticThreadPool(ThreadPoolExecutor):
 
     Args:
         idle_s: seconds that a thread waits for work before it ends.
+        newest_first: whether the newest work comes first when all threads are busy, not the oldest. Under a flood, the
+            client that has waited least is the most likely to still wait.
     """
 
-    def __init__(self, limit: int, idle_s: float, name: str) -> None:
+    def __init__(self, limit: int, idle_s: float, name: str, *, newest_first: bool = False) -> None:
         super().__init__(limit, thread_name_prefix=name)
         self.limit = limit
         self._idle_s = idle_s
         self._name = name
+        self._newest_first = newest_first
         self._lock = threading.Lock()
         self._backlog: deque[_WorkItem] = deque()
         self._alive: set[threading.Thread] = set()
@@ -100,7 +103,7 @@ class ElasticThreadPool(ThreadPoolExecutor):
         """Wait for the next work; None if the thread has been idle for too long or the pool is shut down."""
         with self._lock:
             if self._backlog:
-                return self._backlog.popleft()
+                return self._backlog.pop() if self._newest_first else self._backlog.popleft()
             if self._closed:
                 return None
             self._idle.append(slot)

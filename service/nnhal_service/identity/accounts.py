@@ -3,13 +3,16 @@
 import threading
 import weakref
 from collections import Counter, deque
+from collections.abc import Hashable, Mapping
 
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import ErrorKind, ErrorStatus
-from nnhal_driver.scheduling.share import Share
+from nnhal_driver.scheduling.share import Share, ShareOwner
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.identity.policy import Policy, Rules
 
+QUOTAS = ("sessions", "memory_bytes", "cache_bytes", "prepared_models", "executions")
+"""Quotas that are whole numbers."""
 _RECENT = 1024
 """Number of accounts to keep without a session."""
 
@@ -32,6 +35,16 @@ class Account:
         self._used: Counter[str] = Counter()
         self._lock = threading.Lock()
 
+    def owner(self, session: str) -> Hashable:
+        """Return the owner of the work of one session.
+
+        All sessions of an identity have one share of the device. Anonymous clients are not one client, so each of their
+        sessions has a share, unless the policy has rules for their work.
+        """
+        rules = self.rules
+        has_rules = any(rule is not None for rule in (rules.weight, rules.executions, rules.device_seconds))
+        return session if self.identity == ANONYMOUS and not has_rules else ShareOwner(session, self.share)
+
     def acquire(self, quota: str) -> None:
         """Count an object against a quota until `release`.
 
@@ -52,6 +65,11 @@ class Account:
     def used(self, quota: str) -> int:
         """Return the number of objects that count against a quota."""
         return self._used[quota]
+
+    def limits(self) -> Mapping[str, int]:
+        """Return the quotas that are whole numbers, by the name of the limit in errors."""
+        values = ((name, getattr(self.rules, name)) for name in QUOTAS)
+        return {f"identity_{name}": value for name, value in values if value is not None}
 
     def exceeded(self, quota: str, use: str, allowed: float) -> HalError:
         """Return the error of work that would exceed a quota.

@@ -15,6 +15,8 @@ class Rules(BaseModel):
     Attributes:
         connect: whether it may use the service. By default, everyone may who authenticates.
         administer: whether it may use the administrative interface.
+        observe: whether it may read metrics and the state of the service over HTTP, which show all identities. By
+            default, those may who may administer.
         extensions: whether it may use vendor extensions of backends.
         sessions: quota of open sessions.
         memory_bytes: quota of Memory objects and buffers.
@@ -29,6 +31,7 @@ class Rules(BaseModel):
 
     connect: bool | None = None
     administer: bool | None = None
+    observe: bool | None = None
     extensions: bool | None = None
     sessions: int | None = Field(default=None, ge=1)
     memory_bytes: int | None = Field(default=None, ge=1)

@@ -17,7 +17,7 @@ class BufferServicer(ServicerBase, buffer_pb2_grpc.BufferServicer):
         self, request: buffer_pb2.CopyFromRequest, context: grpc.ServicerContext
     ) -> buffer_pb2.CopyFromResponse:
         """Fill the buffer."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         buffer = session.get(request.buffer, Buffer)
         with buffer.state.clears_on_error():
             self._limits.require_inline([request.src])
@@ -27,7 +27,7 @@ class BufferServicer(ServicerBase, buffer_pb2_grpc.BufferServicer):
     @handler()
     def CopyTo(self, request: buffer_pb2.CopyToRequest, context: grpc.ServicerContext) -> buffer_pb2.CopyToResponse:
         """Copy the contents of the buffer to memory or into the response."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         buffer = session.get(request.buffer, Buffer)
         response = buffer_pb2.CopyToResponse()
         if request.HasField("dst"):

@@ -78,7 +78,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         self, request: cache_pb2.OpenCacheFileRequest, context: grpc.ServicerContext
     ) -> cache_pb2.OpenCacheFileResponse:
         """Open a named or shared cache file."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         offset = _offset(request.offset)
         with hal_errors():
             file = CacheFile(self._open(session, request), named=request.HasField("name"))
@@ -108,7 +108,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         self, request: cache_pb2.ReadCacheFileRequest, context: grpc.ServicerContext
     ) -> cache_pb2.ReadCacheFileResponse:
         """Read bytes at the offset."""
-        file = self._sessions.get(request.session).get(request.file, CacheFile)
+        file = self._sessions.get(request.session, context).get(request.file, CacheFile)
         if not 0 <= request.length <= READ_BYTES:
             raise invalid_argument(f"length is {request.length}; it must be 0 to {READ_BYTES}")
         with hal_errors():
@@ -119,7 +119,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         self, request: cache_pb2.WriteCacheFileRequest, context: grpc.ServicerContext
     ) -> cache_pb2.WriteCacheFileResponse:
         """Write bytes at the offset."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         file = session.get(request.file, CacheFile)
         with self._growing(session, file, lambda: file.growth(len(request.data))):
             file.write(request.data)
@@ -130,7 +130,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         self, request: cache_pb2.SeekCacheFileRequest, context: grpc.ServicerContext
     ) -> cache_pb2.SeekCacheFileResponse:
         """Set the offset."""
-        file = self._sessions.get(request.session).get(request.file, CacheFile)
+        file = self._sessions.get(request.session, context).get(request.file, CacheFile)
         with hal_errors():
             file.seek(_offset(request.offset))
         return cache_pb2.SeekCacheFileResponse()
@@ -140,7 +140,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         self, request: cache_pb2.TruncateCacheFileRequest, context: grpc.ServicerContext
     ) -> cache_pb2.TruncateCacheFileResponse:
         """Set the size of the file."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         file = session.get(request.file, CacheFile)
         if request.size < 0:
             raise invalid_argument(f"size is {request.size}; it must be >= 0")
@@ -153,7 +153,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         self, request: cache_pb2.DeleteCacheFileRequest, context: grpc.ServicerContext
     ) -> cache_pb2.DeleteCacheFileResponse:
         """Remove a named file. Sessions that have it open keep it."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         with hal_errors():
             if not self._files.delete(str(session.identity), request.name):
                 raise unknown_file(f"there is no cache file {request.name!r}")
@@ -164,14 +164,14 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         self, request: cache_pb2.CheckCacheRequest, context: grpc.ServicerContext
     ) -> cache_pb2.CheckCacheResponse:
         """Return whether PrepareModelFromCache would succeed."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         outcome = self._arguments.check(self._devices.get(request.device), session, request.cache)
         return cache_pb2.CheckCacheResponse(outcome=wire.cache_outcome_message(outcome))
 
     @handler()
     def List(self, request: cache_pb2.ListCacheRequest, context: grpc.ServicerContext) -> cache_pb2.ListCacheResponse:
         """Return the entries of the store, most recently used first."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         with hal_errors():
             entries = self._store.list(str(session.identity))
         counters = self._store.counters(str(session.identity))
@@ -194,7 +194,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
         self, request: cache_pb2.ClearCacheRequest, context: grpc.ServicerContext
     ) -> cache_pb2.ClearCacheResponse:
         """Remove entries of the store."""
-        session = self._sessions.get(request.session)
+        session = self._sessions.get(request.session, context)
         with hal_errors():
             return cache_pb2.ClearCacheResponse(removed=self._store.clear(str(session.identity), request.tokens))
 

@@ -186,7 +186,9 @@ class FenceServicer(fence_pb2_grpc.FenceServicer):
         self, request: fence_pb2.CreateFenceRequest, context: grpc.ServicerContext
     ) -> fence_pb2.CreateFenceResponse:
         """Create a fence of the client's own. It ends in error when the client releases it."""
-        return fence_pb2.CreateFenceResponse(fence=self._sessions.get(request.session, context).add(SessionFence(), "fences"))
+        return fence_pb2.CreateFenceResponse(
+            fence=self._sessions.get(request.session, context).add(SessionFence(), "fences")
+        )
 
     @handler()
     def Signal(

@@ -9,7 +9,6 @@ from nnhal.version import __version__
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.hosting import Redirect
-from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.log import event
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.sessions.limits import Limits
@@ -51,25 +50,35 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         self, request: session_pb2.OpenRequest, context: grpc.ServicerContext, send: Send[session_pb2.SessionEvent]
     ) -> None:
         """Open a session, or attach to an open one. The stream stays open until one side ends it."""
+        credential, _ = self._sessions.authentication.admit(context)
         if request.accept_redirect and self._redirect is not None:
             address = self._redirect(context.peer().partition(":")[0], self._sessions.count(), request.session)
             if address:
                 self._send_away(ResponseStream(context, send), address)
                 return
         if request.session:
-            session = self._sessions.attach(request.session)
+            session = self._sessions.attach(request.session, context)
         else:
-            session = self._sessions.open(ANONYMOUS)
+            session = self._sessions.open(credential.identity, credential)
             self._metrics.calls.count_session(session)
             session.client, session.peer = request.client_name[:CLIENT_NAME_LENGTH], context.peer()
-            event("session-opened", session=session.name, client=session.client, peer=session.peer)
+            event(
+                "session-opened",
+                session=session.name,
+                client=session.client,
+                peer=session.peer,
+                identity=str(session.identity),
+            )
         stream: ResponseStream[session_pb2.SessionEvent] = ResponseStream(context, send)
+
+        peer = context.peer()
 
         def finish(reason: str) -> None:
             self._finish(stream, reason)
 
         def detach() -> None:
             session.off_drain(finish)
+            self._sessions.forget_connection(session, peer)
             self._sessions.detach(session)
 
         if not context.add_callback(detach):
@@ -98,7 +107,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
             session=session.token,
             grace_ns=int(self._sessions.grace_s * 1e9),
             service_version=__version__,
-            limits=self._limits,
+            limits={**self._limits, **session.account.limits()},
             data_socket=self._data_socket,
             data_secret=b"" if resumed else session.secret,  # who has only the token must not learn it
         )

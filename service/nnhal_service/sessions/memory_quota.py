@@ -8,11 +8,12 @@ against a quota below that limit (`nnhal_service.memory_limits`).
 import threading
 import weakref
 from collections import Counter, deque
-from typing import TypeVar
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import Bytes
-from nnhal_service.identity.identity import Identity
+from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.sessions.limits import LIMITS, Limits
 from nnhal_service.sessions.session import Session
 
@@ -49,15 +50,39 @@ class Reservation:
         self.release()
 
 
+class _Refusal(NamedTuple):
+    """Limit that more bytes would exceed.
+
+    Attributes:
+        name: of the limit.
+        used: bytes in use.
+        left: bytes that may still be used.
+        identity: of the client, if the limit counts by identity.
+    """
+
+    name: str
+    used: int
+    left: int
+    identity: Identity | None = None
+
+
 class MemoryQuota:
     """Bytes that each session, each identity and all clients together use. Thread safe.
 
     All bytes count against the limit `service_memory_bytes`. Memory objects and buffers also count against
     `memory_bytes`, by identity.
+
+    Sessions of an identity share the memory as one session. Anonymous clients are not one client: each of their
+    sessions counts.
+
+    Args:
+        limits: the limits.
+        quota_of: returns the quota of an identity in bytes, or None.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, quota_of: Callable[[Identity], int | None] = lambda identity: None) -> None:
         self._limits = limits
+        self._quota_of = quota_of
         self._by_session: Counter[bytes] = Counter()
         self._by_identity: Counter[Identity] = Counter()
         self._total = 0
@@ -79,8 +104,9 @@ class MemoryQuota:
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit memory_bytes or service_memory_bytes.
         """
-        self._take(session.token, session.identity, size, "the object")
-        return Reservation(self, session.token, session.identity, size)
+        client = _client(session)
+        self._take(client, session.identity, size, "the object")
+        return Reservation(self, client, session.identity, size)
 
     def reserve(self, session: Session, size: int, subject: str) -> Reservation:
         """Count other bytes before they are allocated.
@@ -93,8 +119,9 @@ class MemoryQuota:
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes.
         """
-        self._take(session.token, None, size, subject)
-        return Reservation(self, session.token, None, size)
+        client = _client(session)
+        self._take(client, None, size, subject)
+        return Reservation(self, client, None, size)
 
     def give_back(self, session: bytes, identity: Identity | None, size: int) -> None:
         """Count bytes no longer. Called by reservations."""
@@ -112,10 +139,10 @@ class MemoryQuota:
             return self._by_identity[identity]
 
     def used_by(self, session: Session) -> int:
-        """Return all bytes that a session uses."""
+        """Return all bytes that a session uses, or all sessions of its identity together."""
         with self._lock:
             self._settle()
-            return self._by_session[session.token]
+            return self._by_session[_client(session)]
 
     @property
     def objects(self) -> int:
@@ -141,17 +168,19 @@ class MemoryQuota:
                 if identity:
                     self._by_identity[identity] += size
         if refused:  # outside of the lock: a message takes memory, and so may run finalizers
-            raise _error(subject, size, *refused)
+            raise _error(subject, size, refused)
 
-    def _refusal(self, session: bytes, identity: Identity | None, size: int) -> tuple[str, int, int] | None:
-        """Return the limit that more bytes would exceed, with the bytes in use and those left; None for no limit."""
+    def _refusal(self, session: bytes, identity: Identity | None, size: int) -> _Refusal | None:
+        """Return the limit that more bytes would exceed, or None."""
         if identity:
-            used, limit = self._by_identity[identity], self._limits["memory_bytes"]
+            used, limit, quota = self._by_identity[identity], self._limits["memory_bytes"], self._quota_of(identity)
+            if quota is not None and used + size > quota:
+                return _Refusal("identity_memory_bytes", used, quota - used, identity)
             if used + size > limit:
-                return "memory_bytes", used, limit - used
+                return _Refusal("memory_bytes", used, limit - used, identity)
         left, own = self._limits["service_memory_bytes"] - self._total, self._by_session[session]
         available = (SHARE * left - own) // (SHARE + 1)
-        return ("service_memory_bytes", own, max(0, available)) if size > available else None
+        return _Refusal("service_memory_bytes", own, max(0, available)) if size > available else None
 
     def _settle(self) -> None:
         """Subtract the bytes that were given back. The caller has the lock."""
@@ -169,7 +198,16 @@ def _subtract(counter: Counter[T], key: T, size: int) -> None:
         del counter[key]
 
 
-def _error(subject: str, size: int, name: str, used: int, left: int) -> HalError:
-    owner = "clients of this identity use" if name == "memory_bytes" else "this session uses"
-    reason = f"{subject} needs {size} bytes; {owner} {used} and may use {left} more"
-    return limit_exceeded(name, reason, LIMITS[name].status)
+def _client(session: Session) -> bytes:
+    """Return the name under which the bytes of a session count: that of the session, or of its identity."""
+    return session.token if session.identity == ANONYMOUS else f"identity {session.identity}".encode()
+
+
+def _error(subject: str, size: int, refusal: _Refusal) -> HalError:
+    needs = f"{subject} needs {size} bytes"
+    if refusal.name == "identity_memory_bytes":
+        use = f"identity {refusal.identity} uses {refusal.used} of its quota of {refusal.used + refusal.left} bytes"
+        return limit_exceeded(refusal.name, f"{needs}; {use}")
+    owner = "clients of this identity use" if refusal.name == "memory_bytes" else "this session uses"
+    reason = f"{needs}; {owner} {refusal.used} and may use {refusal.left} more"
+    return limit_exceeded(refusal.name, reason, LIMITS[refusal.name].status)

@@ -78,7 +78,14 @@ class Session:
         series: counts of its calls, for `CallMeter`.
     """
 
-    def __init__(self, name: str, identity: Identity, limits: Limits | None = None, token_suffix: bytes = b"", account: Account | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        identity: Identity,
+        limits: Limits | None = None,
+        token_suffix: bytes = b"",
+        account: Account | None = None,
+    ) -> None:
         self.token = secrets.token_bytes(HANDLE_BYTES - len(token_suffix)) + token_suffix
         self.name = name
         self.identity = identity

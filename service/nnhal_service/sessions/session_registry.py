@@ -32,6 +32,9 @@ class SessionRegistry:
         on_empty: called when the last session has ended.
         token_suffix: end of the tokens.
         authentication: finds the identities of callers; None: all are anonymous.
+
+    Attributes:
+        authentication: the same.
     """
 
     def __init__(
@@ -46,8 +49,8 @@ class SessionRegistry:
         self._limits = limits or Limits()
         self._on_empty = on_empty
         self._token_suffix = token_suffix
-        self._authentication = authentication or Authentication(Accounts())
-        self._authenticates = self._authentication.is_enabled
+        self.authentication = authentication or Authentication(Accounts())
+        self._authenticates = self.authentication.is_enabled
         self._sessions: dict[bytes, Session] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -68,7 +71,7 @@ class SessionRegistry:
             HalError: DEVICE_UNAVAILABLE: the service is stopping. RESOURCE_EXHAUSTED_TRANSIENT: limit sessions, or the
                 quota of the identity.
         """
-        account = self._authentication.accounts.of(identity)
+        account = self.authentication.accounts.of(identity)
         with self._lock:
             if self._closed:
                 raise stopping()
@@ -107,7 +110,7 @@ class SessionRegistry:
             context: of the call.
             connects: whether the call keeps its connection open as long as it proves the identity.
         """
-        renewed = self._authentication.renew(session.credential, context)
+        renewed = self.authentication.renew(session.credential, context)
         if renewed is None:
             raise session_lost()  # as if the session did not exist
         if renewed is not session.credential and (connects or session.identity.kind != "user"):
@@ -135,10 +138,11 @@ class SessionRegistry:
             HalError: SessionLostError: it has ended. DEVICE_UNAVAILABLE: the service is stopping.
                 RESOURCE_EXHAUSTED_TRANSIENT: limit session_streams.
         """
+        session = self.get(token, None)
+        if self._authenticates and context is not None:
+            self._require_owner(session, context, connects=True)
         with self._lock:
-            session = self.get(token, None)
-            if self._authenticates and context is not None:
-                self._require_owner(session, context, connects=True)
+            self.get(token, None)  # it may have ended meanwhile
             self._limits.require("session_streams", session.attachments + 1, "the session would have")
             session.attachments += 1
         return session
@@ -151,7 +155,7 @@ class SessionRegistry:
     def _end_revoked(self) -> None:
         """End the sessions whose credential has expired or been revoked, and those of the future, too."""
         for session in self.all():
-            if not self._authentication.is_valid(session.credential):
+            if not self.authentication.is_valid(session.credential):
                 self.end(session, "its token has expired or been revoked")
         if not self._ended:
             self._timers.call_at(now_ns() + _CHECK_NS, self._end_revoked)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from nnhal.errors import HalError, invalid_argument
+from nnhal.local_users import socket_user
 from nnhal.shm import protocol
 from nnhal.shm.protocol import Definition, Packet, PacketKind, ProtocolError
 from nnhal.shm.spin_wait import SpinThenBlock
@@ -223,6 +224,9 @@ class ClientConnection:
         session = self._context.sessions.get(token, None)  # the secret identifies the client
         if not secrets.compare_digest(secret, session.secret):
             raise ProtocolError("the secret of the session is wrong")
+        identity = session.identity
+        if identity.kind == "user" and identity.name != str(socket_user(self._socket)):
+            raise ProtocolError("the session belongs to another user")
         session.acquire_slot("session_data_connections")
         self._session = session
         session.on_close(self.end)

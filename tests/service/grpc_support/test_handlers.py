@@ -42,9 +42,9 @@ def channel() -> Iterator[grpc.Channel]:
     calls, special = ElasticThreadPool(4, 1, "calls"), ElasticThreadPool(1, 1, "special")
     server = grpc.server(calls)
     timers, sessions = Timers("waits"), SessionRegistry(1)
-    watchdog = StallWatchdog(TIMEOUT_S, timers)
+    watchdog = StallWatchdog(TIMEOUT_S, timers, capacity=1, check_s=1)
     unread = UnreadResponses(sessions, MemoryQuota(Limits()), TIMEOUT_S, timers)
-    registrar = HandlerRegistrar(server, {"special": special}, watchdog, unread)
+    registrar = HandlerRegistrar(server, {"special": special}, {"": watchdog, "special": watchdog}, unread)
     fence_pb2_grpc.add_FenceServicer_to_server(Servicer(), cast(grpc.Server, registrar))  # type: ignore[abstract]
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

@@ -1,15 +1,18 @@
-"""Stalled transfers are cancelled; slow ones are not."""
+"""Stalled calls are cancelled, at once if they are too many; slow ones are not."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from nnhal.errors import HalError
 from nnhal_service.grpc_support import stall_watchdog
 from nnhal_service.grpc_support.stall_watchdog import PROGRESS_BYTES, StallWatchdog
 from tests.service.fake_timers import FakeTimers
 
 TIMEOUT_S = 10
+CHECK_S = 0.1
+CAPACITY = 2
 
 
 class Context:
@@ -34,7 +37,7 @@ def timers(monkeypatch: pytest.MonkeyPatch) -> FakeTimers:
 
 @pytest.fixture
 def watchdog(timers: Any) -> StallWatchdog:
-    return StallWatchdog(TIMEOUT_S, timers)
+    return StallWatchdog(TIMEOUT_S, timers, CAPACITY, CHECK_S)
 
 
 def chunks(context: Context, timers: FakeTimers, pause_s: float, count: int) -> Iterator[int]:
@@ -107,3 +110,58 @@ def test_finished_transfer_is_not_cancelled(watchdog: StallWatchdog, timers: Fak
     assert list(watchdog.receive(iter([1, 2]), context, lambda chunk: chunk)) == [1, 2]
     timers.advance(2 * TIMEOUT_S)
     assert not context.cancelled
+
+
+def wait_for_all(watchdog: StallWatchdog, contexts: list[Any], then: Any) -> None:
+    """Begin a wait for the request of each context, and call a function while all of them wait."""
+
+    def requests() -> Iterator[int]:
+        if len(contexts) > 1:
+            wait_for_all(watchdog, contexts[1:], then)
+        else:
+            then()
+        yield 0
+
+    watchdog.first(requests(), contexts[0])
+
+
+def test_first_request(watchdog: StallWatchdog) -> None:
+    context: Any = Context()
+    assert watchdog.first(iter([1, 2]), context) == 1
+    with pytest.raises(HalError, match="the call has no request"):
+        watchdog.first(iter([]), context)
+
+
+def test_surplus_calls_that_wait_longest_are_cancelled(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    contexts: list[Any] = [Context() for _ in range(CAPACITY + 3)]
+
+    def check_twice() -> None:
+        timers.advance(CHECK_S)
+        assert not any(context.cancelled for context in contexts)
+        timers.advance(CHECK_S)
+        assert [context.cancelled for context in contexts] == [True] * 3 + [False] * CAPACITY
+
+    wait_for_all(watchdog, contexts, check_twice)
+
+
+def test_calls_within_the_capacity_have_the_whole_timeout(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    contexts: list[Any] = [Context() for _ in range(CAPACITY)]
+
+    def check_until_timeout() -> None:
+        for _ in range(5):
+            timers.advance(CHECK_S)
+        assert not any(context.cancelled for context in contexts)
+        timers.advance(TIMEOUT_S)
+        assert all(context.cancelled for context in contexts)
+
+    wait_for_all(watchdog, contexts, check_until_timeout)
+
+
+def test_a_pause_of_the_process_cancels_no_call(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    contexts: list[Any] = [Context() for _ in range(CAPACITY + 1)]
+
+    def pause() -> None:
+        timers.advance(0.9 * TIMEOUT_S)
+        assert not any(context.cancelled for context in contexts)
+
+    wait_for_all(watchdog, contexts, pause)

@@ -4,6 +4,8 @@ import gc
 import threading
 import time
 import weakref
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,20 @@ def test_threads_are_created_up_to_the_limit() -> None:
     assert not running.acquire(timeout=0.05)
     go.set()
     assert len({future.result(60) for future in futures}) == 3
+    pool.shutdown()
+
+
+@pytest.mark.parametrize(("newest_first", "order"), [(False, [0, 1, 2]), (True, [2, 1, 0])])
+def test_order_of_work_that_waits_for_a_thread(newest_first: bool, order: list[int]) -> None:
+    pool = ElasticThreadPool(1, 60, "test", newest_first=newest_first)
+    go, done = threading.Event(), list[int]()
+    futures: list[Future[Any]] = [pool.submit(go.wait, 60)]
+    assert wait_until(futures[0].running)
+    futures += [pool.submit(done.append, number) for number in range(3)]
+    go.set()
+    for future in futures:
+        future.result(60)
+    assert done == order
     pool.shutdown()
 
 

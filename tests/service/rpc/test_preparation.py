@@ -115,7 +115,7 @@ def test_preparations_end_with_their_session(blocked: BlockedService) -> None:
         blocked.occupy(other)
         call = raw.device.PrepareModel(prepare_request(raw, add_chain(1)))
         assert next(iter(call)).WhichOneof("event") == "launched"
-        blocked.server._sessions.end(blocked.server._sessions.get(raw.session), "test")
+        blocked.server._sessions.end(blocked.server._sessions.get(raw.session, None), "test")
         events: list[device_pb2.PrepareModelEvent] = list(call)
         assert [event.notify.status for event in events] == [enums_pb2.ERROR_STATUS_DEVICE_UNAVAILABLE]
         assert (blocked.waiting, blocked.go.is_set()) == (0, False)

@@ -64,6 +64,26 @@ def test_other_identities_have_memory_of_their_own() -> None:
     assert (quota.used(ANONYMOUS), quota.used(YOU), quota.total) == (0, 0, 0)
 
 
+def test_sessions_of_an_identity_share_its_memory() -> None:
+    quota = quota_of()
+    first, second = Session("s1", YOU), Session("s2", YOU)
+    kept = quota.reserve(first, ALL // 2, "it")
+    assert quota.used_by(second) == ALL // 2
+    assert largest(quota, second) == largest(quota, first) < largest(quota, Session("s3", ANONYMOUS))
+    kept.release()
+
+
+def test_the_quota_of_an_identity_is_named_with_its_value_and_use() -> None:
+    quota = MemoryQuota(Limits({"service_memory_bytes": ALL}), {YOU: 300, ANONYMOUS: None}.__getitem__)
+    kept = quota.reserve_object(Session("s1", YOU), 200)
+    with pytest.raises(HalError) as caught:
+        quota.reserve_object(Session("s2", YOU), 101)
+    assert (caught.value.kind, caught.value.limit) == (ErrorKind.LIMIT, "identity_memory_bytes")
+    assert "identity token:you uses 200 of its quota of 300 bytes" in caught.value.reason
+    del kept
+    quota.reserve_object(Session("s3", ANONYMOUS), 301)
+
+
 def test_a_session_leaves_memory_to_others() -> None:
     quota = quota_of()
     kept, left = [], ALL
@@ -146,7 +166,9 @@ def test_random_sequences(seed: int) -> None:
     held: list[tuple[Session, int, bool, Reservation]] = []
 
     def used(session: Session) -> int:
-        return sum(size for owner, size, _, _ in held if owner is session)
+        if session.identity == ANONYMOUS:
+            return sum(size for owner, size, _, _ in held if owner is session)
+        return sum(size for owner, size, _, _ in held if owner.identity == session.identity)
 
     for _ in range(400):
         session = generator.choice(sessions)

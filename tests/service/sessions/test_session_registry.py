@@ -63,7 +63,7 @@ def test_release_ignores_unknown_handles(sessions: SessionRegistry) -> None:
 def test_session_lives_while_a_stream_is_open(sessions: SessionRegistry, timers: FakeTimers) -> None:
     session = sessions.open(ANONYMOUS)
     timers.advance(3 * GRACE_S)
-    assert sessions.get(session.token) is session
+    assert sessions.get(session.token, None) is session
 
 
 def test_session_ends_after_its_grace_time(sessions: SessionRegistry, timers: FakeTimers) -> None:
@@ -73,11 +73,11 @@ def test_session_ends_after_its_grace_time(sessions: SessionRegistry, timers: Fa
     session.on_close(reasons.append)
     sessions.detach(session)
     timers.advance(0.9 * GRACE_S)
-    assert sessions.get(session.token) is session
+    assert sessions.get(session.token, None) is session
     timers.advance(0.1 * GRACE_S)
     assert sessions.count() == 0
     with pytest.raises(SessionLostError):
-        sessions.get(session.token)
+        sessions.get(session.token, None)
     with pytest.raises(SessionLostError):
         session.add("late")
     assert reasons == ["its connection is gone"]
@@ -95,7 +95,7 @@ def test_reattached_session_stays(sessions: SessionRegistry, timers: FakeTimers)
     sessions.detach(session)
     assert sessions.attach(session.token) is session
     timers.advance(3 * GRACE_S)
-    assert sessions.get(session.token) is session
+    assert sessions.get(session.token, None) is session
 
 
 def test_each_disconnection_has_its_own_grace_time(sessions: SessionRegistry, timers: FakeTimers) -> None:
@@ -105,7 +105,7 @@ def test_each_disconnection_has_its_own_grace_time(sessions: SessionRegistry, ti
     sessions.attach(session.token)
     sessions.detach(session)
     timers.advance(0.7 * GRACE_S)  # the first grace time would be over, the second is not
-    assert sessions.get(session.token) is session
+    assert sessions.get(session.token, None) is session
     timers.advance(0.3 * GRACE_S)
     assert sessions.count() == 0
 
