@@ -13,15 +13,23 @@ from collections.abc import Mapping
 from typing import TextIO
 
 _log = logging.getLogger("nnhal.service")
+_audit_log = logging.getLogger("nnhal.audit")
+_audit_log.setLevel(logging.INFO)
 _FIELDS = "nnhal_fields"
 """Attribute of the log records of events."""
 _NO_FIELDS: Mapping[str, object] = {}
+_LOGGERS = ("nnhal", "nnhal_driver")
 
 
 def event(name: str, level: int = logging.INFO, **fields: object) -> None:
     """Log an event."""
     if _log.isEnabledFor(level):
         _log.log(level, name, extra={_FIELDS: fields})
+
+
+def audit(action: str, **fields: object) -> None:
+    """Log an action of an operator, whatever the level of the log."""
+    _audit_log.log(logging.INFO, "audit", extra={_FIELDS: {"action": action, **fields}})
 
 
 class RepeatedEvent:
@@ -88,6 +96,12 @@ class JsonFormatter(EventFormatter):
         return json.dumps(entry | {key: _json(value) for key, value in self.fields(record).items()})
 
 
+def fields_text(record: logging.LogRecord) -> str:
+    """Return the fields of an event as in a line for people."""
+    fields: Mapping[str, object] = getattr(record, _FIELDS, _NO_FIELDS)
+    return " ".join(f"{key}={_text(value)}" for key, value in fields.items())
+
+
 FORMATTERS: Mapping[str, type[EventFormatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
@@ -107,10 +121,26 @@ def configure(
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(FORMATTERS[format_](fields))
-    for name in ("nnhal", "nnhal_driver"):
-        logger = logging.getLogger(name)
-        logger.setLevel(level)
-        logger.handlers = [handler]
+    for name in _LOGGERS:
+        logging.getLogger(name).handlers = [handler]
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Change the lowest severity to log."""
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(level)
+
+
+def level() -> str:
+    """Return the lowest severity that is logged."""
+    return logging.getLevelName(_log.getEffectiveLevel())
+
+
+def watch(handler: logging.Handler) -> None:
+    """Pass the lines of service and driver to another handler too. Call it after `configure`."""
+    for name in _LOGGERS:
+        logging.getLogger(name).addHandler(handler)
 
 
 def _time(record: logging.LogRecord) -> str:

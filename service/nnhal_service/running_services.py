@@ -22,10 +22,12 @@ class RunningService:
     Attributes:
         pid: id of the process of its supervisor.
         addresses: the addresses that it listens on.
+        admin: address of its administration; "" if it has none.
     """
 
     pid: int
     addresses: tuple[str, ...]
+    admin: str = ""
 
 
 class ServiceFile:
@@ -34,18 +36,19 @@ class ServiceFile:
     Args:
         state_dir: the state directory.
         addresses: the addresses of the service.
+        admin: address of its administration; "" if it has none.
 
     Raises:
         OSError: it cannot be written.
     """
 
-    def __init__(self, state_dir: Path, addresses: Sequence[str]) -> None:
+    def __init__(self, state_dir: Path, addresses: Sequence[str], admin: str = "") -> None:
         folder = state_dir / _FOLDER
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = folder / f"{os.getpid()}.json"
         self._file = self._path.open("w", encoding="utf-8")
         fcntl.flock(self._file, fcntl.LOCK_EX)
-        json.dump({"pid": os.getpid(), "addresses": list(addresses)}, self._file)
+        json.dump({"pid": os.getpid(), "addresses": list(addresses), "admin": admin}, self._file)
         self._file.flush()
 
     def close(self) -> None:
@@ -62,7 +65,9 @@ def running_services(state_dir: Path) -> list[RunningService]:
             if _is_locked(file):
                 with suppress(ValueError, KeyError, TypeError):  # it is being written
                     entry = json.load(file)
-                    services.append(RunningService(int(entry["pid"]), tuple(entry["addresses"])))
+                    services.append(
+                        RunningService(int(entry["pid"]), tuple(entry["addresses"]), entry.get("admin", ""))
+                    )
             else:
                 path.unlink(missing_ok=True)
     return services

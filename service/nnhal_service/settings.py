@@ -60,6 +60,11 @@ class Settings(BaseModel):
     listen: Annotated[tuple[str, ...], Option("ADDR", is_repeated=True)] = Field(
         default=("127.0.0.1:50051",), description="Addresses: HOST:PORT or unix:PATH. Port 0 selects a free port."
     )
+    admin_listen: Annotated[str | None, Option("ADDR")] = Field(
+        default=None,
+        description="Address of the administration (docs/administration.md): unix:PATH, or none. Default: a socket in "
+        "the state directory, for this user and root.",
+    )
     insecure: Annotated[bool, Option()] = Field(
         default=False, description="Allow addresses that other machines can reach, without TLS."
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ _EXPECTED = {
     "tuple_type": "a list",
 }
 """Valid values, by pydantic's type of the problem."""
+SECRET = "(secret)"
+"""Text in place of a value that may be secret."""
+_SECRET_NAME = re.compile(r"(?i)(key|passw|secret|token|hash|credential)")
 DEFAULT = "default"
 """Origin of values that no source has."""
 
@@ -146,6 +150,30 @@ def to_toml(loaded: LoadedSettings) -> str:
     return "\n".join(lines) + "\n"
 
 
+def describe(settings: Settings, origins: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return name, value in TOML and origin of each setting, for operators. Values that may be secret are left out."""
+    described = []
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        text = "" if value is None else toml_value(_without_secrets(value))
+        described.append((name, text, origins.get(name, DEFAULT)))
+    return described
+
+
+def _without_secrets(value: object) -> object:
+    """Return a value in which those under names such as "password" are replaced."""
+    if isinstance(value, Mapping):
+        return {
+            key: SECRET
+            if _SECRET_NAME.search(key) and not isinstance(item, Mapping | list | tuple)
+            else _without_secrets(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return tuple(map(_without_secrets, value))
+    return value
+
+
 def toml_value(value: object) -> str:
     """Return a value of a setting in TOML."""
     match value:
@@ -153,7 +181,7 @@ def toml_value(value: object) -> str:
             return str(value).lower()
         case int() | float():
             return str(value)
-        case tuple():
+        case tuple() | list():
             return f"[{', '.join(map(toml_value, value))}]"
         case BaseModel():
             return toml_value(value.model_dump(exclude_none=True, exclude_defaults=True))

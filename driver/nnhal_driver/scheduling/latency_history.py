@@ -17,14 +17,17 @@ class LatencyHistory:
 
     Attributes:
         max_ns: the longest latency of all executions; 0 if there was none.
+        count: number of executions, as far as concurrent ones do not overwrite each other's count.
     """
 
     def __init__(self) -> None:
         self.max_ns = 0
+        self.count = 0
         self._recent: deque[tuple[int, int]] = deque(maxlen=_MAX_ENTRIES)
 
     def add(self, elapsed_ns: int) -> None:
         """Add the latency of an execution that succeeded."""
+        self.count += 1
         self._recent.append((now_ns(), elapsed_ns))
         self.max_ns = elapsed_ns if elapsed_ns > self.max_ns else self.max_ns
 

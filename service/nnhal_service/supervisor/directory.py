@@ -68,7 +68,9 @@ class WorkerDirectory:
             self._sent.popleft()
         own = self._status.slot
         workers = {status.slot: status for status in self._scoreboard.serving()}
-        loads = {slot: status.sessions for slot, status in workers.items()} | {own: sessions}
+        loads = {slot: status.sessions for slot, status in workers.items()}
+        if self._status.state is not WorkerState.DRAINING or not loads:
+            loads[own] = sessions
         for slot in loads:
             sent_by_others = (status.redirects[slot] for status in workers.values() if status.slot != own)
             loads[slot] += sum(sent_by_others) + sum(to == slot for _, to in tuple(self._sent))

@@ -22,6 +22,7 @@ class WorkerSpec:
         settings: settings of the service.
         addresses: the addresses of each worker, by slot.
         inherited: the addresses that a service manager has opened, in the order of their descriptors.
+        drained: whether it accepts no sessions until an operator resumes it.
     """
 
     slot: int
@@ -32,6 +33,7 @@ class WorkerSpec:
     settings: Settings
     addresses: tuple[WorkerAddresses, ...]
     inherited: tuple[str, ...] = ()
+    drained: bool = False
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the values as a message. Settings that are not set remain so."""
@@ -44,6 +46,7 @@ class WorkerSpec:
             "settings": self.settings.model_dump(mode="json", exclude_unset=True),
             "addresses": [asdict(addresses) for addresses in self.addresses],
             "inherited": list(self.inherited),
+            "drained": self.drained,
         }
 
     @staticmethod
@@ -62,4 +65,5 @@ class WorkerSpec:
             settings,
             addresses,
             tuple(message["inherited"]),
+            message["drained"],
         )

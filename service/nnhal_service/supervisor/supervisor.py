@@ -8,17 +8,24 @@ import signal
 import socket
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from nnhal_driver.activity import Activity
 from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_service import log
+from nnhal_service.admin.recent_warnings import RecentWarnings
+from nnhal_service.admin.view import AdminError
 from nnhal_service.log import event
 from nnhal_service.quarantine import Crash, QuarantineFile
 from nnhal_service.running_services import ServiceFile
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.addresses import ReservedAddresses
+from nnhal_service.supervisor.admin_process import AdminListener, AdminProcess
+from nnhal_service.supervisor.channel import Message
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
 from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, RestartPolicy
 from nnhal_service.supervisor.scoreboard import ROWS, Scoreboard
@@ -49,9 +56,12 @@ _FIXED = ("listen", "workers", "insecure")
 """Settings that a reload cannot change."""
 _PR_SET_CHILD_SUBREAPER = 36
 
+_NO_WORKER = -1
 _NO_SOCKETS: Mapping[str, socket.socket] = {}
 
 Announce = Callable[[Sequence[str]], None]
+DescribeSettings = Callable[[Settings], Sequence[tuple[str, str, str]]]
+"""Returns name, value and origin of each setting."""
 
 
 class Supervisor:
@@ -63,6 +73,7 @@ class Supervisor:
         scoreboard: shared with the template.
         template: a template that has been started before.
         sockets: sockets that a service manager has opened, by address; `settings` contain these addresses.
+        describe: describes the effective settings to operators.
 
     Raises:
         ValueError: an address is in use, cannot be bound, or is reachable from other machines without `insecure`.
@@ -75,6 +86,7 @@ class Supervisor:
         scoreboard: Scoreboard,
         template: Template,
         sockets: Mapping[str, socket.socket] = _NO_SOCKETS,
+        describe: DescribeSettings = lambda settings: (),
     ) -> None:
         self._settings = settings
         self._reload_settings = reload
@@ -93,6 +105,15 @@ class Supervisor:
         self._stopping = False
         self._failure: Exception | None = None
         self._service_file: ServiceFile | None = None
+        self._describe_settings = describe
+        self._started_at = time.time()
+        self._restarts: Counter[int] = Counter()
+        self._last_ends: dict[int, str] = {}
+        self._drained: set[int] = set()
+        self._warnings = RecentWarnings(_NO_WORKER)
+        log.watch(self._warnings)
+        self._admin_listener = AdminListener(settings, self._addresses.shared)
+        self._admin = AdminProcess(self._admin_listener, self._answer)
         self._watched_at = time.monotonic()
 
     def run(self, announce: Announce) -> None:
@@ -123,6 +144,7 @@ class Supervisor:
     def _close(self) -> None:
         for worker in self._workers:  # only after an error of the supervisor
             worker.send_signal(signal.SIGKILL)
+        self._admin.close()
         self._template.close()
         self._addresses.close()
         self._manager.close()
@@ -131,7 +153,9 @@ class Supervisor:
 
     def _write_service_file(self) -> None:
         try:
-            self._service_file = ServiceFile(self._settings.state_dir, self._addresses.shared)
+            self._service_file = ServiceFile(
+                self._settings.state_dir, self._addresses.shared, self._admin_listener.address
+            )
         except OSError as error:
             event("service-file-not-written", logging.WARNING, why=str(error))
 
@@ -148,6 +172,8 @@ class Supervisor:
         for key, _ in self._selector.select(_TICK_S):
             if isinstance(key.data, WorkerProcess):
                 self._receive(key.data)
+            elif key.data is self._admin and not self._admin.receive():
+                self._bury_admin("it closed its channel")
         self._manager.keep_alive()
         for number in signals.read():
             self._handle(signal.Signals(number))
@@ -156,6 +182,10 @@ class Supervisor:
         if self._stopping:
             return
         self._start_due()
+        if self._announced and self._admin.is_due:  # not before: it must not delay the workers
+            self._selector.register(
+                self._admin.start(self._template, self._settings), selectors.EVENT_READ, self._admin
+            )
         if not self._announced and sum(worker.is_serving for worker in self._workers) == self._settings.workers:
             self._announced = True
             self._write_service_file()
@@ -210,7 +240,17 @@ class Supervisor:
         addresses = tuple(self._addresses.of_worker(each) for each in range(self._settings.workers))
         temporary = Path(tempfile.mkdtemp(prefix="nnhal-"))
         inherited = tuple(self._sockets)
-        spec = WorkerSpec(slot, row, self._generation, os.getpid(), temporary, self._settings, addresses, inherited)
+        spec = WorkerSpec(
+            slot,
+            row,
+            self._generation,
+            os.getpid(),
+            temporary,
+            self._settings,
+            addresses,
+            inherited,
+            slot in self._drained,
+        )
         sockets = [each.fileno() for each in self._sockets.values()]
         worker = WorkerProcess(spec, self._scoreboard, self._template, sockets)
         self._workers.append(worker)
@@ -224,15 +264,15 @@ class Supervisor:
 
     # ---- Reload -----------------------------------------------------------------------------------------
 
-    def _reload(self) -> None:
-        """Read the settings again, and replace the workers one by one."""
+    def _reload(self) -> str:
+        """Read the settings again, and replace the workers one by one. Return why that cannot be done, or ""."""
         self._manager.reloading()
         try:
             settings = self._reload_settings()
         except ValueError as error:
             event("reload-failed", logging.ERROR, why=str(error))
             self._manager.ready()
-            return
+            return str(error)
         for name in _FIXED:
             if getattr(settings, name) != getattr(self._settings, name):
                 event("reload-needs-restart", logging.WARNING, setting=name)
@@ -241,6 +281,7 @@ class Supervisor:
         event("reloading", workers=self._settings.workers)
         self._reloading = deque(range(self._settings.workers))
         self._replace_next()
+        return ""
 
     def _replace_next(self) -> None:
         """Start the successor of the next worker to replace."""
@@ -274,8 +315,16 @@ class Supervisor:
                 return
             if pid == self._template.pid:
                 self._replace_template(status)
+            elif pid == self._admin.pid:
+                self._bury_admin(describe_status(status))
             elif worker := self._find(pid):
                 self._bury(worker, describe_status(status), crashed=is_crash(status))
+
+    def _bury_admin(self, how: str) -> None:
+        """Clean up after the admin process, which is started again soon."""
+        if self._admin.channel is not None:
+            self._selector.unregister(self._admin.channel)
+        self._admin.note_end(how)
 
     def _find(self, pid: int) -> WorkerProcess | None:
         """Return the worker with a process. The last messages of an ended process may not have been read yet."""
@@ -342,6 +391,8 @@ class Supervisor:
             event("worker-stopped", worker=slot, pid=worker.pid)
             return
         how = f"{how}: {worker.killed_because}" if worker.killed_because else how
+        self._restarts[slot] += 1
+        self._last_ends[slot] = how
         event("worker-died", logging.ERROR, worker=slot, pid=worker.pid, how=how, why=worker.failure or "-")
         crash_log = worker.crash_log()
         for line in crash_log.splitlines():
@@ -397,3 +448,60 @@ class Supervisor:
                 hang = find_hang(worker.status, worker.activities(), self._hang_timeouts, now_ns())
                 if hang is not None:
                     worker.condemn(hang.reason, [hang.activity] if hang.activity else worker.activities())
+
+    # ---- Administration ---------------------------------------------------------------------------------
+
+    def _answer(self, request: Message) -> Mapping[str, Any]:
+        """Answer a request of the admin process.
+
+        Raises:
+            AdminError: it cannot be done.
+        """
+        match request["request"]:
+            case "status":
+                return self._status()
+            case "settings":
+                return {"settings": list(self._describe_settings(self._settings))}
+            case "reload":
+                if self._stopping:
+                    raise AdminError("the service is stopping")
+                if problem := self._reload():
+                    raise AdminError(problem)
+            case "drain":
+                change = self._drained.update if request["drained"] else self._drained.difference_update
+                change(request["slots"])
+            case "log-level":
+                log.set_level(request["level"])
+                self._settings = self._settings.model_copy(update={"log_level": request["level"]})
+            case unknown:
+                raise AdminError(f"the supervisor does not know {unknown!r}")
+        return {}
+
+    def _status(self) -> Mapping[str, Any]:
+        is_reloading = bool(self._reloading) or any(self._others_of(worker) for worker in self._workers)
+        state = "reloading" if is_reloading else "serving" if self._announced else "starting"
+        settings = self._settings
+        return {
+            "state": "stopping" if self._stopping else state,
+            "pid": os.getpid(),
+            "started_at": self._started_at,
+            "addresses": self._addresses.shared,
+            "log_level": settings.log_level,
+            "cache_dir": str(settings.cache_dir),
+            "cache_bytes": settings.cache_bytes,
+            "state_dir": str(settings.state_dir),
+            "warnings": [asdict(warning) for warning in self._warnings.list()],
+            "workers": [
+                {
+                    "slot": worker.spec.slot,
+                    "generation": worker.spec.generation,
+                    "pid": worker.pid,
+                    "state": worker.state,
+                    "started_at": time.time() - (time.monotonic() - worker.started_at),
+                    "restarts": self._restarts[worker.spec.slot],
+                    "last_end": self._last_ends.get(worker.spec.slot, ""),
+                    "folder": str(worker.spec.temporary),
+                }
+                for worker in self._workers
+            ],
+        }

@@ -52,6 +52,15 @@ class Template:
         """Have a probe forked, as a worker has requested it. The caller may close the descriptors afterwards."""
         self.channel.send(message, descriptors)
 
+    def fork_admin(self, message: Message, descriptors: Sequence[int]) -> None:
+        """Have the admin process forked. The caller may close the descriptors afterwards.
+
+        Args:
+            message: tells the process what it must know.
+            descriptors: the process's end of its channel, and its listening socket.
+        """
+        self.channel.send(message, descriptors)
+
     def failure(self) -> ImportError | None:
         """Return the error for which the process cannot import the service, if it has reported one."""
         while self.channel.poll() and (received := self.channel.receive()) is not None:
@@ -95,6 +104,7 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
         signal.signal(number, signal.SIG_DFL)
     try:
         from nnhal_driver.backends import registry  # noqa: PLC0415
+        from nnhal_service.supervisor.admin_worker import run_admin  # noqa: PLC0415
         from nnhal_service.supervisor.probe import run_probe  # noqa: PLC0415
         from nnhal_service.supervisor.worker import run_worker  # noqa: PLC0415
     except ImportError as error:
@@ -116,6 +126,9 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
             if "probe" in message:
                 memory, table, own = descriptors
                 _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own)))
+            if "admin" in message:
+                own, listener = descriptors
+                _run_child(partial(run_admin, message, Channel.from_descriptor(own), listener))
             own, crash_log, *sockets = descriptors
             spec = WorkerSpec.from_json(message)
             _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, scoreboard, sockets))

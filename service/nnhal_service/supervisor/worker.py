@@ -11,6 +11,8 @@ from types import TracebackType
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
+from nnhal_service.admin.worker_control import WorkerControl
+from nnhal_service.admin.worker_report import WorkerReporter
 from nnhal_service.hosting import Hosting
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
 from nnhal_service.quarantine import QuarantineFile
@@ -78,11 +80,29 @@ def run_worker(
         except ValueError as error:
             channel.send({"failed": str(error)})
             raise SystemExit(1) from None
-        heart.enter(WorkerState.SERVING)
+        control = _start_control(spec, server, quarantine, heart)
+        heart.enter(WorkerState.DRAINING if spec.drained else WorkerState.SERVING)
         channel.send({"serving": server.addresses, "backends": activities.backends})
         shutdown.wait()
+        control.close()
         heart.enter(WorkerState.DRAINING)
         server.stop()
+
+
+def _start_control(spec: WorkerSpec, server: Server, quarantine: QuarantineFile, heart: "Heart") -> WorkerControl:
+    """Start the control socket of a worker that serves."""
+    devices = [server.devices.get(name) for name in server.devices.names]
+    reporter = WorkerReporter(
+        spec.slot, spec.generation, devices, server.reports, server.sessions, server.quota, server.store, quarantine
+    )
+
+    def change(drained: bool) -> None:
+        heart.enter(WorkerState.DRAINING if drained else WorkerState.SERVING)
+
+    control = WorkerControl(spec.temporary, server, reporter, server.sessions, server.metrics.encoded, change)
+    if spec.drained:
+        control.drain()
+    return control
 
 
 class Heart:

@@ -72,6 +72,13 @@ class WorkerProcess:
         """True if it serves, and has not been told to stop."""
         return self.served_at is not None and self.stop_by is None
 
+    @property
+    def state(self) -> str:
+        """State: "starting", "serving", or "retiring" if it has been told to stop."""
+        if self.stop_by is not None:
+            return "retiring"
+        return "starting" if self.served_at is None else "serving"
+
     def activities(self) -> list[Activity]:
         """Return its work in progress."""
         return read_activities(self._scoreboard.activities(self.spec.row), self.backends)

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from nnhal_tools.cli import backends, cache, compare, conformance, demo, explain, info, run
+from nnhal_tools.cli.admin import commands, reload
 from nnhal_tools.cli.command_line import CommandLine
-from nnhal_tools.cli.services import quarantine, reload, serve
+from nnhal_tools.cli.services import quarantine, serve
 from nnhal_tools.cli.services.serve_options import ServeCommand
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app.command()(backends.new_backend)
 app.add_typer(backends.backends, name="backends")
 app.add_typer(cache.cache, name="cache")
 app.add_typer(quarantine.quarantine, name="quarantine")
+app.add_typer(commands.admin, name="admin")
 
 
 def _print_version(requested: bool) -> None:

@@ -73,17 +73,23 @@ def _supervise(config: Path | None, options: Mapping[str, object]) -> None:
     template = Template(scoreboard)  # first of all: its imports take most of the start
     try:
         from nnhal_service import log
+        from nnhal_service.settings_sources import describe
         from nnhal_service.supervisor.activation import receive_sockets, with_sockets
         from nnhal_service.supervisor.supervisor import Supervisor
 
         sockets = receive_sockets()
+        loaded = _load(config, options)
 
-        def load() -> "Settings":
-            return with_sockets(_load(config, options).settings, sockets)
+        def reload() -> "Settings":
+            nonlocal loaded
+            loaded = _load(config, options)
+            return with_sockets(loaded.settings, sockets)
 
-        settings = load()
+        settings = with_sockets(loaded.settings, sockets)
         log.configure(settings.log_level, settings.log_format)
-        supervisor = Supervisor(settings, load, scoreboard, template, sockets)
+        supervisor = Supervisor(
+            settings, reload, scoreboard, template, sockets, lambda effective: describe(effective, loaded.origins)
+        )
     except BaseException:
         template.close()
         raise

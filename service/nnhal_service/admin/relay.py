@@ -1,0 +1,88 @@
+"""Relay of a Unix socket to a gRPC server, which tells the server the user at the other end of each connection.
+
+gRPC for Python does not tell the user of a peer. So connections are accepted here, where the kernel does, and passed on
+to a private socket of the server. The names under which that happens are known to the relay, and gRPC reports them.
+"""
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from nnhal.local_users import socket_user
+
+_MAX_CONNECTIONS = 64
+_PREFIX = "unix-abstract:"
+
+
+class LocalRelay:
+    """Relay. Close it when done.
+
+    Args:
+        listener: the listening socket, which remains the caller's.
+        server: path of the private socket of the server.
+        users: ids of the users who may connect.
+        on_refused: called with the id of a user who may not.
+    """
+
+    def __init__(
+        self, listener: socket.socket, server: str, users: Collection[int], on_refused: Callable[[int], None]
+    ) -> None:
+        self._listener = listener
+        self._server = server
+        self._users = frozenset(users)
+        self._on_refused = on_refused
+        self._peers: dict[str, int] = {}
+        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._closed = False
+        self._thread = threading.Thread(target=self._accept, name="nnhal-admin-accept", daemon=True)
+        self._thread.start()
+
+    def user(self, peer: str) -> int | None:
+        """Return the id of the user of a connection, by the name of its peer in gRPC; None if it is unknown."""
+        return self._peers.get(peer)
+
+    def _accept(self) -> None:
+        while not self._closed:
+            self._slots.acquire()
+            try:
+                outer, _ = self._listener.accept()
+            except OSError:
+                self._slots.release()
+                continue
+            threading.Thread(target=self._serve, args=(outer,), name="nnhal-admin-relay", daemon=True).start()
+
+    def _serve(self, outer: socket.socket) -> None:
+        name = ""
+        try:
+            with outer, socket.socket(socket.AF_UNIX) as inner, suppress(OSError):
+                user = socket_user(outer)
+                if user not in self._users:
+                    self._on_refused(user)
+                    return
+                inner.bind("")  # the kernel chooses a name that is not in use
+                name = _PREFIX + os.fsdecode(inner.getsockname()[1:])
+                self._peers[name] = user
+                inner.connect(self._server)
+                back = threading.Thread(target=_copy, args=(inner, outer), name="nnhal-admin-relay", daemon=True)
+                back.start()
+                _copy(outer, inner)
+                back.join()
+        finally:
+            self._peers.pop(name, None)
+            self._slots.release()
+
+    def close(self) -> None:
+        """Accept no more connections. The threads of open ones end with the process."""
+        self._closed = True
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Copy everything from one socket to another, up to the end of the stream or an error."""
+    with suppress(OSError):
+        while data := source.recv(2**16):
+            target.sendall(data)
+    for each in (source, target):  # gRPC does not use half of a connection
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,111 @@
+"""Servicer of the administration: nnhal.admin.v1."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf import json_format
+
+from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
+from nnhal_service import log
+from nnhal_service.admin.view import AdminError, ServiceView
+
+Authorize = Callable[[grpc.ServicerContext], str]
+"""Returns who calls. Raises PermissionError if the caller may not administer."""
+
+T = TypeVar("T")
+
+
+def _authorized(method: Callable[..., T]) -> Callable[..., T]:
+    """Wrap a method: it gets who calls in place of the context, and its errors become statuses of gRPC."""
+
+    @functools.wraps(method)
+    def call(self: "AdminServicer", request: Any, context: grpc.ServicerContext) -> T:
+        try:
+            by = self.authorize(context)
+        except PermissionError as error:
+            log.audit(method.__name__, by=str(error), result="denied")
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{error} may not administer this service")
+        try:
+            return method(self, request, by)
+        except AdminError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        raise AssertionError("abort raises")
+
+    return call
+
+
+class AdminServicer(admin_pb2_grpc.AdminServicer):
+    """Servicer of Admin.
+
+    Args:
+        view: the service.
+        authorize: decides who may call.
+    """
+
+    def __init__(self, view: ServiceView, authorize: Authorize) -> None:
+        self._view = view
+        self.authorize = authorize
+
+    @_authorized
+    def GetSnapshot(self, request: admin_pb2.GetSnapshotRequest, by: str) -> admin_pb2.GetSnapshotResponse:
+        """Return the state."""
+        return json_format.ParseDict({"snapshot": asdict(self._view.snapshot())}, admin_pb2.GetSnapshotResponse())
+
+    @_authorized
+    def ListSettings(self, request: admin_pb2.ListSettingsRequest, by: str) -> admin_pb2.ListSettingsResponse:
+        """Return the effective settings."""
+        settings = (admin_pb2.SettingSnapshot(**asdict(each)) for each in self._view.settings())
+        return admin_pb2.ListSettingsResponse(settings=settings)
+
+    @_authorized
+    def GetMetrics(self, request: admin_pb2.GetMetricsRequest, by: str) -> admin_pb2.GetMetricsResponse:
+        """Return the metrics."""
+        return admin_pb2.GetMetricsResponse(text=self._view.metrics()[0].decode())
+
+    @_authorized
+    def GetStacks(self, request: admin_pb2.GetStacksRequest, by: str) -> admin_pb2.GetStacksResponse:
+        """Return the stacks of all threads."""
+        return admin_pb2.GetStacksResponse(stacks=self._view.stacks(by, _worker(request)))
+
+    @_authorized
+    def Drain(self, request: admin_pb2.DrainRequest, by: str) -> admin_pb2.DrainResponse:
+        """Have workers take no more sessions."""
+        return admin_pb2.DrainResponse(result=self._view.drain(by, _worker(request)))
+
+    @_authorized
+    def Resume(self, request: admin_pb2.ResumeRequest, by: str) -> admin_pb2.ResumeResponse:
+        """Undo Drain."""
+        return admin_pb2.ResumeResponse(result=self._view.resume(by, _worker(request)))
+
+    @_authorized
+    def Reload(self, request: admin_pb2.ReloadRequest, by: str) -> admin_pb2.ReloadResponse:
+        """Replace the workers one by one."""
+        return admin_pb2.ReloadResponse(result=self._view.reload(by))
+
+    @_authorized
+    def EndSession(self, request: admin_pb2.EndSessionRequest, by: str) -> admin_pb2.EndSessionResponse:
+        """End a session at once."""
+        return admin_pb2.EndSessionResponse(result=self._view.end_session(by, request.session))
+
+    @_authorized
+    def ClearQuarantine(self, request: admin_pb2.ClearQuarantineRequest, by: str) -> admin_pb2.ClearQuarantineResponse:
+        """Allow models again."""
+        return admin_pb2.ClearQuarantineResponse(result=self._view.clear_quarantine(by, request.digests))
+
+    @_authorized
+    def ClearCache(self, request: admin_pb2.ClearCacheRequest, by: str) -> admin_pb2.ClearCacheResponse:
+        """Remove entries of the cache."""
+        identity = request.identity if request.HasField("identity") else None
+        return admin_pb2.ClearCacheResponse(result=self._view.clear_cache(by, identity, request.tokens))
+
+    @_authorized
+    def SetLogLevel(self, request: admin_pb2.SetLogLevelRequest, by: str) -> admin_pb2.SetLogLevelResponse:
+        """Change the severity from which on all processes log."""
+        return admin_pb2.SetLogLevelResponse(result=self._view.set_log_level(by, request.level))
+
+
+def _worker(request: admin_pb2.GetStacksRequest | admin_pb2.DrainRequest | admin_pb2.ResumeRequest) -> int | None:
+    return request.worker if request.HasField("worker") else None

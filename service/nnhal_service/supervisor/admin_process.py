@@ -1,0 +1,188 @@
+"""The admin process of a supervisor: its address, its start, its requests, and its restarts."""
+
+import errno
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nnhal.address import Address
+from nnhal_service.admin.view import AdminError
+from nnhal_service.log import event
+from nnhal_service.settings import Settings
+from nnhal_service.supervisor.channel import Channel, Message
+from nnhal_service.supervisor.template import Template
+from nnhal_service.unix_socket import file_id, locked_folder, remove_stale_socket
+
+_FIRST_DELAY_S = 0.1
+_MAX_DELAY_S = 5.0
+_STABLE_S = 10.0
+"""Seconds after which the process counts as stable. Its next end is then followed by a start at once."""
+_NONE = "none"
+
+Answer = Callable[[Message], Mapping[str, Any]]
+"""Answers a request of the process. May raise AdminError."""
+
+
+class AdminListener:
+    """Address of the administration. The supervisor keeps it while the process is replaced. Close it when done.
+
+    Args:
+        settings: the settings.
+        addresses: the addresses for clients, after which the default address is named.
+
+    Attributes:
+        address: the address; "" if there is none.
+        socket: the listening socket; None if there is none.
+
+    Raises:
+        ValueError: the address of the settings is invalid, in use, or cannot be bound.
+    """
+
+    def __init__(self, settings: Settings, addresses: Sequence[str]) -> None:
+        self.address = ""
+        self.socket: socket.socket | None = None
+        if settings.admin_listen == _NONE:
+            return
+        try:
+            if settings.admin_listen is not None:
+                self._listen(settings.admin_listen)
+            else:
+                self._listen_by_default(settings.state_dir, addresses)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            if settings.admin_listen is not None:
+                raise ValueError(f"--admin-listen {settings.admin_listen}: {reason.lower()}") from None
+            event("admin-unavailable", logging.WARNING, why=reason)
+
+    def _listen_by_default(self, folder: Path, addresses: Sequence[str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        first = Address.parse(addresses[0])
+        name = f"admin-{first.port if first.kind == 'tcp' else Path(first.path).stem}"
+        try:
+            self._listen(f"unix:{folder / name}.sock")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            self._listen(f"unix:{folder / name}-{os.getpid()}.sock")  # of another service with a socket of that name
+
+    def _listen(self, text: str) -> None:
+        address = Address.parse(text)
+        if address.kind != "unix":
+            raise ValueError("a TCP address needs TLS and identities; expected unix:PATH")
+        path = Path(address.path)
+        listener = socket.socket(socket.AF_UNIX)
+        try:
+            with locked_folder(path.parent):
+                remove_stale_socket(path)
+                mask = os.umask(0o177)
+                try:
+                    listener.bind(str(path))
+                finally:
+                    os.umask(mask)
+            listener.listen()
+        except BaseException:
+            listener.close()
+            raise
+        self.socket, self.address = listener, text
+        self._path, self._file = path, file_id(path)
+
+    def close(self) -> None:
+        """Close the socket and remove its file, unless another one has its name by now."""
+        if self.socket is not None:
+            self.socket.close()
+            if file_id(self._path) == self._file:
+                self._path.unlink(missing_ok=True)
+
+
+class AdminProcess:
+    """The admin process, as its supervisor sees it. Close it when done.
+
+    Args:
+        listener: its address, which is closed with it.
+        answer: answers its requests.
+
+    Attributes:
+        channel: the supervisor's end of the channel to the process; None while there is none.
+        pid: id of the process; 0 while there is none.
+    """
+
+    def __init__(self, listener: AdminListener, answer: Answer) -> None:
+        self.channel: Channel | None = None
+        self.pid = 0
+        self._listener = listener
+        self._answer = answer
+        self._folder: Path | None = None
+        self._started_at = 0.0
+        self._start_at = 0.0
+        self._ends = 0
+
+    @property
+    def is_due(self) -> bool:
+        """True if the process should be started now."""
+        return self._listener.socket is not None and self.channel is None and time.monotonic() >= self._start_at
+
+    def start(self, template: Template, settings: Settings) -> Channel:
+        """Start the process, and return the channel to it."""
+        assert self._listener.socket is not None
+        self._folder = Path(tempfile.mkdtemp(prefix="nnhal-admin-"))
+        self._started_at = time.monotonic()
+        self.channel, other = Channel.pair()
+        message = {
+            "admin": str(self._folder),
+            "supervisor": os.getpid(),
+            "settings": settings.model_dump(mode="json", exclude_unset=True),
+        }
+        template.fork_admin(message, [other.fileno(), self._listener.socket.fileno()])
+        other.close()
+        return self.channel
+
+    def receive(self) -> bool:
+        """Handle a message of the process. Return False if it has ended, or closed the channel."""
+        assert self.channel is not None
+        received = self.channel.receive()
+        if received is None:
+            return False
+        message, descriptors = received
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if "pid" in message:
+            self.pid = message["pid"]
+        elif "request" in message:
+            try:
+                answer = self._answer(message)
+            except AdminError as error:
+                answer = {"error": str(error)}
+            self.channel.send({**answer, "number": message["number"]})
+        return True
+
+    def note_end(self, how: str) -> None:
+        """Clean up after the process, and schedule the next start."""
+        served_s = time.monotonic() - self._started_at
+        self._ends = 0 if served_s >= _STABLE_S else self._ends + 1
+        delay_s = min(_FIRST_DELAY_S * 2.0 ** (self._ends - 1), _MAX_DELAY_S) if self._ends else 0.0
+        event("admin-died", logging.ERROR, pid=self.pid, how=how)
+        self._start_at = time.monotonic() + delay_s
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        if self.channel is not None:
+            self.channel.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self.channel, self.pid, self._folder = None, 0, None
+
+    def close(self) -> None:
+        """End the process, and give its address up."""
+        self._clean_up()
+        self._listener.close()

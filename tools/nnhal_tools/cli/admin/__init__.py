@@ -1,0 +1,1 @@
+"""Commands that administer a running service, over its admin address."""

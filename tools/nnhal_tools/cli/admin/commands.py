@@ -1,0 +1,276 @@
+"""`nnhal admin`: the state of a running service, and what an operator can do to it."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nnhal_tools.cli.admin.connection import Service, StateDirectory, Worker, connected, to_plain
+from nnhal_tools.cli.admin.units import counted, format_age, format_bytes, format_seconds
+from nnhal_tools.cli.console import make_console, print_table, print_text
+from nnhal_tools.cli.errors import reporting_errors
+from nnhal_tools.cli.options import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+_DIGITS = 12
+"""Hex digits of digests and tokens that tables show."""
+
+admin = typer.Typer(
+    help="State of a running service of this machine, and what an operator can do to it. `nnhal top` shows the state "
+    "live; `nnhal reload` and `nnhal quarantine` are further commands for operators.",
+    no_args_is_help=True,
+)
+
+
+@admin.command()
+@reporting_errors()
+def status(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+    """Show the state of the service and of its workers, and the last warnings. --json prints everything."""
+    with connected(target, state_dir) as service:
+        snapshot = service.snapshot()
+    if as_json:
+        _print_json(snapshot)
+        return
+    console, now = make_console(), snapshot["at"]
+    load = snapshot["load"]
+    lines = [
+        f"nnhal {snapshot['version']} is {snapshot['state']}, for {format_age(now - snapshot['started_at'])} "
+        f"(process {snapshot['pid']})",
+        f"addresses: {', '.join(snapshot['addresses'])}",
+        f"{counted(len(snapshot['sessions']), 'session')}, {counted(len(snapshot['models']), 'prepared model')}, "
+        f"{counted(load['executions'], 'execution')} ({load['rejected']} failed), {load['running']} running, "
+        f"{load['queued']} queued",
+    ]
+    print_text(console, "\n".join(lines))
+    headings = ("worker", "state", "age", "sessions", "memory", "threads", "restarts", "last end")
+    rows = [
+        (
+            str(each["slot"]),
+            each["state"],
+            format_age(now - each["started_at"]),
+            str(each["sessions"]),
+            format_bytes(each["memory_bytes"]),
+            str(each["threads"]),
+            str(each["restarts"]),
+            each["last_end"],
+        )
+        for each in snapshot["workers"]
+    ]
+    _print_rows(console, headings, rows)
+    for warning in snapshot["warnings"]:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(warning["at"]))
+        print_text(console, f"{at} {warning['level']} {warning['event']} {warning['text']}")
+
+
+@admin.command()
+@reporting_errors()
+def sessions(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+    """List the sessions."""
+    with connected(target, state_dir) as service:
+        snapshot = service.snapshot()
+    if as_json:
+        _print_json(snapshot["sessions"])
+        return
+    headings = ("session", "identity", "client", "age", "calls", "memory", "models", "connected")
+    rows = [
+        (
+            each["id"],
+            each["identity"],
+            each["client"],
+            format_age(snapshot["at"] - each["opened_at"]),
+            str(each["calls"]),
+            format_bytes(each["memory_bytes"]),
+            str(each["models"]),
+            "yes" if each["connected"] else "no",
+        )
+        for each in snapshot["sessions"]
+    ]
+    console = make_console()
+    print_text(console, counted(len(rows), "session"))
+    _print_rows(console, headings, rows)
+
+
+@admin.command()
+@reporting_errors()
+def end_session(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session in `nnhal admin sessions`.")],
+    target: Service = None,
+    state_dir: StateDirectory = None,
+) -> None:
+    """End a session at once, with all that it owns. Its client learns that an operator ended it."""
+    _act(target, state_dir, "EndSession", session=session)
+
+
+@admin.command()
+@reporting_errors()
+def models(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+    """List the prepared models, with their partitions, and why backends of higher preference do not run them."""
+    with connected(target, state_dir) as service:
+        snapshot = service.snapshot()
+    if as_json:
+        _print_json(snapshot["models"])
+        return
+    headings = ("model", "digest", "backends", "priority", "cached", "uses", "best", "longest", "memory")
+    rows = [
+        (
+            each["id"],
+            each["digest"][:_DIGITS],
+            ", ".join(each["backends"]),
+            each["priority"].lower(),
+            "yes" if each["cached"] else "no",
+            str(each["uses"]),
+            format_seconds(each["best_s"]),
+            format_seconds(each["longest_s"]),
+            format_bytes(each["memory_bytes"]) if each["memory_bytes"] else "-",
+        )
+        for each in snapshot["models"]
+    ]
+    console = make_console()
+    print_text(console, counted(len(rows), "prepared model"))
+    _print_rows(console, headings, rows)
+    for each in snapshot["models"]:
+        for partition in each["partitions"]:
+            if partition["reasons"]:
+                text = f"{each['id']}: {', '.join(dict.fromkeys(partition['operations']))} on {partition['backend']}"
+                print_text(console, f"{text}, because {'; '.join(partition['reasons'])}")
+
+
+@admin.command()
+@reporting_errors()
+def cache(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+    """Show the cache of saved models of all clients. `nnhal cache` is for the entries of one client."""
+    with connected(target, state_dir) as service:
+        snapshot = service.snapshot()
+    found = snapshot["cache"]
+    if as_json:
+        _print_json(found)
+        return
+    console = make_console()
+    size = f"{format_bytes(found['size'])} of {format_bytes(found['max_bytes'])}" if found["max_bytes"] else "off"
+    print_text(
+        console,
+        f"{found['directory']}: {counted(len(found['entries']), 'model')}, {size}\n"
+        f"{found['hits']} hits, {found['misses']} misses, {found['saves']} saves, {found['evictions']} evictions, "
+        f"{found['set_aside']} damaged",
+    )
+    for reason, count in found["miss_reasons"].items():
+        print_text(console, f"{count} misses: {reason}")
+    headings = ("token", "identity", "size", "saved", "used", "hits", "backends")
+    rows = [
+        (
+            each["token"][:_DIGITS],
+            each["identity"],
+            format_bytes(each["size"]),
+            f"{format_age(snapshot['at'] - each['saved_at'])} ago",
+            f"{format_age(snapshot['at'] - each['last_used_at'])} ago",
+            str(each["hits"]),
+            each["backends"],
+        )
+        for each in found["entries"]
+    ]
+    _print_rows(console, headings, rows)
+
+
+@admin.command()
+@reporting_errors()
+def clear_cache(
+    tokens: Annotated[list[str] | None, typer.Argument(metavar="TOKEN...", help="Tokens. Default: all.")] = None,
+    identity: Annotated[
+        str | None, typer.Option(metavar="IDENTITY", help="Entries of this owner only. Default: of all.")
+    ] = None,
+    target: Service = None,
+    state_dir: StateDirectory = None,
+) -> None:
+    """Remove saved models. Prepared models and running clients are not affected."""
+    _act(target, state_dir, "ClearCache", tokens=tokens or [], identity=identity)
+
+
+@admin.command()
+@reporting_errors()
+def drain(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
+    """Take no more sessions, report NOT_SERVING, and send clients elsewhere. What runs has its grace time.
+
+    With --worker, the clients go to the other workers. `nnhal admin resume` undoes it.
+    """
+    _act(target, state_dir, "Drain", worker=worker)
+
+
+@admin.command()
+@reporting_errors()
+def resume(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
+    """Take sessions again, after `nnhal admin drain`."""
+    _act(target, state_dir, "Resume", worker=worker)
+
+
+@admin.command()
+@reporting_errors()
+def config(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+    """Print the effective settings and their origins as TOML, without secrets."""
+    with connected(target, state_dir) as service:
+        found = [to_plain(each) for each in service.call("ListSettings").settings]
+    if as_json:
+        _print_json(found)
+        return
+    for each in found:
+        line = f"{each['name']} = {each['value']}" if each["value"] else f"# {each['name']} is not set"
+        typer.echo(f"{line}  # {each['origin']}")
+
+
+@admin.command()
+@reporting_errors()
+def log_level(
+    level: Annotated[str, typer.Argument(metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR.")],
+    target: Service = None,
+    state_dir: StateDirectory = None,
+) -> None:
+    """Log from this severity on, in all processes of the service, until its next start or reload."""
+    _act(target, state_dir, "SetLogLevel", level=level)
+
+
+@admin.command()
+@reporting_errors()
+def stacks(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
+    """Print the stacks of all threads."""
+    with connected(target, state_dir) as service:
+        found = service.call("GetStacks", worker=worker).stacks
+    for name in sorted(found):
+        typer.echo(f"==== {name}\n{found[name]}")
+
+
+@admin.command()
+@reporting_errors()
+def metrics(target: Service = None, state_dir: StateDirectory = None) -> None:
+    """Print the metrics of all workers in the text format of Prometheus."""
+    with connected(target, state_dir) as service:
+        typer.echo(service.call("GetMetrics").text, nl=False)
+
+
+def _act(target: str | None, state_dir: Any, method: str, **fields: object) -> None:
+    """Call a method that changes the service, and print its result."""
+    with connected(target, state_dir) as service:
+        typer.echo(service.call(method, **fields).result)
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=2))
+
+
+def _print_rows(console: "Console", headings: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> None:
+    """Print a table without empty columns, if it has rows."""
+    from rich.table import Table
+
+    if not rows:
+        return
+    shown = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    table = Table()
+    for number in shown:
+        table.add_column(headings[number], no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*(row[number] for number in shown))
+    print_table(console, table)

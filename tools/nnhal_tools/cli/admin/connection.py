@@ -1,0 +1,136 @@
+"""Connection to the administration of a service."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from nnhal_tools.cli.errors import FAILED, CommandError
+from nnhal_tools.cli.options import parse_address
+from nnhal_tools.cli.services.service_settings import service_settings
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from nnhal.admin.v1.admin_pb2_grpc import AdminStub
+
+TIMEOUT_S = 20.0
+"""Seconds that the service may take for an answer. One whose workers hang takes some."""
+_MAX_BYTES = 2**26
+
+Service: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        parser=parse_address,
+        metavar="ADDR",
+        help="An address of the service, or that of its administration. Needed if several services run.",
+    ),
+]
+StateDirectory: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--state-dir", metavar="DIR", help="State directory of the service. Default: as for `nnhal serve`."),
+]
+Worker: TypeAlias = Annotated[int | None, typer.Option("--worker", metavar="N", help="This worker only. Default: all.")]
+
+
+class AdminConnection:
+    """Connection to one service.
+
+    Attributes:
+        address: address of its administration.
+    """
+
+    def __init__(self, address: str, stub: "AdminStub") -> None:
+        self.address = address
+        self._stub = stub
+
+    def call(self, method: str, **fields: object) -> Any:
+        """Call a method of the service, with the fields of its request, and return the response.
+
+        Raises:
+            CommandError: the service refuses it, or does not answer.
+        """
+        import grpc
+
+        from nnhal.admin.v1 import admin_pb2
+
+        request = getattr(admin_pb2, f"{method}Request")(
+            **{name: value for name, value in fields.items() if value is not None}
+        )
+        stub: Callable[..., Any] = getattr(self._stub, method)
+        try:
+            return stub(request, timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise CommandError(_reason(error, self.address), FAILED) from None
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state of the service.
+
+        Raises:
+            CommandError: as for `call`.
+        """
+        return to_plain(self.call("GetSnapshot").snapshot)
+
+
+@contextmanager
+def connected(target: str | None, state_dir: Path | None) -> Iterator[AdminConnection]:
+    """Connect to the service that the options of a command name.
+
+    Raises:
+        CommandError: there is none, or several.
+    """
+    import grpc
+
+    from nnhal.admin.v1 import admin_pb2_grpc
+
+    address = find_admin(target, state_dir)
+    options = [("grpc.max_receive_message_length", _MAX_BYTES)]
+    with grpc.insecure_channel(address, options) as channel:
+        yield AdminConnection(address, admin_pb2_grpc.AdminStub(channel))  # type: ignore[no-untyped-call]
+
+
+def find_admin(target: str | None, state_dir: Path | None) -> str:
+    """Return the address of the administration of a service.
+
+    Raises:
+        CommandError: no service runs, several do, or it has no administration.
+    """
+    from nnhal_service.running_services import running_services
+
+    found = running_services(service_settings(state_dir=state_dir).state_dir)
+    chosen = [service for service in found if target in (None, service.admin, *service.addresses)]
+    if not chosen and target is not None and target.startswith("unix:"):
+        return target  # of a service with another state directory
+    if len(chosen) != 1:
+        running = ", ".join("/".join(service.addresses) for service in found) or "none"
+        problem = "several services run; name one with --target" if chosen else "no service runs"
+        raise CommandError(f"{problem}{f' at {target}' if target and not chosen else ''}. Running: {running}", FAILED)
+    if not chosen[0].admin:
+        raise CommandError(f"the service at {chosen[0].addresses[0]} has no administration; see --admin-listen", FAILED)
+    return chosen[0].admin
+
+
+def to_plain(message: "Message") -> dict[str, Any]:
+    """Return a message as plain values, with all its fields."""
+    plain: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.message_type is None:
+            plain[field.name] = list(value) if field.is_repeated else value
+        elif field.message_type.GetOptions().map_entry:
+            plain[field.name] = dict(value)
+        else:
+            plain[field.name] = [to_plain(each) for each in value] if field.is_repeated else to_plain(value)
+    return plain
+
+
+def _reason(error: Any, address: str) -> str:
+    """Return the text of an error of gRPC."""
+    import grpc
+
+    if error.code() == grpc.StatusCode.UNAVAILABLE:
+        return f"no response from {address}: {error.details()}"
+    return str(error.details() or error.code().name)
