@@ -12,6 +12,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from nnhal.address import Address
 from nnhal.services import SERVICES
 from nnhal_cache.store import Store
 from nnhal_driver.backends.api import Backend
@@ -24,6 +25,7 @@ from nnhal_driver.quarantine import NoQuarantine
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.scheduler import QueueLimits
 from nnhal_driver.scheduling.timers import Timers
+from nnhal_service.access import create_authentication
 from nnhal_service.allocation import create_allocator, with_allocator
 from nnhal_service.backends import assemble, device_settings, find_dynamic
 from nnhal_service.devices import Devices
@@ -63,6 +65,8 @@ TRIM_DELAY_NS = 10**9
 """Time after the end of the last session until unused memory is returned to the system."""
 HEALTH_THREADS, REFLECTION_THREADS = 32, 8
 """Threads of their own for gRPC's services, so that a flood of calls does not keep these from answering."""
+REQUEST_CHECK_S, TRANSFER_CHECK_S = 0.1, 1.0
+"""Seconds between two checks whether too many calls wait for their requests, or for the next chunk of a transfer."""
 LAST_CALLS_S = 0.1
 """Seconds for which a service that stops still answers new calls, with the reason. gRPC would only cancel them."""
 STOP_TIMEOUT_S = 20
@@ -156,19 +160,26 @@ class Server:
         self.devices = Devices(self._devices)
         self._preloader = ModelPreloader(self._store, self._devices, settings.warm)
         suffix = bytes([hosting.slot]) if hosting else b""
-        self._sessions = SessionRegistry(settings.session_grace_s, self._limits, self._schedule_trim, suffix)
+        self._authentication = create_authentication(settings)
+        self._sessions = SessionRegistry(
+            settings.session_grace_s, self._limits, self._schedule_trim, suffix, self._authentication
+        )
         self._executor = ElasticThreadPool(settings.threads, settings.idle_thread_s, "nnhal-call")
         self._transfers = ElasticThreadPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
         streams = self._limits["burst_streams"] + REJECTING_THREADS
         self._bursts = ElasticThreadPool(streams, settings.idle_thread_s, "nnhal-burst")
-        self._health_checks = ElasticThreadPool(HEALTH_THREADS, settings.idle_thread_s, "nnhal-health")
-        self._reflection = ElasticThreadPool(REFLECTION_THREADS, settings.idle_thread_s, "nnhal-reflection")
+        self._health_checks = ElasticThreadPool(
+            HEALTH_THREADS, settings.idle_thread_s, "nnhal-health", newest_first=True
+        )
+        self._reflection = ElasticThreadPool(
+            REFLECTION_THREADS, settings.idle_thread_s, "nnhal-reflection", newest_first=True
+        )
         self._limits.lower("session_calls", settings.threads * 3 // 4)
         self._timers = Timers("nnhal-waits")
         self._health = health.HealthServicer(experimental_non_blocking=True)
         options = _options(settings, self._limits, share_ports=hosting is not None)
         self._server = grpc.server(self._executor, options=options)
-        quota = MemoryQuota(self._limits)
+        quota = MemoryQuota(self._limits, self._authentication.accounts.memory_quota)
         users = {os.getuid(), *settings.data_users}
         context = DataSocketContext(self._sessions, self._limits, quota, self.metrics.calls)
         self._data_socket = DataSocket(context, users)
@@ -179,16 +190,14 @@ class Server:
         """Add all services to the gRPC server."""
         sessions, limits, executor, calls = self._sessions, self._limits, self._executor, self.metrics.calls
         devices, cache_arguments = self.devices, CacheArguments(self._store)
-        watchdog = StallWatchdog(self.settings.transfer_idle_s, self._timers)
+        watchdogs = self._create_watchdogs()
         unread = UnreadResponses(sessions, quota, self.settings.transfer_idle_s, self._timers)
         quarantine = self._hosting.quarantine if self._hosting else NoQuarantine()
         redirect = self._hosting.redirect if self._hosting else None
         gauges = Gauges(sessions, limits, quota, self._store, self._devices, quarantine)
         self.metrics.collect_with(gauges.collect)
         servicers: dict[str, Any] = {
-            "Session": SessionServicer(
-                sessions, executor, limits, self._data_socket.name, redirect, self.metrics
-            ),
+            "Session": SessionServicer(sessions, executor, limits, self._data_socket.name, redirect, self.metrics),
             "Device": DeviceServicer(
                 devices,
                 sessions,
@@ -206,7 +215,7 @@ class Server:
             "Burst": BurstServicer(sessions, limits, quota, calls),
             "Buffer": BufferServicer(sessions, limits, quota, calls),
             "Fence": FenceServicer(sessions, executor, self._timers),
-            "MemoryService": MemoryServicer(sessions, limits, quota, watchdog, calls),
+            "MemoryService": MemoryServicer(sessions, limits, quota, watchdogs["transfers"], calls),
             "Cache": CacheServicer(sessions, limits, self._store, devices, cache_arguments),
         }
         pools = {
@@ -216,11 +225,32 @@ class Server:
             "reflection": self._reflection,
             "sends": self._reflection,  # clients that watch the health must not keep others from checking it
         }
-        registrar = cast(grpc.Server, HandlerRegistrar(self._server, pools, watchdog, unread, self.metrics.count_error))
+        registrar = cast(
+            grpc.Server,
+            HandlerRegistrar(
+                self._server, pools, watchdogs, unread, self.metrics.count_error, self._authentication.admit
+            ),
+        )
         for name, service in SERVICES.items():
             service.add_to_server(servicers[name], registrar)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
         reflection.enable_server_reflection([*_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME], registrar)
+
+    def _create_watchdogs(self) -> dict[str, StallWatchdog]:
+        """Return the watchdog of each thread pool. A quarter of the threads may wait long for their clients."""
+
+        def watchdog(pool: ElasticThreadPool, share: float = 0.25, check_s: float = REQUEST_CHECK_S) -> StallWatchdog:
+            return StallWatchdog(self.settings.transfer_idle_s, self._timers, int(pool.limit * share), check_s)
+
+        reflection_watchdog = watchdog(self._reflection)
+        return {
+            "": watchdog(self._executor),
+            "transfers": watchdog(self._transfers, 0.75, TRANSFER_CHECK_S),  # waiting is what its threads are for
+            "bursts": watchdog(self._bursts),
+            "health": watchdog(self._health_checks),
+            "reflection": reflection_watchdog,
+            "sends": reflection_watchdog,
+        }
 
     def _schedule_trim(self) -> None:
         """Return unused memory to the system after the last session, once connections and threads have ended too."""
@@ -258,6 +288,7 @@ class Server:
             self._close_devices()
             raise
         self.addresses = tuple(listener.address for listener in self._listeners)
+        self._authentication.ports = _ports(self.addresses)
         self.metrics.start()
         self._data_socket.start()
         self._server.start()
@@ -372,6 +403,11 @@ def serve_until_shutdown(server: Server, on_ready: Callable[[Sequence[str]], Non
         shutdown.wait()
         # not cancelled: the exit of the process may hang too
         faulthandler.dump_traceback_later(settings.stop_grace_s + STOP_TIMEOUT_S, exit=True)
+
+
+def _ports(addresses: Sequence[str]) -> tuple[int, ...]:
+    parsed = map(Address.parse, addresses)
+    return tuple(address.port for address in parsed if address.kind == "tcp")
 
 
 def _options(settings: Settings, limits: Limits, *, share_ports: bool) -> list[tuple[str, int]]:
