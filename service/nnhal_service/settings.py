@@ -62,8 +62,18 @@ class Settings(BaseModel):
     )
     admin_listen: Annotated[str | None, Option("ADDR")] = Field(
         default=None,
-        description="Address of the administration (docs/administration.md): unix:PATH, or none. Default: a socket in "
-        "the state directory, for this user and root.",
+        description="Address of the administration (docs/running.md): unix:PATH, or none. Default: a socket in the "
+        "state directory, for this user and root.",
+    )
+    http_listen: Annotated[str | None, Option("ADDR")] = Field(
+        default=None,
+        description="HOST:PORT for HTTP: health, metrics, a JSON API and a page that shows the service (docs/page.md). "
+        "Default: none. Port 0 selects a free port.",
+    )
+    http_hosts: Annotated[tuple[str, ...], Option("NAME", "http-host", is_repeated=True)] = Field(
+        default=(),
+        description="Host names under which HTTP without TLS is used, besides IP addresses, localhost and the name of "
+        "this machine. Other names are refused, because sites could choose them.",
     )
     insecure: Annotated[bool, Option()] = Field(
         default=False, description="Allow addresses that other machines can reach, without TLS."
@@ -249,14 +259,21 @@ class Settings(BaseModel):
             raise ValueError(f"--{given} without --{missing}; TLS needs a certificate and its private key")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError("--tls-client-ca without --tls-cert and --tls-key; only TLS has certificates of clients")
-        for text in self.listen:
+        for text in (*self.listen, *([self.http_listen] if self.http_listen else [])):
             if not Address.parse(text).is_local and not self.insecure and self.tls_cert is None:
                 raise ValueError(
                     f"{text} can be reached from other machines; that needs TLS (--tls-cert, --tls-key) or --insecure"
                 )
 
     @field_validator(
-        "listen", "backends", "devices", "data_users", "disabled_extensions", "sandbox_paths", mode="before"
+        "listen",
+        "http_hosts",
+        "backends",
+        "devices",
+        "data_users",
+        "disabled_extensions",
+        "sandbox_paths",
+        mode="before",
     )
     @classmethod
     def _split_list(cls, value: object, info: ValidationInfo) -> object:
@@ -277,6 +294,13 @@ class Settings(BaseModel):
         for text in addresses:
             Address.parse(text)
         return addresses
+
+    @field_validator("http_listen")
+    @classmethod
+    def _require_tcp(cls, address: str | None) -> str | None:
+        if address is not None and Address.parse(address).kind != "tcp":
+            raise ValueError(f"invalid address {address!r}; expected HOST:PORT")
+        return address
 
     @field_validator("sandbox_paths")
     @classmethod

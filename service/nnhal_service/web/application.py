@@ -116,7 +116,7 @@ class WebApplication:
         caller = HttpCaller(
             request.headers.get("authorization", ""),
             getattr(request.state, "client_certificate", None),
-            f"{client.host}:{client.port}" if client else "",
+            _address_text(client.host, client.port) if client else "",
         )
         try:
             return self._access.identify(caller)
@@ -130,6 +130,10 @@ class WebApplication:
         if identity.kind == "anonymous":
             raise HTTPException(401, "sign in to observe the service", {"www-authenticate": "Bearer"})
         raise HTTPException(403, f"{identity} may not observe the service")
+
+
+def _address_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _body(request: Request) -> bytes:

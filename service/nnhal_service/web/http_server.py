@@ -18,29 +18,20 @@ _KEEP_ALIVE_S = 15
 _MAX_CONNECTIONS = 256
 _MAX_HEADER_BYTES = 16384
 _STOP_S = 2
+_BACKLOG = 128
 
 
 class HttpServer:
-    """HTTP server on one address.
+    """HTTP server on one socket.
 
     Args:
         application: handles the requests.
-        address: HOST:PORT. Port 0 selects a free one.
-        tls: context of the server; None for HTTP without TLS. New certificates may be loaded into it at any time.
-
-    Attributes:
-        address: the address with its port.
-
-    Raises:
-        OSError: the address cannot be used.
-        ValueError: the address is invalid.
+        listener: the listening socket, which remains the caller's. Connections wait there until the start.
+        tls: context of the server; None for HTTP without TLS.
     """
 
-    def __init__(self, application: ASGIApp, address: str, tls: ssl.SSLContext | None = None) -> None:
-        parsed = Address.parse(address)
-        self._socket = _listen(parsed)
-        self.address = parsed.with_port(self._socket.getsockname()[1])
-        self.is_secure = tls is not None
+    def __init__(self, application: ASGIApp, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        self._socket = listener.dup()
         config = Config(
             application,
             http=_Connection,
@@ -62,13 +53,8 @@ class HttpServer:
         self._server = Server(config)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
-    @property
-    def url(self) -> str:
-        """URL of the page."""
-        return f"{'https' if self.is_secure else 'http'}://{self.address}/"
-
     def start(self) -> None:
-        """Start to serve. Connections are accepted from the construction on, and wait until then."""
+        """Start to serve."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -101,7 +87,13 @@ class _Connection(H11Protocol):
             self.transport.close()
 
 
-def _listen(address: Address) -> socket.socket:
+def listen(text: str) -> tuple[socket.socket, str]:
+    """Return a listening socket for HOST:PORT, and its address with its port.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
+    address = Address.parse(text)
     family, kind, protocol, _, target = socket.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -109,8 +101,8 @@ def _listen(address: Address) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(target)
-        listener.listen(128)
+        listener.listen(_BACKLOG)
     except OSError:
         listener.close()
         raise
-    return listener
+    return listener, address.with_port(listener.getsockname()[1])
