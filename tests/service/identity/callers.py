@@ -1,0 +1,93 @@
+"""Clients with credentials, for tests: sessions over channels that send a header with each call."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from nnhal.v1 import (
+    device_pb2_grpc,
+    error_pb2,
+    memory_pb2_grpc,
+    prepared_model_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+from tests.end_to_end.support.raw_client import RawSession, error_detail
+
+
+class _Details(grpc.ClientCallDetails):  # type: ignore[misc]
+    def __init__(self, details: grpc.ClientCallDetails, header: str) -> None:
+        self.method = details.method
+        self.timeout = details.timeout
+        self.metadata = [*(details.metadata or ()), ("authorization", header)]
+        self.credentials = details.credentials
+        self.wait_for_ready = details.wait_for_ready
+        self.compression = details.compression
+
+
+class _Header(
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
+    grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
+):
+    """Adds the header that a function returns to each call."""
+
+    def __init__(self, header: Callable[[], str]) -> None:
+        self._header = header
+
+    def _call(self, continuation: Callable[..., Any], details: grpc.ClientCallDetails, request: Any) -> Any:
+        return continuation(_Details(details, self._header()), request)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _call
+
+
+@contextmanager
+def channel_with(
+    target: str, header: str | Callable[[], str] = "", credentials: grpc.ChannelCredentials | None = None
+) -> Iterator[grpc.Channel]:
+    """Open a channel of its own connection, whose calls have a header, for the duration of a `with` block."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    opened = (
+        grpc.insecure_channel(target, options)
+        if credentials is None
+        else grpc.secure_channel(target, credentials, options)
+    )
+    with opened as channel:
+        if not header:
+            yield channel
+            return
+        text = header
+        yield grpc.intercept_channel(channel, _Header(text if callable(text) else lambda: str(text)))
+
+
+@contextmanager
+def open_session(
+    target: str, header: str | Callable[[], str] = "", credentials: grpc.ChannelCredentials | None = None
+) -> Iterator[RawSession]:
+    """Open a session for the duration of a `with` block."""
+    with channel_with(target, header, credentials) as channel:
+        sessions = session_pb2_grpc.SessionStub(channel)
+        stream = sessions.Open(session_pb2.OpenRequest(client_name="test"))
+        opened = next(iter(stream)).opened
+        yield RawSession(
+            opened.session,
+            opened,
+            sessions,
+            device_pb2_grpc.DeviceStub(channel),
+            prepared_model_pb2_grpc.PreparedModelStub(channel),
+            memory_pb2_grpc.MemoryServiceStub(channel),
+            channel,
+        )
+        stream.cancel()
+
+
+def failure(call: Callable[[], object]) -> tuple[str, error_pb2.ErrorDetail]:
+    """Make a call that fails, and return its gRPC code and error details."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    assert isinstance(caught.value, grpc.Call)
+    return caught.value.code().name, error_detail(caught.value)
