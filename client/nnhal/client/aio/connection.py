@@ -29,6 +29,7 @@ from nnhal.client.core.session import (
     lost_error,
     program_name,
 )
+from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
@@ -56,6 +57,7 @@ class Connection(MemoryObjects):
         transport: transport of executions.
         client_name: name of the client in the log of the service; "" for the name of the program.
         user: user who runs the service, if it runs on this machine; connections to one service share the object.
+        security: credentials of the connection.
         redirected: whether the address is that of a redirect.
 
     Attributes:
@@ -71,10 +73,12 @@ class Connection(MemoryObjects):
         transport: Transport = "auto",
         client_name: str = "",
         user: ServiceUser | None = None,
+        security: Security = PLAIN,
         *,
         redirected: bool = False,
     ) -> None:
         self._target = target
+        self._security = security
         self._user = user or ServiceUser()
         self._redirected = redirected
         self._transport = transport
@@ -90,7 +94,7 @@ class Connection(MemoryObjects):
         self.version: str | None = None
 
     def _open_channel(self) -> None:
-        self._channel = grpc.aio.insecure_channel(self._target, options=CHANNEL_OPTIONS)
+        self._channel = self._security.aio_channel(self._target, CHANNEL_OPTIONS)
         self.device = device_pb2_grpc.DeviceStub(self._channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
@@ -146,6 +150,8 @@ class Connection(MemoryObjects):
                 raise
             failure = error if isinstance(error, grpc.RpcError) else None
             problem = await asyncio.to_thread(connection_problem, self._target)
+            if problem is None and failure is not None:
+                problem = await asyncio.to_thread(self._security.problem, self._target, failure)
             raise open_error(self._target, timeout, failure, problem) from failure
         if not isinstance(event, session_pb2.SessionEvent):
             raise no_event_error(self._target)

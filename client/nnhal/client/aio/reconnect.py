@@ -22,6 +22,7 @@ from nnhal.client.core.reconnect import (
     is_stopping,
 )
 from nnhal.client.core.session import Transport, closed_error
+from nnhal.client.security.security import PLAIN, Security
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
 
@@ -31,8 +32,15 @@ T = TypeVar("T")
 class ReconnectingSession(ReconnectingSessionBase[Connection]):
     """Connection of a device, replaced by another when its session is lost. `open` it first; close it when done."""
 
-    def __init__(self, target: str | None, timeout: float, transport: Transport, client_name: str) -> None:
-        super().__init__(target, timeout, transport, client_name)
+    def __init__(
+        self,
+        target: str | None,
+        timeout: float,
+        transport: Transport,
+        client_name: str,
+        security: Security = PLAIN,
+    ) -> None:
+        super().__init__(target, timeout, transport, client_name, security)
         self._reconnecting = Lock()
 
     async def open(self, device: str = "") -> None:
@@ -170,7 +178,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                 self._service = await create_blocking(EmbeddedService, lambda service: service.close())
                 timeout = self._timeout
             target = self._service.target
-        connection = Connection(target, self._transport, self._client_name, self._user)
+        connection = self._connection(target)
         redirect = await connection.open(timeout, accept_redirect=True)
         return await self._follow(target, redirect, timeout) if redirect else connection
 
@@ -178,12 +186,16 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         """Open a session at the address of a redirect, or else where the client was redirected from."""
         try:
             address = redirected(target, redirect)
-            connection = Connection(address, self._transport, self._client_name, self._user, redirected=True)
+            connection = self._connection(address, redirected=True)
             await connection.open(min(timeout, REDIRECT_TIMEOUT_S))
         except HalError:  # an invalid address, or no session there
-            connection = Connection(target, self._transport, self._client_name, self._user)
+            connection = self._connection(target)
             await connection.open(timeout)
         return connection
+
+    def _connection(self, target: str, *, redirected: bool = False) -> Connection:
+        name, user, security = self._client_name, self._user, self._security
+        return Connection(target, self._transport, name, user, security, redirected=redirected)
 
     async def close(self) -> None:
         """End the session, and stop the service if the device started it. A second call does nothing."""

@@ -9,6 +9,7 @@ import grpc
 from nnhal.address import Address
 from nnhal.client.core.rpc_errors import FinishedCall, hal_error
 from nnhal.client.core.session import timeout_error
+from nnhal.client.security.security import SecurityProblem
 from nnhal.errors import DeadObjectError, HalError, general_failure
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import session_pb2
@@ -63,7 +64,8 @@ def open_error(target: str, timeout: float, error: grpc.RpcError | None, problem
         target: address of the service.
         timeout: seconds that the attempt could take.
         error: error of the call, or None if the attempt took too long.
-        problem: error of a plain connection to the address, see `nnhal.probe`.
+        problem: error of a plain connection to the address, see `nnhal.probe`; or else the reason of TLS. The
+            error is then a DeadObjectError only if another attempt may succeed.
     """
     failure = timeout_error(target, timeout) if error is None else hal_error(error)
     if failure.kind == ErrorKind.STOPPING:
@@ -72,6 +74,8 @@ def open_error(target: str, timeout: float, error: grpc.RpcError | None, problem
         return HalError(failure.status, f"{target} is a gRPC service, but not one of nnhal")
     if not isinstance(failure, DeadObjectError):
         return failure
+    if isinstance(problem, SecurityProblem):
+        return (HalError if problem.is_certain else DeadObjectError)(ErrorStatus.DEVICE_UNAVAILABLE, str(problem))
     if problem is not None:
         reason = f"no response from {target}: {_cause(problem)}"
     elif error is None:

@@ -5,6 +5,7 @@ from typing import Generic
 from nnhal.client.core.handles import C
 from nnhal.client.core.service_user import ServiceUser
 from nnhal.client.core.session import Transport, timeout_error
+from nnhal.client.security.security import PLAIN, Security
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.types import ErrorKind
@@ -34,6 +35,7 @@ class ReconnectingSessionBase(Generic[C]):
         timeout: seconds to wait for the service.
         transport: transport of executions.
         client_name: name of the client in the log of the service; "" for the name of the program.
+        security: credentials of all connections.
 
     Attributes:
         connection: the current connection.
@@ -41,8 +43,16 @@ class ReconnectingSessionBase(Generic[C]):
 
     connection: C
 
-    def __init__(self, target: str | None, timeout: float, transport: Transport, client_name: str) -> None:
+    def __init__(
+        self,
+        target: str | None,
+        timeout: float,
+        transport: Transport,
+        client_name: str,
+        security: Security = PLAIN,
+    ) -> None:
         self._target = target
+        self._security = security
         self._timeout = timeout
         self._transport = transport
         self._client_name = client_name

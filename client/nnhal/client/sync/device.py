@@ -8,11 +8,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Literal, NoReturn, TypeVar, Unpack, overload
 
+import grpc
+
 from nnhal.client.core.arguments import ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
+from nnhal.client.security.options import PemSource, SecurityOptions, TokenSource
+from nnhal.client.security.security import secured
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.fallback import FallbackDevice
 from nnhal.client.sync.partitioned_model import PartitionedModel
@@ -34,23 +38,46 @@ def connect(
     timeout: float = 10.0,
     transport: Transport = "auto",
     client_name: str = "",
+    credentials: grpc.ChannelCredentials | None = None,
+    tls: bool | None = None,
+    ca: PemSource | None = None,
+    cert: PemSource | None = None,
+    key: PemSource | None = None,
+    server_name: str = "",
+    token: TokenSource | None = None,
 ) -> "Device":
     """Open a session on a service.
 
     Args:
-        target: "HOST:PORT" or "unix:PATH". None starts a service in a child process, which stops with the device.
+        target: "HOST:PORT", "unix:PATH", or "grpcs://HOST:PORT" for TLS. None starts a service in a child process,
+            which stops with the device.
         device: name of the device; by default the server's first.
         timeout: seconds to wait for the service to respond. If nothing listens at the address, `connect` fails at once.
         transport: "auto" uses shared memory if the service is on this machine; "grpc" never does.
         client_name: name of this client in the log of the service; by default the name of the program.
+        credentials: credentials of gRPC, in place of `tls`, `ca`, `cert` and `key`.
+        tls: whether to use TLS; the default is to use it if another option needs it, or the target is "grpcs://…".
+        ca: certificates of the authorities that the service may have, as a path or as bytes in PEM; by default those
+            that gRPC trusts.
+        cert: certificate of this client and those of its authorities, in the same forms.
+        key: its private key, in the same forms; it may be in `cert`. Files are read again for each connection.
+        server_name: name that the certificate of the service must have; by default the host of the target.
+        token: bearer token, sent with each call; or a function that returns the current one. Never sent to another
+            machine without TLS.
 
     Raises:
         DeadObjectError: the service cannot be reached, does not respond in time, or does not start.
-        HalError: INVALID_ARGUMENT: the target is not an address, or there is no such device.
+        HalError: INVALID_ARGUMENT: the target is not an address, the options for TLS cannot be used, or there is
+            no such device. DEVICE_UNAVAILABLE: the service and the client do not agree on TLS.
+        LinuxRequiredError: there is no target, and this system is not Linux.
         TypeError: an argument has a wrong type.
     """
     check_connect(target, device, timeout, transport, client_name)
-    session = ReconnectingSession(target, timeout, transport, client_name)
+    options = SecurityOptions(
+        credentials=credentials, tls=tls, ca=ca, cert=cert, key=key, server_name=server_name, token=token
+    )
+    address, security = secured(target, options)
+    session = ReconnectingSession(address, timeout, transport, client_name, security)
     session.open(device)
     return Device(session, device)
 

@@ -20,6 +20,7 @@ from nnhal.client.core.reconnect import (
     is_stopping,
 )
 from nnhal.client.core.session import Transport, closed_error
+from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.sync.concurrency import Lock, Work, acquire_within, create_blocking, run_blocking, sleep
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.preparation import device_version
@@ -32,8 +33,15 @@ T = TypeVar("T")
 class ReconnectingSession(ReconnectingSessionBase[Connection]):
     """Connection of a device, replaced by another when its session is lost. `open` it first; close it when done."""
 
-    def __init__(self, target: str | None, timeout: float, transport: Transport, client_name: str) -> None:
-        super().__init__(target, timeout, transport, client_name)
+    def __init__(
+        self,
+        target: str | None,
+        timeout: float,
+        transport: Transport,
+        client_name: str,
+        security: Security = PLAIN,
+    ) -> None:
+        super().__init__(target, timeout, transport, client_name, security)
         self._reconnecting = Lock()
 
     def open(self, device: str = "") -> None:
@@ -171,7 +179,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                 self._service = create_blocking(EmbeddedService, lambda service: service.close())
                 timeout = self._timeout
             target = self._service.target
-        connection = Connection(target, self._transport, self._client_name, self._user)
+        connection = self._connection(target)
         redirect = connection.open(timeout, accept_redirect=True)
         return self._follow(target, redirect, timeout) if redirect else connection
 
@@ -179,12 +187,16 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         """Open a session at the address of a redirect, or else where the client was redirected from."""
         try:
             address = redirected(target, redirect)
-            connection = Connection(address, self._transport, self._client_name, self._user, redirected=True)
+            connection = self._connection(address, redirected=True)
             connection.open(min(timeout, REDIRECT_TIMEOUT_S))
         except HalError:  # an invalid address, or no session there
-            connection = Connection(target, self._transport, self._client_name, self._user)
+            connection = self._connection(target)
             connection.open(timeout)
         return connection
+
+    def _connection(self, target: str, *, redirected: bool = False) -> Connection:
+        name, user, security = self._client_name, self._user, self._security
+        return Connection(target, self._transport, name, user, security, redirected=redirected)
 
     def close(self) -> None:
         """End the session, and stop the service if the device started it. A second call does nothing."""

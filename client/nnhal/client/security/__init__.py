@@ -1,0 +1,1 @@
+"""Security of a client's connections: TLS, certificates and tokens, and the reasons why a service refuses them."""

@@ -1,0 +1,105 @@
+"""Bearer tokens: sent with each call as the header `authorization`."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from nnhal.errors import invalid_argument
+
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+"""Syntax of bearer tokens, RFC 6750."""
+
+
+def metadata_of(token: str) -> Metadata:
+    """Return the metadata of a call with a token.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: it cannot be a token. The message has nothing of it.
+    """
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        raise invalid_argument("the token has characters that bearer tokens cannot have, or is empty")
+    return (("authorization", f"Bearer {token}"),)
+
+
+class TokenFileReader:
+    """Token in a file that may be replaced, for example by Kubernetes. Thread safe.
+
+    Args:
+        path: the file; white space around the token is ignored.
+    """
+
+    REFRESH_S = 1.0
+    """Seconds after which the file is read again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._token = ""
+        self._read_at = float("-inf")
+
+    def __call__(self) -> str:
+        """Return the token. While the file is unreadable, it is the previous one.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the file has never been readable.
+        """
+        with self._lock:
+            if time.monotonic() - self._read_at >= self.REFRESH_S:
+                try:
+                    self._token = self._path.read_text("utf-8").strip()
+                except (OSError, ValueError) as error:
+                    if not self._token:
+                        reason = (getattr(error, "strerror", None) or "it is not text").lower()
+                        raise invalid_argument(f"cannot read the token in {self._path}: {reason}") from None
+                self._read_at = time.monotonic()
+            return self._token
+
+
+class AuthorizedChannel:
+    """Channel whose calls carry a token, synchronous or of asyncio. Has the methods that stubs use.
+
+    Interceptors of gRPC would do the same, but make each call of asyncio a task of its own.
+
+    Args:
+        channel: the channel.
+        metadata: returns the metadata of a call.
+    """
+
+    def __init__(self, channel: Any, metadata: Callable[[], Metadata]) -> None:
+        self._metadata = metadata
+        self._channel = channel
+        self.close = channel.close
+
+    def unary_unary(self, *args: Any, **options: Any) -> "AuthorizedMethod":
+        """Return a method, as the channel does."""
+        return AuthorizedMethod(self._channel.unary_unary(*args, **options), self._metadata)
+
+    def unary_stream(self, *args: Any, **options: Any) -> "AuthorizedMethod":
+        """Return a method, as the channel does."""
+        return AuthorizedMethod(self._channel.unary_stream(*args, **options), self._metadata)
+
+    def stream_unary(self, *args: Any, **options: Any) -> "AuthorizedMethod":
+        """Return a method, as the channel does."""
+        return AuthorizedMethod(self._channel.stream_unary(*args, **options), self._metadata)
+
+    def stream_stream(self, *args: Any, **options: Any) -> "AuthorizedMethod":
+        """Return a method, as the channel does."""
+        return AuthorizedMethod(self._channel.stream_stream(*args, **options), self._metadata)
+
+
+class AuthorizedMethod:
+    """Method of a service whose calls carry a token."""
+
+    __slots__ = ("_metadata", "_method")
+
+    def __init__(self, method: Callable[..., Any], metadata: Callable[[], Metadata]) -> None:
+        self._method = method
+        self._metadata = metadata
+
+    def __call__(self, *args: Any, metadata: Sequence[tuple[str, str]] = (), **options: Any) -> Any:
+        """Make a call."""
+        return self._method(*args, metadata=(*metadata, *self._metadata()), **options)
