@@ -17,6 +17,7 @@ from nnhal.types import ErrorStatus
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal.v1 import prepared_model_pb2
+from nnhal_service.server import HEALTH_THREADS
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.support.raw_client import error_detail, open_raw_session, prepare_request
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
@@ -75,21 +76,36 @@ def test_calls_of_one_session_leave_threads_to_others(service: Service) -> None:
     np.testing.assert_array_equal(result[0], x + x)
 
 
-def test_silent_calls_do_not_delay_health(service: Service) -> None:
+def silent_requests(over: threading.Event) -> Iterator[bytes]:
+    """Yield no request, and end when the event is set."""
+    over.wait()
+    yield from ()
+
+
+@pytest.mark.parametrize("method", ["nnhal.v1.Session/Close", "grpc.health.v1.Health/Check"])
+def test_silent_calls_delay_neither_health_nor_calls(service: Service, method: str) -> None:
+    """More calls whose request never comes than the service has threads: those above a share are cancelled."""
     over = threading.Event()
-
-    def nothing() -> Iterator[bytes]:
-        over.wait()
-        yield from ()
-
     with grpc.insecure_channel(service.target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
-        begin: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary("/nnhal.v1.Session/Close")
-        calls = [begin.future(nothing()) for _ in range(2 * THREADS)]
+        begin: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(f"/{method}")
+        calls = [begin.future(silent_requests(over)) for _ in range(max(2 * THREADS, HEALTH_THREADS + 8))]
         check_health(service.target)
-        assert not any(call.done() for call in calls)
+        with nnhal.connect(service.target, timeout=TIMEOUT_S) as device:
+            device.prepare(_ADD).result(TIMEOUT_S)
+        check_health(service.target)
+        assert not all(call.done() for call in calls)
         over.set()
         for call in calls:
             call.cancel()
+
+
+def test_call_without_a_request(service: Service) -> None:
+    """A client that ends its call without a request gets an error."""
+    with grpc.insecure_channel(service.target) as channel:
+        call: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary("/nnhal.v1.Session/Close")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(iter([]), timeout=TIMEOUT_S)
+    assert error_detail(caught.value).reason == "the call has no request"
 
 
 def test_open_reflection_streams_delay_neither_health_nor_calls(service: Service) -> None:
@@ -102,7 +118,7 @@ def test_open_reflection_streams_delay_neither_health_nor_calls(service: Service
     with grpc.insecure_channel(service.target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         streams = [stub.ServerReflectionInfo(one()) for _ in range(2 * THREADS)]
-        assert next(streams[0]).list_services_response.service
+        assert next(stub.ServerReflectionInfo(one(), timeout=TIMEOUT_S)).list_services_response.service
         check_health(service.target)
         with nnhal.connect(service.target, timeout=TIMEOUT_S) as device:
             device.prepare(_ADD).result(TIMEOUT_S)
