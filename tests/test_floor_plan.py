@@ -124,6 +124,7 @@ ANOTHER_ROLE = {
     "driver/nnhal_driver/backends/example/reference/Arm_CpuRef_backend.py": "shows CpuRef as a plug-in",
     "driver/nnhal_driver/backends/litert/folding.py": "CpuRef's kernels compute operations on constants",
     "driver/nnhal_driver/backends/litert/subgraph.py": "CpuRef runs operations that the engine fails to run",
+    "tools/nnhal_tools/bench/paths.py": "measures services beside the engine alone",
     "tools/nnhal_tools/cli/compare.py": "compares two backends, by default these",
     "tools/dev/tflite_operators.py": "documents TensorFlow Lite's operators and the extension that runs them",
     "tools/dev/train_digits.py": "writes the demo's model, and checks it with the engine alone",

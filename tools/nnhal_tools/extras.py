@@ -7,6 +7,7 @@ _EXTRAS = {
     "grpc_health": "server",
     "grpc_reflection": "server",
     "jinja2": "cli",
+    "psutil": "cli",
     "pydantic": "server",
     "rich": "cli",
     "tflite": "cli",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nnhal_tools.cli import backends, cache, compare, conformance, demo, explain, info, run
+from nnhal_tools.cli import backends, bench, cache, compare, conformance, demo, explain, info, run
 from nnhal_tools.cli.admin import commands, reload
 from nnhal_tools.cli.command_line import CommandLine
 from nnhal_tools.cli.services import quarantine, serve
@@ -25,7 +25,15 @@ app = typer.Typer(
 )
 app.command(cls=ServeCommand)(serve.serve)
 app.command()(reload.reload)
-for command in (info.info, run.run, explain.explain, compare.compare, demo.demo, conformance.conformance):
+for command in (
+    info.info,
+    run.run,
+    explain.explain,
+    compare.compare,
+    bench.bench,
+    demo.demo,
+    conformance.conformance,
+):
     app.command()(command)
 app.command()(backends.new_backend)
 app.add_typer(backends.backends, name="backends")

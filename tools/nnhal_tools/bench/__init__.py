@@ -1,0 +1,1 @@
+"""Load tests of services: clients in processes of their own, latencies, throughput and processor time."""

@@ -1,0 +1,109 @@
+"""Paths of a load test: ways to run a model, each a function that yields a call."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from nnhal_tools.bench.specification import ENGINE, ClientTask
+
+if TYPE_CHECKING:
+    from nnhal.client import Outputs
+    from nnhal.types import AnyArray, Model, Timing
+
+Call: TypeAlias = "Callable[[bool], Timing | None]"
+"""Function that runs the model once. Its argument says whether the service measures its own time, which is returned."""
+OpenPath: TypeAlias = "Callable[[ClientTask, Sequence[AnyArray]], AbstractContextManager[Call]]"
+
+PATHS: dict[str, OpenPath] = {}
+"""The paths by name, in the order of reports."""
+
+
+def _path(name: str) -> Callable[[OpenPath], OpenPath]:
+    def register(function: OpenPath) -> OpenPath:
+        PATHS[name] = function
+        return function
+
+    return register
+
+
+@contextmanager
+def _service_path(
+    task: ClientTask, arrays: "Sequence[AnyArray]", transport: Literal["auto", "grpc"], *, in_burst: bool
+) -> "Iterator[Call]":
+    import nnhal
+
+    with ExitStack() as stack:
+        device = stack.enter_context(nnhal.connect(task.subject.target, device=task.device, transport=transport))
+        model = load(task)
+        prepared = device.prepare(model, fallback=task.fallback).result()
+        stack.callback(prepared.close)
+        execute: Callable[..., Outputs]
+        if model.states:
+            execute = stack.enter_context(prepared.stream()).step
+        else:
+            execute = stack.enter_context(prepared.burst()).execute if in_burst else prepared.execute
+
+        def call(measure: bool) -> "Timing | None":
+            if not measure:
+                execute(arrays)
+                return None
+            return execute(arrays, measure_timing=True).timing
+
+        yield call
+
+
+@_path("same-machine")
+def open_same_machine(task: ClientTask, arrays: "Sequence[AnyArray]") -> AbstractContextManager[Call]:
+    """Execute over shared memory, where the service is on this machine; else over gRPC."""
+    return _service_path(task, arrays, "auto", in_burst=False)
+
+
+@_path("same-machine-burst")
+def open_same_machine_burst(task: ClientTask, arrays: "Sequence[AnyArray]") -> AbstractContextManager[Call]:
+    """Execute a burst over shared memory, where the service is on this machine; else over gRPC."""
+    return _service_path(task, arrays, "auto", in_burst=True)
+
+
+@_path("grpc")
+def open_grpc(task: ClientTask, arrays: "Sequence[AnyArray]") -> AbstractContextManager[Call]:
+    """Execute over gRPC."""
+    return _service_path(task, arrays, "grpc", in_burst=False)
+
+
+@_path("grpc-burst")
+def open_grpc_burst(task: ClientTask, arrays: "Sequence[AnyArray]") -> AbstractContextManager[Call]:
+    """Execute a burst over gRPC."""
+    return _service_path(task, arrays, "grpc", in_burst=True)
+
+
+@_path(ENGINE)
+@contextmanager
+def open_engine(task: ClientTask, arrays: "Sequence[AnyArray]") -> "Iterator[Call]":
+    """Run LiteRT in this process with one thread, on inputs that are copied in, and outputs that are copied out."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=task.model, num_threads=1)
+    details = interpreter.get_input_details()
+    for detail, array in zip(details, arrays, strict=True):
+        if tuple(detail["shape"]) != array.shape:
+            interpreter.resize_tensor_input(detail["index"], array.shape)
+    interpreter.allocate_tensors()
+    values = [array.astype(detail["dtype"]) for detail, array in zip(details, arrays, strict=True)]
+    outputs = [detail["index"] for detail in interpreter.get_output_details()]
+
+    def call(measure: bool) -> None:
+        for detail, value in zip(details, values, strict=True):
+            interpreter.set_tensor(detail["index"], value)
+        interpreter.invoke()
+        for output in outputs:
+            interpreter.get_tensor(output)
+
+    yield call
+
+
+def load(task: ClientTask) -> "Model":
+    """Return the model of a task."""
+    from nnhal import tflite
+
+    shapes = {name: tuple(shape) for name, shape in task.shapes.items()}
+    return tflite.load(task.model, shapes=shapes)

@@ -1,0 +1,271 @@
+"""`nnhal bench`: measure latency, throughput and processor time of a model on a service."""
+
+import csv
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text
+from nnhal_tools.cli.errors import CommandError, reporting_errors
+from nnhal_tools.cli.options import Json, Target, at_least, parse_address, parse_shapes, require_writable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nnhal_tools.bench.results import LoadResult, Spread
+    from nnhal_tools.bench.specification import ClientTask
+
+
+@reporting_errors()
+def bench(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
+    *,
+    target: Target = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            parser=parse_address,
+            metavar="ADDR",
+            help="Another service. It runs the same load, in turns with the first.",
+        ),
+    ] = None,
+    engine: Annotated[
+        bool, typer.Option("--engine", help="Also run LiteRT in the client processes, without a service.")
+    ] = False,
+    path: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="How clients execute: same-machine, same-machine-burst, grpc, grpc-burst, with commas; or all.",
+        ),
+    ] = "same-machine",
+    concurrency: Annotated[
+        str, typer.Option(metavar="N", help="Numbers of client processes: 1,2,8; or 1:16 for 1, 2, 4, 8, 16.")
+    ] = "1",
+    rate: Annotated[
+        str,
+        typer.Option(
+            metavar="N",
+            help="Calls per second of all clients, in the same form: calls arrive at random, and wait if clients are "
+            "late. [default: each client makes its next call when the last one has ended]",
+            show_default=False,
+        ),
+    ] = "",
+    duration: Annotated[
+        float, typer.Option(parser=at_least(float, 0), metavar="S", help="Seconds of each measurement, in all rounds.")
+    ] = 6.0,
+    warmup: Annotated[
+        float, typer.Option(parser=at_least(float, 0), metavar="S", help="Seconds of calls before each measurement.")
+    ] = 0.5,
+    rounds: Annotated[
+        int, typer.Option(parser=at_least(int, 1), metavar="N", help="Rounds, in which all measurements take turns.")
+    ] = 3,
+    input_: Annotated[
+        list[Path] | None,
+        typer.Option("--input", metavar="FILE", help="Inputs, as for `nnhal run`. [default: random ones]"),
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZES", help="Shape of an input, for example image=8,224,224,3."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="The device. [default: the service's first]", show_default=False)
+    ] = "",
+    fallback: Annotated[
+        bool,
+        typer.Option(
+            "--fallback/--no-fallback", help="Whether clients run operations that the device does not support."
+        ),
+    ] = True,
+    csv_file: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the results as CSV.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with curves.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure latency, throughput and processor time of a model on a service.
+
+    Each client is a process with one connection. Everything that is measured takes turns in rounds, so that noise of
+    the machine meets all of it: compare ratios, and look at the spread of the rounds (docs/benchmarking.md).
+    """
+    from nnhal_tools.bench.bench import run_bench
+    from nnhal_tools.bench.load import BenchError
+    from nnhal_tools.bench.specification import parse_levels
+
+    require_writable(csv_file, html)
+    if duration <= 0:
+        raise CommandError("--duration must be positive")
+    try:
+        levels = parse_levels(concurrency, rate)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="nnhal-bench-")))
+        inputs = _write_inputs(folder, model, shape or [], input_ or [])
+        addresses = [target or _start_service(stack), *([compare] if compare else [])]
+        tasks = _tasks(model, inputs, _path_names(path), addresses, engine, parse_shapes(shape or []), device, fallback)
+        progress = stack.enter_context(make_progress())
+        bar = progress.add_task("starting", total=len(tasks) * (1 + rounds * len(levels)))
+
+        def show(text: str) -> None:
+            progress.update(bar, advance=1, description=text)
+
+        try:
+            results = run_bench(
+                tasks,
+                levels,
+                baseline=_baseline(tasks, compare),
+                rounds=rounds,
+                duration_s=duration,
+                warmup_s=warmup,
+                progress=show,
+            )
+        except BenchError as error:
+            raise CommandError(str(error)) from error
+    _report(results, model, csv_file, html, as_json=as_json)
+
+
+def _write_inputs(folder: Path, model: Path, shapes: Sequence[str], files: Sequence[Path]) -> Path:
+    """Write the inputs of the model to a file for the clients."""
+    import numpy as np
+
+    from nnhal_tools.cli import inputs
+    from nnhal_tools.cli.model import load_model, read_metadata
+
+    loaded = load_model(model, parse_shapes(shapes))
+    arrays = inputs.read_inputs(loaded, None, files, read_metadata(model).inputs)
+    file = folder / "inputs.npz"
+    np.savez(file, *arrays)
+    return file
+
+
+def _start_service(stack: ExitStack) -> str:
+    from nnhal.embedded import EmbeddedService
+
+    service = EmbeddedService()
+    stack.callback(service.close)
+    return service.target
+
+
+def _path_names(text: str) -> list[str]:
+    from nnhal_tools.bench.paths import PATHS
+    from nnhal_tools.bench.specification import ENGINE
+
+    names = [name for name in PATHS if name != ENGINE]
+    chosen = names if text == "all" else text.split(",")
+    for name in chosen:
+        if name not in names:
+            raise CommandError(f"invalid --path {name!r}: expected all, or some of {', '.join(names)}")
+    return chosen
+
+
+def _tasks(
+    model: Path,
+    inputs: Path,
+    paths: Sequence[str],
+    addresses: Sequence[str],
+    engine: bool,
+    shapes: "dict[str, tuple[int | None, ...]]",
+    device: str,
+    fallback: bool,
+) -> "list[ClientTask]":
+    """Return what the clients of each subject run."""
+    from nnhal_tools.bench.specification import ENGINE, ClientTask, Subject
+
+    subjects = [Subject(ENGINE, "", "LiteRT in the client")] if engine else []
+    for path in paths:
+        for address in addresses:
+            subjects.append(Subject(path, address, f"{path} at {address}" if len(addresses) > 1 else path))
+    sizes = {name: list(shape) for name, shape in shapes.items()}
+    return [ClientTask(str(model), str(inputs), subject, device, sizes, fallback) for subject in subjects]
+
+
+def _baseline(tasks: "Sequence[ClientTask]", compare: str | None) -> "Callable[[ClientTask], ClientTask | None]":
+    """Return a function that names what a subject is compared with: the other service, or else the first subject."""
+
+    def baseline(task: "ClientTask") -> "ClientTask | None":
+        if compare and task.subject.target:
+            others = [each for each in tasks if each.subject.path == task.subject.path and each is not task]
+            return others[0] if task.subject.target != compare else None
+        return tasks[0] if task is not tasks[0] and not compare else None
+
+    return baseline
+
+
+def _report(
+    results: "Sequence[LoadResult]", model: Path, csv_file: Path | None, html: Path | None, *, as_json: bool
+) -> None:
+    rows = [result.to_json() for result in results]
+    if csv_file:
+        _write_csv(csv_file, results)
+    if html:
+        from nnhal_tools.bench.page import write_html
+
+        write_html(html, model.name, results)
+    if as_json:
+        typer.echo(json.dumps({"model": str(model), "time": time.strftime("%FT%TZ", time.gmtime()), "results": rows}))
+        return
+    console = make_console()
+    print_table(console, _table(results))
+    for result in results:
+        for reason, count in result.errors.items():
+            print_text(console, f"{result.subject.label}, {result.level.text}: {count} calls failed: {reason}")
+    for file in filter(None, (csv_file, html)):
+        print_text(console, f"saved {file}")
+
+
+def _table(results: "Sequence[LoadResult]") -> "Table":
+    from rich.table import Table
+
+    table = Table()
+    for heading in ("path", "load", "calls/s", "p50 us", "p90", "p99", "max", "device + driver + transfer us"):
+        table.add_column(heading, justify="left" if heading in ("path", "load") else "right")
+    table.add_column("CPU us/call: client + service", justify="right")
+    table.add_column("ratio of p50", justify="right")
+    for result in results:
+        latency, split = result.latency_us, result.split_us
+        table.add_row(
+            result.subject.label,
+            result.level.text,
+            _spread(result.calls_per_s, "{:,.0f}"),
+            *(f"{latency[key]:,.0f}" if latency else "-" for key in ("p50", "p90", "p99", "max")),
+            " + ".join(f"{split[key]:,.0f}" for key in ("device", "driver", "transfer")) if split else "",
+            f"{result.client_us:,.0f}" + ("" if result.service_us is None else f" + {result.service_us:,.0f}"),
+            "" if result.ratio is None else _spread(result.ratio, "{:.2f}") + " x",
+        )
+    return table
+
+
+def _spread(spread: "Spread", form: str) -> str:
+    """Return a median, with the least and the largest value if they are others."""
+    values = [form.format(value) for value in (spread.median, spread.least, spread.largest)]
+    return values[0] if len(set(values)) == 1 else f"{values[0]} ({values[1]} to {values[2]})"
+
+
+def _write_csv(file: Path, results: "Sequence[LoadResult]") -> None:
+    rows = [_flat(result) for result in results]
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(dict.fromkeys(key for row in rows for key in row)))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _flat(result: "LoadResult") -> dict[str, Any]:
+    return {
+        "path": result.subject.path,
+        "target": result.subject.target,
+        "clients": result.level.clients,
+        "rate": result.level.rate,
+        "calls": result.calls,
+        "errors": sum(result.errors.values()),
+        "calls_per_s": result.calls_per_s.median,
+        **{f"{name}_us": value for name, value in result.latency_us.items()},
+        **{f"{name}_us": value for name, value in result.split_us.items()},
+        "client_processor_us": result.client_us,
+        "service_processor_us": result.service_us,
+        "ratio": None if result.ratio is None else result.ratio.median,
+    }
