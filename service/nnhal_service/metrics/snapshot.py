@@ -1,6 +1,7 @@
 """Snapshots of metrics: values at one moment, as bytes between processes, and their sum over processes."""
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -140,7 +141,7 @@ class Snapshot:
             snapshot = Snapshot(int(content["source"]), set(map(int, content["includes"])))
             for name, values in content["values"].items():
                 if name in METRICS and METRICS[name].kind is not Kind.HISTOGRAM:
-                    snapshot.values[name] = {_labels(METRICS[name], labels): float(value) for labels, value in values}
+                    snapshot.values[name] = {_labels(METRICS[name], labels): _number(value) for labels, value in values}
             for name, rows in content["histograms"].items():
                 if name in METRICS and METRICS[name].kind is Kind.HISTOGRAM:
                     snapshot.histograms[name] = _histograms(METRICS[name], rows)
@@ -157,8 +158,17 @@ def _histograms(metric: Metric, rows: Iterable[tuple[Any, ...]]) -> dict[Labels,
         examples = {
             int(bucket): Exemplar(str(trace), float(value), float(at)) for bucket, trace, value, at in exemplars
         }
-        histograms[_labels(metric, labels)] = HistogramValue(list(map(int, counts)), float(total), examples)
+        histograms[_labels(metric, labels)] = HistogramValue(
+            [int(_number(count)) for count in counts], _number(total), examples
+        )
     return histograms
+
+
+def _number(value: object) -> float:
+    number = float(value) if isinstance(value, int | float) else math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{value!r} is no value of a metric")
+    return number
 
 
 def _labels(metric: Metric, values: Iterable[str]) -> Labels:

@@ -1,21 +1,18 @@
 """Metrics of one worker: what it records while it serves, and where its totals survive its end."""
 
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from nnhal.errors import HalError, well_formed
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.calls import CallMeter, status_label
 from nnhal_service.metrics.catalog import Metric
+from nnhal_service.metrics.metrics_file import FILE, replace_file
 from nnhal_service.metrics.snapshot import Snapshot
 
-FILE = "metrics.json"
-"""Name of the file with the last snapshot, in the folder of the worker."""
 WRITE_S = 1.0
 """Seconds between two writes of the file. A worker that is killed loses the counts of this time."""
 
@@ -81,7 +78,7 @@ class WorkerMetrics:
         with self._writing:
             data = self.snapshot().encode()
             if self._file is not None:
-                _replace(self._file, data)
+                replace_file(self._file, data)
         return data
 
     def start(self) -> None:
@@ -100,13 +97,3 @@ class WorkerMetrics:
     def _run(self) -> None:
         while not self._stopped.wait(WRITE_S):
             self.encoded()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file, so that a reader sees the old contents or the new ones. A full disk costs the file only."""
-    temporary = path.with_suffix(".new")
-    with suppress(OSError):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        temporary.replace(path)

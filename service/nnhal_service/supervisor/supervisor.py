@@ -20,6 +20,7 @@ from nnhal_service import log
 from nnhal_service.admin.recent_warnings import RecentWarnings
 from nnhal_service.admin.view import AdminError
 from nnhal_service.log import event
+from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
 from nnhal_service.quarantine import Crash, QuarantineFile
 from nnhal_service.running_services import ServiceFile
 from nnhal_service.settings import Settings
@@ -97,6 +98,7 @@ class Supervisor:
         self._sockets = sockets
         self._manager = ServiceManager()
         self._workers: list[WorkerProcess] = []
+        self._metrics = SupervisorMetrics()
         self._policies = [RestartPolicy() for _ in range(settings.workers)]
         self._restart_at: dict[int, float] = {}
         self._reloading: deque[int] = deque()
@@ -146,6 +148,7 @@ class Supervisor:
             worker.send_signal(signal.SIGKILL)
         self._admin.close()
         self._template.close()
+        self._metrics.close()
         self._addresses.close()
         self._manager.close()
         if self._service_file is not None:
@@ -179,6 +182,7 @@ class Supervisor:
             self._handle(signal.Signals(number))
         self._reap()
         self._watch()
+        self._metrics.show_workers(Counter(worker.state for worker in self._workers))
         if self._stopping:
             return
         self._start_due()
@@ -358,6 +362,7 @@ class Supervisor:
         self._workers.remove(worker)
         if worker.channel in self._registered():
             self._selector.unregister(worker.channel)
+        self._metrics.bury(worker.spec.generation, worker.spec.temporary, self._restart_reason(worker, crashed=crashed))
         worker.close()
         if self._stopping:
             return
@@ -369,6 +374,16 @@ class Supervisor:
             self._reloading.clear()
         else:
             self._schedule_restart(worker, crashed=crashed)
+
+    def _restart_reason(self, worker: WorkerProcess, *, crashed: bool) -> str:
+        """Return why a worker that has ended is replaced, as a label; "" if it is not."""
+        if self._stopping:
+            return ""
+        if worker.killed_because:
+            return "hang"
+        if worker.stop_by is not None:
+            return "reload"
+        return "start" if worker.failure else "crash" if crashed else "exit"
 
     def _schedule_restart(self, worker: WorkerProcess, *, crashed: bool) -> None:
         slot, policy = worker.spec.slot, self._policies[worker.spec.slot]
@@ -406,6 +421,7 @@ class Supervisor:
         for activity in suspects:
             fields = {"digest": activity.digest.hex() or "-", "backend": activity.backend or "-"}
             event("suspect-model", logging.ERROR, worker=worker.spec.slot, stage=activity.stage.name, **fields)
+            self._metrics.count_suspect(activity.backend)
         for activity in {activity.digest: activity for activity in suspects if activity.digest}.values():
             crash = Crash(activity.backend, time.time(), how, sure=len(known) == 1)
             try:

@@ -15,6 +15,7 @@ from nnhal_service.admin.worker_control import WorkerControl
 from nnhal_service.admin.worker_report import WorkerReporter
 from nnhal_service.hosting import Hosting
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
+from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
@@ -71,6 +72,7 @@ def run_worker(
                 Prober(channel, spec.settings, quarantine) if spec.settings.probe else None,
                 dict(zip(spec.inherited, sockets, strict=True)),
                 spec.temporary,
+                WorkerMetrics(spec.generation, spec.temporary),
             )
             settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
             server = Server(settings, hosting)

@@ -1,0 +1,113 @@
+"""Metrics of a supervisor: the workers, and the totals of those that have ended."""
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from nnhal_service.metrics import catalog
+from nnhal_service.metrics.catalog import METRICS
+from nnhal_service.metrics.metrics_file import FILE, replace_file
+from nnhal_service.metrics.snapshot import Labels, Snapshot
+
+MAX_LABELS = 5000
+"""Number of label sets of a metric, after which those of further models count as other ones."""
+_MAX_BYTES = 2**24
+"""Largest file of a worker that is read."""
+_OTHER = "other"
+
+
+class SupervisorMetrics:
+    """Metrics of one supervisor, in a file that the admin process reads. Close it at the end.
+
+    Attributes:
+        file: path of the file.
+    """
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="nnhal-metrics-"))
+        self.file = self._folder / FILE
+        self._total = Snapshot()
+        self._total.add(catalog.START_TIME, time.time())
+        self._states: Mapping[str, int] = {}
+        self._write()
+
+    def show_workers(self, states: Mapping[str, int]) -> None:
+        """Report the number of workers in each state. Call it regularly."""
+        if states != self._states:
+            self._states = dict(states)
+            self._total.values[catalog.WORKERS.name] = {(state,): float(n) for state, n in states.items()}
+            self._write()
+
+    def count_suspect(self, backend: str) -> None:
+        """Count a model that may have caused the crash of a worker, in the code of a backend; "" if unknown."""
+        self._total.add(catalog.SUSPECTS, 1, backend)
+        self._write()
+
+    def bury(self, source: int, folder: Path, reason: str) -> None:
+        """Count a worker that has ended, and add its totals.
+
+        Args:
+            source: number of its start.
+            folder: its folder, which still exists. What is in it may be damaged.
+            reason: why it ended; "" if it is not replaced.
+        """
+        if reason:
+            self._total.add(catalog.WORKER_RESTARTS, 1, reason)
+        with suppress(OSError, ValueError):  # it ended before it had anything to count, or its file is damaged
+            snapshot = Snapshot.decode(_read(folder / FILE))
+            snapshot.includes = set()
+            self._bound(snapshot)
+            self._total.merge(snapshot, gauges=False)
+        self._total.includes.add(source)
+        self._write()
+
+    def _bound(self, snapshot: Snapshot) -> None:
+        """Replace models by `other` where the totals have too many labels already."""
+        for name, values in (*snapshot.values.items(), *snapshot.histograms.items()):
+            known = self._total.values.get(name) or self._total.histograms.get(name) or {}
+            if "model" in METRICS[name].labels and len(known) + len(values) > MAX_LABELS:
+                position = METRICS[name].labels.index("model")
+                renamed = Snapshot()
+                for labels, value in values.items():
+                    other: Labels = labels if labels in known else (*labels[:position], _OTHER, *labels[position + 1 :])
+                    if isinstance(value, float):
+                        renamed.add(METRICS[name], value, *other)
+                    else:
+                        renamed.add_histogram(METRICS[name], value, *other)
+                snapshot.values.update(renamed.values)
+                snapshot.histograms.update(renamed.histograms)
+
+    def _write(self) -> None:
+        replace_file(self.file, self._total.encode())
+
+    def close(self) -> None:
+        """Remove the file."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def read_totals(path: Path) -> Snapshot:
+    """Return what the file of a supervisor contains; nothing if it cannot be read."""
+    try:
+        return Snapshot.decode(_read(path))
+    except (OSError, ValueError):
+        return Snapshot()
+
+
+def _read(path: Path) -> bytes:
+    """Return the contents of a regular file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file, or it is too large.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+            raise ValueError(f"{path} is no file of metrics")
+        return file.read(_MAX_BYTES)
