@@ -34,6 +34,7 @@ from nnhal_service.metrics.exposition import render
 from nnhal_service.metrics.series import OK
 from nnhal_service.metrics.service_metrics import ServiceMetrics
 from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.metrics.supervisor_metrics import read_totals
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.settings import LogLevel
 
@@ -113,7 +114,7 @@ class Fleet:
 
     def _collect(self, status: Mapping[str, Any], workers: Sequence[_Worker]) -> tuple[Snapshot, dict[int, Snapshot]]:
         """Return the metrics of the service, and those of its workers by number of their start."""
-        ended = _decode(str(status.get("metrics", "")).encode()) or Snapshot()
+        ended = read_totals(Path(status["metrics"]))
         answers = [answer for answer in self._threads.map(_metrics, workers) if answer]
         by_worker = {each.source: each for each in map(_decode, answers) if each is not None}
         return self._metrics.merge(ended, answers), by_worker

@@ -1,15 +1,17 @@
 """Metrics of a service: the sum over its workers, living and ended."""
 
-from collections.abc import Collection, Iterable
+import threading
+from collections.abc import Iterable
 
 from nnhal_service.metrics.snapshot import Snapshot
 
 
 class ServiceMetrics:
-    """Sum over the workers of a service. Its counters never go back. For one thread at a time."""
+    """Sum over the workers of a service. Its counters never go back. Thread safe."""
 
     def __init__(self) -> None:
         self._last: dict[int, Snapshot] = {}
+        self._lock = threading.Lock()
 
     def merge(self, ended: Snapshot, living: Iterable[bytes]) -> Snapshot:
         """Return the values of the service.
@@ -19,21 +21,24 @@ class ServiceMetrics:
             living: snapshots of the workers that answered. For one that did not, counters keep their last values until
                 the supervisor has its total; damaged snapshots count as no answer.
         """
-        answered = set()
-        for data in living:
-            try:
-                snapshot = Snapshot.decode(data)
-            except ValueError:
-                continue
-            self._last[snapshot.source] = snapshot
-            answered.add(snapshot.source)
-        self._forget(ended.includes)
+        answers = [snapshot for data in living if (snapshot := _decode(data)) is not None]
+        answered = {snapshot.source for snapshot in answers}
+        with self._lock:
+            for snapshot in answers:
+                last = self._last.get(snapshot.source)
+                if last is None or last.number < snapshot.number:  # else another thread has asked later
+                    self._last[snapshot.source] = snapshot
+            self._last = {source: each for source, each in self._last.items() if source not in ended.includes}
+            snapshots = list(self._last.values())
         total = Snapshot()
         total.merge(ended)
-        for source, snapshot in self._last.items():
-            total.merge(snapshot, gauges=source in answered)
+        for snapshot in snapshots:
+            total.merge(snapshot, gauges=snapshot.source in answered)
         return total
 
-    def _forget(self, sources: Collection[int]) -> None:
-        """Drop the snapshots of workers that are part of the supervisor's totals."""
-        self._last = {source: snapshot for source, snapshot in self._last.items() if source not in sources}
+
+def _decode(data: bytes) -> Snapshot | None:
+    try:
+        return Snapshot.decode(data)
+    except ValueError:
+        return None

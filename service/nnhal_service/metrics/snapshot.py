@@ -61,12 +61,14 @@ class Snapshot:
 
     Attributes:
         source: number of the start of the worker, which is unique within a service; 0 for what is no worker.
+        number: number of the snapshot of its source; later ones have larger numbers.
         includes: the sources of the workers that have ended, whose counters are part of this snapshot.
         values: of counters and gauges, by name and labels.
         histograms: by name and labels.
     """
 
     source: int = 0
+    number: int = 0
     includes: set[int] = field(default_factory=set)
     values: dict[str, dict[Labels, float]] = field(default_factory=dict)
     histograms: dict[str, dict[Labels, HistogramValue]] = field(default_factory=dict)
@@ -109,6 +111,7 @@ class Snapshot:
         return json.dumps(
             {
                 "source": self.source,
+                "number": self.number,
                 "includes": sorted(self.includes),
                 "values": {name: list(values.items()) for name, values in self.values.items()},
                 "histograms": {
@@ -138,7 +141,7 @@ class Snapshot:
             raise ValueError(f"the snapshot has {len(data)} bytes; at most {MAX_BYTES} are decoded")
         try:
             content = json.loads(data)
-            snapshot = Snapshot(int(content["source"]), set(map(int, content["includes"])))
+            snapshot = Snapshot(int(content["source"]), int(content["number"]), set(map(int, content["includes"])))
             for name, values in content["values"].items():
                 if name in METRICS and METRICS[name].kind is not Kind.HISTOGRAM:
                     snapshot.values[name] = {_labels(METRICS[name], labels): _number(value) for labels, value in values}

@@ -1,5 +1,6 @@
 """Metrics of one worker: what it records while it serves, and where its totals survive its end."""
 
+import itertools
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ class WorkerMetrics:
     def __init__(self, source: int = 0, folder: Path | None = None) -> None:
         self.calls = CallMeter()
         self._source = source
+        self._numbers = itertools.count(1)
         self._started = time.time()
         self._file = folder / FILE if folder is not None else None
         self._collectors: list[Callable[[Snapshot], None]] = []
@@ -61,7 +63,7 @@ class WorkerMetrics:
 
     def snapshot(self) -> Snapshot:
         """Return the values of now."""
-        snapshot = Snapshot(self._source)
+        snapshot = Snapshot(self._source, next(self._numbers))
         if not self._source:
             snapshot.add(catalog.START_TIME, self._started)
         self.calls.collect(snapshot)

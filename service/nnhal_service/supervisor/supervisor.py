@@ -506,6 +506,7 @@ class Supervisor:
             "cache_dir": str(settings.cache_dir),
             "cache_bytes": settings.cache_bytes,
             "state_dir": str(settings.state_dir),
+            "metrics": str(self._metrics.file),
             "warnings": [asdict(warning) for warning in self._warnings.list()],
             "workers": [
                 {

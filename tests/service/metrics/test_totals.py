@@ -170,3 +170,13 @@ def test_supervisor_counts_workers_and_suspects(supervisor: SupervisorMetrics) -
     assert values["nnhal_start_time_seconds"][()] > 1e9
     supervisor.close()
     assert not supervisor.file.parent.exists()
+
+
+def test_late_answer_does_not_turn_counters_back(supervisor: SupervisorMetrics) -> None:
+    service, worker = ServiceMetrics(), WorkerMetrics(1)
+    answers = []
+    for _ in range(2):
+        record(worker, 5)
+        answers.append(worker.encoded())
+    assert count(service.merge(totals(supervisor), [answers[1]])) == 10
+    assert count(service.merge(totals(supervisor), [answers[0]])) == 10
