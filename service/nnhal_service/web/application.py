@@ -64,23 +64,23 @@ class WebApplication:
         return PlainTextResponse(f"{reason or 'ready'}\n", 503 if reason else 200, _NO_STORE)
 
     async def _metrics(self, request: Request) -> Response:
-        self._require_observer(request)
+        await self._require_observer(request)
         body, media_type = await to_thread.run_sync(self._view.metrics, request.headers.get("accept", ""))
         return Response(body, headers={**_NO_STORE, "content-type": media_type})
 
     async def _index(self, request: Request) -> Response:
-        self._require_observer(request)
+        await self._require_observer(request)
         resources = [f"{PREFIX}/{name}" for name in ("caller", *self._api.resources)]
         actions = [f"{PREFIX}/actions/{name}" for name in self._api.actions]
         return _json({"resources": resources, "actions": actions})
 
     async def _caller(self, request: Request) -> Response:
-        identity = self._identify(request)
+        identity = await self._identify(request)
         may_observe, may_administer = self._access.may_observe(identity), self._access.may_administer(identity)
         return _json({"identity": str(identity), "may_observe": may_observe, "may_administer": may_administer})
 
     async def _resource(self, request: Request) -> Response:
-        self._require_observer(request)
+        await self._require_observer(request)
         name = request.path_params["name"]
         if name not in self._api.resources:
             raise HTTPException(404, f"there is no resource {name!r}; expected one of {', '.join(self._api.resources)}")
@@ -90,7 +90,7 @@ class WebApplication:
             raise HTTPException(400, str(error)) from error
 
     async def _action(self, request: Request) -> Response:
-        identity = self._identify(request)
+        identity = await self._identify(request)
         if not self._access.may_administer(identity):
             raise HTTPException(403, f"{identity} may not administer the service")
         name = request.path_params["name"]
@@ -111,7 +111,7 @@ class WebApplication:
             raise HTTPException(404, f"there is no {request.url.path}")
         return file.response(request)
 
-    def _identify(self, request: Request) -> Identity:
+    async def _identify(self, request: Request) -> Identity:
         client = request.client
         caller = HttpCaller(
             request.headers.get("authorization", ""),
@@ -119,12 +119,12 @@ class WebApplication:
             _address_text(client.host, client.port) if client else "",
         )
         try:
-            return self._access.identify(caller)
+            return await to_thread.run_sync(self._access.identify, caller)  # keys of tokens may come from a URL
         except UnauthenticatedError as error:
             raise HTTPException(401, str(error), {"www-authenticate": "Bearer"}) from error
 
-    def _require_observer(self, request: Request) -> None:
-        identity = self._identify(request)
+    async def _require_observer(self, request: Request) -> None:
+        identity = await self._identify(request)
         if self._access.may_observe(identity):
             return
         if identity.kind == "anonymous":

@@ -10,15 +10,12 @@ from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from nnhal.address import Address
-
 _FIRST_REQUEST_S = 10.0
 """Seconds in which a new connection must have sent its first request."""
 _KEEP_ALIVE_S = 15
 _MAX_CONNECTIONS = 256
 _MAX_HEADER_BYTES = 16384
 _STOP_S = 2
-_BACKLOG = 128
 
 
 class HttpServer:
@@ -85,24 +82,3 @@ class _Connection(H11Protocol):
     def _close_idle(self) -> None:
         if self.cycle is None:
             self.transport.close()
-
-
-def listen(text: str) -> tuple[socket.socket, str]:
-    """Return a listening socket for HOST:PORT, and its address with its port.
-
-    Raises:
-        OSError: the address cannot be used.
-    """
-    address = Address.parse(text)
-    family, kind, protocol, _, target = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(target)
-        listener.listen(_BACKLOG)
-    except OSError:
-        listener.close()
-        raise
-    return listener, address.with_port(listener.getsockname()[1])
