@@ -54,7 +54,11 @@ INLINE_BYTES = 1_000_000
 class Target:
     """Session on the device under test. Use it as a context manager.
 
+    A service with several processes may redirect the session to one of them. The session then has a channel to that
+    process, while the attribute `address`, new sessions and pings are those of the service.
+
     Attributes:
+        address: the address of the service.
         channel: the gRPC channel. The stubs on it are sessions, device, prepared_model, memories, bursts, fences,
             executions and buffers.
         session: the token of the session.
@@ -82,7 +86,13 @@ class Target:
             raise NotServiceSpecific(str(error)) from None
         self.address, self.device_name, self.control, self.paths = address, device, control, paths
         self.interposer = interposer
-        self.channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._service_channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._use_channel(self._service_channel)
+        self._connect()
+        self.session = self.opened.session
+
+    def _use_channel(self, channel: grpc.Channel) -> None:
+        self.channel = channel
         self.sessions = session_pb2_grpc.SessionStub(self.channel)
         self.device = device_pb2_grpc.DeviceStub(self.channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self.channel)
@@ -91,8 +101,6 @@ class Target:
         self.fences = fence_pb2_grpc.FenceStub(self.channel)
         self.executions = execution_pb2_grpc.ExecutionStub(self.channel)
         self.buffers = buffer_pb2_grpc.BufferStub(self.channel)
-        self._connect()
-        self.session = self.opened.session
 
     def _connect(self) -> None:
         """Open the session. An address that nothing listens at fails at once."""
@@ -100,15 +108,51 @@ class Target:
         try:
             if problem is None:
                 grpc.channel_ready_future(self.channel).result(CONNECT_S)
-                self.stream = self.sessions.Open(session_pb2.OpenRequest(client_name="nnhal conformance"))
-                self.opened = next(iter(self.stream)).opened
+                self._open()
                 return
         except grpc.FutureTimeoutError:
             pass
         except grpc.RpcError as error:
             failure = error
         self.channel.close()
+        self._service_channel.close()
         raise NotServiceSpecific(open_error(self.address, CONNECT_S, failure, problem).reason) from failure
+
+    def _open(self) -> None:
+        """Open the session, and follow a redirect. If the address of the redirect fails, do as without a redirect.
+
+        Raises:
+            grpc.RpcError: the service refuses.
+        """
+        first = self._open_stream(accept_redirect=True)
+        if first.HasField("redirect"):
+            first = self._follow(first.redirect) or self._open_stream()
+        self.opened = first.opened
+
+    def _follow(self, redirect: session_pb2.SessionRedirect) -> session_pb2.SessionEvent | None:
+        """Open the session at the address of a redirect. Return its first event, or None if that fails."""
+        address = self._redirected(redirect)
+        if connection_problem(address) is not None:
+            return None
+        self._use_channel(grpc.insecure_channel(address, options=CHANNEL_OPTIONS))
+        try:
+            return self._open_stream()
+        except grpc.RpcError:
+            self.channel.close()
+            self._use_channel(self._service_channel)
+            return None
+
+    def _open_stream(self, *, accept_redirect: bool = False) -> session_pb2.SessionEvent:
+        request = session_pb2.OpenRequest(client_name="nnhal conformance", accept_redirect=accept_redirect)
+        self.stream = self.sessions.Open(request)
+        event: session_pb2.SessionEvent = next(iter(self.stream))
+        return event
+
+    def _redirected(self, redirect: session_pb2.SessionRedirect) -> str:
+        try:
+            return Address.parse(self.address).redirected(redirect.address)
+        except ValueError as error:
+            raise NotServiceSpecific(f"an invalid redirect: {error}") from None
 
     def new_session(self) -> "Target":
         """Open another session on the same device."""
@@ -120,16 +164,18 @@ class Target:
     def __exit__(self, *_: object) -> None:
         self.stream.cancel()
         self.channel.close()
+        self._service_channel.close()
 
     # ---- Devices ----------------------------------------------------------------------------------------
 
     def ping(self) -> None:
-        """Check that the device responds.
+        """Check that the device responds at the address of the service.
 
         Raises:
             NotServiceSpecific: it does not respond.
         """
-        outcome, _ = invoke(self.device.GetInterfaceVersion, device_pb2.DeviceRequest(device=self.device_name))
+        device = device_pb2_grpc.DeviceStub(self._service_channel)
+        outcome, _ = invoke(device.GetInterfaceVersion, device_pb2.DeviceRequest(device=self.device_name))
         if outcome.status != ErrorStatus.NONE:
             raise NotServiceSpecific(str(outcome))
 

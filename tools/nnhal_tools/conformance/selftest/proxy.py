@@ -197,6 +197,8 @@ class Proxy:
         respond = _stream if method.server_streaming else _single
 
         def handle(message: Any, context: grpc.ServicerContext) -> Any:
+            if name == "Session.Open":
+                message.accept_redirect = False  # a redirected client would leave the proxy
             return respond(hook, ProxyCall(name, self._state, self._upstreams, context), message, context)
 
         return getattr(grpc, f"{kind}_rpc_method_handler")(
