@@ -15,9 +15,13 @@ const loading = { includeDirs: [root], keepCase: true, enums: String, longs: Num
 const definition = protoLoader.loadSync(files, loading);
 const { nnhal: { v1: nnhal } } = grpc.loadPackageDefinition(definition);
 const options = { "grpc.max_receive_message_length": 16 * 2 ** 20, "grpc.keepalive_time_ms": 20_000 };
-const stub = (service) => new nnhal[service](target, grpc.credentials.createInsecure(), options);
 const services = ["Session", "Device", "PreparedModel", "Burst", "Cache"];
-const [session, device, preparedModel, burst, cache] = services.map(stub);
+let session, device, preparedModel, burst, cache;
+
+function connect(address) {
+  const stub = (service) => new nnhal[service](address, grpc.credentials.createInsecure(), options);
+  [session, device, preparedModel, burst, cache] = services.map(stub);
+}
 
 // ErrorDetail, from the google.rpc.Status in the trailer of a failed call.
 const types = new protobuf.Root();
@@ -50,13 +54,20 @@ async function prepare(method, request) {
   return result;
 }
 
-// 1. Open a session, and keep the stream open as long as the handles are needed.
-const keepAlive = session.Open({ client_name: "node example" });
-const opened = await new Promise((resolve, reject) => {
-  keepAlive.on("error", reject);
-  keepAlive.on("data", (event) => event.opened && resolve(event.opened));
-});
-const id = { session: opened.session };
+function open(address, request) { // resolves with the first event
+  connect(address);
+  return new Promise((resolve, reject) =>
+    session.Open({ client_name: "node example", ...request }).on("error", reject).on("data", resolve));
+}
+
+// 1. Open a session. Its stream stays open as long as the handles are needed. A service with several workers redirects
+// the client to one of them. ":PORT" is a port of the host that the client knows.
+let event = await open(target, { accept_redirect: true });
+if (event.redirect) {
+  const address = event.redirect.address.replace(/^:/, target.replace(/\d+$/, ""));
+  event = await open(address).catch(() => open(target)); // a firewall may hide it
+}
+const id = { session: event.opened.session };
 
 try {
   // 2. Ask the device what it is.

@@ -11,6 +11,7 @@ import pytest
 
 from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.redirecting_server import redirecting
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "node"
 NODE = shutil.which("node")
@@ -49,6 +50,13 @@ def test_client_prints_the_output_of_its_readme(service: Service) -> None:
 def test_client_closes_its_session(service: Service) -> None:
     run_client(service.target)
     assert wait_until(lambda: service.logged("session-ended") and service.logged("'closed by the client'"))
+
+
+def test_client_follows_a_redirect(service: Service) -> None:
+    with redirecting(service.target) as first:
+        result = run_client(first.target)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert [request.accept_redirect for request in first.requests] == [True]
 
 
 @pytest.mark.usefixtures("service")
