@@ -62,8 +62,8 @@ class Settings(BaseModel):
     )
     admin_listen: Annotated[str | None, Option("ADDR")] = Field(
         default=None,
-        description="Address of the administration (docs/running.md): unix:PATH, or none. Default: a socket in the "
-        "state directory, for this user and root.",
+        description="Address of the administration (docs/administration.md): unix:PATH, or none. Default: a socket in "
+        "the state directory, for this user and root.",
     )
     http_listen: Annotated[str | None, Option("ADDR")] = Field(
         default=None,

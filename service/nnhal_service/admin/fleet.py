@@ -36,7 +36,7 @@ from nnhal_service.metrics.service_metrics import ServiceMetrics
 from nnhal_service.metrics.snapshot import Snapshot
 from nnhal_service.metrics.supervisor_metrics import read_totals
 from nnhal_service.quarantine import QuarantineFile
-from nnhal_service.settings import LogLevel
+from nnhal_service.settings import LogLevel, Settings
 
 _TIMEOUT_S = 2.0
 """Seconds that a worker may take for an answer."""
@@ -106,6 +106,14 @@ class Fleet:
     def settings(self) -> Sequence[SettingSnapshot]:
         """Return the effective settings."""
         return [SettingSnapshot(*each) for each in self._link.ask("settings")["settings"]]
+
+    def current_settings(self) -> Settings:
+        """Return the settings, which a reload may have changed.
+
+        Raises:
+            AdminError: the supervisor does not answer.
+        """
+        return Settings.model_validate(self._link.ask("settings")["values"])
 
     def metrics(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics of all workers for Prometheus, and their content type."""

@@ -54,6 +54,7 @@ class WorkerControl:
         self._sessions = sessions
         self._on_change = on_change
         self._drained = False
+        self._stopping = False
         self._lock = threading.Lock()
         self._warnings = RecentWarnings(reporter.slot)
         log.watch(self._warnings)
@@ -71,13 +72,14 @@ class WorkerControl:
         )
 
     def _report(self) -> bytes:
-        state = "serving" if not self._drained else "draining" if self._sessions.count() else "drained"
+        is_leaving = self._drained or self._stopping
+        state = "serving" if not is_leaving else "draining" if self._sessions.count() else "drained"
         return self._reporter.report(state, log.level(), self._warnings.list()).to_json()
 
     def drain(self) -> bytes:
         """Drain the worker, if it is not drained."""
         with self._lock:
-            if not self._drained:
+            if not self._drained and not self._stopping:
                 self._drained = True
                 self._on_change(True)  # first, so that no client is sent here again
                 self._drainable.drain()
@@ -86,6 +88,8 @@ class WorkerControl:
 
     def _resume(self) -> bytes:
         with self._lock:
+            if self._stopping:
+                raise AdminError("the worker is stopping")
             if self._drained:
                 self._drained = False
                 self._drainable.resume()
@@ -103,6 +107,11 @@ class WorkerControl:
     def _set_log_level(self, arguments: Mapping[str, Any]) -> bytes:
         log.set_level(arguments["level"])
         return b""
+
+    def begin_stop(self) -> None:
+        """Note that the worker stops. It still answers, but does not change any more."""
+        with self._lock:
+            self._stopping = True
 
     def close(self) -> None:
         """Accept no more commands."""

@@ -1,4 +1,4 @@
-"""The admin process of a supervisor: its address, its start, its requests, and its restarts."""
+"""The admin process of a supervisor: its addresses, its start, its requests, and its restarts."""
 
 import errno
 import logging
@@ -32,35 +32,43 @@ Answer = Callable[[Message], Mapping[str, Any]]
 
 
 class AdminListener:
-    """Address of the administration. The supervisor keeps it while the process is replaced. Close it when done.
+    """Addresses of the admin process. The supervisor keeps them while the process is replaced. Close them when done.
 
     Args:
         settings: the settings.
         addresses: the addresses for clients, after which the default address is named.
 
     Attributes:
-        address: the address; "" if there is none.
-        socket: the listening socket; None if there is none.
+        address: the address of the administration; "" if there is none.
+        http: the address of the HTTP port; "" if there is none.
+        sockets: the listening sockets, "admin" and "http", as far as there are.
 
     Raises:
         ValueError: the address of the settings is invalid, in use, or cannot be bound.
     """
 
     def __init__(self, settings: Settings, addresses: Sequence[str]) -> None:
-        self.address = ""
-        self.socket: socket.socket | None = None
-        if settings.admin_listen == _NONE:
-            return
+        self.address = self.http = ""
+        self.sockets: dict[str, socket.socket] = {}
+        if settings.admin_listen != _NONE:
+            self._listen_for_admin(settings, addresses)
+        if settings.http_listen is not None:
+            try:
+                self._listen_for_http(Address.parse(settings.http_listen))
+            except (OSError, ValueError) as error:
+                self.close()
+                raise ValueError(f"--http-listen {settings.http_listen}: {_text(error)}") from None
+
+    def _listen_for_admin(self, settings: Settings, addresses: Sequence[str]) -> None:
         try:
             if settings.admin_listen is not None:
                 self._listen(settings.admin_listen)
             else:
                 self._listen_by_default(settings.state_dir, addresses)
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             if settings.admin_listen is not None:
-                raise ValueError(f"--admin-listen {settings.admin_listen}: {reason.lower()}") from None
-            event("admin-unavailable", logging.WARNING, why=reason)
+                raise ValueError(f"--admin-listen {settings.admin_listen}: {_text(error)}") from None
+            event("admin-unavailable", logging.WARNING, why=_text(error))
 
     def _listen_by_default(self, folder: Path, addresses: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -91,22 +99,36 @@ class AdminListener:
         except BaseException:
             listener.close()
             raise
-        self.socket, self.address = listener, text
+        self.sockets["admin"], self.address = listener, text
         self._path, self._file = path, file_id(path)
 
+    def _listen_for_http(self, address: Address) -> None:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, target = found[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(target)
+            listener.listen(128)
+        except BaseException:
+            listener.close()
+            raise
+        self.sockets["http"], self.http = listener, address.with_port(listener.getsockname()[1])
+
     def close(self) -> None:
-        """Close the socket and remove its file, unless another one has its name by now."""
-        if self.socket is not None:
-            self.socket.close()
-            if file_id(self._path) == self._file:
-                self._path.unlink(missing_ok=True)
+        """Close the sockets and remove the file of the administration, unless another one has its name by now."""
+        for each in self.sockets.values():
+            each.close()
+        if "admin" in self.sockets and file_id(self._path) == self._file:
+            self._path.unlink(missing_ok=True)
+        self.sockets = {}
 
 
 class AdminProcess:
     """The admin process, as its supervisor sees it. Close it when done.
 
     Args:
-        listener: its address, which is closed with it.
+        listener: its addresses, which are closed with it.
         answer: answers its requests.
 
     Attributes:
@@ -127,11 +149,16 @@ class AdminProcess:
     @property
     def is_due(self) -> bool:
         """True if the process should be started now."""
-        return self._listener.socket is not None and self.channel is None and time.monotonic() >= self._start_at
+        return bool(self._listener.sockets) and self.channel is None and time.monotonic() >= self._start_at
 
-    def start(self, template: Template, settings: Settings) -> Channel:
-        """Start the process, and return the channel to it."""
-        assert self._listener.socket is not None
+    def start(self, template: Template, settings: Settings, metrics: Path) -> Channel:
+        """Start the process, and return the channel to it.
+
+        Args:
+            template: forks it.
+            settings: the settings.
+            metrics: folder of the metrics of the supervisor.
+        """
         self._folder = Path(tempfile.mkdtemp(prefix="nnhal-admin-"))
         self._started_at = time.monotonic()
         self.channel, other = Channel.pair()
@@ -139,8 +166,10 @@ class AdminProcess:
             "admin": str(self._folder),
             "supervisor": os.getpid(),
             "settings": settings.model_dump(mode="json", exclude_unset=True),
+            "metrics": str(metrics),
+            "sockets": list(self._listener.sockets),
         }
-        template.fork_admin(message, [other.fileno(), self._listener.socket.fileno()])
+        template.fork_admin(message, [other.fileno(), *(each.fileno() for each in self._listener.sockets.values())])
         other.close()
         return self.channel
 
@@ -162,6 +191,12 @@ class AdminProcess:
                 answer = {"error": str(error)}
             self.channel.send({**answer, "number": message["number"]})
         return True
+
+    def end(self) -> int:
+        """End the process, which has a process id, and return its status."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        return os.waitpid(self.pid, 0)[1]
 
     def note_end(self, how: str) -> None:
         """Clean up after the process, and schedule the next start."""
@@ -186,3 +221,7 @@ class AdminProcess:
         """End the process, and give its address up."""
         self._clean_up()
         self._listener.close()
+
+
+def _text(error: OSError | ValueError) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()

@@ -176,7 +176,7 @@ class Supervisor:
             if isinstance(key.data, WorkerProcess):
                 self._receive(key.data)
             elif key.data is self._admin and not self._admin.receive():
-                self._bury_admin("it closed its channel")
+                self._bury_admin(describe_status(self._admin.end()) if self._admin.pid else "never started")
         self._manager.keep_alive()
         for number in signals.read():
             self._handle(signal.Signals(number))
@@ -188,7 +188,9 @@ class Supervisor:
         self._start_due()
         if self._announced and self._admin.is_due:  # not before: it must not delay the workers
             self._selector.register(
-                self._admin.start(self._template, self._settings), selectors.EVENT_READ, self._admin
+                self._admin.start(self._template, self._settings, self._metrics.file.parent),
+                selectors.EVENT_READ,
+                self._admin,
             )
         if not self._announced and sum(worker.is_serving for worker in self._workers) == self._settings.workers:
             self._announced = True
@@ -477,7 +479,8 @@ class Supervisor:
             case "status":
                 return self._status()
             case "settings":
-                return {"settings": list(self._describe_settings(self._settings))}
+                values = self._settings.model_dump(mode="json", exclude_unset=True)
+                return {"settings": list(self._describe_settings(self._settings)), "values": values}
             case "reload":
                 if self._stopping:
                     raise AdminError("the service is stopping")

@@ -57,7 +57,7 @@ class Template:
 
         Args:
             message: tells the process what it must know.
-            descriptors: the process's end of its channel, and its listening socket.
+            descriptors: the process's end of its channel, and its listening sockets.
         """
         self.channel.send(message, descriptors)
 
@@ -127,8 +127,8 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
                 memory, table, own = descriptors
                 _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own)))
             if "admin" in message:
-                own, listener = descriptors
-                _run_child(partial(run_admin, message, Channel.from_descriptor(own), listener))
+                own, *sockets = descriptors
+                _run_child(partial(run_admin, message, Channel.from_descriptor(own), sockets))
             own, crash_log, *sockets = descriptors
             spec = WorkerSpec.from_json(message)
             _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, scoreboard, sockets))

@@ -86,9 +86,10 @@ def run_worker(
         heart.enter(WorkerState.DRAINING if spec.drained else WorkerState.SERVING)
         channel.send({"serving": server.addresses, "backends": activities.backends})
         shutdown.wait()
-        control.close()
+        control.begin_stop()
         heart.enter(WorkerState.DRAINING)
         server.stop()
+        control.close()
 
 
 def _start_control(spec: WorkerSpec, server: Server, quarantine: QuarantineFile, heart: "Heart") -> WorkerControl:

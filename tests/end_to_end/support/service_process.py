@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,13 @@ class Service:
 def worker_pids(supervisor: int) -> list[int]:
     """Return the processes of the workers of a service, by their age. The template, its first child, has one thread."""
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    return [int(pid) for pid in children if len(list(Path(f"/proc/{pid}/task").iterdir())) > 1]
+    workers = []
+    for pid in children:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            is_admin = Path(f"/proc/{pid}/comm").read_text().strip() == "nnhal-admin"
+            if not is_admin and len(list(Path(f"/proc/{pid}/task").iterdir())) > 1:
+                workers.append(int(pid))
+    return workers
 
 
 def stop_running(pid: int) -> None:
