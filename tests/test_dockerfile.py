@@ -1,5 +1,7 @@
-"""The Dockerfile against the tree: its sources, the extra that it installs, and the command that it runs."""
+"""The Dockerfile against the tree: its sources, its packages, its settings, and the commands that it runs."""
 
+import json
+import os
 import re
 import shlex
 import tomllib
@@ -7,7 +9,10 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from nnhal.address import Address
+from nnhal_service.settings import Settings
 from nnhal_tools.cli import app
+from tools.dev import container_lock
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -38,23 +43,34 @@ def test_everything_that_the_build_needs_is_copied() -> None:
     assert needed | set(project["project"]["license-files"]) <= copied_sources()
 
 
-def test_installed_extra_exists() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    (install,) = (run for run in instructions("RUN") if "pip install" in run)
-    extra = re.search(r"'\.\[(\w+)\]'$", install)
-    assert extra and extra[1] in project["optional-dependencies"]
+def test_commands_of_the_image_exist() -> None:
+    (command,) = instructions("CMD")
+    name, *options = json.loads(command)
+    shown = CliRunner().invoke(app, [name, "--help"]).output
+    assert name == "serve" and options and {option for option in options if option not in shown} == set()
+    (check,) = (part for part in instructions("HEALTHCHECK"))
+    (program,) = json.loads(check.partition("CMD ")[2])
+    source, target = next(shlex.split(copy) for copy in instructions("COPY") if program in copy)
+    assert target == f"/opt/nnhal/bin/{program}" and os.access(ROOT / source, os.X_OK)
 
 
-def test_every_command_of_the_image_exists() -> None:
+def test_variables_of_the_image_are_settings() -> None:
     text = (ROOT / "Dockerfile").read_text()
-    commands = re.findall(r'CMD \["(?:nnhal", ")?(\w+)"', text)
-    assert commands == ["info", "serve"]
-    options = set(re.findall(r'"(--\w+)"', text))
-    shown = "".join(CliRunner().invoke(app, [command, "--help"]).output for command in commands)
-    assert options and {option for option in options if option not in shown} == set()
+    names = {name.lower() for name in re.findall(r"\bNNHAL_(\w+)=", text)}
+    assert names and names <= set(Settings.model_fields)
+    (listen,) = re.findall(r"\bNNHAL_LISTEN=(\S+)", text)
+    tcp, unix = (Address.parse(address) for address in Settings(listen=listen).listen)
+    assert instructions("EXPOSE") == [str(tcp.port)]
+    assert f"'{unix.path}'" in (ROOT / "deploy/container/healthcheck").read_text()
 
 
-def test_stages_have_the_supported_python() -> None:
+def test_packages_are_checked_against_their_hashes() -> None:
+    installs = [run for run in instructions("RUN") if "pip " in run and " install " in run]
+    assert len(installs) == 2 and all("--require-hashes -r deploy/container/" in run for run in installs)
+
+
+def test_stages_are_debian_with_the_supported_python() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["requires-python"] == ">=3.11"
-    assert {stage.split()[0] for stage in instructions("FROM")} == {"python:3.11-slim"}
+    assert project["requires-python"] == f">={container_lock.PYTHON}"
+    assert instructions("ARG") == ["BASE=debian:bookworm-slim"]  # which has Python 3.11
+    assert {stage.split()[0] for stage in instructions("FROM")} == {"${BASE}"}
