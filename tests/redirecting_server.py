@@ -15,6 +15,7 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
     Attributes:
         target: its address.
         requests: the requests to open a session.
+        headers: the header `authorization` of each request, or "".
         redirect: address for sessions that accept a redirect; "" opens them.
         always: whether it redirects sessions that do not accept it, which is wrong.
     """
@@ -22,6 +23,7 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
     def __init__(self, redirect: str = "", *, always: bool = False) -> None:
         self.target = ""
         self.requests: list[session_pb2.OpenRequest] = []
+        self.headers: list[str] = []
         self.redirect = redirect
         self.always = always
 
@@ -29,6 +31,8 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         self, request: session_pb2.OpenRequest, context: grpc.ServicerContext
     ) -> Iterator[session_pb2.SessionEvent]:
         self.requests.append(request)
+        metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+        self.headers.append(metadata.get("authorization", ""))
         if self.redirect and (self.always or request.accept_redirect):
             yield session_pb2.SessionEvent(redirect=session_pb2.SessionRedirect(address=self.redirect))
         else:
@@ -44,12 +48,18 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
 
 
 @contextmanager
-def redirecting(redirect: str = "", *, always: bool = False) -> Iterator[RedirectingServer]:
-    """Run a server. Its arguments are the attributes of `RedirectingServer`."""
+def redirecting(
+    redirect: str = "", *, always: bool = False, credentials: grpc.ServerCredentials | None = None
+) -> Iterator[RedirectingServer]:
+    """Run a server, with TLS if it has credentials. The other arguments are the attributes of `RedirectingServer`."""
     servicer = RedirectingServer(redirect, always=always)
     server = grpc.server(ThreadPoolExecutor(4))
     session_pb2_grpc.add_SessionServicer_to_server(servicer, server)
-    servicer.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    if credentials is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+    servicer.target = f"127.0.0.1:{port}"
     server.start()
     yield servicer
     server.stop(0).wait()

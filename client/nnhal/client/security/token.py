@@ -50,7 +50,7 @@ class TokenFileReader:
         with self._lock:
             if time.monotonic() - self._read_at >= self.REFRESH_S:
                 try:
-                    self._token = self._path.read_text("utf-8").strip()
+                    self._token = self._path.read_text("utf-8").strip() or self._token
                 except (OSError, ValueError) as error:
                     if not self._token:
                         reason = (getattr(error, "strerror", None) or "it is not text").lower()
