@@ -38,6 +38,7 @@ from nnhal_service.hosting import Hosting
 from nnhal_service.listener import Listener
 from nnhal_service.log import event
 from nnhal_service.memory_limits import client_bytes, limit_memory, trim_memory
+from nnhal_service.metrics.calls import Tracer
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
@@ -164,6 +165,8 @@ class Server:
         self._sessions = SessionRegistry(
             settings.session_grace_s, self._limits, self._schedule_trim, suffix, self._authentication
         )
+        self._tracer = _start_tracer(settings, hosting.slot if hosting else 0) if settings.tracing else None
+        self.metrics.calls.tracer = self._tracer
         self._executor = ElasticThreadPool(settings.threads, settings.idle_thread_s, "nnhal-call")
         self._transfers = ElasticThreadPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
         streams = self._limits["burst_streams"] + REJECTING_THREADS
@@ -369,6 +372,8 @@ class Server:
         self._timers.close()
         self._data_socket.close()
         self.metrics.close()
+        if self._tracer is not None:
+            self._tracer.close()
         event("stopped")
 
     def _close_devices(self) -> None:
@@ -408,6 +413,19 @@ def serve_until_shutdown(server: Server, on_ready: Callable[[Sequence[str]], Non
 def _ports(addresses: Sequence[str]) -> tuple[int, ...]:
     parsed = map(Address.parse, addresses)
     return tuple(address.port for address in parsed if address.kind == "tcp")
+
+
+def _start_tracer(settings: Settings, slot: int) -> Tracer:
+    """Return what starts traces.
+
+    Raises:
+        ValueError: a package is missing.
+    """
+    try:
+        from nnhal_service.tracing.tracer import start_tracer  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError(f"--tracing needs the package {error.name}: install nnhal[tracing]") from error
+    return start_tracer(settings, f"worker-{slot}")
 
 
 def _options(settings: Settings, limits: Limits, *, share_ports: bool) -> list[tuple[str, int]]:

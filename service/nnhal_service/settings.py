@@ -241,6 +241,24 @@ class Settings(BaseModel):
         default="text", description="Format of the log: text for people, or json for programs; one line for each event."
     )
 
+    tracing: Annotated[bool, Option()] = Field(
+        default=False,
+        description="Send traces of calls to a collector of OpenTelemetry (docs/metrics.md). It needs the extra "
+        "`tracing`; the variables OTEL_* choose the collector. Workers may connect to other machines then.",
+    )
+    trace_ratio: Annotated[float, Option("RATIO")] = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the calls to trace whose client does not ask for it. Calls of clients that trace are "
+        "always traced.",
+    )
+    trace_operations: Annotated[bool, Option()] = Field(
+        default=False,
+        description="Show operations in traces. Traced calls are slower then, because CpuAcc runs operations one "
+        "by one (docs/tracing.md).",
+    )
+
     @property
     def needs_identity(self) -> bool:
         """Whether clients can authenticate. Those who do not then need the permission of the policy."""

@@ -15,8 +15,8 @@ from nnhal.types import (
 )
 from nnhal_driver.execution.exclusive_use import ExclusiveUse
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.profiling import ExecutionTimes
 from nnhal_driver.scheduling.cancellation import Cancellation
-from nnhal_driver.scheduling.work_times import WorkTimes
 
 NOT_CACHED = -1
 """Identifier of a pool that the burst does not cache."""
@@ -50,7 +50,7 @@ class Burst:
         deadline_ns: int = OMITTED,
         cancellation: Cancellation | None = None,
         owner: Hashable = None,
-        times: WorkTimes | None = None,
+        times: ExecutionTimes | None = None,
     ) -> ExecutionResult:
         """Execute a request like `PreparedModel.execute_synchronously`.
 

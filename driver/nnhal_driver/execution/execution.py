@@ -9,8 +9,8 @@ from nnhal.types import OMITTED, ExecutionConfig, ExecutionResult, Request
 from nnhal_driver.execution.exclusive_use import ExclusiveUse
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.profiling import ExecutionTimes
 from nnhal_driver.scheduling.cancellation import Cancellation
-from nnhal_driver.scheduling.work_times import WorkTimes
 
 
 class ReusableExecution:
@@ -35,7 +35,7 @@ class ReusableExecution:
         deadline_ns: int = OMITTED,
         cancellation: Cancellation | None = None,
         owner: Hashable = None,
-        times: WorkTimes | None = None,
+        times: ExecutionTimes | None = None,
     ) -> ExecutionResult:
         """Run the request like `PreparedModel.execute_synchronously`. `times` receives its times.
 

@@ -17,14 +17,13 @@ from nnhal.errors import HalError, exception_text, general_failure, invalid_argu
 from nnhal.types import OMITTED, ErrorStatus, ExecutionConfig, ExecutionResult, FenceState, Span, Timing
 from nnhal_driver.execution.buffer import clear_output_buffers
 from nnhal_driver.execution.fence import Fence
-from nnhal_driver.execution.profiling import SpanRecorder
+from nnhal_driver.execution.profiling import ExecutionTimes, SpanRecorder
 from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.scheduling.cancellation import Cancellation, cancelled_error
 from nnhal_driver.scheduling.deadline import Deadline, to_absolute
 from nnhal_driver.scheduling.scheduler import Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
 from nnhal_driver.scheduling.timers import Timer
-from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_driver.validation.preparation import validate_execution_arguments
 
 _log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class FencedArguments:
     deadline_ns: int = OMITTED
     duration_ns: int = OMITTED
     owner: Hashable = None
-    times: WorkTimes | None = None
+    times: ExecutionTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class FencedRunner(Protocol):
         started_ns: int,
         release_slot: Callable[[], None],
         spans: SpanRecorder | None = None,
-        times: WorkTimes | None = None,
+        times: ExecutionTimes | None = None,
     ) -> ExecutionResult:
         """Run a valid request on the calling thread."""
 
@@ -116,7 +115,7 @@ class FencedExecution:
         self.fence = Fence()
         self._launched_ns = time.perf_counter_ns()
         self._fenced_ns = self._launched_ns
-        spans = SpanRecorder() if config.profile else None
+        spans = (arguments.times or ExecutionTimes()).recorder(profile=config.profile)
         self._pending: _PendingRun | None = _PendingRun(runner, request, config, spans)
         self._scheduler = runner.scheduler
         self._arguments = arguments

@@ -307,7 +307,7 @@ class Plan:
             profile = PartitionProfile(context.spans, node.backend, self.graph.number, node.indexes)
             context.deferred = context.deferred or []  # both contexts share it
             with profile.measure():
-                node.run(values, replace(context, profile=profile))
+                node.run(values, replace(context, profile=profile) if context.spans.operations else context)
                 context.finish()  # the measurement covers the whole work
 
     @cached_property

@@ -24,7 +24,7 @@ from nnhal_driver.execution.buffer_table import BufferTable
 from nnhal_driver.execution.executor import execute_plan
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.plan import PartitionNode, Plan, RunContext
-from nnhal_driver.execution.profiling import SpanRecorder
+from nnhal_driver.execution.profiling import ExecutionTimes, SpanRecorder
 from nnhal_driver.execution.profiling_contexts import ProfilingContexts
 from nnhal_driver.execution.request_binding import BoundRequest, ValidRequest
 from nnhal_driver.extension_types import ExtensionTypes
@@ -33,7 +33,6 @@ from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_driver.scheduling.latency_history import LatencyHistory
 from nnhal_driver.scheduling.scheduler import Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest
-from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_driver.validation.preparation import validate_execution_arguments, validate_hints
 from nnhal_driver.validation.request import RequestValidator
 
@@ -89,7 +88,7 @@ class PreparedModel:
         deadline_ns: int = OMITTED,
         cancellation: Cancellation | None = None,
         owner: Hashable = None,
-        times: WorkTimes | None = None,
+        times: ExecutionTimes | None = None,
     ) -> ExecutionResult:
         """Validate a request, wait for a slot and run it on the calling thread (hal-surface 8.3).
 
@@ -178,7 +177,7 @@ class PreparedModel:
         cancellation: Cancellation,
         owner: Hashable,
         started_ns: int,
-        times: WorkTimes | None = None,
+        times: ExecutionTimes | None = None,
     ) -> ExecutionResult:
         """Execute a valid request like `execute_synchronously`.
 
@@ -198,7 +197,9 @@ class PreparedModel:
                 deadline = Deadline(deadline_ns)
             if deadline is not NO_DEADLINE:
                 deadline.check_on_arrival("the execution")
-            spans = SpanRecorder() if config.profile else None
+            spans = None
+            if config.profile or (times is not None and times.spans is not None):
+                spans = (times or ExecutionTimes()).recorder(profile=config.profile)
             with self.scheduler.admission.admit(self.admission_request(deadline, owner), cancellation) as slot:
                 if spans is not None:
                     spans.begin(started_ns)
@@ -243,7 +244,7 @@ class PreparedModel:
         started_ns: int,
         release_slot: Callable[[], None],
         spans: SpanRecorder | None = None,
-        times: WorkTimes | None = None,
+        times: ExecutionTimes | None = None,
     ) -> ExecutionResult:
         """Run a valid request on the calling thread, which has a slot.
 
@@ -269,7 +270,8 @@ class PreparedModel:
             record = activities.begin(EXECUTING, self.digest, deadline.at_ns, cancellation, expected_ns)
         before = time.perf_counter_ns()
         try:
-            with nullcontext() if spans is None else self.profiling.execution(spans):
+            profiled = spans if spans is not None and spans.operations else None
+            with nullcontext() if profiled is None else self.profiling.execution(profiled):
                 # the pools are allocated as a whole, touched or not; the reservation ends with this call
                 _reservation = self.reserve(request.returned_bytes) if request.returned_bytes else None
                 bound = BoundRequest(request, self.outputs, private=not self.plan.copies_inputs)
@@ -283,7 +285,11 @@ class PreparedModel:
             if activities is not None:
                 activities.end(record)
         self.latencies.add(elapsed_ns)
-        return result if spans is None else replace(result, spans=spans.all(), dropped_spans=spans.dropped)
+        if spans is None:
+            return result
+        if not config.profile:  # they are for the caller of the driver, not for the client
+            return replace(result, spans=(), dropped_spans=0)
+        return replace(result, spans=spans.all(), dropped_spans=spans.dropped)
 
     @property
     def extension_names(self) -> Mapping[int, str]:

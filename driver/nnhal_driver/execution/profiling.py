@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from nnhal.types import ExecutionResult, Span, SpanKind
 from nnhal_driver.graph import OperationView
+from nnhal_driver.scheduling.work_times import WorkTimes
 
 MAX_SPANS = 10_000
 """Maximum number of spans of one execution, besides its stages; a WHILE may run its body any number of times."""
@@ -17,21 +18,28 @@ class SpanRecorder:
 
     Args:
         clock: monotonic clock in nanoseconds.
+        operations: whether backends report their operations too, for which some run a model in another way.
 
     Attributes:
+        operations: see above.
         start_ns: time.perf_counter_ns() of the start of the execution, or of the recorder; spans are relative to it.
         dropped: number of spans in excess of MAX_SPANS.
         execution: number of the execution for backends; 0 before it begins.
     """
 
-    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns, *, operations: bool = True) -> None:
         self._clock = clock
+        self.operations = operations
         self.start_ns = clock()
         self.dropped = 0
         self.execution = 0
         self._spans: list[Span] = []
         self._room = MAX_SPANS
         self._lock = threading.Lock()
+
+    def note_decoded(self) -> None:
+        """Note that the call has been decoded, if that was after the creation of this object."""
+        self.start_ns = self._clock()
 
     def add(self, span: Span) -> None:
         """Record a span, or count it as dropped."""
@@ -68,6 +76,29 @@ class SpanRecorder:
         """Return the recorded spans in the order in which they ended."""
         with self._lock:
             return tuple(self._spans)
+
+
+class ExecutionTimes(WorkTimes):
+    """Times of one execution, which the driver fills in.
+
+    Attributes:
+        spans: records the spans of the execution for its caller; None records none.
+    """
+
+    __slots__ = ("spans",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: SpanRecorder | None = None
+
+    def recorder(self, *, profile: bool) -> SpanRecorder | None:
+        """Return the recorder of an execution that begins now, if the caller or `profile` wants one."""
+        spans = self.spans
+        if spans is None:
+            return SpanRecorder() if profile else None
+        spans.operations = spans.operations or profile
+        spans.note_decoded()
+        return spans
 
 
 def _stage(name: str, start_ns: int, duration_ns: int) -> Span:

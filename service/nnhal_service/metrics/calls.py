@@ -3,13 +3,14 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol, TypeAlias
 
 from nnhal.errors import MISSED_DEADLINE, HalError, well_formed
 from nnhal.types import ErrorStatus, ExecutionResult
+from nnhal_driver.execution.profiling import ExecutionTimes
 from nnhal_driver.scheduling.cancellation import Cancellation
-from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.series import OK, CallSeries
 from nnhal_service.metrics.snapshot import Snapshot
@@ -57,7 +58,44 @@ class MeteredModel(Protocol):
         """Name of its device."""
 
 
-class MeteredCall(WorkTimes):
+class CallContext(Protocol):
+    """The part of a gRPC context that traces need."""
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
+        """Return the metadata of the call."""
+
+
+class CallTrace(Protocol):
+    """Trace of one call.
+
+    Attributes:
+        id: its id, in hexadecimal.
+    """
+
+    id: str
+
+    def end(self, call: "MeteredCall") -> None:
+        """End the trace of a call, which has its times, spans and status."""
+
+
+class Tracer(Protocol):
+    """Starts the traces of calls. Close it at the end."""
+
+    def close(self) -> None:
+        """Export what has been recorded."""
+
+    def begin(self, call: "MeteredCall", labels: tuple[str, ...], started_ns: int, context: CallContext | None) -> None:
+        """Set `trace` of a call that is to be traced, and `spans`.
+
+        Args:
+            call: the call.
+            labels: identity, device, model and path.
+            started_ns: time.perf_counter_ns() at the receipt.
+            context: of the gRPC call, whose metadata name the trace of the client; None if it is no gRPC call.
+        """
+
+
+class MeteredCall(ExecutionTimes):
     """One call. As a context manager, it counts the call at the end.
 
     Attributes:
@@ -65,10 +103,10 @@ class MeteredCall(WorkTimes):
         sent: size of the response.
         cancellation: of the call; it tells whether the client still waits for the result.
         status: status of the result, if it is not `ok` although no exception ends the call.
-        trace_id: of the trace that records the call, or "".
+        trace: records the call as a trace; None if it is not traced.
     """
 
-    __slots__ = ("_series", "_started_ns", "cancellation", "received", "sent", "status", "trace_id")
+    __slots__ = ("_series", "_started_ns", "cancellation", "received", "sent", "status", "trace")
 
     def __init__(self, series: CallSeries, started_ns: int, received: int) -> None:
         self.queued_ns = 0
@@ -79,7 +117,8 @@ class MeteredCall(WorkTimes):
         self.sent = 0
         self.cancellation: Cancellation | None = None
         self.status = OK
-        self.trace_id = ""
+        self.spans = None
+        self.trace: CallTrace | None = None
 
     def __enter__(self) -> "MeteredCall":
         return self
@@ -99,12 +138,14 @@ class MeteredCall(WorkTimes):
     def finish(self) -> None:
         """Count the call, which has not raised."""
         duration_ns = time.perf_counter_ns() - self._started_ns
+        if self.trace is not None:
+            self.trace.end(self)
         if self.status != OK:
             self._series.add_error(self.status, self.device_ns, self.received)
             return
         self._series.add(duration_ns, self.queued_ns, self.device_ns, self.received, self.sent)
-        if self.trace_id:
-            self._series.add_exemplar(duration_ns, self.trace_id)
+        if self.trace is not None:
+            self._series.add_exemplar(duration_ns, self.trace.id)
         if self.cancellation is not None and self.cancellation.cancelled:
             self._series.add_wasted("cancelled", self.device_ns)
 
@@ -115,7 +156,10 @@ class MeteredCall(WorkTimes):
 
     def fail_with(self, status: int) -> None:
         """Count the call, which has failed with a status."""
-        self._series.add_error(status_label(status), self.device_ns, self.received)
+        self.status = status_label(status)
+        self._series.add_error(self.status, self.device_ns, self.received)
+        if self.trace is not None:
+            self.trace.end(self)
         if self.device_ns:
             self._series.add_wasted(self._waste_reason(status), self.device_ns)
 
@@ -131,16 +175,29 @@ class MeteredCall(WorkTimes):
 
 
 class CallMeter:
-    """All series for calls. Thread safe."""
+    """All series for calls. Thread safe.
+
+    Attributes:
+        tracer: starts traces; None if calls are not traced.
+    """
 
     def __init__(self) -> None:
+        self.tracer: Tracer | None = None
         self._series: dict[tuple[str, ...], CallSeries] = {}
         self._by_identity: Counter[str] = Counter()
         self._sessions: Counter[str] = Counter()
         self._overflow = 0
         self._lock = threading.Lock()
 
-    def start(self, caller: Caller, model: MeteredModel, path: str, started_ns: int, received: int = 0) -> MeteredCall:
+    def start(
+        self,
+        caller: Caller,
+        model: MeteredModel,
+        path: str,
+        started_ns: int,
+        received: int = 0,
+        context: CallContext | None = None,
+    ) -> MeteredCall:
         """Return the meter of a call that executes a model.
 
         Args:
@@ -149,10 +206,14 @@ class CallMeter:
             path: how it is executed.
             started_ns: time.perf_counter_ns() at the receipt.
             received: size of the request in bytes.
+            context: of the gRPC call, if it is one.
         """
         key = (path, model.digest, model.device)
-        series = caller.series.get(key)
-        return MeteredCall(series or self._find(caller, key), started_ns, received)
+        series = caller.series.get(key) or self._find(caller, key)
+        call = MeteredCall(series, started_ns, received)
+        if self.tracer is not None:
+            self.tracer.begin(call, series.labels, started_ns, context)
+        return call
 
     def start_other(
         self, caller: Caller, path: str, started_ns: int, received: int = 0, device: str = "", digest: bytes = b""

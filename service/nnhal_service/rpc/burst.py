@@ -123,7 +123,9 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         started_ns = time.perf_counter_ns()
         call = _describe_execution(request)
         session, burst = target = self._find(call.session, call.burst, context)
-        with self._calls.start(session, burst.prepared_model, "burst", started_ns, request.ByteSize()) as metered:
+        with self._calls.start(
+            session, burst.prepared_model, "burst", started_ns, request.ByteSize(), context
+        ) as metered:
             deadline_ns = earliest(call.deadline_ns, call_deadline(context))
             metered.cancellation = cancellation_of(context)
             session.acquire_slot("session_calls")
@@ -163,7 +165,8 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
                         raise invalid_argument("the first message of a stream must name its session and burst")
                     target = self._find(named.session, named.burst, context)
                     life.bind(target.session)
-                    response = self._respond(target, received, deadline_ns, executions.next(), started_ns, len(encoded))
+                    cancellation, size = executions.next(), len(encoded)
+                    response = self._respond(target, received, deadline_ns, cancellation, started_ns, size, context)
                 except SessionLostError:
                     raise  # no later call of the stream could succeed
                 except HalError as error:
@@ -181,6 +184,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         cancellation: Cancellation,
         started_ns: int,
         size: int,
+        context: grpc.ServicerContext,
     ) -> bytes:
         call, message = received.call, received.call.message
         if message is None:
@@ -188,7 +192,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             released = burst_pb2.BurstStreamResponse(released=burst_pb2.ReleaseMemoryResourceResponse())
             return released.SerializeToString()
         session, burst = target
-        with self._calls.start(session, burst.prepared_model, "stream", started_ns, size) as metered:
+        with self._calls.start(session, burst.prepared_model, "stream", started_ns, size, context) as metered:
             metered.cancellation = cancellation
             deadline_ns = earliest(call.deadline_ns, stream_deadline_ns)
             result = self._execute(target, call, message, deadline_ns, metered, started_ns, received)

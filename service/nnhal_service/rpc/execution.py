@@ -24,7 +24,7 @@ class ExecutionServicer(ServicerBase, execution_pb2_grpc.ExecutionServicer):
         session = self._sessions.get(request.session, context)
         execution = session.get(request.execution, ReusableExecution)
         size = request.ByteSize()
-        with self._calls.start(session, execution.prepared_model, "reusable", started_ns, size) as metered:
+        with self._calls.start(session, execution.prepared_model, "reusable", started_ns, size, context) as metered:
             deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
             metered.cancellation = cancellation_of(context)
             session.acquire_slot("session_calls")
@@ -44,5 +44,5 @@ class ExecutionServicer(ServicerBase, execution_pb2_grpc.ExecutionServicer):
         session = self._sessions.get(request.session, context)
         execution = session.get(request.execution, ReusableExecution)
         size = request.ByteSize()
-        metered = self._calls.start(session, execution.prepared_model, "fenced", time.perf_counter_ns(), size)
+        metered = self._calls.start(session, execution.prepared_model, "fenced", time.perf_counter_ns(), size, context)
         return launch_fenced(session, request, execution.execute_fenced, metered)

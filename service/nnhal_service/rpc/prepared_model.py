@@ -77,7 +77,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         call = received.call
         session = self._sessions.get(call.session, context)
         prepared = session.get(call.prepared_model, PreparedModel)
-        with self._calls.start(session, prepared, "unary", started_ns, len(request)) as metered:
+        with self._calls.start(session, prepared, "unary", started_ns, len(request), context) as metered:
             valid = self._messages.validate(session, prepared, received, call.config)
             deadline_ns = earliest(call.deadline_ns, call_deadline(context))
             owner, cancellation = session.owner, cancellation_of(context)
@@ -102,7 +102,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         started_ns = time.perf_counter_ns()
         session = self._sessions.get(request.session, context)
         prepared = session.get(request.prepared_model, PreparedModel)
-        with self._calls.start(session, prepared, "unary", started_ns, request.ByteSize()) as metered:
+        with self._calls.start(session, prepared, "unary", started_ns, request.ByteSize(), context) as metered:
             config = wire.to_execution_config(request.config)
             valid = self._requests.validate(session, prepared, request.request, config)
             deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
@@ -140,7 +140,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
     ) -> prepared_model_pb2.FencedExecutionResult:
         session = self._sessions.get(request.session, context)
         prepared = session.get(request.prepared_model, PreparedModel)
-        metered = self._calls.start(session, prepared, "fenced", time.perf_counter_ns(), request.ByteSize())
+        metered = self._calls.start(session, prepared, "fenced", time.perf_counter_ns(), request.ByteSize(), context)
 
         def execute(arguments: FencedArguments) -> FencedExecution:
             return prepared.execute_fenced(self._requests.decode(session, request.request), config, arguments)

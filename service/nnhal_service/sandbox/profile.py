@@ -35,6 +35,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 _LIBRARY_PATHS = ("LD_LIBRARY_PATH", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "VK_ICD_FILENAMES", "VK_DRIVER_FILES")
 _FIRST_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _SHARED = "{} cannot be followed when it is replaced, because {} has files of others; give it a folder of its own"
+_TRACING = "tracing needs the network for its collector"
 _NAMED = "to listen on {} needs the network for its name; give an IP address to forbid connections to others"
 
 
@@ -87,6 +88,8 @@ def profile_of(
     is_any = 0 in ports and any(not _is_ip(address.host) for address in tcp)  # both families get the same free port
     for address in named:
         event("sandbox-open", logging.WARNING, reason=_NAMED.format(address.host))
+    if settings.tracing:
+        event("sandbox-open", logging.WARNING, reason=_TRACING)
     folders = [settings.state_dir, *([settings.cache_dir] if settings.cache_bytes else [])]
     for folder in folders:
         _create(folder)
@@ -100,7 +103,7 @@ def profile_of(
         # gRPC binds a free port of ::1, to find out whether the machine has IPv6
         ports=None if is_any else tuple(sorted(ports | {0} if tcp else ())),
         tcp=bool(tcp),
-        outgoing=settings.sandbox == "network" or bool(named),
+        outgoing=settings.sandbox == "network" or bool(named) or settings.tracing,
         privileged_ports=any(0 < port < _first_unprivileged_port() for port in ports),
         locks_memory=settings.allocator == "locked",
     )

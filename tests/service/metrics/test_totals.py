@@ -27,6 +27,15 @@ class Client:
         self.series: dict[calls.SeriesKey, CallSeries] = {}
 
 
+class Trace:
+    """Trace of a call."""
+
+    id = "ab" * 16
+
+    def end(self, call: calls.MeteredCall) -> None:
+        pass
+
+
 def record(metrics: WorkerMetrics, count: int) -> None:
     client = Client()
     for _ in range(count):
@@ -103,7 +112,7 @@ def test_snapshot_survives_the_way() -> None:
     metrics = WorkerMetrics(3)
     client = Client()
     call = metrics.calls.start_other(client, "unary", 0, 10, "nnhal", b"\x01")
-    call.trace_id = "ab" * 16
+    call.trace = Trace()
     call.finish()
     metrics.calls.start_other(client, "unary", 0, 10, "nnhal", b"\x01").fail(RuntimeError())
     snapshot = metrics.snapshot()

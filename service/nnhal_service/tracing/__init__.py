@@ -1,0 +1,1 @@
+"""Traces of calls through OpenTelemetry, which is optional (docs/metrics.md)."""
