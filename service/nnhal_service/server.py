@@ -70,6 +70,8 @@ REQUEST_CHECK_S, TRANSFER_CHECK_S = 0.1, 1.0
 """Seconds between two checks whether too many calls wait for their requests, or for the next chunk of a transfer."""
 LAST_CALLS_S = 0.1
 """Seconds for which a service that stops still answers new calls, with the reason. gRPC would only cancel them."""
+CUT_OFF_S = 0.3
+"""Seconds after the grace time until gRPC cancels the calls that still run."""
 STOP_TIMEOUT_S = 20
 """Seconds after the grace time when a stop counts as hanging: the process logs the stacks of all threads and exits."""
 CONNECTION_CALLS = 4096
@@ -357,7 +359,9 @@ class Server:
         time.sleep(LAST_CALLS_S)
         for listener in self._listeners:
             listener.release_inherited()
-        stopped = self._server.stop(self.settings.stop_grace_s)
+        stopped = self._server.stop(self.settings.stop_grace_s + CUT_OFF_S)
+        # the ends of sessions tell what is cut off why; gRPC would only cancel it
+        self._timers.call_at(now_ns() + int(self.settings.stop_grace_s * 1e9), self._sessions.end_all)
         self._remove_sockets()
         self._data_socket.drain(self.settings.stop_grace_s)
         stopped.wait()

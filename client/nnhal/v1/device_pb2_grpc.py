@@ -173,7 +173,8 @@ class DeviceServicer:
     def PrepareModel(self, request, context):
         """Prepares a model asynchronously. The stream is the HAL's IPreparedModelCallback. If the launch succeeds, the events
         are `launched` and exactly one `notify`. If the launch fails, the only event is `notify` with the error status, and
-        the call fails with the same status. Cancellation of the call abandons the work.
+        the call fails with the same status. So it does after `notify` if the session ends during the preparation.
+        Cancellation of the call abandons the work.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

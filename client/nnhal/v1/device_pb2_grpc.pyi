@@ -58,7 +58,8 @@ class DeviceStub:
     PrepareModel: _grpc.UnaryStreamMultiCallable[_device_pb2.PrepareModelRequest, _device_pb2.PrepareModelEvent]
     """Prepares a model asynchronously. The stream is the HAL's IPreparedModelCallback. If the launch succeeds, the events
     are `launched` and exactly one `notify`. If the launch fails, the only event is `notify` with the error status, and
-    the call fails with the same status. Cancellation of the call abandons the work.
+    the call fails with the same status. So it does after `notify` if the session ends during the preparation.
+    Cancellation of the call abandons the work.
     """
     PrepareModelWithConfig: _grpc.UnaryStreamMultiCallable[_device_pb2.PrepareModelWithConfigRequest, _device_pb2.PrepareModelEvent]
     """Prepares a model with the options of a PrepareModelConfig. Events as in PrepareModel."""
@@ -95,7 +96,8 @@ class DeviceAsyncStub(DeviceStub):
     PrepareModel: _aio.UnaryStreamMultiCallable[_device_pb2.PrepareModelRequest, _device_pb2.PrepareModelEvent]  # type: ignore[assignment]
     """Prepares a model asynchronously. The stream is the HAL's IPreparedModelCallback. If the launch succeeds, the events
     are `launched` and exactly one `notify`. If the launch fails, the only event is `notify` with the error status, and
-    the call fails with the same status. Cancellation of the call abandons the work.
+    the call fails with the same status. So it does after `notify` if the session ends during the preparation.
+    Cancellation of the call abandons the work.
     """
     PrepareModelWithConfig: _aio.UnaryStreamMultiCallable[_device_pb2.PrepareModelWithConfigRequest, _device_pb2.PrepareModelEvent]  # type: ignore[assignment]
     """Prepares a model with the options of a PrepareModelConfig. Events as in PrepareModel."""
@@ -189,7 +191,8 @@ class DeviceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_device_pb2.PrepareModelEvent], _abc.AsyncIterator[_device_pb2.PrepareModelEvent]]:
         """Prepares a model asynchronously. The stream is the HAL's IPreparedModelCallback. If the launch succeeds, the events
         are `launched` and exactly one `notify`. If the launch fails, the only event is `notify` with the error status, and
-        the call fails with the same status. Cancellation of the call abandons the work.
+        the call fails with the same status. So it does after `notify` if the session ends during the preparation.
+        Cancellation of the call abandons the work.
         """
 
     @_abc_1.abstractmethod

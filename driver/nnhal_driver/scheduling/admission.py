@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from nnhal.errors import HalError, limit_exceeded
-from nnhal_driver.scheduling.cancellation import Cancellation, cancelled_error
+from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from nnhal_driver.scheduling.share import Share, share_of
 from nnhal_driver.scheduling.ticket import AdmissionRequest, SortKey, Ticket, sort_key
@@ -295,15 +295,15 @@ class AdmissionQueue:
         """
         assert ticket.decided is not None
         if cancellation is not None:
-            cancellation.on_cancel(lambda: self._cancel(ticket))
+            cancellation.on_cancel(lambda: self._cancel(ticket, cancellation))
         while not ticket.decided.wait(ticket.request.latest_start.remaining_s()):
             if error := ticket.request.deadline_error():
                 self.withdraw(ticket, error)  # sets `decided`, unless the ticket was granted at the last moment
         if ticket.error is not None:
             raise ticket.error
 
-    def _cancel(self, ticket: Ticket) -> None:
-        self.withdraw(ticket, cancelled_error())
+    def _cancel(self, ticket: Ticket, cancellation: Cancellation) -> None:
+        self.withdraw(ticket, cancellation.error())
 
     def _serve(self) -> list[Ticket]:
         """Grant the free slots. Return the tickets to notify: those granted, and those that expired."""

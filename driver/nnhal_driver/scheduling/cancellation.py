@@ -10,10 +10,11 @@ from nnhal.errors import HalError, general_failure
 class Cancellation:
     """Flag that a client sets once and that the work checks between its steps. Thread safe, without a lock."""
 
-    __slots__ = ("_cancelled", "_listeners")
+    __slots__ = ("_cancelled", "_error", "_listeners")
 
     def __init__(self) -> None:
         self._cancelled = False
+        self._error = cancelled_error
         self._listeners: deque[Callable[[], None]] = deque()
 
     @property
@@ -21,8 +22,18 @@ class Cancellation:
         """True if cancellation was requested."""
         return self._cancelled
 
-    def cancel(self) -> None:
-        """Request cancellation. Work that has finished is not affected."""
+    def error(self) -> HalError:
+        """Return the error to report for the work after a cancellation."""
+        return self._error()
+
+    def cancel(self, error: Callable[[], HalError] | None = None) -> None:
+        """Request cancellation. Work that has finished is not affected.
+
+        Args:
+            error: returns the error to report for the work; by default GENERAL_FAILURE, "cancelled by the client".
+        """
+        if not self._cancelled and error is not None:
+            self._error = error
         self._cancelled = True
         self._notify()
 
@@ -49,7 +60,7 @@ class Cancellation:
         """Raise if cancellation was requested.
 
         Raises:
-            HalError: GENERAL_FAILURE.
+            HalError: GENERAL_FAILURE: cancelled.
         """
         if self._cancelled:
             raise cancelled_error()

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from nnhal.errors import MISSED_DEADLINE, HalError, exception_text, expired, general_failure, missed_deadline
 from nnhal.types import OMITTED
 from nnhal_driver.scheduling.admission import AdmissionQueue
-from nnhal_driver.scheduling.cancellation import Cancellation, cancelled_error
+from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
 from nnhal_driver.scheduling.timers import Timer, Timers
 from nnhal_driver.scheduling.work_times import WorkTimes
@@ -132,7 +132,7 @@ class PreparationTask(Generic[T]):
         self._abort(self._late_error())
 
     def _cancel(self) -> None:
-        self._abort(cancelled_error())
+        self._abort(self._cancellation.error())
 
     def _abort(self, error: HalError) -> None:
         with self._lock:

@@ -68,7 +68,7 @@ class StallWatchdog:
         """
         wait = _Wait(context, now_ns())
         self._waits[wait] = None
-        if len(self._waits) > 1 and not self._is_scheduled:  # a call that waits alone harms nobody: it costs no timer
+        if len(self._waits) > 1 and not self._is_scheduled:  # a call that waits alone does no harm: it costs no timer
             self._schedule(wait.since_ns + self._check_ns)
         try:
             for request in requests:

@@ -20,7 +20,7 @@ from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.response_stream import ResponseStream
 from nnhal_service.log import event
 from nnhal_service.metrics.preparations import PreparationMeter
-from nnhal_service.sessions.session import Session, session_lost
+from nnhal_service.sessions.session import Session
 
 Stream = ResponseStream[device_pb2.PrepareModelEvent]
 
@@ -67,7 +67,7 @@ class PreparationStream:
     def cancel_with_session(self, cancellation: Cancellation) -> None:
         """Cancel the preparation when its session ends. Call it before `send_launched`."""
         self._meter.cancellation = cancellation
-        self._on_session_close = lambda reason: cancellation.cancel()
+        self._on_session_close = lambda reason: cancellation.cancel(self._session.end_error)
         self._session.on_close(self._on_session_close)
 
     def send_launched(self) -> None:
@@ -88,8 +88,9 @@ class PreparationStream:
     def _finish(self, outcome: Outcome) -> None:
         """Send the outcome if the client is still connected; release a prepared model that it did not receive."""
         self._session.off_close(self._on_session_close)
-        if self._session.closed:
-            outcome = Outcome.from_error(session_lost())
+        cut_off = self._session.end_error() if self._session.closed else None
+        if cut_off is not None:
+            outcome = Outcome.from_error(cut_off)
         handle = b""
         try:
             if self._stream.active:
@@ -103,7 +104,7 @@ class PreparationStream:
         if wanted and not self._stream.send(device_pb2.PrepareModelEvent(notify=message)):
             self._session.release([handle])
         self._report(outcome, handle)
-        self._stream.end()
+        self._stream.end(cut_off)  # the outcome does not tell whether the session is lost
 
     def _handle(self, outcome: Outcome) -> bytes:
         """Return a handle for the prepared model; empty if there is none.

@@ -199,6 +199,10 @@ class Session:
                     released.append(entry)
         _close(released)
 
+    def end_error(self) -> HalError:
+        """Return the error of the calls that the end of the session cuts off."""
+        return stopping() if self._close_reason == STOPPING else session_lost()
+
     def on_close(self, listener: Callable[[str], None]) -> None:
         """Call a function with the reason when the session ends, or now if it has ended. It must not block."""
         with self._lock:

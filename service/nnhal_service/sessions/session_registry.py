@@ -209,7 +209,11 @@ class SessionRegistry:
     def close(self) -> None:
         """End every session, and accept no more."""
         self.drain()
-        for session in list(self._sessions.values()):
-            self.end(session, STOPPING)
+        self.end_all()
         self._ended = True
         self._timers.close()
+
+    def end_all(self) -> None:
+        """End every session because the service stops."""
+        for session in self.all():
+            self.end(session, STOPPING)

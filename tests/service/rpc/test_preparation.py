@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nnhal.v1 import device_pb2, enums_pb2
+from nnhal.v1 import enums_pb2, error_pb2
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, SubgraphView
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
@@ -16,7 +16,7 @@ from nnhal_service.settings import Settings
 from tests.concurrency import wait_until
 from tests.driver.blocking_backend import TIMEOUT_S
 from tests.end_to_end.support.preparation_events import kinds, read_events
-from tests.end_to_end.support.raw_client import RawSession, add_chain, open_raw_session, prepare_request
+from tests.end_to_end.support.raw_client import RawSession, add_chain, error_detail, open_raw_session, prepare_request
 
 
 @dataclass
@@ -54,7 +54,9 @@ class BlockedService:
 
 
 @contextmanager
-def blocked_service(monkeypatch: pytest.MonkeyPatch, **limits: int) -> Iterator[BlockedService]:
+def blocked_service(
+    monkeypatch: pytest.MonkeyPatch, stop_grace_s: float = 30, **limits: int
+) -> Iterator[BlockedService]:
     """Run a service."""
     compile_, compiling, go = CpuRef.compile, threading.Semaphore(0), threading.Event()
 
@@ -64,7 +66,8 @@ def blocked_service(monkeypatch: pytest.MonkeyPatch, **limits: int) -> Iterator[
         return compile_(self, subgraph, options)
 
     monkeypatch.setattr(CpuRef, "compile", block)
-    with Server(Settings(listen=("127.0.0.1:0",), backends=("CpuRef",), limits=limits)) as server:
+    settings = Settings(listen=("127.0.0.1:0",), backends=("CpuRef",), limits=limits, stop_grace_s=stop_grace_s)
+    with Server(settings) as server:
         try:
             yield BlockedService(server, compiling, go)
         finally:
@@ -116,6 +119,31 @@ def test_preparations_end_with_their_session(blocked: BlockedService) -> None:
         call = raw.device.PrepareModel(prepare_request(raw, add_chain(1)))
         assert next(iter(call)).WhichOneof("event") == "launched"
         blocked.server._sessions.end(blocked.server._sessions.get(raw.session, None), "test")
-        events: list[device_pb2.PrepareModelEvent] = list(call)
+        events, error = read_events(call)
         assert [event.notify.status for event in events] == [enums_pb2.ERROR_STATUS_DEVICE_UNAVAILABLE]
+        assert error is not None and error_detail(error).kind == error_pb2.ERROR_KIND_SESSION_LOST
         assert (blocked.waiting, blocked.go.is_set()) == (0, False)
+
+
+def test_stop_tells_preparations_why_it_cuts_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running preparation and a queued one have the grace time, and are then told that the service is stopping."""
+    with blocked_service(monkeypatch, stop_grace_s=0.2) as blocked, open_raw_session(blocked.target) as raw:
+        calls = [raw.device.PrepareModel(prepare_request(raw, add_chain(1))) for _ in range(3)]
+        for _ in range(2):
+            assert blocked.compiling.acquire(timeout=TIMEOUT_S)
+        assert wait_until(lambda: blocked.waiting == 1)
+        stop = threading.Thread(target=blocked.server.stop)
+        stop.start()
+        for call in calls:
+            events, error = read_events(call)
+            assert kinds(events) == ["launched", "notify"]
+            notify = events[1].notify
+            assert (notify.status, notify.reason) == (
+                enums_pb2.ERROR_STATUS_DEVICE_UNAVAILABLE,
+                "the service is stopping",
+            )
+            assert error is not None and error_detail(error).kind == error_pb2.ERROR_KIND_STOPPING
+        assert not blocked.go.is_set()
+        blocked.go.set()
+        stop.join(TIMEOUT_S)
+        monkeypatch.setattr(blocked.server, "stop", lambda: None)
