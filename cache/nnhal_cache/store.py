@@ -106,11 +106,12 @@ class PendingEntry:
         self._open.append(descriptor)
         return descriptor
 
-    def commit(self, backends: str = "") -> None:
+    def commit(self, backends: str = "", quota: int | None = None) -> None:
         """Publish the files as the entry, in place of the previous one, and evict entries to make room.
 
         Args:
             backends: text for lists, for example "CpuAcc 1.0, CpuRef 1.0".
+            quota: bytes that all entries of the identity may have. Its least recently used ones are evicted.
 
         Raises:
             CacheError: this failed. The previous entry is unchanged.
@@ -118,13 +119,15 @@ class PendingEntry:
         with cache_errors(self._store.layout.root):
             sizes = [os.fstat(fd).st_size for fd in (self.model_fd, self.data_fd)]
             self._store.require_fits(sum(sizes))
+            if quota is not None and sum(sizes) > quota:
+                raise TooLargeError(f"the entry has {sum(sizes)} bytes; the identity has a quota of {quota} bytes")
             manifest = Manifest(self._identity, self._token.hex(), backends, *sizes)
             write_all(self._create(MANIFEST), manifest.pack())
             self._create(USAGE)
             for descriptor in self._open[1:]:
                 os.fsync(descriptor)
             sync_directory(self.folder)
-            self._store.publish(self._identity, self._token, self)
+            self._store.publish(self._identity, self._token, self, quota)
 
     def __enter__(self) -> "PendingEntry":
         return self
@@ -288,8 +291,8 @@ class Store:
         if size > self.max_bytes:
             raise TooLargeError(f"the entry has {size} bytes; the cache has a limit of {self.max_bytes} bytes")
 
-    def publish(self, identity: str, token: bytes, pending: PendingEntry) -> None:
-        """Make a complete generation the entry. Only PendingEntry calls this."""
+    def publish(self, identity: str, token: bytes, pending: PendingEntry, quota: int | None) -> None:
+        """Make a complete generation the entry, within the quota of its owner. Only PendingEntry calls this."""
         link, folder = self.layout.entry_link(identity, token), pending.folder
         new = folder.with_name(folder.name + ".link")
         with self.layout.lock():
@@ -299,7 +302,9 @@ class Store:
             pending.committed = True
             self._count(link.parent.name, "saves")
             sync_directory(link.parent)
-            self._make_room(folder.name)
+            if quota is not None:
+                self._evict(folder.name, quota, identity)
+            self._evict(folder.name, self.max_bytes)
             self._sweep()  # also removes the generation that this one replaces
 
     def _is_usable(self) -> bool:
@@ -343,10 +348,15 @@ class Store:
             if room < 0 or count >= MAX_QUARANTINED:
                 shutil.rmtree(path)
 
-    def _make_room(self, newest: str) -> None:
-        """Evict the least recently used entries until the rest fits. The caller holds the lock."""
-        entries = sorted(self._stats(), key=lambda entry: (entry.generation != newest, -entry.last_used_ns))
-        room = self.max_bytes
+    def _evict(self, newest: str, room: int, identity: str | None = None) -> None:
+        """Evict the least recently used entries until the rest fits. The caller holds the lock.
+
+        Args:
+            newest: the generation that stays.
+            room: bytes for the entries.
+            identity: whose entries; None: those of all.
+        """
+        entries = sorted(self._stats(identity), key=lambda entry: (entry.generation != newest, -entry.last_used_ns))
         for count, entry in enumerate(entries):
             room -= entry.size
             if (room < 0 or count >= MAX_ENTRIES) and entry.generation != newest:
@@ -354,9 +364,9 @@ class Store:
                 self._remove(link)
                 self._count(link.parent.name, "evictions")
 
-    def _stats(self) -> Iterator[EntryStat]:
-        """Yield all complete entries. The caller holds the lock."""
-        for link in self.layout.links():
+    def _stats(self, identity: str | None = None) -> Iterator[EntryStat]:
+        """Yield the complete entries of an identity, or of all. The caller holds the lock."""
+        for link in self.layout.links(None if identity is None else identity_digest(identity)):
             with contextlib.suppress(
                 FileNotFoundError
             ):  # a file is missing; the next entry with this token replaces it

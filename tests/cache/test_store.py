@@ -343,3 +343,20 @@ def test_file_in_place_of_a_generation_is_a_miss(store: Store) -> None:
     assert load(store, 1) is None
     save(store, 1, b"new")
     assert load(store, 1) == (b"new", b"data")
+
+
+def test_the_quota_of_an_identity_evicts_its_own_entries_only(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", 10_000)
+    save(store, 1, b"t" * 800, identity="you")
+    for number in (2, 3, 4):
+        with store.write("me", token(number)) as pending:
+            os.write(pending.model_fd, b"m" * 400)
+            pending.commit(quota=1000)
+    assert {info.token for info in store.list("me")} == {token(3), token(4)}
+    assert len(store.list("you")) == 1
+    assert store.counters("me").evictions == 1
+    with store.write("me", token(5)) as pending:
+        os.write(pending.model_fd, b"m" * 1001)
+        with pytest.raises(CacheError, match="has 1001 bytes; the identity has a quota of 1000 bytes"):
+            pending.commit(quota=1000)
+    assert len(store.list("me")) == 2

@@ -9,7 +9,7 @@ from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal_driver.scheduling.share import Share, ShareOwner
 from nnhal_service.identity.identity import ANONYMOUS, Identity
-from nnhal_service.identity.policy import Policy, Rules
+from nnhal_service.identity.policy import IdentityRules, Policy
 
 QUOTAS = ("sessions", "memory_bytes", "cache_bytes", "prepared_models", "executions")
 """Quotas that are whole numbers."""
@@ -27,7 +27,7 @@ class Account:
         share: its share of the device.
     """
 
-    def __init__(self, identity: Identity, rules: Rules, *, may_connect: bool) -> None:
+    def __init__(self, identity: Identity, rules: IdentityRules, *, may_connect: bool) -> None:
         self.identity = identity
         self.rules = rules
         self.may_connect = may_connect
@@ -111,7 +111,7 @@ class Accounts:
         rules = self._policy.rules(identity)
         may_connect = rules.connect
         if identity == ANONYMOUS and self._needs_identity:  # the default is for those who authenticate
-            own = self._policy.identities.get(str(ANONYMOUS), Rules())
+            own = self._policy.identities.get(str(ANONYMOUS), IdentityRules())
             may_connect = bool(own.connect)
         return Account(identity, rules, may_connect=may_connect is not False)
 

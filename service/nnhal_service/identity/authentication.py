@@ -73,6 +73,10 @@ class Authentication:
             raise permission_denied(f"{credential.identity} may not use this service")
         return credential, account
 
+    def may_count_others(self, context: grpc.ServicerContext) -> bool:
+        """Return whether a caller may learn numbers that concern all identities."""
+        return not self.is_enabled or self.admit(context)[1].rules.administer is True
+
     def _wanted(self) -> str:
         ways = {
             "a bearer token": self._takes_tokens,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 
 
-class Rules(BaseModel):
+class IdentityRules(BaseModel):
     """Rights and quotas of one identity. None means the default.
 
     Attributes:
@@ -41,13 +41,13 @@ class Rules(BaseModel):
     device_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     weight: float | None = Field(default=None, gt=0, le=1e6)
 
-    def over(self, other: "Rules") -> "Rules":
+    def over(self, other: "IdentityRules") -> "IdentityRules":
         """Return these rules, with those of another object where they have none."""
         return other.model_copy(update=self.model_dump(exclude_none=True))
 
 
 class Policy(BaseModel):
-    """Rules by identity.
+    """IdentityRules by identity.
 
     Attributes:
         default: rules of identities that have no others.
@@ -57,8 +57,8 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    default: Rules = Rules()
-    identities: dict[str, Rules] = {}
+    default: IdentityRules = IdentityRules()
+    identities: dict[str, IdentityRules] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -72,14 +72,14 @@ class Policy(BaseModel):
                 raise ValueError(f"{name!r} is not an identity; expected KIND:NAME with one of {', '.join(kinds)}")
         return value
 
-    def rules(self, identity: Identity) -> Rules:
+    def rules(self, identity: Identity) -> IdentityRules:
         """Return the rules of an identity."""
-        rules = Rules()
+        rules = IdentityRules()
         for each in self._matching(identity):
             rules = rules.over(each)
         return rules
 
-    def _matching(self, identity: Identity) -> Iterator[Rules]:
+    def _matching(self, identity: Identity) -> Iterator[IdentityRules]:
         """Yield the rules that apply, the most specific first."""
         name = str(identity)
         if name in self.identities:

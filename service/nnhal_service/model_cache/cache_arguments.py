@@ -16,6 +16,7 @@ from nnhal_cache.errors import CacheError
 from nnhal_cache.store import PendingEntry, Store
 from nnhal_driver.device import Device, Outcome, PreparationCallback
 from nnhal_driver.model_cache.files import CacheFiles, MissingFiles
+from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.log import event
 from nnhal_service.model_cache.cache_file import open_cache_files
 from nnhal_service.sessions.session import Session
@@ -36,16 +37,19 @@ class PendingSave:
         self._open_files = ExitStack()
         self._pending: PendingEntry | None = None
         self._error = ""
+        self._quota: int | None = None
 
     def open(self, store: Store, session: Session, message: Message) -> None:
         """Open the files that a message names. Errors are reported with the outcome of the preparation."""
+        self._quota = session.account.rules.cache_bytes
         try:
             _check_form(message)
             if message.form == types_pb2.CACHE_FORM_STORED:
                 check_token(message.token)
                 self._pending = self._open_files.enter_context(store.write(str(session.identity), message.token))
                 fds = [self._pending.model_fd], [self._pending.data_fd]
-                self.files = CacheFiles(message.token, *fds, digest=message.model_digest, check_size=store.require_fits)
+                digest = scoped_digest(session.identity, message.model_digest)
+                self.files = CacheFiles(message.token, *fds, digest=digest, check_size=store.require_fits)
             else:
                 self.files = self._open_files.enter_context(open_cache_files(session, message))
         except (CacheError, HalError) as error:
@@ -75,7 +79,7 @@ class PendingSave:
                 return outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, self._error))
             if self._pending is not None and outcome.cache.state == CacheState.SAVED:
                 try:
-                    self._pending.commit(self._backends)
+                    self._pending.commit(self._backends, self._quota)
                 except CacheError as error:
                     return outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, str(error)))
         return outcome
@@ -149,7 +153,8 @@ class CacheArguments:
             return
         with entry:
             fds = [entry.model_fd], [entry.data_fd]
-            files = CacheFiles(message.token, *fds, read_only=True, digest=message.model_digest)
+            digest = scoped_digest(session.identity, message.model_digest)
+            files = CacheFiles(message.token, *fds, read_only=True, digest=digest)
             on_damaged = partial(self._quarantine, str(session.identity), message.token, entry.generation)
             yield LoadSource(files, on_damaged, entry.generation)
 

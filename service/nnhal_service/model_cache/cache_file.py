@@ -11,6 +11,7 @@ from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import types_pb2
 from nnhal_cache.file_io import write_all
 from nnhal_driver.model_cache.files import CacheFiles
+from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.sessions.session import Session
 
 MODE_NAMES = {os.O_RDONLY: "reading", os.O_WRONLY: "writing", os.O_RDWR: "reading and writing"}
@@ -122,7 +123,7 @@ def open_cache_files(session: Session, message: types_pb2.CompilationCache) -> I
             return descriptors
 
         fds = duplicate(message.model_cache), duplicate(message.data_cache)
-        yield CacheFiles(message.token, *fds, digest=message.model_digest)
+        yield CacheFiles(message.token, *fds, digest=scoped_digest(session.identity, message.model_digest))
 
 
 def unknown_file(reason: str) -> HalError:

@@ -213,6 +213,9 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
                     raise invalid_argument("the cache file has been deleted and cannot grow")
                 used = self._files.total_bytes(str(session.identity))
                 self._limits.require("cache_file_bytes", used + more, "cache files would have")
+                quota = session.account.rules.cache_bytes
+                if quota is not None and used + more > quota:
+                    raise session.account.exceeded("cache_bytes", f"has {used} bytes in cache files", quota)
             yield
 
 

@@ -1,7 +1,7 @@
 """Device: IDevice over the contract."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -23,6 +23,7 @@ from nnhal_service.grpc_support.call_context import call_deadline, cancellation_
 from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
+from nnhal_service.identity.accounts import permission_denied
 from nnhal_service.log import event
 from nnhal_service.metrics.preparations import PreparationMeter
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
@@ -80,7 +81,9 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
     ) -> device_pb2.ListBackendsResponse:
         """Return all candidates: the device's backends in order, then the unused ones."""
         reports = self._reports[self._devices.get(request.device).name]
-        backends = (report_message(report, self._quarantine.count(report.id)) for report in reports)
+        # a number of all identities' models is for those who may see all of them
+        count = self._quarantine.count if self._sessions.authentication.may_count_others(context) else _none
+        backends = (report_message(report, count(report.id)) for report in reports)
         return device_pb2.ListBackendsResponse(backends=backends)
 
     @handler()
@@ -135,6 +138,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         session = self._sessions.get(request.session, context)
         device = self._devices.get(request.device)
         self._limits.require_model(request.model)
+        _require_extensions(session, request.model.extension_name_to_prefix)
         with device.admit_analysis(
             _model_size(request.model), call_deadline(context), session.owner, cancellation_of(context)
         ) as check:
@@ -242,6 +246,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         def launch(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
             device = self._devices.get(request.device)
             self._limits.require_model(request.model)
+            _require_extensions(session, (*request.model.extension_name_to_prefix, *config.extension_name_to_prefix))
             with device.admit_analysis(
                 _model_size(request.model), deadline_ns, session.owner, cancellation_of(context)
             ) as check:
@@ -309,6 +314,16 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
                 cancellation.cancel()
             stream.cancel_with_session(cancellation)
             stream.send_launched()
+
+
+def _none(backend: str) -> int:
+    return 0
+
+
+def _require_extensions(session: Session, names: Collection[object]) -> None:
+    """Raise an error if a model uses extensions that its identity may not use."""
+    if names and session.account.rules.extensions is False:
+        raise permission_denied(f"{session.identity} may not use vendor extensions")
 
 
 def _model_size(model: types_pb2.Model) -> int:

@@ -18,6 +18,8 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.response_stream import ResponseStream
+from nnhal_service.identity.digests import scoped_digest
+from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.log import event
 from nnhal_service.metrics.preparations import PreparationMeter
 from nnhal_service.sessions.session import Session
@@ -95,7 +97,7 @@ class PreparationStream:
         try:
             if self._stream.active:
                 handle = self._handle(outcome)
-            message = _notify_message(outcome, handle)
+            message = _notify_message(outcome, handle, self._session.identity)
         except BaseException as error:  # the client waits for its notify
             self._session.release([handle])
             handle, outcome = b"", Outcome.from_error(error if isinstance(error, HalError) else internal_error(error))
@@ -146,7 +148,7 @@ def reject_preparation(stream: Stream, error: HalError, outcome: Outcome | None 
     stream.end(error)
 
 
-def _notify_message(outcome: Outcome, handle: bytes = b"") -> device_pb2.Notify:
+def _notify_message(outcome: Outcome, handle: bytes = b"", identity: Identity = ANONYMOUS) -> device_pb2.Notify:
     prepared = outcome.prepared_model
     return device_pb2.Notify(
         status=int(outcome.status),  # type: ignore[arg-type]
@@ -161,5 +163,5 @@ def _notify_message(outcome: Outcome, handle: bytes = b"") -> device_pb2.Notify:
         extension_types=wire.extension_types_message(prepared.extension_types, (*prepared.inputs, *prepared.outputs))
         if prepared and prepared.extension_types
         else (),
-        model_digest=prepared.digest if prepared else b"",
+        model_digest=scoped_digest(identity, prepared.digest) if prepared else b"",
     )

@@ -8,6 +8,7 @@ from nnhal import wire
 from nnhal.model_digest import NO_POOL_DIGEST, combined_digest, graph_digest
 from nnhal.types import PROT_WRITE, Memory, Model, UnsetUnion
 from nnhal.v1 import types_pb2
+from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.sessions.memory_objects import MemoryObject, read_memory
 from nnhal_service.sessions.session import Session
 
@@ -23,7 +24,7 @@ class ReceivedModelReader:
         self._lock = threading.Lock()
 
     def read(self, session: Session, message: types_pb2.Model) -> tuple[Model, bytes]:
-        """Return the model of a message and its digest, see `nnhal.model_digest`.
+        """Return the model of a message and its digest, see `nnhal.model_digest` and `nnhal_service.identity.digests`.
 
         The digest is b"" if it is unknown: a pool is memory that the client can still write to, or a part of a Memory
         object.
@@ -43,7 +44,8 @@ class ReceivedModelReader:
         known = [digest for digest in digests if digest is not None]
         if len(known) < len(digests):
             return model, b""
-        return model, combined_digest(graph_digest(message), message.operand_values, known)
+        digest = combined_digest(graph_digest(message), message.operand_values, known)
+        return model, scoped_digest(session.identity, digest)
 
     def _pool_digest(self, session: Session, message: types_pb2.Memory, memory: Memory | UnsetUnion) -> bytes | None:
         if isinstance(memory, UnsetUnion):

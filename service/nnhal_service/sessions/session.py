@@ -18,7 +18,7 @@ from nnhal.types import ErrorKind, ErrorStatus
 from nnhal_service.identity.accounts import Account
 from nnhal_service.identity.credential import Credential
 from nnhal_service.identity.identity import Identity
-from nnhal_service.identity.policy import Rules
+from nnhal_service.identity.policy import IdentityRules
 from nnhal_service.log import event
 from nnhal_service.metrics.calls import SeriesKey
 from nnhal_service.metrics.series import CallSeries
@@ -90,7 +90,7 @@ class Session:
         self.name = name
         self.identity = identity
         self.credential = Credential(identity)
-        self.account = account or Account(identity, Rules(), may_connect=True)
+        self.account = account or Account(identity, IdentityRules(), may_connect=True)
         self.owner: Hashable = self.account.owner(name)
         self.secret = secrets.token_bytes(HANDLE_BYTES)
         self.client = self.peer = ""

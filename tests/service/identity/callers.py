@@ -22,7 +22,7 @@ class _Details(grpc.ClientCallDetails):  # type: ignore[misc]
     def __init__(self, details: grpc.ClientCallDetails, header: str) -> None:
         self.method = details.method
         self.timeout = details.timeout
-        self.metadata = [*(details.metadata or ()), ("authorization", header)]
+        self.metadata = (*(details.metadata or ()), ("authorization", header))
         self.credentials = details.credentials
         self.wait_for_ready = details.wait_for_ready
         self.compression = details.compression
@@ -42,13 +42,13 @@ class _Header(
     def _call(self, continuation: Callable[..., Any], details: grpc.ClientCallDetails, request: Any) -> Any:
         return continuation(_Details(details, self._header()), request)
 
-    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _call
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _call  # type: ignore[assignment]
 
 
 @contextmanager
 def channel_with(
     target: str, header: str | Callable[[], str] = "", credentials: grpc.ChannelCredentials | None = None
-) -> Iterator[grpc.Channel]:
+) -> Iterator[Any]:
     """Open a channel of its own connection, whose calls have a header, for the duration of a `with` block."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     opened = (

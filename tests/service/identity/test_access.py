@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -148,12 +147,16 @@ def test_calls_without_a_session_need_an_identity_too(service: Service) -> None:
                     call(b"")
 
 
+def _class_of(descriptor: Any) -> Any:
+    return descriptor._concrete_class
+
+
 def methods_with_sessions() -> Iterator[tuple[str, Any, Any]]:
     """Yield path, descriptor and request class of each method whose calls belong to a session."""
     for service in SERVICES.values():
         for method in service.descriptor.methods:
             if method.name != "Open" or service.descriptor.name != "Session":
-                yield f"/{service.descriptor.full_name}/{method.name}", method, method.input_type._concrete_class
+                yield f"/{service.descriptor.full_name}/{method.name}", method, _class_of(method.input_type)
 
 
 def request_of(descriptor: Any, request_class: Any, session: bytes) -> Any | None:
@@ -169,11 +172,11 @@ def request_of(descriptor: Any, request_class: Any, session: bytes) -> Any | Non
     return None
 
 
-def outcome(channel: grpc.Channel, path: str, method: Any, request: Any) -> Any:
+def outcome(channel: Any, path: str, method: Any, request: Any) -> Any:
     """Make a call of any kind, and return its code and the kind of its error."""
-    encode, decode = method.input_type._concrete_class.SerializeToString, method.output_type._concrete_class.FromString
+    encode, decode = _class_of(method.input_type).SerializeToString, _class_of(method.output_type).FromString
     streams = method.client_streaming, method.server_streaming
-    make = {
+    make: Any = {
         (False, False): channel.unary_unary,
         (False, True): channel.unary_stream,
         (True, False): channel.stream_unary,
@@ -280,8 +283,6 @@ def spiffe_certificate(authority: trustme.CA, *ids: str) -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     issuer_key = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)
     issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
-    from datetime import datetime, timedelta
-
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()

@@ -4,28 +4,28 @@ import pytest
 from pydantic import ValidationError
 
 from nnhal_service.identity.identity import ANONYMOUS, Identity
-from nnhal_service.identity.policy import Policy, Rules
+from nnhal_service.identity.policy import IdentityRules, Policy
 
 ALICE, BOB = Identity("token", "alice"), Identity("token", "bob")
 
 
 def test_the_most_specific_rule_counts_for_each_right_and_quota() -> None:
     policy = Policy(
-        default=Rules(sessions=1, weight=2.0, executions=9),
+        default=IdentityRules(sessions=1, weight=2.0, executions=9),
         identities={
-            "token:*": Rules(sessions=2, administer=True),
-            "token:a*": Rules(sessions=3),
-            "token:alice": Rules(executions=4),
+            "token:*": IdentityRules(sessions=2, administer=True),
+            "token:a*": IdentityRules(sessions=3),
+            "token:alice": IdentityRules(executions=4),
         },
     )
-    assert policy.rules(ALICE) == Rules(sessions=3, weight=2.0, executions=4, administer=True)
-    assert policy.rules(BOB) == Rules(sessions=2, weight=2.0, executions=9, administer=True)
-    assert policy.rules(ANONYMOUS) == Rules(sessions=1, weight=2.0, executions=9)
+    assert policy.rules(ALICE) == IdentityRules(sessions=3, weight=2.0, executions=4, administer=True)
+    assert policy.rules(BOB) == IdentityRules(sessions=2, weight=2.0, executions=9, administer=True)
+    assert policy.rules(ANONYMOUS) == IdentityRules(sessions=1, weight=2.0, executions=9)
 
 
 def test_a_name_with_wildcards_in_it_is_not_a_pattern_for_itself_only() -> None:
     """A client that could choose the name `*` must not get the rules of another."""
-    policy = Policy(identities={"jwt:admin": Rules(administer=True)})
+    policy = Policy(identities={"jwt:admin": IdentityRules(administer=True)})
     assert policy.rules(Identity("jwt", "*")).administer is None
     assert policy.rules(Identity("jwt", "ADMIN")).administer is None
 

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from nnhal_tools.cli import backends, bench, cache, compare, conformance, demo, explain, info, run
-from nnhal_tools.cli.admin import commands, reload
+from nnhal_tools.cli.admin import commands, reload, top
 from nnhal_tools.cli.command_line import CommandLine
-from nnhal_tools.cli.services import quarantine, serve
+from nnhal_tools.cli.services import quarantine, serve, token
 from nnhal_tools.cli.services.serve_options import ServeCommand
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.command(cls=ServeCommand)(serve.serve)
 app.command()(reload.reload)
+app.command()(top.top)
 for command in (
     info.info,
     run.run,
@@ -39,6 +40,7 @@ app.command()(backends.new_backend)
 app.add_typer(backends.backends, name="backends")
 app.add_typer(cache.cache, name="cache")
 app.add_typer(quarantine.quarantine, name="quarantine")
+app.add_typer(token.token, name="token")
 app.add_typer(commands.admin, name="admin")
 
 
