@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trustme
 
-from nnhal_service.identity.policy import Policy, Rules
+from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
 from nnhal_service.settings import Settings
 from nnhal_service.web.http_port import HttpPort
@@ -60,7 +60,7 @@ def test_tokens_have_the_rights_of_the_policy(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("\n".join(lines))
     (tmp_path / "tokens").chmod(0o600)
     policy = Policy(
-        identities={"token:alice": Rules(administer=True), "token:prometheus": Rules(observe=True)},
+        identities={"token:alice": IdentityRules(administer=True), "token:prometheus": IdentityRules(observe=True)},
     )
     settings = Settings(http_listen="127.0.0.1:0", tokens=tmp_path / "tokens", policy=policy)
     action = {"x-nnhal-request": "1", "content-type": "application/json"}

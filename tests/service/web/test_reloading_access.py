@@ -6,7 +6,7 @@ import pytest
 
 from nnhal_service.admin.view import AdminError
 from nnhal_service.identity.identity import Identity
-from nnhal_service.identity.policy import Policy, Rules
+from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
 from nnhal_service.settings import Settings
 from nnhal_service.web.access import HttpCaller, UnauthenticatedError
@@ -37,7 +37,7 @@ def test_rights_follow_the_settings(tmp_path: Path) -> None:
     token, line = create_token("alice")
     (tmp_path / "tokens").write_text(line)
     (tmp_path / "tokens").chmod(0o600)
-    policy = Policy(identities={"token:alice": Rules(administer=True)})
+    policy = Policy(identities={"token:alice": IdentityRules(administer=True)})
     service = Service(Settings())
     with pytest.raises(UnauthenticatedError):
         service.identify(token)
