@@ -1,7 +1,7 @@
 """Pinned packages of the container image, with their hashes: deploy/container/*.lock.
 
-`python -m tools.dev.container_lock --write` resolves them anew with pip-tools, from PyPI, for the Python that runs it. A
-test compares the files with pyproject.toml, without a network.
+`python -m tools.dev.container_lock --write` resolves them anew with pip-tools, from PyPI, for the Python that runs it.
+A test compares the files with pyproject.toml, without a network.
 """
 
 import argparse
