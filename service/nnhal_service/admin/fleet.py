@@ -42,7 +42,8 @@ _TIMEOUT_S = 2.0
 """Seconds that a worker may take for an answer."""
 _THREADS = 8
 _MAX_WARNINGS = 100
-_EXECUTION, _PREPARATION, _PREPARE, _MISS = "execution", "preparation", "prepare", "miss"
+_EXECUTION, _PREPARATION, _MISS = "execution", "preparation", "miss"
+_PREPARING = {"prepare", "load"}
 """Labels of metrics."""
 
 
@@ -344,7 +345,7 @@ def _load(metrics: Snapshot) -> LoadSnapshot:
     """Return the work that metrics report."""
     durations = _executions(metrics, catalog.CALL_DURATION)
     waits = dict(zip(catalog.QUEUE_BOUNDS, counts := _executions(metrics, catalog.QUEUE_DURATION), strict=False))
-    calls = {labels: value for labels, value in _values(metrics, catalog.CALLS).items() if _PREPARE not in labels}
+    calls = {labels: value for labels, value in _values(metrics, catalog.CALLS).items() if _PREPARING.isdisjoint(labels)}
     succeeded = sum(value for labels, value in calls.items() if labels[-1] == OK)
     return LoadSnapshot(
         running=_with_label(metrics, catalog.IN_PROGRESS, _EXECUTION),
@@ -369,7 +370,7 @@ def _with_label(metrics: Snapshot, metric: Metric, label: str) -> int:
 
 def _executions(metrics: Snapshot, metric: Metric) -> tuple[int, ...]:
     """Return the numbers of observations by class, over all executions."""
-    rows = [each.counts for labels, each in metrics.histograms.get(metric.name, {}).items() if _PREPARE not in labels]
+    rows = [each.counts for labels, each in metrics.histograms.get(metric.name, {}).items() if _PREPARING.isdisjoint(labels)]
     return tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * (len(metric.bounds) + 1)
 
 

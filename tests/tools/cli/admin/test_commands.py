@@ -1,11 +1,9 @@
 """`nnhal admin` against one running service with two workers."""
 
-import json
 import os
 import socket
 import stat
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +14,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import nnhal
 from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
-from nnhal_service.running_services import running_services
 from tests.concurrency import wait_until
 from tests.end_to_end.support.models import ADD, chain
 from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_service, worker_pids
+from tests.tools.cli.admin.commands import admin, admin_socket, show
 from tests.tools.cli.command import assert_fails, invoke
 
 pytestmark = pytest.mark.slow
 ONES = np.ones(2, np.float32)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("admin")
-
-
-@pytest.fixture(scope="module")
-def service(folder: Path) -> Iterator[Service]:
-    options = ("--workers", "2", "--stop-grace-s", "1", "--backend-option", "CpuAcc.threads=1")
-    service = start_service(folder, *options, NNHAL_STATE_DIR=str(folder / "state"))
-    yield service
-    assert stop_service(service) == 0
-    assert not list((folder / "state").glob("*.sock"))
-
-
-def admin(folder: Path, *arguments: object) -> str:
-    result = invoke("admin", *arguments, "--state-dir", folder / "state")
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def show(folder: Path, *arguments: object) -> Any:
-    return json.loads(admin(folder, *arguments, "--json"))
-
-
-def admin_socket(folder: Path) -> Path:
-    (service,) = running_services(folder / "state")
-    return Path(service.admin.removeprefix("unix:"))
 
 
 def health(target: str) -> int:
@@ -103,19 +72,21 @@ def test_session_that_an_operator_ends(service: Service, folder: Path) -> None:
 
 
 def test_drained_worker_sends_its_clients_to_another_one(service: Service, folder: Path) -> None:
-    with nnhal.connect(service.target, timeout=60) as device:
-        with device.prepare(chain(4), cache=True).result(60) as prepared:
+    with (
+        nnhal.connect(service.target, timeout=60) as device,
+        device.prepare(chain(4), cache=True).result(60) as prepared,
+    ):
+        np.testing.assert_array_equal(prepared.execute([ONES])[0], ONES * 16)
+        (session,) = show(folder, "sessions")
+        worker = session["worker"]
+        assert admin(folder, "drain", "--worker", worker) == "1 worker drained\n"
+        assert show(folder, "status")["state"] == "serving"
+        for _ in range(20):
             np.testing.assert_array_equal(prepared.execute([ONES])[0], ONES * 16)
-            (session,) = show(folder, "sessions")
-            worker = session["worker"]
-            assert admin(folder, "drain", "--worker", worker) == "1 worker drained\n"
-            assert show(folder, "status")["state"] == "serving"
-            for _ in range(20):
-                np.testing.assert_array_equal(prepared.execute([ONES])[0], ONES * 16)
-            workers = {each["worker"] for each in show(folder, "sessions") if each["connected"]}
-            assert workers == {1 - worker}
-            states = {each["slot"]: each["state"] for each in show(folder, "status")["workers"]}
-            assert states[worker] in {"draining", "drained"} and states[1 - worker] == "serving"
+        workers = {each["worker"] for each in show(folder, "sessions") if each["connected"]}
+        assert workers == {1 - worker}
+        states = {each["slot"]: each["state"] for each in show(folder, "status")["workers"]}
+        assert states[worker] in {"draining", "drained"} and states[1 - worker] == "serving"
     with nnhal.connect(service.target, timeout=60) as device, device.prepare(ADD).result(60):
         assert worker not in {each["worker"] for each in show(folder, "sessions") if each["connected"]}
     assert admin(folder, "resume", "--worker", worker) == "1 worker resumed\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal_tools.cli.admin.connection import Service, StateDirectory, Worker, connected, to_plain
-from nnhal_tools.cli.admin.units import counted, format_age, format_bytes, format_seconds
+from nnhal_tools.cli.admin.units import counted, format_age, format_bytes, format_seconds, printable
 from nnhal_tools.cli.console import make_console, print_table, print_text
 from nnhal_tools.cli.errors import reporting_errors
 from nnhal_tools.cli.options import Json
@@ -63,7 +63,7 @@ def status(target: Service = None, state_dir: StateDirectory = None, as_json: Js
     _print_rows(console, headings, rows)
     for warning in snapshot["warnings"]:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(warning["at"]))
-        print_text(console, f"{at} {warning['level']} {warning['event']} {warning['text']}")
+        print_text(console, printable(f"{at} {warning['level']} {warning['event']} {warning['text']}"))
 
 
 @admin.command()
@@ -272,5 +272,5 @@ def _print_rows(console: "Console", headings: "Sequence[str]", rows: "Sequence[S
     for number in shown:
         table.add_column(headings[number], no_wrap=number == 0)
     for row in rows:
-        table.add_row(*(row[number] for number in shown))
+        table.add_row(*(printable(row[number]) for number in shown))
     print_table(console, table)

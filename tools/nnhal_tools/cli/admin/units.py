@@ -1,4 +1,4 @@
-"""Numbers as short texts."""
+"""Numbers and names as short texts."""
 
 
 def format_bytes(count: float) -> str:
@@ -29,6 +29,11 @@ def format_age(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min" if minutes else f"{rest} s"
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters: clients choose their names, which must not control the terminal."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def counted(count: int, noun: str) -> str:
