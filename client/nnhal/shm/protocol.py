@@ -28,6 +28,8 @@ MEASURE = 1
 """Flag of RUN: fill the timing."""
 PROFILE = 2
 """Flag of RUN: measure spans. A service that does not know it ignores it."""
+TRACE = 4
+"""Flag of RUN: the body is the trace context of the execution. A service that does not know it ignores it."""
 FILE = 1
 """Flag of SHARE: the descriptor is a file; without the flag it is memory."""
 SUFFICIENT = 1

@@ -165,7 +165,8 @@ class ClientConnection:
             raise invalid_argument(f"request {packet.number} has not been defined on this connection")
         started_ns = time.perf_counter_ns()
         prepared, use = request.find_model(session)
-        metered = self._context.calls.start(session, prepared, "data_socket", started_ns, request.input_bytes)
+        context = _RunContext(packet.body) if packet.flags & protocol.TRACE else None
+        metered = self._context.calls.start(session, prepared, "data_socket", started_ns, request.input_bytes, context)
         metered.cancellation = cancellation = self._executions.next()
         try:
             with use:
@@ -243,6 +244,17 @@ class ClientConnection:
         for number in self._shared:
             self._session.shared.drop(number)
         self._session.release_slot("session_data_connections")
+
+
+class _RunContext:
+    """Context of a RUN packet with the flag TRACE, for its trace."""
+
+    def __init__(self, body: bytes) -> None:
+        self._parent = body.decode("ascii", "replace")
+
+    def invocation_metadata(self) -> tuple[tuple[str, str]]:
+        """Return the trace context, as gRPC does."""
+        return (("traceparent", self._parent),)
 
 
 _METHODS: dict[int, Callable[[ClientConnection, Session, Packet, Sequence[int]], Packet]] = {

@@ -157,3 +157,27 @@ def test_traces_reach_a_collector(collector: tuple[str, list[bytes]], monkeypatc
     attributes = {pair.key: pair.value.string_value for pair in resources[0].resource.attributes}
     assert attributes["service.name"] == "nnhal"
     assert attributes["deployment.environment"] == "test"
+
+
+@pytest.mark.parametrize("transport", ["auto", "grpc"])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_client_passes_its_trace_on(server: Server, is_async: bool, transport: Transport) -> None:
+    exporter = trace_all(server, ratio=0.0)
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("application")
+    with tracer.start_as_current_span("request") as span:
+        if is_async:
+            async with await nnhal.aio.connect(server.addresses[0], transport=transport) as device:
+                prepared = await device.prepare(TWICE)
+                await prepared.execute([ONE, ONE])
+                await prepared.profile([ONE, ONE])
+        else:
+            with nnhal.connect(server.addresses[0], transport=transport) as device:
+                model = device.prepare(TWICE).result(60)
+                model.execute([ONE, ONE])
+                model.profile([ONE, ONE])
+    roots = [each for each in exporter.get_finished_spans() if each.name.startswith("nnhal")]
+    assert len(roots) == 2
+    for root in roots:
+        assert root.parent is not None
+        assert root.parent.span_id == span.get_span_context().span_id
+        assert root.context.trace_id == span.get_span_context().trace_id

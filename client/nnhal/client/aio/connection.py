@@ -29,6 +29,7 @@ from nnhal.client.core.session import (
     lost_error,
     program_name,
 )
+from nnhal.client.core.trace_context import trace_metadata
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
@@ -193,7 +194,8 @@ class Connection(MemoryObjects):
         """
         await self.flush_releases()
         with hal_errors():
-            return await method(request)
+            metadata = trace_metadata()
+            return await (method(request) if metadata is None else method(request, metadata=metadata))
 
     async def call_idempotent(self, method: Callable[..., Awaitable[T]], request: Any) -> T:
         """Make a unary call whose result never changes. Retry once if the service could not be reached.

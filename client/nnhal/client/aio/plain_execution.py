@@ -5,6 +5,7 @@ from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
 from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, empty_execute_request, memory_handles
 from nnhal.client.core.profile import GRPC, ExecutionProfile, StageTimer, profile_request
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
+from nnhal.client.core.trace_context import trace_metadata
 
 
 class PlainExecutor:
@@ -56,9 +57,9 @@ class PlainExecutor:
             self._templates.fill(message.request, arrays, pools, uploaded)
             timer.lap("encode")
             await connection.flush_releases()
-            call = connection.prepared_model.ExecuteSynchronouslyWithConfig(message)
+            call = connection.prepared_model.ExecuteSynchronouslyWithConfig(message, metadata=trace_metadata())
             timer.lap("send")
-            response = await connection.call(lambda call: call, call)
+            response = await connection.call(lambda call, **_: call, call)
             timer.lap("wait")
             returned = memory_handles(response.returned)
             memories = await connection.take_memories(returned)

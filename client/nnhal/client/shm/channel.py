@@ -21,6 +21,7 @@ from nnhal.client.core.buffered_execution import BufferedExecution
 from nnhal.client.core.burst import CachedInputs, PendingExecution
 from nnhal.client.core.profile import StageTimer
 from nnhal.client.core.session import connection_lost_error
+from nnhal.client.core.trace_context import trace_parent
 from nnhal.client.shm.data_socket import SharedMemory, create_sealed_memory, raise_for_error, send_packet
 from nnhal.client.shm.result import DefinedRequest, PendingDefinition, ShmResult
 from nnhal.client.shm.slot_layout import (
@@ -31,7 +32,7 @@ from nnhal.client.shm.slot_layout import (
 )
 from nnhal.errors import HalError
 from nnhal.lru import LruDict
-from nnhal.shm.protocol import MAX_BYTES, MEASURE, NONE, PROFILE, Definition, Packet, PacketKind
+from nnhal.shm.protocol import MAX_BYTES, MEASURE, NONE, PROFILE, TRACE, Definition, Packet, PacketKind
 from nnhal.shm.spin_wait import SpinThenBlock
 from nnhal.types import AnyArray, Bytes
 
@@ -173,7 +174,11 @@ class ShmChannel:
     def _send_run(self, request: DefinedRequest, deadline: float | None, flags: int) -> None:
         deadline_ns = NONE if deadline is None else nanoseconds(deadline)
         self._expected.append(request)
-        self.connection.send(Packet(PacketKind.RUN, request.number, flags, deadline_ns).pack())
+        parent = trace_parent()
+        body = b""
+        if parent is not None:
+            flags, body = flags | TRACE, parent.encode()
+        self.connection.send(Packet(PacketKind.RUN, request.number, flags, deadline_ns, body=body).pack())
 
     def _send(
         self, packet: Packet, descriptors: Sequence[int] = (), definition: PendingDefinition | None = None

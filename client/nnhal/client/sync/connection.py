@@ -30,6 +30,7 @@ from nnhal.client.core.session import (
     lost_error,
     program_name,
 )
+from nnhal.client.core.trace_context import trace_metadata
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
 from nnhal.client.sync.memory_objects import MemoryObjects
@@ -280,7 +281,8 @@ class Connection(MemoryObjects):
         """
         self.flush_releases()
         try:
-            return method(request)
+            metadata = trace_metadata()
+            return method(request) if metadata is None else method(request, metadata=metadata)
         except INTERRUPTS:
             self.replace_channel()
             raise

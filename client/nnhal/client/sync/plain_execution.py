@@ -109,7 +109,7 @@ class PlainExecutor:
         return outputs
 
 
-def _wait(call: "grpc.Future[types_pb2.ExecutionResult]") -> types_pb2.ExecutionResult:
+def _wait(call: "grpc.Future[types_pb2.ExecutionResult]", **_: object) -> types_pb2.ExecutionResult:
     """Wait for the end of a call, and cancel it if that is interrupted."""
     try:
         return call.result()
