@@ -5,6 +5,7 @@ import { time } from "./format.js";
 
 const SPAN_S = 900;
 const HEIGHT = 190;
+const BINARY = Array.from({ length: 50 }, (_, exponent) => 2 ** exponent);
 
 /**
  * A series.
@@ -19,8 +20,10 @@ export class Chart {
    * @param {string} hint what the chart shows, in words
    * @param {Series[]} series
    * @param {(value: number) => string} format
+   * @param {boolean} binary whether round numbers are powers of two
    */
-  constructor(title, hint, series, format) {
+  constructor(title, hint, series, format, binary = false) {
+    this.binary = binary;
     this.series = series;
     this.format = format;
     this.history = null;
@@ -32,7 +35,7 @@ export class Chart {
     this.element = h(
       "figure.chart.card",
       {},
-      h("figcaption", {}, h("h3", {}, title), h("span.hint", {}, hint), h("span.grow"), this.at),
+      h("figcaption", {}, h("h2", {}, title), h("span.hint", {}, hint), h("span.grow"), this.at),
       h("ul.legend", {}, legend),
       this.plotted,
     );
@@ -71,14 +74,14 @@ export class Chart {
       height: HEIGHT,
       legend: { show: false },
       cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
-      padding: [10, 8, 0, 0],
+      padding: [10, 18, 0, 0],
       scales: {
         x: { range: (plot, low, high) => [Math.max(high - SPAN_S, Math.min(low, high - 60)), high] },
         y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] },
       },
       axes: [
         { ...axis, size: 26, space: 70, values: (plot, ticks) => ticks.map((tick) => time(tick).slice(11, 16 + (plot.scales.x.max - plot.scales.x.min < 300 ? 3 : 0))) },
-        { ...axis, size: 66, space: 34, values: (plot, ticks) => ticks.map((tick) => this.format(tick)) },
+        { ...axis, ...(this.binary ? { incrs: BINARY } : {}), size: 66, space: 34, values: (plot, ticks) => ticks.map((tick) => this.format(tick)) },
       ],
       series: [
         {},

@@ -38,7 +38,7 @@ export function fill(element, ...children) {
 
 const STATES = {
   good: ["serving", "ready", "connected", "cached"],
-  busy: ["starting", "reloading", "draining", "drained", "excluded", "WARNING", "skipped", "disconnected"],
+  busy: ["starting", "reloading", "draining", "drained", "retiring", "restarted", "excluded", "WARNING", "skipped", "disconnected"],
   bad: ["failed", "silent", "stopping", "refused", "ERROR", "unreachable"],
 };
 const MARKS = { good: "●", busy: "▲", bad: "■", plain: "○" };

@@ -28,6 +28,7 @@ export function bytes(value) {
 
 /** A short duration, such as that of an execution. */
 export function seconds(value) {
+  if (value === 0) return "0 s";
   if (value >= 1) return `${digits(value)} s`;
   if (value >= 1e-3) return `${digits(value * 1e3)} ms`;
   return `${digits(value * 1e6)} µs`;

@@ -4,7 +4,7 @@ import { configureActions } from "./actions.js";
 import { askToken } from "./dialog.js";
 import { empty, fill, h, pill } from "./dom.js";
 import { compact } from "./format.js";
-import { hasToken, read, setToken } from "./service.js";
+import { hasToken, read, ServiceError, setToken } from "./service.js";
 import { backends } from "./views/backends.js";
 import { cache } from "./views/cache.js";
 import { device } from "./views/device.js";
@@ -22,7 +22,7 @@ const HISTORY_S = 900;
 const VIEWS = [overview, device, backends, models, sessions, workers, cache, quarantine, warnings, settings];
 
 const $ = (id) => document.getElementById(id);
-const page = { view: null, shown: null, caller: null, history: null, failures: 0, timer: 0, round: 0 };
+const page = { view: null, shown: null, caller: null, history: null, failures: 0, timer: 0, round: 0, isAsking: false };
 
 function chosen() {
   const id = location.hash.replace(/^#\/?/, "").split("/")[0];
@@ -56,8 +56,10 @@ async function refresh() {
   page.round += 1;
   const round = page.round;
   const { view } = page;
+  page.isAsking = true;
   try {
     page.caller ??= await read("caller");
+    if (!page.caller.may_observe) throw new ServiceError(refusal(page.caller), 403);
     const names = ["service", ...view.resources];
     const since = page.history?.at.at(-1) ?? 0;
     const paths = names.map((name) => (name === "history" ? `history?since=${since}` : name));
@@ -72,6 +74,7 @@ async function refresh() {
     if (round !== page.round) return;
     fail(error);
   }
+  page.isAsking = false;
   const pause = Math.min(PERIOD_MS * 2 ** Math.max(page.failures - 1, 0), LONGEST_PAUSE_MS);
   if (!document.hidden) page.timer = setTimeout(refresh, pause);
 }
@@ -81,6 +84,10 @@ function extended(old, more) {
   if (!old) return more;
   const first = Math.max(old.at.findIndex((at) => at > (more.at.at(-1) ?? old.at.at(-1)) - HISTORY_S), 0);
   return Object.fromEntries(Object.keys(more).map((key) => [key, [...old[key].slice(first), ...more[key]]]));
+}
+
+function refusal(caller) {
+  return hasToken() ? `${caller.identity} has no right to observe it.` : "Sign in as an identity that may observe it.";
 }
 
 function show(view, data) {
@@ -113,7 +120,7 @@ function fail(error) {
     close();
     page.history = page.caller = null;
     fill($("caller"));
-    fill($("content"), h("h1", {}, page.view.title), empty("You may not see this service", `${error.message}.`));
+    fill($("content"), h("h1", {}, page.view.title), empty("You may not see this service", error.message));
   } else if (page.shown) {
     document.body.classList.add("stale");
   } else {
@@ -136,7 +143,8 @@ async function sign() {
 
 function nameTheme() {
   const theme = window.nnhalTheme.current();
-  $("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[theme];
+  const [mark, name] = { auto: ["◐", "Auto"], light: ["○", "Light"], dark: ["●", "Dark"] }[theme];
+  $("theme").replaceChildren(h("span", { "aria-hidden": "true" }, mark), h("span.theme-name", {}, ` ${name}`));
   $("theme").setAttribute("aria-label", `Theme: ${theme}`);
 }
 
@@ -154,7 +162,10 @@ window.addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) refresh();
+  if (!document.hidden && !page.isAsking) refresh();
+});
+window.addEventListener("online", () => {
+  if (!page.isAsking) refresh();
 });
 nameTheme();
 route();

@@ -60,7 +60,7 @@ export class Table {
   header(column, index) {
     const type = column.number ? "th.number" : "th";
     if (column.plain) return h(type, { role: "columnheader", scope: "col" }, h("span.hidden", {}, column.title));
-    const button = h("button", { type: "button", onclick: () => this.sort(index) }, column.title, h("span.arrow", { "aria-hidden": "true" }));
+    const button = h("button", { type: "button", onclick: () => this.sort(index) }, h("span.arrow", { "aria-hidden": "true" }), column.title);
     return h(type, { role: "columnheader", scope: "col" }, button);
   }
 

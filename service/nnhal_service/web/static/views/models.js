@@ -16,7 +16,6 @@ class Models {
         { title: "Runs on", value: (model) => model.backends.join(", ") },
         { title: "Identity", value: (model) => model.identity },
         { title: "Session", value: (model) => model.session, code: true },
-        { title: "Worker", value: (model) => model.worker, number: true },
         { title: "Priority", value: (model) => model.priority },
         { title: "Executions", value: (model) => model.uses, cell: (model) => count(model.uses), number: true },
         { title: "Best", value: (model) => model.best_s, cell: (model) => dash(model.best_s, seconds), number: true },
@@ -27,7 +26,7 @@ class Models {
       ],
       (model) => model.id,
       {
-        sort: 7,
+        sort: 6,
         descending: true,
         details: placement,
         empty: ["No prepared models", "Models appear here when clients prepare them."],
@@ -48,7 +47,7 @@ function placement(model) {
   return h("div.placement", {}, h("ol.partitions", {}, model.partitions.map((partition) => h(
     `li.color-${order.indexOf(partition.backend) % 4}`,
     {},
-    h("h4", {}, partition.backend, h("span.hint", {}, ` ${partition.operations.length} ${partition.operations.length === 1 ? "operation" : "operations"}${partition.subgraph ? `, subgraph ${partition.subgraph}` : ""}`)),
+    h("p.title", {}, partition.backend, h("span.hint", {}, ` ${partition.operations.length} ${partition.operations.length === 1 ? "operation" : "operations"}${partition.subgraph ? `, subgraph ${partition.subgraph}` : ""}`)),
     h("p.operations", {}, runs(partition.operations).map(([name, times]) => h("code", {}, times > 1 ? `${name} ×${times}` : name))),
     partition.reasons.map((reason) => h("p.reason", {}, reason)),
   ))));

@@ -30,7 +30,7 @@ class Overview {
         { name: "p50", key: "wait_p50_s" },
         { name: "p99", key: "wait_p99_s" },
       ], seconds),
-      new Chart("Memory", "of all workers", [{ name: "resident", key: "memory_bytes" }], bytes),
+      new Chart("Memory", "of all workers", [{ name: "resident", key: "memory_bytes" }], bytes, true),
       new Chart("Sessions", "open at the moment", [{ name: "sessions", key: "sessions" }], compact),
     ];
     this.element = h(
@@ -82,7 +82,7 @@ function fact(name, ...value) {
 }
 
 function attention(service, devices, workers, quarantine, warnings) {
-  const item = (state, view, text) => h("li", {}, pill(state), h("span", {}, text), h("a", { href: `#/${view}` }, "Show"));
+  const item = (state, view, text) => h("li", {}, pill(state), h("span", {}, text), h("a", { href: `#/${view}`, "aria-label": `Show ${view}` }, "Show"));
   const items = [];
   for (const worker of workers) {
     if (worker.state !== "serving") items.push(item(worker.state, "workers", `Worker ${worker.slot} is ${worker.state}.`));
