@@ -115,7 +115,9 @@ class Authentication:
         Raises:
             HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: it presents something that is not valid.
         """
-        if _equal(self._proof(context), credential.proof) and self.is_valid(credential):
+        proof = self._proof(context)
+        # headers and certificates are ASCII; the time of the comparison must not depend on where they differ
+        if proof.isascii() and hmac.compare_digest(proof, credential.proof) and self.is_valid(credential):
             return credential
         other = self.identify(context)
         return other if other.identity == credential.identity else None
@@ -158,14 +160,13 @@ class Authentication:
 
 def _authorization(context: grpc.ServicerContext) -> str:
     """Return the header of that name, or "". It is wrong to have two."""
-    values = [value for key, value in context.invocation_metadata() or () if key == _HEADER]
-    if len(values) > 1:
-        raise unauthenticated("the call has two headers authorization")
-    return str(values[0]) if values else ""
-
-
-def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+    found = ""
+    for key, value in context.invocation_metadata() or ():
+        if key == _HEADER:
+            if found:
+                raise unauthenticated("the call has two headers authorization")
+            found = str(value)
+    return found
 
 
 def _peer_user(peer: str, ports: Iterable[int]) -> int | None:
