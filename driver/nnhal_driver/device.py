@@ -1,14 +1,13 @@
 """Device (IDevice): capabilities, preparation and allocation."""
 
-import logging
 import secrets
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
 
 from nnhal.cpu import available_cpus
-from nnhal.errors import HalError, exception_text, general_failure, out_of_memory, well_formed
+from nnhal.errors import HalError
 from nnhal.types import (
     OMITTED,
     BufferDesc,
@@ -17,12 +16,10 @@ from nnhal.types import (
     CacheState,
     Capabilities,
     DeviceType,
-    ErrorStatus,
     Extension,
     Model,
     NumberOfCacheFiles,
     Placement,
-    PreparationWarning,
     PrepareModelConfig,
     Priority,
 )
@@ -30,33 +27,30 @@ from nnhal.version import __version__
 from nnhal_driver.activity import ActivityTable, Stage
 from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.allocators import CustomAllocator
-from nnhal_driver.backends.api import Backend, CompileOptions
+from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.boundary.allocation import offer_allocator
 from nnhal_driver.backends.boundary.answers import extensions, identity_fault
 from nnhal_driver.backends.identity import full_version
-from nnhal_driver.compilation.compiler import place_and_compile
-from nnhal_driver.compilation.cost import estimate_duration_ns
-from nnhal_driver.compilation.networks import NetworkLoad
 from nnhal_driver.compilation.placement import place
 from nnhal_driver.execution.buffer import Buffer, ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable, LiveBuffers
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.execution.profiling_contexts import ProfilingContexts
-from nnhal_driver.extension_types import extension_types
-from nnhal_driver.graph import Graph, build_graphs, drop_caches
-from nnhal_driver.interrupts import is_interrupt
-from nnhal_driver.memory_estimate import model_bytes, saved_bytes
-from nnhal_driver.model_cache.cache import CachedModel, FilesIdentity, ModelCache, SaveTarget, VerifiedFiles
+from nnhal_driver.graph import build_graphs, drop_caches
+from nnhal_driver.memory_estimate import model_bytes
+from nnhal_driver.model_cache.cache import ModelCache, SaveTarget
 from nnhal_driver.model_cache.errors import CacheMissError
 from nnhal_driver.model_cache.files import FILE_COUNTS, NO_FILES, CacheFiles, MissingFiles, OpenFiles
-from nnhal_driver.model_probe import ModelProbe, Probe
+from nnhal_driver.model_probe import ModelProbe
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal_driver.performance.store import PerformanceStore
-from nnhal_driver.quarantine import NoQuarantine, Quarantine, Verdict
+from nnhal_driver.preparation.model_memory import ModelMemory, saved_size
+from nnhal_driver.preparation.model_preparer import ModelPreparer, share_model
+from nnhal_driver.preparation.outcome import PreparationCallback, failed_outcome, notify_once
+from nnhal_driver.preparation.work import PreparationWork, run_preparation
+from nnhal_driver.quarantine import NoQuarantine, Quarantine
 from nnhal_driver.scheduling.admission import ExecutionCounts
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
-from nnhal_driver.scheduling.latency_history import LatencyHistory
 from nnhal_driver.scheduling.paced_check import CurrentCheck, PacedCheck, call_check, proceed
 from nnhal_driver.scheduling.preparation import Check, PreparationTask
 from nnhal_driver.scheduling.scheduler import QueueLimits, Scheduler
@@ -69,60 +63,6 @@ _PREPARATION_THREADS = 2
 _LARGE_MODEL = 10_000
 """Operands and arguments of the largest model that is analysed without a slot. That takes some tens of milliseconds."""
 
-_NO_PLACEMENT = Placement()
-_NO_CACHE = CacheOutcome()
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Result of a preparation, which its callback receives.
-
-    Attributes:
-        status: an `ErrorStatus`.
-        prepared_model: the model if `status` is NONE, else None.
-        reason: the reason of a failure.
-        rule: id of the rule that the model breaks, or "".
-        placement: the backend of each partition.
-        warnings: problems that did not make the preparation fail.
-        cache: what the compilation cache did.
-        damaged: whether the files to load from are damaged, and useless to any device.
-    """
-
-    status: int
-    prepared_model: PreparedModel | None = None
-    reason: str = ""
-    rule: str = ""
-    placement: Placement = _NO_PLACEMENT
-    warnings: tuple[PreparationWarning, ...] = ()
-    cache: CacheOutcome = _NO_CACHE
-    damaged: bool = False
-
-    @staticmethod
-    def from_error(error: HalError) -> "Outcome":
-        """Return the outcome of a failed preparation."""
-        error = well_formed(error)
-        return Outcome(error.status, None, error.reason, error.rule)
-
-    @staticmethod
-    def cache_miss(reason: str, *, damaged: bool = False) -> "Outcome":
-        """Return the outcome of a preparation from the cache that finds no usable model."""
-        cache = CacheOutcome(CacheState.MISS, reason)
-        return Outcome(ErrorStatus.GENERAL_FAILURE, None, f"cache miss: {reason}", cache=cache, damaged=damaged)
-
-    def with_cache(self, cache: CacheOutcome) -> "Outcome":
-        """Return the outcome with a result of the cache, and with a warning if saving failed."""
-        warnings = self.warnings
-        if cache.state == CacheState.NOT_SAVED:
-            warnings = (*warnings, PreparationWarning("cache-not-saved", cache.reason))
-        return replace(self, cache=cache, warnings=warnings)
-
-
-PreparationCallback = Callable[[Outcome], None]
-"""IPreparedModelCallback.notify: called exactly once for each preparation, from any thread. It must not block."""
-
-Prepare = Callable[[Check], Outcome]
 
 _DEFAULT_CONFIG = PrepareModelConfig()
 _QUEUES = QueueLimits(preparations=256, executions=1024)
@@ -177,7 +117,6 @@ class Device:
         prober: ModelProbe | None = None,
     ) -> None:
         self.name = name
-        self._tensor_bytes = tensor_bytes
         self._buffers = BufferTable(tensor_bytes, buffers or LiveBuffers())
         self._performance = performance or PerformanceStore()
         self.backends = tuple(backends)
@@ -186,10 +125,8 @@ class Device:
             if fault := identity_fault(backend):
                 raise ValueError(f"a {type(backend).__name__} cannot be a backend of {name}: {fault}")
         key = secrets.token_bytes(32) if cache_key is None else cache_key
-        self._activities = activities
         if activities is not None:
             activities.know([backend.id for backend in self.backends])
-        self._quarantine = quarantine or NoQuarantine()
         self._prober = prober
         self._merge = merge_partitions
         self._disabled_extensions = frozenset(disabled_extensions)
@@ -199,7 +136,18 @@ class Device:
         driver += "".join(f", no {name}" for name in sorted(self._disabled_extensions))
         self._cache = ModelCache(driver, self.backends, key, tensor_bytes, check_data=check_cached_data)
         self._scheduler = Scheduler(available_cpus(), _PREPARATION_THREADS, queues)
-        self._profiling = ProfilingContexts(self.backends)
+        self._preparer = ModelPreparer(
+            name,
+            self.backends,
+            self._cache,
+            self._scheduler,
+            self._buffers,
+            quarantine or NoQuarantine(),
+            activities,
+            tensor_bytes,
+            merge_partitions,
+            partial(_supported_extensions, self.backends, self._disabled_extensions),
+        )
         self.allocator_refusals = {} if allocator is None else offer_allocator(self.backends, allocator)
         lifetime.acquire(self.backends)
         self._close_backends = weakref.finalize(self, lifetime.release, self.backends)
@@ -245,10 +193,7 @@ class Device:
 
     def get_supported_extensions(self) -> tuple[Extension, ...]:
         """Return the well-formed extensions of the backends. Of several with the same name, the first counts."""
-        by_name = {
-            extension.name: extension for backend in reversed(self.backends) for extension in extensions(backend)
-        }
-        return tuple(extension for name, extension in by_name.items() if name not in self._disabled_extensions)
+        return _supported_extensions(self.backends, self._disabled_extensions)
 
     def get_type(self) -> DeviceType:
         """Return the type of the device: the one that its operator chose, or that of its first backend."""
@@ -345,7 +290,7 @@ class Device:
                 RESOURCE_EXHAUSTED_TRANSIENT: there is not enough memory, the queue is full, or `reserve` raises.
         """
         cancellation = Cancellation()
-        callback = _once(callback)
+        callback = notify_once(callback)
         save_target = SaveTarget()
         try:
             save_target = SaveTarget(cache, self._cache_unusable, digest)
@@ -354,22 +299,24 @@ class Device:
             validate_model(model, check)
             deadline = Deadline(config.deadline_ns)
             size = model_bytes(model)
-            memory = _Memory(reserve, reserve(size), size)
+            memory = ModelMemory(reserve, reserve(size), size)
             # now, not on the thread: the client may write to the memory of the model once this method has returned
             current = CurrentCheck()
             with current.stage(check):
                 graphs = build_graphs(model, self._disabled_extensions, current)
             relaxed = model.relax_computation_float32_to_float16
             probe = self._prober.begin(self.name, model, digest) if self._prober is not None else None
-            work = _PreparationWork(
-                self._recording(
+            work = PreparationWork(
+                self._preparer.recording(
                     Stage.PREPARING,
                     digest,
                     config.deadline_ns,
                     cancellation,
                     lambda check: current.during(
                         PacedCheck(check),
-                        lambda: self._compile(graphs, relaxed, config, check, save_target, digest, memory, probe),
+                        lambda: self._preparer.compile(
+                            graphs, relaxed, config, check, save_target, digest, memory, probe
+                        ),
                     ),
                 ),
                 callback,
@@ -379,7 +326,7 @@ class Device:
             self._scheduler.prepare(PreparationTask(request, cancellation, work, times))
         except BaseException as error:
             save_target.close()
-            outcome = _failed(error)
+            outcome = failed_outcome(error)
             callback(outcome)
             if isinstance(error, MemoryError):
                 raise HalError(outcome.status, outcome.reason) from error
@@ -420,27 +367,27 @@ class Device:
                 the device does not cache, or the files contain no model for it; or what `reserve` raises.
         """
         cancellation = Cancellation()
-        callback = _once(callback)
+        callback = notify_once(callback)
         try:
             validate_preparation(_DEFAULT_CONFIG.preference, _DEFAULT_CONFIG.priority, deadline_ns)
             deadline = Deadline(deadline_ns)
             files = self._open_files(cache)
             try:
-                size = _saved_size(files)
-                memory = _Memory(reserve, reserve(size), size)
+                size = saved_size(files)
+                memory = ModelMemory(reserve, reserve(size), size)
                 verified = self._cache.verify(files)
                 if preloaded is not None and preloaded.loaded_from == verified.identity:
                     callback(
-                        _run_preparation(closing(files), lambda: _share(preloaded, deadline, cancellation, reserve))
+                        run_preparation(closing(files), lambda: share_model(preloaded, deadline, cancellation, reserve))
                     )
                     return cancellation
-                work = _PreparationWork(
-                    self._recording(
+                work = PreparationWork(
+                    self._preparer.recording(
                         Stage.LOADING,
                         verified.digest,
                         deadline_ns,
                         cancellation,
-                        lambda check: self._load(verified, check, memory),
+                        lambda check: self._preparer.load(verified, check, memory),
                     ),
                     callback,
                     files.close,
@@ -451,11 +398,11 @@ class Device:
                 files.close()
                 raise
         except (CacheMissError, MemoryError) as error:
-            outcome = _failed(error)
+            outcome = failed_outcome(error)
             callback(outcome)
             raise HalError(outcome.status, outcome.reason) from error
         except BaseException as error:
-            callback(_failed(error))
+            callback(failed_outcome(error))
             raise
         return cancellation
 
@@ -509,215 +456,7 @@ class Device:
         """
         return self._buffers.allocate(desc, prepared_models, input_roles, output_roles, reserve)
 
-    def _recording(
-        self, stage: Stage, digest: bytes, deadline_ns: int, cancellation: Cancellation, prepare: Prepare
-    ) -> Prepare:
-        """Return a function that does the work of a preparation and records it in the table of activities."""
-        activities = self._activities
-        if activities is None:
-            return prepare
 
-        def run(check: Check) -> Outcome:
-            with activities.record(stage, digest, deadline_ns, cancellation):
-                return prepare(check)
-
-        return run
-
-    def _compile(
-        self,
-        graphs: Sequence[Graph],
-        relaxed: bool,
-        config: PrepareModelConfig,
-        check: Check,
-        save_target: SaveTarget,
-        digest: bytes,
-        memory: "_Memory",
-        probe: Probe | None,
-    ) -> Outcome:
-        check()
-        if probe is not None:
-            probe(check)
-        verdict = self._quarantine.verdict(digest)
-        backends = _allowed(self.backends, verdict)
-        with NetworkLoad(backends) as network:
-            options = CompileOptions(
-                config.preference, self._tensor_bytes, network.number, check=check, reserve=memory.reserve
-            )
-            try:
-                placement, plan = place_and_compile(
-                    graphs, backends, options, relaxed=relaxed, check=check, merge=self._merge
-                )
-                check()
-            except BaseException:
-                drop_caches(graphs)
-                raise
-            network.loaded(plan)
-        cached = CachedModel(plan, placement, config.priority, config.preference, graphs, digest)
-        outcome = self._success(cached, memory)
-        if not verdict.excluded:
-            return outcome.with_cache(save_target.save(self._cache, cached))
-        warning = PreparationWarning("backend-quarantined", _exclusion_text(verdict))
-        outcome = replace(outcome, warnings=(*outcome.warnings, warning))
-        return outcome.with_cache(save_target.skip(_exclusion_text(verdict)))
-
-    def _load(self, verified: VerifiedFiles, check: Check, memory: "_Memory") -> Outcome:
-        check()
-        verdict = self._quarantine.verdict(verified.digest)
-        if verdict.refusal:
-            raise general_failure(verdict.refusal)
-        if verdict.excluded:
-            raise CacheMissError(_exclusion_text(verdict))
-        with NetworkLoad(self.backends) as network:
-            cached = self._cache.load(verified, check, network.number, memory.reserve)
-            network.loaded(cached.plan)
-        outcome = self._success(cached, memory, verified.identity)
-        check()
-        return outcome.with_cache(CacheOutcome(CacheState.HIT))
-
-    def _success(self, cached: CachedModel, memory: "_Memory", loaded_from: FilesIdentity | None = None) -> Outcome:
-        main = cached.plan.graph
-        prepared = PreparedModel(
-            tuple(main.operands[i] for i in main.subgraph.input_indexes),
-            tuple(main.operands[i] for i in main.subgraph.output_indexes),
-            cached.placement,
-            cached.priority,
-            cached.plan,
-            self._scheduler,
-            self._buffers,
-            profiling=self._profiling,
-            extension_types=extension_types(main.extensions, self.get_supported_extensions()),
-            loaded_from=loaded_from,
-            digest=cached.digest,
-            device=self.name,
-            reserve=memory.reserve,
-            size=memory.size,
-            activities=self._activities,
-            estimated_ns=estimate_duration_ns(cached.graphs) if self._activities is not None else 0,
-        )
-        weakref.finalize(cached.plan, _free, cached.graphs, memory)  # several prepared models may share it
-        return Outcome(ErrorStatus.NONE, prepared, placement=cached.placement)
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """Memory of one model.
-
-    Attributes:
-        reserve: reserves more.
-        reservation: of the model; that of its engine is apart.
-        size: bytes of the reservation.
-    """
-
-    reserve: ReserveMemory
-    reservation: object
-    size: int
-
-
-def _free(graphs: Sequence[Graph], memory: _Memory) -> None:
-    """Free what refers back to the graphs of a model. The reservation of its memory ends with the call."""
-    drop_caches(graphs)
-
-
-def _saved_size(files: OpenFiles) -> int:
-    """Return the bytes of memory that a saved model needs.
-
-    Raises:
-        CacheMissError: the files cannot be read.
-    """
-    try:
-        return saved_bytes(files)
-    except OSError as error:
-        raise CacheMissError(f"the cache files cannot be read: {error}") from error
-
-
-def _allowed(backends: Sequence[Backend], verdict: Verdict) -> Sequence[Backend]:
-    """Return the backends on which a model may be prepared.
-
-    Raises:
-        HalError: GENERAL_FAILURE: it is in quarantine, or no backend is left.
-    """
-    if verdict.refusal:
-        raise general_failure(verdict.refusal)
-    allowed = [backend for backend in backends if backend.id not in verdict.excluded]
-    if not allowed:
-        raise general_failure(f"no backend is left: {verdict.reason}")
-    return allowed
-
-
-def _exclusion_text(verdict: Verdict) -> str:
-    return f"{', '.join(verdict.excluded)} does not run this model for a while: {verdict.reason}"
-
-
-def _share(prepared: PreparedModel, deadline: Deadline, cancellation: Cancellation, reserve: ReserveMemory) -> Outcome:
-    """Return the outcome of a preparation from a loaded model.
-
-    Each client gets an object of its own, because roles of buffers refer to it, and `reserve` is that of the client.
-    """
-    deadline.check_on_arrival("the preparation")
-    cancellation.check()
-    shared = replace(prepared, latencies=LatencyHistory(), reserve=reserve)
-    return Outcome(ErrorStatus.NONE, shared, placement=shared.placement, cache=CacheOutcome(CacheState.HIT))
-
-
-@dataclass(frozen=True)
-class _PreparationWork:
-    """Steps of one preparation: see `scheduling.preparation.Work`.
-
-    Attributes:
-        prepare: does the work.
-        notify: the callback of the client.
-        close: closes the files.
-    """
-
-    prepare: Prepare
-    notify: PreparationCallback
-    close: Callable[[], None]
-
-    def run(self, check: Check) -> Outcome:
-        """Return the outcome, also if the work fails."""
-        return _run_preparation(nullcontext(), lambda: self.prepare(check))
-
-    def fail(self, error: HalError) -> Outcome:
-        """Return the outcome of an early end."""
-        return Outcome.from_error(error)
-
-
-def _once(callback: PreparationCallback) -> PreparationCallback:
-    """Return a callback that passes on its first call only."""
-    pending = [callback]
-
-    def notify(outcome: Outcome) -> None:
-        try:
-            first = pending.pop()  # atomic, so that two threads cannot both have it
-        except IndexError:
-            return
-        first(outcome)
-
-    return notify
-
-
-def _run_preparation(files: AbstractContextManager[object], prepare: Callable[[], Outcome]) -> Outcome:
-    """Run a preparation, close its files, and return its outcome, also if it fails.
-
-    Raises:
-        KeyboardInterrupt: the user interrupts the program whose main thread this is.
-    """
-    try:
-        with files:
-            return prepare()
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        return _failed(error)
-
-
-def _failed(error: BaseException) -> Outcome:
-    """Return the outcome of a preparation that an exception ended."""
-    if isinstance(error, CacheMissError):
-        return Outcome.cache_miss(error.reason, damaged=error.damaged)
-    if isinstance(error, HalError):
-        return Outcome.from_error(error)
-    if isinstance(error, MemoryError):
-        return Outcome.from_error(out_of_memory("the preparation", error))
-    _log.error("a preparation failed", exc_info=error)
-    return Outcome.from_error(general_failure(f"the driver failed: {exception_text(error)}"))
+def _supported_extensions(backends: Sequence[Backend], disabled: Collection[str]) -> tuple[Extension, ...]:
+    by_name = {extension.name: extension for backend in reversed(backends) for extension in extensions(backend)}
+    return tuple(extension for name, extension in by_name.items() if name not in disabled)

@@ -28,7 +28,8 @@ from nnhal.types import (
     ReturnedPool,
 )
 from nnhal_driver.backends import registry
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
+from nnhal_driver.preparation.outcome import Outcome
 from tests.benchmark.bare_server import MOBILENET, Call, LiteRTEngine, server_process, unary_call
 from tests.benchmark.figures import Figure, model_path, show
 from tests.benchmark.timing import calls_per_second

@@ -30,10 +30,11 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.reference.kernel import KERNELS
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.graph import build_graphs
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall
+from nnhal_driver.preparation.outcome import Outcome
 
 
 def tensor(

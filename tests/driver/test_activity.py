@@ -9,7 +9,8 @@ import pytest
 from nnhal.types import OMITTED, ErrorStatus, OperandType, OperationType, PrepareModelConfig
 from nnhal_driver.activity import CAPACITY, TABLE_BYTES, ActivityTable, Stage, note_backend, read_activities
 from nnhal_driver.backends import registry
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.quarantine import Verdict
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns

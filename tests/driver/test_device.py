@@ -26,7 +26,8 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions, OperationView, SubgraphView, Support
 from nnhal_driver.backends.reference.backend import CpuRef
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.deadline import now_ns
 from tests.concurrency import run_concurrently
 from tests.driver.blocking_backend import TWICE as ADD

@@ -24,10 +24,11 @@ from nnhal_driver.backends import registry
 from nnhal_driver.backends.per_operation import PerOperationBackend
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.compilation.placement import MAX_NESTING
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.graph import build_graphs, subgraph_view, used_outside
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.layers.quantized_lstm import state_exponent
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.validation.rank import MAX_RANK
 from tests.driver.fake_backend import device_of
 from tests.driver.one_operation import (

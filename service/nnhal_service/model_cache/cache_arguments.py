@@ -14,8 +14,9 @@ from nnhal.types import CacheOutcome, CacheState
 from nnhal.v1 import types_pb2
 from nnhal_cache.errors import CacheError
 from nnhal_cache.store import PendingEntry, Store
-from nnhal_driver.device import Device, Outcome, PreparationCallback
+from nnhal_driver.device import Device
 from nnhal_driver.model_cache.files import CacheFiles, MissingFiles
+from nnhal_driver.preparation.outcome import Outcome, PreparationCallback
 from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.log import event
 from nnhal_service.model_cache.cache_file import open_cache_files

@@ -15,9 +15,10 @@ from nnhal.errors import HalError
 from nnhal_cache.errors import CacheError
 from nnhal_cache.layout import identity_digest
 from nnhal_cache.store import EntryInfo, Store
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.files import CacheFiles
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_service.log import event
 
 _Key: TypeAlias = tuple[Device, str, bytes]

@@ -12,8 +12,8 @@ from nnhal.errors import HalError
 from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, Model, PrepareModelConfig
 from nnhal.v1 import device_pb2, device_pb2_grpc, types_pb2
 from nnhal_driver.backends.report import Report
-from nnhal_driver.device import Outcome
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.quarantine import Quarantine
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns

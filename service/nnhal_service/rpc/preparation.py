@@ -13,7 +13,7 @@ from nnhal import wire
 from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import CacheState, ErrorStatus
 from nnhal.v1 import device_pb2
-from nnhal_driver.device import Outcome
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.grpc_support.errors import internal_error

@@ -36,9 +36,10 @@ from nnhal.types import (
 )
 from nnhal.v1 import types_pb2
 from nnhal_driver.activity import TABLE_BYTES, ActivityTable, read_activities
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_probe import Probe
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service.hosting import Hosting
 from nnhal_service.log import event

@@ -12,8 +12,9 @@ from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import CompileOptions, OperationView, Support
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Storage, allocate_aligned
 from nnhal_driver.backends.per_operation import PerOperationBackend, Workload, WorkloadFactory
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.operations.call import OperationCall
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import graph_of
 from tests.driver.model_cache.cache_files import KEY, Pair
 from tests.driver.one_operation import execute, prepare

@@ -24,7 +24,7 @@ from nnhal_driver.backends.api import (
     Support,
 )
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Piece, Storage
-from nnhal_driver.device import Outcome
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import device_of
 from tests.driver.one_operation import execute, model_of, prepare, tensor
 

@@ -20,8 +20,8 @@ from nnhal_driver.backends.api import (
 )
 from nnhal_driver.backends.litert.backend import CpuAcc
 from nnhal_driver.backends.reference.backend import CpuRef
-from nnhal_driver.device import Outcome
 from nnhal_driver.graph import build_graphs, subgraph_view
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.cancellation import Cancellation
 from tests.driver.clock import MS, FakeClock
 from tests.driver.fake_backend import Fake, chain, device_of

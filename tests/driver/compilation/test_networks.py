@@ -11,7 +11,8 @@ from nnhal.errors import general_failure
 from nnhal.types import CacheState, ErrorStatus
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, OptimizedSubgraph, SubgraphView
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import Fake, device_of, graph_of
 from tests.driver.model_cache.cache_files import KEY, Pair
 from tests.driver.one_operation import prepare

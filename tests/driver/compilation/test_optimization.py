@@ -20,7 +20,8 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Substitution,
 )
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import LARGE, SMALL, Fake, device_of, graph_of, parts
 from tests.driver.model_cache.cache_files import KEY, Pair
 from tests.driver.one_operation import execute, prepare

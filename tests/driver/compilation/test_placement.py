@@ -31,8 +31,9 @@ from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.compilation.cost import PARTITION_COST, estimate_work
 from nnhal_driver.compilation.partitioning import DataFlow, Partitioner
 from nnhal_driver.compilation.placement import explain_refusal, place
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.graph import Graph, build_graphs
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.control_flow_models import adds_one, choose, counts, less_than, loop
 from tests.driver.fake_backend import BINARY, LARGE, SMALL, Fake, device_of, graph_of, parts
 from tests.driver.one_operation import Value, execute, int32, model_of, prepare, tensor

@@ -4,9 +4,10 @@ import queue
 
 from nnhal.errors import HalError
 from nnhal.types import CacheState, ErrorStatus, Model, PrepareModelConfig
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.files import CacheFiles
+from nnhal_driver.preparation.outcome import Outcome
 
 
 def save(device: Device, model: Model, files: CacheFiles | None, config: PrepareModelConfig | None = None) -> Outcome:

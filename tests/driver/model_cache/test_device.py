@@ -38,11 +38,12 @@ from nnhal_driver.backends.api import (
     Support,
 )
 from nnhal_driver.backends.reference.backend import CpuRef
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.model_cache.cache import ModelCache, VerifiedFiles
 from nnhal_driver.model_cache.container import Container
 from nnhal_driver.model_cache.environment import cpu_digest
 from nnhal_driver.model_cache.files import CacheFiles, OpenFiles
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.control_flow_models import (
     VALUES,
     GraphWriter,

@@ -22,8 +22,9 @@ from nnhal.types import (
     RequestArgument,
 )
 from nnhal.types import OperationType as Op
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.deadline import now_ns
 from tests.driver.control_flow_models import VALUES, adds_one
 from tests.driver.fake_backend import chain

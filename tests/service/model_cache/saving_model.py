@@ -23,7 +23,8 @@ from nnhal.v1 import types_pb2
 from nnhal_cache.key import load_or_create_key
 from nnhal_cache.store import Store
 from nnhal_driver.backends import registry
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.sessions.session import Session

@@ -25,9 +25,10 @@ from nnhal.types import (
 )
 from nnhal_driver.backends.boundary.answers import performance
 from nnhal_driver.backends.reference.backend import CpuRef
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import device_of
 from tests.driver.hostile_backend import EXCEPTIONS, MODEL, Hostile, raises
 from tests.driver.model_cache.cache_files import Pair

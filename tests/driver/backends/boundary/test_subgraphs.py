@@ -11,7 +11,7 @@ from nnhal.types import CacheState, ErrorStatus
 from nnhal_driver.backends.api import CompiledSubgraph, OptimizedSubgraph, Sections, Substitution
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.backends.reference.backend import CpuRef
-from nnhal_driver.device import Outcome
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import device_of
 from tests.driver.hostile_backend import MODEL, Acts, Hostile, HostileSubgraph, raises, returns
 from tests.driver.model_cache.cache_files import Pair

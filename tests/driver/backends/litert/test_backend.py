@@ -23,8 +23,9 @@ from nnhal_driver.backends.litert.engine import EngineMissingError, Interpreter
 from nnhal_driver.backends.litert.subgraph import LitertSubgraph
 from nnhal_driver.backends.litert.threads import ThreadChoice
 from nnhal_driver.backends.report import CandidateState
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.graph import build_graphs, subgraph_view
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.backends.litert.support.models import one_operation
 from tests.driver.backends.litert.support.samples import Case
 from tests.driver.litert_kernels import schema

@@ -11,8 +11,9 @@ from nnhal.types import DataLocation, ErrorStatus, Model, Operand, OperandLifeTi
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.reference.backend import CpuRef
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.preparation.outcome import Outcome
 
 pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
 

@@ -15,7 +15,8 @@ from nnhal_driver.backends.litert import subgraph
 from nnhal_driver.backends.litert.backend import CpuAcc
 from nnhal_driver.backends.litert.engine import SubgraphInterpreter
 from nnhal_driver.backends.litert.subgraph import SET_UP
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.backends.litert.support.comparison import device
 from tests.driver.backends.litert.support.models import one_operation
 from tests.driver.backends.litert.support.random_graphs import Sample, graphs

@@ -34,10 +34,11 @@ from nnhal_driver.backends.identity import full_fingerprint, full_version
 from nnhal_driver.backends.native.compiled import NativeSubgraph
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.execution.plan import RunContext
 from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
 from nnhal_driver.graph import SubgraphView, build_graphs, subgraph_view
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from tests.driver.backends.native.building import EXAMPLE, HEADERS, build, example, frozen

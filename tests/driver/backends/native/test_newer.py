@@ -39,8 +39,9 @@ from nnhal_driver.backends.memory import allocate_aligned
 from nnhal_driver.backends.native.compiled import NativeSubgraph
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import LoadError, load
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
 from nnhal_driver.graph import build_graphs, subgraph_view
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.backends.native.building import newer
 from tests.driver.fake_backend import LARGE, device_of, parts
 from tests.driver.model_cache.cache_files import KEY, Pair

@@ -18,7 +18,8 @@ from nnhal.types import OperationType as Op
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import LoadError, load
 from nnhal_driver.backends.reference.backend import CpuRef
-from nnhal_driver.device import Device, Outcome
+from nnhal_driver.device import Device
+from nnhal_driver.preparation.outcome import Outcome
 from tests.concurrency import TIMEOUT_S, wait_until
 from tests.driver.backends.native.building import HEADERS, build
 from tests.driver.fake_backend import parts

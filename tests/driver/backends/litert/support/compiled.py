@@ -3,8 +3,8 @@
 from nnhal.types import Model
 from nnhal_driver.backends.boundary.subgraphs import CheckedSubgraph
 from nnhal_driver.backends.litert.subgraph import LitertSubgraph
-from nnhal_driver.device import Outcome
 from nnhal_driver.execution.plan import PartitionNode
+from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.backends.litert.support.comparison import device
 from tests.driver.one_operation import prepare
 

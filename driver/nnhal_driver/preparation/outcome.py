@@ -1,0 +1,89 @@
+"""Outcome of a preparation, which its callback receives."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from nnhal.errors import HalError, exception_text, general_failure, out_of_memory, well_formed
+from nnhal.types import CacheOutcome, CacheState, ErrorStatus, Placement, PreparationWarning
+from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.model_cache.errors import CacheMissError
+
+_NO_PLACEMENT = Placement()
+_NO_CACHE = CacheOutcome()
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a preparation, which its callback receives.
+
+    Attributes:
+        status: an `ErrorStatus`.
+        prepared_model: the model if `status` is NONE, else None.
+        reason: the reason of a failure.
+        rule: id of the rule that the model breaks, or "".
+        placement: the backend of each partition.
+        warnings: problems that did not make the preparation fail.
+        cache: what the compilation cache did.
+        damaged: whether the files to load from are damaged, and useless to any device.
+    """
+
+    status: int
+    prepared_model: PreparedModel | None = None
+    reason: str = ""
+    rule: str = ""
+    placement: Placement = _NO_PLACEMENT
+    warnings: tuple[PreparationWarning, ...] = ()
+    cache: CacheOutcome = _NO_CACHE
+    damaged: bool = False
+
+    @staticmethod
+    def from_error(error: HalError) -> "Outcome":
+        """Return the outcome of a failed preparation."""
+        error = well_formed(error)
+        return Outcome(error.status, None, error.reason, error.rule)
+
+    @staticmethod
+    def cache_miss(reason: str, *, damaged: bool = False) -> "Outcome":
+        """Return the outcome of a preparation from the cache that finds no usable model."""
+        cache = CacheOutcome(CacheState.MISS, reason)
+        return Outcome(ErrorStatus.GENERAL_FAILURE, None, f"cache miss: {reason}", cache=cache, damaged=damaged)
+
+    def with_cache(self, cache: CacheOutcome) -> "Outcome":
+        """Return the outcome with a result of the cache, and with a warning if saving failed."""
+        warnings = self.warnings
+        if cache.state == CacheState.NOT_SAVED:
+            warnings = (*warnings, PreparationWarning("cache-not-saved", cache.reason))
+        return replace(self, cache=cache, warnings=warnings)
+
+
+PreparationCallback = Callable[[Outcome], None]
+"""IPreparedModelCallback.notify: called exactly once for each preparation, from any thread. It must not block."""
+
+
+def failed_outcome(error: BaseException) -> Outcome:
+    """Return the outcome of a preparation that an exception ended."""
+    if isinstance(error, CacheMissError):
+        return Outcome.cache_miss(error.reason, damaged=error.damaged)
+    if isinstance(error, HalError):
+        return Outcome.from_error(error)
+    if isinstance(error, MemoryError):
+        return Outcome.from_error(out_of_memory("the preparation", error))
+    _log.error("a preparation failed", exc_info=error)
+    return Outcome.from_error(general_failure(f"the driver failed: {exception_text(error)}"))
+
+
+def notify_once(callback: PreparationCallback) -> PreparationCallback:
+    """Return a callback that passes on its first call only."""
+    pending = [callback]
+
+    def notify(outcome: Outcome) -> None:
+        try:
+            first = pending.pop()  # atomic, so that two threads cannot both have it
+        except IndexError:
+            return
+        first(outcome)
+
+    return notify
