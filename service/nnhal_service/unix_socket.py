@@ -5,7 +5,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from nnhal.probe import connection_problem
@@ -38,6 +38,31 @@ def locked_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def owned_path(path: Path) -> Iterator[None]:
+    """Own the path of a socket, also while nothing listens there, for example because a worker is replaced.
+
+    The lock file PATH.lock shows it to other services. A process that dies without removing it no longer owns the path.
+
+    Raises:
+        OSError: a service uses the path, it is not a socket, or the folder cannot be opened.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with ExitStack() as stack:
+        with locked_folder(path.parent):
+            descriptor = os.open(lock, flags, 0o600)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)) from None
+            remove_stale_socket(path)
+        yield
+        with suppress(OSError), locked_folder(path.parent):  # the folder may be gone
+            lock.unlink()
 
 
 def file_id(path: Path) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ TCP: all workers listen on the shared port, and the kernel distributes the conne
 bound but does not listen reserves the port, so that no other user can bind it. Several workers also have a private port
 each, for clients that are sent to one of them.
 
-Unix: `unix:PATH` belongs to worker 0, and `unix:PATH.n` to worker n.
+Unix: `unix:PATH` belongs to worker 0, and `unix:PATH.n` to worker n. A lock file beside each reserves it.
 
 Inherited sockets, which a service manager has opened: all workers accept connections from the same socket. Several
 workers also have a private port or path each, `unix:PATH.n` for worker n.
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnhal.address import Address
-from nnhal_service.unix_socket import locked_folder, remove_stale_socket
+from nnhal_service.unix_socket import owned_path, remove_stale_socket
 
 _ATTEMPTS = 20
 """Number of free ports to try, until one is free on all hosts."""
@@ -80,7 +80,7 @@ class ReservedAddresses:
             return text
         try:
             if address.kind == "unix":
-                self._claim(Path(address.path))
+                self._claim(Path(address.path), stack)
                 return text
             _check_unused(address)
             port = _bind(address, address.port, stack)
@@ -91,9 +91,8 @@ class ReservedAddresses:
         self._tcp.append(address)
         return address.with_port(port)
 
-    def _claim(self, path: Path) -> None:
-        with locked_folder(path.parent):
-            remove_stale_socket(path)
+    def _claim(self, path: Path, stack: ExitStack) -> None:
+        stack.enter_context(owned_path(path))
         self._paths.append(path)
 
     def _addresses_of(self, slot: int, workers: int, stack: ExitStack) -> WorkerAddresses:
@@ -102,7 +101,7 @@ class ReservedAddresses:
         unix = [text for shared in self.shared if (text := self._unix_address(shared, slot, workers))]
         for text in unix:
             if text not in self.shared:
-                self._claim(Path(Address.parse(text).path))
+                self._claim(Path(Address.parse(text).path), stack)
         private = ""
         if workers > 1 and self._tcp:
             port = self._reserve_private_port(stack)

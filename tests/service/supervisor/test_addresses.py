@@ -73,3 +73,20 @@ def test_sockets_of_dead_workers_are_removed(tmp_path: Path) -> None:
             worker.bind(str(tmp_path / name))
     addresses.close()
     assert os.listdir(tmp_path) == []
+
+
+def test_unix_path_stays_reserved_while_no_worker_listens(tmp_path: Path) -> None:
+    """Two services cannot take one path, not even between the end of a worker and the start of the next one."""
+    first = ReservedAddresses([f"unix:{tmp_path}/s"], 2)
+    for path in (f"{tmp_path}/s", f"{tmp_path}/s.1"):
+        with pytest.raises(ValueError, match=f"cannot listen on unix:{path}: address already in use; is another"):
+            ReservedAddresses([f"unix:{path}"], 1)
+    first.close()
+    ReservedAddresses([f"unix:{tmp_path}/s"], 2).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lock_of_a_service_that_was_killed_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "s.lock").touch()
+    ReservedAddresses([f"unix:{tmp_path}/s"], 1).close()
+    assert list(tmp_path.iterdir()) == []
