@@ -62,8 +62,9 @@ class Settings(BaseModel):
     )
     admin_listen: Annotated[str | None, Option("ADDR")] = Field(
         default=None,
-        description="Address of the administration (docs/administration.md): unix:PATH, or none. Default: a socket in "
-        "the state directory, for this user and root.",
+        description="Address of the administration (docs/administration.md): unix:PATH, for this user and root; "
+        "HOST:PORT, for identities that the policy allows, with TLS; or none. Default: a socket in the state "
+        "directory, which a TCP address does not replace.",
     )
     http_listen: Annotated[str | None, Option("ADDR")] = Field(
         default=None,
@@ -122,6 +123,11 @@ class Settings(BaseModel):
         le=64,
         description="Number of worker processes, or auto: one for every two cores. Each serves some of the clients, "
         "and is replaced if it crashes or hangs.",
+    )
+    worker_per_identity: Annotated[bool, Option()] = Field(
+        default=False,
+        description="Let each worker serve one identity only, and replace it when that has no more sessions "
+        "(docs/workers.md). At most as many identities as there are workers can use the service at once.",
     )
     probe: Annotated[bool, Option()] = Field(
         default=False,

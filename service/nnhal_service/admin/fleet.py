@@ -345,7 +345,9 @@ def _load(metrics: Snapshot) -> LoadSnapshot:
     """Return the work that metrics report."""
     durations = _executions(metrics, catalog.CALL_DURATION)
     waits = dict(zip(catalog.QUEUE_BOUNDS, counts := _executions(metrics, catalog.QUEUE_DURATION), strict=False))
-    calls = {labels: value for labels, value in _values(metrics, catalog.CALLS).items() if _PREPARING.isdisjoint(labels)}
+    calls = {
+        labels: value for labels, value in _values(metrics, catalog.CALLS).items() if _PREPARING.isdisjoint(labels)
+    }
     succeeded = sum(value for labels, value in calls.items() if labels[-1] == OK)
     return LoadSnapshot(
         running=_with_label(metrics, catalog.IN_PROGRESS, _EXECUTION),
@@ -370,7 +372,9 @@ def _with_label(metrics: Snapshot, metric: Metric, label: str) -> int:
 
 def _executions(metrics: Snapshot, metric: Metric) -> tuple[int, ...]:
     """Return the numbers of observations by class, over all executions."""
-    rows = [each.counts for labels, each in metrics.histograms.get(metric.name, {}).items() if _PREPARING.isdisjoint(labels)]
+    rows = [
+        each.counts for labels, each in metrics.histograms.get(metric.name, {}).items() if _PREPARING.isdisjoint(labels)
+    ]
     return tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * (len(metric.bounds) + 1)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
+from nnhal.errors import HalError
 from nnhal.local_users import own_and_root
 from nnhal_service import log
 from nnhal_service.admin.relay import LocalRelay
@@ -21,16 +23,31 @@ _THREADS = 16
 _SOCKET = "grpc"
 
 
+AddPort = Callable[[grpc.Server], None]
+Identify = Callable[[grpc.ServicerContext], str]
+"""Returns the identity of a caller over TCP. Raises PermissionError with it if it may not administer."""
+
+
 class AdminServer:
-    """Server of the administration on a Unix socket, for the user of the service and root. Close it when done.
+    """Server of the administration. Close it when done.
 
     Args:
         view: the service.
-        listener: the listening socket, which remains the caller's.
+        local: a listening Unix socket, for the user of the service and root; it remains the caller's.
         folder: private folder for a socket.
+        add_port: adds a TCP port with TLS; None for no such port.
+        identify: decides about callers over TCP.
     """
 
-    def __init__(self, view: ServiceView, listener: socket.socket, folder: Path) -> None:
+    def __init__(
+        self,
+        view: ServiceView,
+        local: socket.socket,
+        folder: Path,
+        add_port: AddPort | None = None,
+        identify: Identify | None = None,
+    ) -> None:
+        self._identify = identify
         self._server = grpc.server(ThreadPoolExecutor(_THREADS, "nnhal-admin-call"))
         admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(view, self._caller), self._server)
         servicer = health.HealthServicer(experimental_non_blocking=True)
@@ -40,18 +57,26 @@ class AdminServer:
         self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         path = f"/proc/self/fd/{self._folder}/{_SOCKET}"
         self._server.add_insecure_port(f"unix:{path}")
+        if add_port is not None:
+            add_port(self._server)
         self._server.start()
         for name in ("", _NAME):
             servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        self._relay = LocalRelay(listener, path, own_and_root(), _note_refusal)
+        self._relay = LocalRelay(local, path, own_and_root(), _note_refusal)
 
     def _caller(self, context: grpc.ServicerContext) -> str:
         """Return who calls.
 
         Raises:
-            PermissionError: the connection did not come through the relay.
+            PermissionError: it may not administer the service.
         """
-        user = self._relay.user(context.peer())
+        peer = context.peer()
+        if not peer.startswith("unix") and self._identify is not None:
+            try:
+                return self._identify(context)
+            except HalError as error:
+                raise PermissionError(f"a caller that cannot be identified ({error.reason})") from None
+        user = self._relay.user(peer)
         if user is None:
             raise PermissionError("an unknown process")
         return f"user:{user}"

@@ -8,8 +8,8 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,36 +39,48 @@ class AdminListener:
         addresses: the addresses for clients, after which the default address is named.
 
     Attributes:
-        address: the address of the administration; "" if there is none.
+        address: the address of the administration on this machine; "" if there is none.
+        tcp: the address of the administration for other machines; "" if there is none.
         http: the address of the HTTP port; "" if there is none.
-        sockets: the listening sockets, "admin" and "http", as far as there are.
+        sockets: the listening sockets, "admin", "tcp" and "http", as far as there are.
 
     Raises:
         ValueError: the address of the settings is invalid, in use, or cannot be bound.
     """
 
     def __init__(self, settings: Settings, addresses: Sequence[str]) -> None:
-        self.address = self.http = ""
+        self.address = self.tcp = self.http = ""
         self.sockets: dict[str, socket.socket] = {}
-        if settings.admin_listen != _NONE:
-            self._listen_for_admin(settings, addresses)
-        if settings.http_listen is not None:
-            try:
-                self._listen_for_http(Address.parse(settings.http_listen))
-            except (OSError, ValueError) as error:
-                self.close()
-                raise ValueError(f"--http-listen {settings.http_listen}: {_text(error)}") from None
+        given = settings.admin_listen
+        with ExitStack() as stack:
+            stack.callback(self.close)
+            if given is not None and given != _NONE:
+                with _naming(f"--admin-listen {given}"):
+                    self._listen_at(given, settings)
+            if given != _NONE and not self.address:
+                try:
+                    self._listen_by_default(settings.state_dir, addresses)
+                except (OSError, ValueError) as error:
+                    event("admin-unavailable", logging.WARNING, why=_text(error))
+            if settings.http_listen is not None:
+                with _naming(f"--http-listen {settings.http_listen}"):
+                    self.http = self._listen_on_port("http", Address.parse(settings.http_listen))
+            stack.pop_all()
 
-    def _listen_for_admin(self, settings: Settings, addresses: Sequence[str]) -> None:
-        try:
-            if settings.admin_listen is not None:
-                self._listen(settings.admin_listen)
-            else:
-                self._listen_by_default(settings.state_dir, addresses)
-        except (OSError, ValueError) as error:
-            if settings.admin_listen is not None:
-                raise ValueError(f"--admin-listen {settings.admin_listen}: {_text(error)}") from None
-            event("admin-unavailable", logging.WARNING, why=_text(error))
+    def _listen_at(self, text: str, settings: Settings) -> None:
+        """Listen at the address of the settings.
+
+        Raises:
+            ValueError: it is no address, or reachable without authentication.
+            OSError: it cannot be bound.
+        """
+        address = Address.parse(text)
+        if address.kind == "unix":
+            self._listen(text)
+            return
+        if settings.tls_cert is None or not settings.needs_identity:
+            raise ValueError("a TCP address needs TLS (--tls-cert, --tls-key) and identities (docs/security.md)")
+        self.tcp = self._listen_on_port("tcp", address)
 
     def _listen_by_default(self, folder: Path, addresses: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -82,10 +94,7 @@ class AdminListener:
             self._listen(f"unix:{folder / name}-{os.getpid()}.sock")  # of another service with a socket of that name
 
     def _listen(self, text: str) -> None:
-        address = Address.parse(text)
-        if address.kind != "unix":
-            raise ValueError("a TCP address needs TLS and identities; expected unix:PATH")
-        path = Path(address.path)
+        path = Path(Address.parse(text).path)
         listener = socket.socket(socket.AF_UNIX)
         try:
             with locked_folder(path.parent):
@@ -102,7 +111,12 @@ class AdminListener:
         self.sockets["admin"], self.address = listener, text
         self._path, self._file = path, file_id(path)
 
-    def _listen_for_http(self, address: Address) -> None:
+    def _listen_on_port(self, name: str, address: Address) -> str:
+        """Listen on a TCP port, and return its address with the real port.
+
+        Raises:
+            OSError: it cannot be bound.
+        """
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, target = found[0]
         listener = socket.socket(family, kind, protocol)
@@ -113,7 +127,8 @@ class AdminListener:
         except BaseException:
             listener.close()
             raise
-        self.sockets["http"], self.http = listener, address.with_port(listener.getsockname()[1])
+        self.sockets[name] = listener
+        return address.with_port(listener.getsockname()[1])
 
     def close(self) -> None:
         """Close the sockets and remove the file of the administration, unless another one has its name by now."""
@@ -145,6 +160,7 @@ class AdminProcess:
         self._started_at = 0.0
         self._start_at = 0.0
         self._ends = 0
+        self._is_replaced = False
 
     @property
     def is_due(self) -> bool:
@@ -198,8 +214,19 @@ class AdminProcess:
             os.kill(self.pid, signal.SIGKILL)
         return os.waitpid(self.pid, 0)[1]
 
+    def replace(self) -> None:
+        """Have the process end, so that its successor has the current settings. Connections wait for it."""
+        if self.pid:
+            self._is_replaced = True
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
     def note_end(self, how: str) -> None:
         """Clean up after the process, and schedule the next start."""
+        if self._is_replaced:
+            self._is_replaced = False
+            self._clean_up()
+            return
         served_s = time.monotonic() - self._started_at
         self._ends = 0 if served_s >= _STABLE_S else self._ends + 1
         delay_s = min(_FIRST_DELAY_S * 2.0 ** (self._ends - 1), _MAX_DELAY_S) if self._ends else 0.0
@@ -223,5 +250,18 @@ class AdminProcess:
         self._listener.close()
 
 
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Name the option in the errors of its address.
+
+    Raises:
+        ValueError: the address cannot be used.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{option}: {_text(error)}") from None
+
+
 def _text(error: OSError | ValueError) -> str:
-    return (getattr(error, "strerror", None) or str(error)).lower()
+    return str(getattr(error, "strerror", None) or error)

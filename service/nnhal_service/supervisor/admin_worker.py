@@ -10,10 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
+
+from nnhal.address import Address
+from nnhal_driver.scheduling.timers import Timers
 from nnhal_service import log
+from nnhal_service.access import create_authentication
 from nnhal_service.admin.fleet import Fleet
-from nnhal_service.admin.server import AdminServer
+from nnhal_service.admin.server import AddPort, AdminServer, Identify
 from nnhal_service.admin.supervisor_link import SupervisorLink
+from nnhal_service.grpc_support.inherited_socket import InheritedSocket
 from nnhal_service.log import event
 from nnhal_service.sandbox.profile import profile_of
 from nnhal_service.sandbox.restriction import restrict
@@ -21,6 +27,7 @@ from nnhal_service.settings import Settings
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.channel import Channel
+from nnhal_service.tls import load_certificates
 
 PROCESS_NAME = "nnhal-admin"
 """Name of the process in the tables of the system."""
@@ -42,19 +49,52 @@ def run_admin(message: Mapping[str, Any], channel: Channel, descriptors: Sequenc
     settings, folder = Settings.model_validate(message["settings"]), Path(message["admin"])
     log.configure(settings.log_level, settings.log_format, fields={"process": "admin"})
     if settings.sandbox != "off":
-        listen = [settings.http_listen] if settings.http_listen is not None else []
+        listen = [text for text in (settings.http_listen, _tcp_address(settings)) if text is not None]
         # it connects to the sockets of the workers, which no rule can tell from others
         profile = profile_of(settings, listen, folder)
         restrict(replace(profile, readable=(*profile.readable, Path(message["metrics"])), outgoing=True))
     fleet = Fleet(SupervisorLink(channel))
     with ShutdownSignal(message["supervisor"]) as shutdown, ExitStack() as stack:
-        for name, descriptor in zip(message["sockets"], descriptors, strict=True):
-            listener = stack.enter_context(socket.socket(fileno=descriptor))
-            if name == "admin":
-                stack.enter_context(closing(AdminServer(fleet, listener, folder)))
-            else:
-                _serve_http(settings, fleet, listener, stack)
+        sockets = {
+            name: stack.enter_context(socket.socket(fileno=descriptor))
+            for name, descriptor in zip(message["sockets"], descriptors, strict=True)
+        }
+        if "admin" in sockets:
+            tcp = _prepare_tcp(settings, sockets["tcp"], folder, stack) if "tcp" in sockets else ()
+            stack.enter_context(closing(AdminServer(fleet, sockets["admin"], folder, *tcp)))
+        if "http" in sockets:
+            _serve_http(settings, fleet, sockets["http"], stack)
         shutdown.wait()
+
+
+def _tcp_address(settings: Settings) -> str | None:
+    """Return the TCP address of the administration, or None if it has none."""
+    text = settings.admin_listen
+    return text if text not in (None, "none") and Address.parse(text).kind == "tcp" else None
+
+
+def _prepare_tcp(
+    settings: Settings, listener: socket.socket, folder: Path, stack: ExitStack
+) -> tuple[AddPort, Identify]:
+    """Return what the server needs for a TCP port with TLS, whose callers need the right to administer."""
+    certificates, authentication = load_certificates(settings), create_authentication(settings)
+    assert certificates is not None  # the supervisor has checked it
+    timers = stack.enter_context(closing(Timers("nnhal-admin-timers")))
+    certificates.watch(timers)
+    authentication.ports = (listener.getsockname()[1],)
+
+    def add_port(server: grpc.Server) -> None:
+        InheritedSocket(
+            listener.fileno(), folder, lambda own: server.add_secure_port(own, certificates.server_credentials())
+        )
+
+    def identify(context: grpc.ServicerContext) -> str:
+        identity = authentication.identify(context).identity
+        if not authentication.accounts.of(identity).rules.administer:
+            raise PermissionError(str(identity))
+        return str(identity)
+
+    return add_port, identify
 
 
 def _serve_http(settings: Settings, fleet: Fleet, listener: socket.socket, stack: ExitStack) -> None:

@@ -1,11 +1,14 @@
 """Directory of the workers, for a worker that decides where a new session goes."""
 
+import hashlib
+import threading
 import time
 from collections import deque
 from dataclasses import replace
 
+from nnhal.errors import HalError, limit_exceeded
 from nnhal_service.supervisor.addresses import WorkerAddresses
-from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerState, WorkerStatus
+from nnhal_service.supervisor.scoreboard import NO_OWNER, Scoreboard, WorkerState, WorkerStatus
 
 _ARRIVAL_S = 0.5
 """Seconds for which a client that was sent to a worker counts as one of its sessions. It should have arrived then."""
@@ -19,15 +22,24 @@ class WorkerDirectory:
         row: the row of this worker.
         status: what the worker reports at first.
         addresses: the addresses of each worker, by slot.
+        exclusive: whether each worker serves one identity only.
     """
 
     def __init__(
-        self, scoreboard: Scoreboard, row: int, status: WorkerStatus, addresses: tuple[WorkerAddresses, ...]
+        self,
+        scoreboard: Scoreboard,
+        row: int,
+        status: WorkerStatus,
+        addresses: tuple[WorkerAddresses, ...],
+        *,
+        exclusive: bool = False,
     ) -> None:
         self._scoreboard = scoreboard
         self._row = row
         self._status = status
         self._addresses = addresses
+        self._exclusive = exclusive
+        self._lock = threading.Lock()
         self._sent: deque[tuple[float, int]] = deque()
 
     def report(self, state: WorkerState, heartbeat_ns: int, sessions: int, executions: int) -> None:
@@ -36,23 +48,53 @@ class WorkerDirectory:
         redirects = [0] * len(self._status.redirects)
         for at, slot in tuple(self._sent):
             redirects[slot] += time.monotonic() - at < _ARRIVAL_S
-        self._status = replace(
-            self._status,
-            state=state,
-            heartbeat_ns=heartbeat_ns,
-            serving_ns=serving_ns,
-            sessions=sessions,
-            executions=executions,
-            redirects=tuple(redirects),
-        )
-        self._scoreboard.write(self._row, self._status)
+        with self._lock:
+            self._status = replace(
+                self._status,
+                state=state,
+                heartbeat_ns=heartbeat_ns,
+                serving_ns=serving_ns,
+                sessions=sessions,
+                executions=executions,
+                redirects=tuple(redirects),
+            )
+            self._scoreboard.write(self._row, self._status)
 
-    def choose(self, kind: str, sessions: int, session: bytes) -> str:
-        """Return the address to which to send a client, or "" to serve it here: see `Redirect`."""
+    def claim(self, identity: str) -> None:
+        """Let this worker serve one identity from now on, if each worker serves one only.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit workers: it serves another one.
+        """
+        if not self._exclusive:
+            return
+        owner = _owner(identity)
+        with self._lock:
+            if self._status.owner not in (NO_OWNER, owner):
+                raise _no_worker("this worker serves another identity")
+            if self._status.owner != owner:
+                self._status = replace(self._status, owner=owner)
+                self._scoreboard.write(self._row, self._status)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether this worker has served an identity, and may not serve others."""
+        return self._status.owner != NO_OWNER
+
+    def choose(self, kind: str, sessions: int, session: bytes, identity: str = "") -> str:
+        """Return the address to which to send a client, or "" to serve it here: see `Redirect`.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit workers: each worker serves one identity, and all of them
+                others.
+        """
         if len(self._addresses) == 1:
             return ""
         own = self._status.slot
-        slot = session[-1] if session else self._least_loaded(sessions)
+        if session:
+            slot = session[-1]
+        else:
+            slot = self._worker_of(identity) if self._exclusive else self._least_loaded(sessions)
         if slot >= len(self._addresses):  # not a token of this service
             return ""
         if kind == "unix":
@@ -60,6 +102,16 @@ class WorkerDirectory:
             return self._addresses[slot].unix if slot != own else ""
         # also for this worker: a resumption through the shared port could reach another one
         return self._addresses[slot].tcp
+
+    def _worker_of(self, identity: str) -> int:
+        """Return the worker that serves an identity, or else one that serves none."""
+        owner = _owner(identity)
+        owners = {status.slot: status.owner for status in self._scoreboard.serving()}
+        owners[self._status.slot] = self._status.owner
+        for wanted in (owner, NO_OWNER):
+            if slots := [slot for slot, other in owners.items() if other == wanted]:
+                return self._status.slot if self._status.slot in slots else min(slots)
+        raise _no_worker(f"all {len(owners)} workers serve other identities")
 
     def _least_loaded(self, sessions: int) -> int:
         """Return the worker for a new session, and count it there until it has arrived."""
@@ -77,3 +129,12 @@ class WorkerDirectory:
         chosen = min(loads, key=lambda slot: (loads[slot], slot != own, slot))
         self._sent.append((now, chosen))
         return chosen
+
+
+def _owner(identity: str) -> bytes:
+    """Return the digest of an identity, as workers write it."""
+    return hashlib.sha256(identity.encode()).digest()[: len(NO_OWNER)]
+
+
+def _no_worker(reason: str) -> HalError:
+    return limit_exceeded("workers", reason)

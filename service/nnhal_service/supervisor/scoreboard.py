@@ -16,7 +16,9 @@ MAX_WORKERS = 64
 ROWS = 2 * MAX_WORKERS
 """Number of rows. During a reload, a worker and its successor have one each."""
 
-_HEADER = struct.Struct("<iHBxqqIIQ")
+NO_OWNER = bytes(16)
+"""Digest of no identity."""
+_HEADER = struct.Struct("<iHBxqqIIQ16s")
 _REDIRECTS = struct.Struct(f"<{MAX_WORKERS}I")
 _ROW_BYTES = -(-(_HEADER.size + _REDIRECTS.size + TABLE_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
 
@@ -44,6 +46,7 @@ class WorkerStatus:
         executions: number of executions and preparations in progress.
         generation: number of the start, over all workers.
         redirects: for each slot, the clients that it has just sent there.
+        owner: digest of the only identity that it serves; zeros if it serves any.
     """
 
     pid: int
@@ -55,6 +58,7 @@ class WorkerStatus:
     executions: int
     generation: int
     redirects: tuple[int, ...]
+    owner: bytes = NO_OWNER
 
 
 NOBODY = WorkerStatus(0, 0, WorkerState.EMPTY, 0, 0, 0, 0, 0, (0,) * MAX_WORKERS)
@@ -80,18 +84,19 @@ class Scoreboard:
             status.sessions,
             status.executions,
             status.generation,
+            status.owner,
         )
         _REDIRECTS.pack_into(self._memory, offset + _HEADER.size, *status.redirects)
 
     def read(self, row: int) -> WorkerStatus:
         """Return what a worker reports."""
         offset = row * _ROW_BYTES
-        pid, slot, state, heartbeat, serving, sessions, executions, generation = _HEADER.unpack_from(
+        pid, slot, state, heartbeat, serving, sessions, executions, generation, owner = _HEADER.unpack_from(
             self._memory, offset
         )
         redirects = _REDIRECTS.unpack_from(self._memory, offset + _HEADER.size)
         return WorkerStatus(
-            pid, slot, WorkerState(state), heartbeat, serving, sessions, executions, generation, redirects
+            pid, slot, WorkerState(state), heartbeat, serving, sessions, executions, generation, redirects, owner
         )
 
     def activities(self, row: int) -> memoryview:

@@ -53,7 +53,7 @@ _UNBORN_S = 2.0
 """Seconds after which a worker whose process has ended before its first message is given up."""
 _LATE_S = 1.0
 """Delay of the supervisor itself from which it does not believe in old heartbeats."""
-_FIXED = ("listen", "workers", "insecure")
+_FIXED = ("listen", "workers", "worker_per_identity", "insecure", "admin_listen", "http_listen")
 """Settings that a reload cannot change."""
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -228,6 +228,8 @@ class Supervisor:
             os.close(descriptor)
         if "pid" in message:
             worker.pid = message["pid"]
+        elif "idle" in message:
+            self._replace_idle(worker)
         elif "failed" in message:
             worker.failure = message["failed"]
         elif "serving" in message:
@@ -261,6 +263,13 @@ class Supervisor:
         worker = WorkerProcess(spec, self._scoreboard, self._template, sockets)
         self._workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+
+    def _replace_idle(self, worker: WorkerProcess) -> None:
+        """Start the successor of a worker whose identity has no more sessions. Nothing of these may stay in memory."""
+        if self._stopping or worker.is_idle or worker.stop_by is not None or self._others_of(worker):
+            return
+        worker.is_idle = True
+        self._start(worker.spec.slot)
 
     def _start_due(self) -> None:
         for slot, at in list(self._restart_at.items()):
@@ -297,6 +306,7 @@ class Supervisor:
                 self._start(slot)
                 return
         event("reloaded")
+        self._admin.replace()
         self._manager.ready()
 
     def _retire_predecessors(self, successor: WorkerProcess) -> None:
@@ -369,7 +379,8 @@ class Supervisor:
         if self._stopping:
             return
         if worker.stop_by is not None:  # its successor serves
-            self._replace_next()
+            if not worker.is_idle:
+                self._replace_next()
         elif self._others_of(worker):  # a successor that failed, whose predecessor goes on
             event("reload-failed", logging.ERROR, why=worker.failure or how)
             self._manager.ready()

@@ -104,7 +104,6 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
         signal.signal(number, signal.SIG_DFL)
     try:
         from nnhal_driver.backends import registry  # noqa: PLC0415
-        from nnhal_service.supervisor.admin_worker import run_admin  # noqa: PLC0415
         from nnhal_service.supervisor.probe import run_probe  # noqa: PLC0415
         from nnhal_service.supervisor.worker import run_worker  # noqa: PLC0415
     except ImportError as error:
@@ -127,6 +126,8 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
                 memory, table, own = descriptors
                 _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own)))
             if "admin" in message:
+                from nnhal_service.supervisor.admin_worker import run_admin  # noqa: PLC0415 - takes 40 ms
+
                 own, *sockets = descriptors
                 _run_child(partial(run_admin, message, Channel.from_descriptor(own), sockets))
             own, crash_log, *sockets = descriptors

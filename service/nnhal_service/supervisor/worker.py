@@ -58,7 +58,9 @@ def run_worker(
     enter_sandbox(spec.settings, spec.addresses[spec.slot].listen, spec.temporary)
     tune_malloc()
     status = replace(NOBODY, pid=os.getpid(), slot=spec.slot, generation=spec.generation)
-    directory = WorkerDirectory(scoreboard, spec.row, status, spec.addresses)
+    directory = WorkerDirectory(
+        scoreboard, spec.row, status, spec.addresses, exclusive=spec.settings.worker_per_identity
+    )
     activities = ActivityTable(scoreboard.activities(spec.row))
     with ShutdownSignal(spec.supervisor) as shutdown, Heart(directory, activities) as heart:
         try:
@@ -73,6 +75,8 @@ def run_worker(
                 dict(zip(spec.inherited, sockets, strict=True)),
                 spec.temporary,
                 WorkerMetrics(spec.generation, spec.temporary),
+                directory.claim,
+                lambda: _end_idle(directory, channel),
             )
             settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
             server = Server(settings, hosting)
@@ -90,6 +94,12 @@ def run_worker(
         heart.enter(WorkerState.DRAINING)
         server.stop()
         control.close()
+
+
+def _end_idle(directory: WorkerDirectory, channel: Channel) -> None:
+    """Have this worker replaced by one that serves any identity, if it serves one only."""
+    if directory.is_claimed:
+        channel.send({"idle": True})
 
 
 def _start_control(spec: WorkerSpec, server: Server, quarantine: QuarantineFile, heart: "Heart") -> WorkerControl:

@@ -38,6 +38,7 @@ class WorkerProcess:
         stop_by: monotonic time at which it is killed, if it has been told to stop.
         started_at: monotonic time of its start.
         killed_because: why the supervisor has killed it, or "".
+        is_idle: whether it serves no client any more, and is replaced.
         culprits: the work for which the supervisor has killed it.
     """
 
@@ -53,6 +54,7 @@ class WorkerProcess:
         self.started_at = time.monotonic()
         self.served_at: float | None = None
         self.killed_because = ""
+        self.is_idle = False
         self.culprits: list[Activity] = []
         self._kill_at = 0.0
         self._scoreboard = scoreboard

@@ -28,4 +28,4 @@ def test_service_is_found_and_reloads(tmp_path: Path) -> None:
 
 
 def test_no_service(tmp_path: Path) -> None:
-    assert_fails(invoke("reload", "127.0.0.1:9", "--state-dir", tmp_path), 1, "no service runs at 127.0.0.1:9")
+    assert_fails(invoke("reload", "127.0.0.1:9", "--state-dir", tmp_path), 1, "no response from 127.0.0.1:9")

@@ -82,13 +82,14 @@ def connected(target: str | None, state_dir: Path | None) -> Iterator[AdminConne
     Raises:
         CommandError: there is none, or several.
     """
-    import grpc
-
     from nnhal.admin.v1 import admin_pb2_grpc
+    from nnhal.client.security.options import NO_OPTIONS
+    from nnhal.client.security.security import secured
 
     address = find_admin(target, state_dir)
     options = [("grpc.max_receive_message_length", _MAX_BYTES)]
-    with grpc.insecure_channel(address, options) as channel:
+    plain_address, security = secured(address, NO_OPTIONS)
+    with security.channel(plain_address or address, options) as channel:
         yield AdminConnection(address, admin_pb2_grpc.AdminStub(channel))  # type: ignore[no-untyped-call]
 
 
@@ -102,12 +103,12 @@ def find_admin(target: str | None, state_dir: Path | None) -> str:
 
     found = running_services(service_settings(state_dir=state_dir).state_dir)
     chosen = [service for service in found if target in (None, service.admin, *service.addresses)]
-    if not chosen and target is not None and target.startswith("unix:"):
-        return target  # of a service with another state directory
+    if not chosen and target is not None:
+        return target  # of a service on another machine, or with another state directory
     if len(chosen) != 1:
         running = ", ".join("/".join(service.addresses) for service in found) or "none"
         problem = "several services run; name one with --target" if chosen else "no service runs"
-        raise CommandError(f"{problem}{f' at {target}' if target and not chosen else ''}. Running: {running}", FAILED)
+        raise CommandError(f"{problem}. Running: {running}", FAILED)
     if not chosen[0].admin:
         raise CommandError(f"the service at {chosen[0].addresses[0]} has no administration; see --admin-listen", FAILED)
     return chosen[0].admin
@@ -133,4 +134,6 @@ def _reason(error: Any, address: str) -> str:
 
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         return f"no response from {address}: {error.details()}"
+    if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return f"{address} is not the address of an administration; see --admin-listen"
     return str(error.details() or error.code().name)
