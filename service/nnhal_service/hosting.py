@@ -9,12 +9,16 @@ from nnhal_driver.model_probe import ModelProbe
 from nnhal_driver.quarantine import Quarantine
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 
-Redirect = Callable[[str, int, bytes], str]
+Redirect = Callable[[str, int, bytes, str], str]
 """Returns the address to which to send a client, or "" to serve it here.
 
 Its arguments are how the client has connected ("unix", or anything else for TCP), the number of sessions here, and the
-token of the session that it resumes; empty for a new one.
+token of the session that it resumes; empty for a new one; and its identity.
 """
+
+
+def _nothing(identity: str = "") -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Hosting:
         metrics: metrics of the worker. The server starts and closes them.
         inherited: descriptors of the addresses that are open already.
         temporary: folder for temporary files.
+        claim: called with the identity of each new session, before it is opened. It may refuse.
+        end_idle: called a while after the last session has ended.
     """
 
     addresses: tuple[str, ...]
@@ -42,3 +48,5 @@ class Hosting:
     inherited: Mapping[str, int] = field(default_factory=dict)
     temporary: Path = Path()
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
+    claim: Callable[[str], None] = _nothing
+    end_idle: Callable[[], None] = _nothing

@@ -164,8 +164,9 @@ class Server:
         self._preloader = ModelPreloader(self._store, self._devices, settings.warm)
         suffix = bytes([hosting.slot]) if hosting else b""
         self._authentication = create_authentication(settings)
+        claim = hosting.claim if hosting else lambda identity: None
         self._sessions = SessionRegistry(
-            settings.session_grace_s, self._limits, self._schedule_trim, suffix, self._authentication
+            settings.session_grace_s, self._limits, self._schedule_trim, suffix, self._authentication, claim
         )
         self._tracer = _start_tracer(settings, hosting.slot if hosting else 0) if settings.tracing else None
         self.metrics.calls.tracer = self._tracer
@@ -263,6 +264,8 @@ class Server:
         def trim() -> None:
             if self._sessions.count() == 0:
                 trim_memory()
+                if self._hosting is not None:
+                    self._hosting.end_idle()
 
         self._timers.call_at(now_ns() + TRIM_DELAY_NS, trim)
 

@@ -52,7 +52,9 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         """Open a session, or attach to an open one. The stream stays open until one side ends it."""
         credential, _ = self._sessions.authentication.admit(context)
         if request.accept_redirect and self._redirect is not None:
-            address = self._redirect(context.peer().partition(":")[0], self._sessions.count(), request.session)
+            address = self._redirect(
+                context.peer().partition(":")[0], self._sessions.count(), request.session, str(credential.identity)
+            )
             if address:
                 self._send_away(ResponseStream(context, send), address)
                 return

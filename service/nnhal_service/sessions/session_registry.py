@@ -32,6 +32,7 @@ class SessionRegistry:
         on_empty: called when the last session has ended.
         token_suffix: end of the tokens.
         authentication: finds the identities of callers; None: all are anonymous.
+        claim: called with the identity of each session before it opens. It may refuse.
 
     Attributes:
         authentication: the same.
@@ -44,10 +45,12 @@ class SessionRegistry:
         on_empty: Callable[[], object] = lambda: None,
         token_suffix: bytes = b"",
         authentication: Authentication | None = None,
+        claim: Callable[[str], None] = lambda identity: None,
     ) -> None:
         self.grace_s = grace_s
         self._limits = limits or Limits()
         self._on_empty = on_empty
+        self._claim = claim
         self._token_suffix = token_suffix
         self.authentication = authentication or Authentication(Accounts())
         self._authenticates = self.authentication.is_enabled
@@ -76,6 +79,7 @@ class SessionRegistry:
             if self._closed:
                 raise stopping()
             self._limits.require("sessions", len(self._sessions) + 1, "the service would have")
+            self._claim(str(identity))
             account.acquire("sessions")
             session = Session(f"s{next(self._numbers)}", identity, self._limits, self._token_suffix, account)
             session.credential = credential or session.credential

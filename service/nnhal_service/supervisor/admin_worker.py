@@ -81,7 +81,9 @@ def _prepare_tcp(
     assert certificates is not None  # the supervisor has checked it
     timers = stack.enter_context(closing(Timers("nnhal-admin-timers")))
     certificates.watch(timers)
-    authentication.ports = (listener.getsockname()[1],)
+    port = listener.getsockname()[1]
+    authentication.ports = (port,)
+    event("admin-serving", port=port)
 
     def add_port(server: grpc.Server) -> None:
         InheritedSocket(

@@ -240,7 +240,7 @@ def test_a_session_ends_with_its_token(service: Service, monkeypatch: pytest.Mon
     monkeypatch.setattr("nnhal_service.identity.json_web_tokens.LEEWAY_S", 0)
     with open_session(service.target, f"Bearer {service.issuer.token('frida', lifetime_s=3)}") as raw:
         assert "jwt:frida" in service.identities()
-        wait_until(lambda: "jwt:frida" not in service.identities())
+        assert wait_until(lambda: "jwt:frida" not in service.identities())
         assert failure(lambda: release(raw))[0] in ("FAILED_PRECONDITION", "UNAUTHENTICATED")
 
 
@@ -250,7 +250,7 @@ def test_a_revoked_token_ends_its_sessions(service: Service) -> None:
         other = service.file.with_name("next")
         other.write_text("\n".join(line for line in lines if not line.startswith("revoked ")))
         other.replace(service.file)
-        wait_until(lambda: "token:revoked" not in service.identities())
+        assert wait_until(lambda: "token:revoked" not in service.identities())
         assert failure(lambda: release(raw))[0] in ("FAILED_PRECONDITION", "UNAUTHENTICATED")
     assert opening(service, service.header("revoked"))[:2] == UNAUTHENTICATED
     with open_session(service.target, service.header("alice")):
@@ -272,7 +272,7 @@ def test_quotas_name_their_value_and_the_use(service: Service) -> None:
         assert detail.limit == "identity_memory_bytes"
         assert "token:few uses 900 of its quota of 1000 bytes" in detail.reason
         first.sessions.Close(session_pb2.CloseRequest(session=first.session))
-        wait_until(lambda: service.identities().count("token:few") == 1)
+        assert wait_until(lambda: service.identities().count("token:few") == 1)
         with open_session(service.target, header) as third:
             create.session = third.session
             third.memory.Create(create)

@@ -3,6 +3,9 @@
 import os
 from dataclasses import replace
 
+import pytest
+
+from nnhal.errors import HalError
 from nnhal_driver.activity import ActivityTable, Stage, read_activities
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.supervisor.addresses import WorkerAddresses
@@ -87,3 +90,30 @@ def test_drained_workers_get_no_clients() -> None:
     drained.report(WorkerState.DRAINING, 2, 0, 0)
     own = serving(0, sessions=20)
     assert own.choose("ipv4", 20, b"") == ":2"
+
+
+def test_each_worker_serves_one_identity_if_so_configured() -> None:
+    board = Scoreboard()
+
+    def exclusive(slot: int) -> WorkerDirectory:
+        status = replace(NOBODY, pid=slot + 1, slot=slot)
+        directory = WorkerDirectory(board, slot, status, ADDRESSES, exclusive=True)
+        directory.report(WorkerState.SERVING, 1, 0, 0)
+        return directory
+
+    workers = [exclusive(slot) for slot in range(3)]
+    assert workers[0].choose("unix", 0, b"", "token:a") == ""
+    workers[0].claim("token:a")
+    workers[0].claim("token:a")
+    with pytest.raises(HalError, match="serves another identity") as caught:
+        workers[0].claim("token:b")
+    assert caught.value.limit == "workers"
+    assert workers[0].choose("ipv4", 0, b"", "token:b") == ":1"
+    workers[1].claim("token:b")
+    workers[2].claim("anonymous")
+    assert workers[2].choose("ipv4", 0, b"", "token:b") == ":1"
+    assert workers[1].choose("ipv4", 0, b"", "anonymous") == ":2"
+    with pytest.raises(HalError, match="all 3 workers serve other identities"):
+        workers[0].choose("ipv4", 0, b"", "token:c")
+    exclusive(1)  # a worker that was replaced serves any identity
+    assert workers[0].choose("ipv4", 0, b"", "token:c") == ":1"
