@@ -3,17 +3,22 @@
 `python -m tests.benchmark.recovery` starts `nnhal serve`, and a client process for each combination of client
 (synchronous, asyncio), transport (gRPC, shared memory) and call (execute, burst, submit). Each executes a cached model
 in a loop and checks each answer. If the service has worker processes, a random one is killed, and its supervisor
-replaces it; otherwise the service is killed and started again. The pause of a client is the longest time after the kill
-without an answer. Aims on two idle cores, for a service that is back within 0.25 s: 150 ms at the median, and 1 s for
-the 99th percentile.
+replaces it; otherwise the service is killed and started again. The pause of a client of the killed worker is the
+longest time after the kill without an answer. Aims on two idle cores, for a service that is back within 0.25 s: 150 ms
+at the median, and 1 s for the 99th percentile.
+
+The last lines compare calls of clients of the other workers, from the kill to the recovery of all clients, with the
+calls of the same paths at other times. Aim: a 99th percentile within twice the usual one.
 """
 
 import argparse
 import asyncio
 import itertools
 import json
+import math
 import os
 import random
+import re
 import signal
 import socket
 import statistics
@@ -21,10 +26,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,6 +58,8 @@ SUBMITTED = 3
 """Executions of a burst in progress at once, for the call "submit"."""
 SIZE = 10_000
 WEIGHTS = np.arange(SIZE, dtype=np.float32)
+_STARTED = re.compile(r"worker-started worker=(\d+) pid=(\d+)")
+"""Line of the log of a supervisor."""
 BETWEEN_S = (0.5, 1.5)
 """Shortest and longest time between the recovery of all clients and the next kill."""
 
@@ -66,15 +75,16 @@ def model() -> Model:
 # ---- Clients --------------------------------------------------------------------------------------------
 
 
-def check(outputs: Sequence[AnyArray], number: int) -> None:
-    """Check an answer, and print the time at which it came.
+def check(outputs: Sequence[AnyArray], number: int, start: float, session: bytes) -> None:
+    """Check an answer, and print when it came, how many seconds it took, and which worker it came from.
 
     Raises:
         RuntimeError: it is wrong.
     """
+    now = time.monotonic()
     if not np.array_equal(outputs[0], WEIGHTS + number):
         raise RuntimeError("an answer is wrong")
-    print(time.monotonic(), flush=True)
+    print(now, now - start, session[-1], flush=True)  # the token of a session ends with the number of its worker
     time.sleep(PAUSE_S)
 
 
@@ -85,13 +95,14 @@ def run_sync_client(target: str, transport: Transport, call: str) -> None:
         burst = prepared.burst()
         execute: Callable[[Sequence[AnyArray]], Outputs] = prepared.execute if call == "execute" else burst.execute
         for number in itertools.cycle(range(1000)):
-            x = np.full(SIZE, number, np.float32)
+            x, start = np.full(SIZE, number, np.float32), time.monotonic()
             if call != "submit":
-                check(execute([x]), number)
+                check(execute([x]), number, start, prepared._remote.connection.session)
                 continue
             futures = [burst.submit([x + i]) for i in range(SUBMITTED)]
-            for i, future in enumerate(futures):
-                check(future.result(TIMEOUT_S), number + i)
+            results = [future.result(TIMEOUT_S) for future in futures]
+            for i, outputs in enumerate(results):
+                check(outputs, number + i, start, prepared._remote.connection.session)
 
 
 async def run_asyncio_client(target: str, transport: Transport, call: str) -> None:
@@ -100,14 +111,14 @@ async def run_asyncio_client(target: str, transport: Transport, call: str) -> No
         prepared = await device.prepare(model(), cache=True)
         burst = await prepared.burst()
         for number in itertools.cycle(range(1000)):
-            x = np.full(SIZE, number, np.float32)
+            x, start = np.full(SIZE, number, np.float32), time.monotonic()
             if call == "execute":
                 results = [await prepared.execute([x])]
             else:
                 count = SUBMITTED if call == "submit" else 1
                 results = await asyncio.gather(*(burst.submit([x + i]) for i in range(count)))
             for i, outputs in enumerate(results):
-                check(outputs, number + i)
+                check(outputs, number + i, start, prepared._remote.connection.session)
 
 
 def run_client(target: str, path: str) -> None:
@@ -120,9 +131,37 @@ def run_client(target: str, path: str) -> None:
         asyncio.run(run_asyncio_client(target, chosen, call))
 
 
+class Answer(NamedTuple):
+    """One answer that a client has got.
+
+    Attributes:
+        time: when it came, in seconds of `time.monotonic`.
+        duration_s: seconds that the call took.
+        worker: number of the worker that it came from.
+    """
+
+    time: float
+    duration_s: float
+    worker: int
+
+
+class Kill(NamedTuple):
+    """One kill.
+
+    Attributes:
+        begin: its time.
+        end: time by which all clients had recovered.
+        worker: number of the worker that was killed; -1 if it was the whole service.
+    """
+
+    begin: float
+    end: float
+    worker: int
+
+
 @dataclass(frozen=True)
 class Client:
-    """Process of a client. Its times of answers are in a file."""
+    """Process of a client. Its answers are in a file."""
 
     path: str
     process: subprocess.Popen[bytes]
@@ -136,20 +175,23 @@ class Client:
         with times.open("wb") as output:
             return Client(path, subprocess.Popen(command, stdout=output), times)
 
-    def answers(self) -> list[float]:
-        """Return the times of its answers so far.
+    def answers(self) -> list[Answer]:
+        """Return its answers so far."""
+        lines = [line.split() for line in self.times.read_text().split("\n")[:-1]]
+        return [Answer(float(when), float(duration), int(worker)) for when, duration, worker in lines]
+
+    def has_answered_since(self, when: float) -> bool:
+        """Return whether it had an answer after a time.
 
         Raises:
             RuntimeError: the client has failed.
         """
         if self.process.poll() is not None:
             raise RuntimeError(f"the client of {self.path} has ended with status {self.process.returncode}")
-        return [float(line) for line in self.times.read_text().split("\n")[:-1]]
-
-    def has_answered_since(self, when: float) -> bool:
-        """Return whether it had an answer after a time."""
-        answers = self.answers()
-        return bool(answers) and answers[-1] > when
+        with self.times.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 200))
+            lines = file.read().split(b"\n")[:-1]
+        return bool(lines) and float(lines[-1].split()[0]) > when
 
     def stop(self) -> None:
         """Kill it."""
@@ -157,10 +199,32 @@ class Client:
         self.process.wait()
 
 
-def pause_ms(answers: Sequence[float], kill: float, end: float) -> float:
-    """Return the longest time without an answer between a kill and the end of its round, in milliseconds."""
-    times = [kill, *(answer for answer in answers if kill < answer <= end)]
-    return max(b - a for a, b in pairwise(times)) * 1e3
+@dataclass(frozen=True)
+class Measurement:
+    """Durations in milliseconds.
+
+    Attributes:
+        pauses: longest times without an answer after a kill, of clients of the killed worker.
+        beside: calls of clients of other workers, from a kill to the recovery of all clients.
+        usual: calls at other times.
+    """
+
+    pauses: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+    usual: list[float] = field(default_factory=list)
+
+    def add(self, answers: Sequence[Answer], kills: Sequence[Kill]) -> None:
+        """Add the answers of one client."""
+        times = [answer.time for answer in answers]
+        position = 0
+        for kill in kills:
+            begin, end = bisect_right(times, kill.begin), bisect_right(times, kill.end)
+            self.usual.extend(answer.duration_s * 1e3 for answer in answers[position:begin])
+            position = end
+            if begin > 0 and kill.worker not in {-1, answers[begin - 1].worker}:
+                self.beside.extend(answer.duration_s * 1e3 for answer in answers[begin:end])
+            else:
+                self.pauses.append(max(b - a for a, b in pairwise([kill.begin, *times[begin:end]])) * 1e3)
 
 
 # ---- Service --------------------------------------------------------------------------------------------
@@ -178,26 +242,32 @@ class KillableService:
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.target = f"127.0.0.1:{server.getsockname()[1]}"
         self._environment = {**os.environ, "NNHAL_CACHE_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
-        self._command = [*options, "--listen", self.target, "--log-level", "error"]
+        self._command = [*options, "--listen", self.target, "--log-level", "info"]
+        self._log = folder.with_suffix(".log")
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
-        process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=self._environment)
+        with self._log.open("a") as log:
+            process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment
+            )
         assert process.stdout is not None
         if not process.stdout.readline().startswith("listening on "):
             process.kill()
             raise RuntimeError("the service does not start")
         return process
 
-    def kill(self) -> float:
-        """Kill a worker, or the service, which is then started again. Return the time of the kill."""
-        workers = [pid for pid in _descendants(self._process.pid) if _thread_count(pid) > 2]
+    def kill(self) -> tuple[float, int]:
+        """Kill a worker, or the service, which is then started again. Return the time, and the worker or -1."""
+        started = {int(pid): int(slot) for slot, pid in _STARTED.findall(self._log.read_text())}
+        workers = [pid for pid in _descendants(self._process.pid) if pid in started]
+        victim = random.choice(workers) if workers else self._process.pid
         when = time.monotonic()
-        os.kill(random.choice(workers) if workers else self._process.pid, signal.SIGKILL)
+        os.kill(victim, signal.SIGKILL)
         if not workers:
             self.close()
             self._process = self._start()
-        return when
+        return when, started.get(victim, -1)
 
     def close(self) -> None:
         """Stop it."""
@@ -215,10 +285,6 @@ def _descendants(pid: int) -> Iterator[int]:
             yield from _descendants(child)
 
 
-def _thread_count(pid: int) -> int:
-    return len(list(Path("/proc", str(pid), "task").iterdir()))
-
-
 def _wait(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + TIMEOUT_S
     while not condition():
@@ -227,28 +293,33 @@ def _wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def measure(kills: int, paths: Sequence[str], options: Sequence[str]) -> dict[str, list[float]]:
-    """Return the pauses of the clients of each path, in milliseconds."""
+def measure(kills: int, paths: Sequence[str], options: Sequence[str]) -> dict[str, Measurement]:
+    """Return the measurement of each path."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         service = KillableService(folder / "cache", options)
         clients = [Client.start(folder, service.target, path) for path in paths]
-        pauses: dict[str, list[float]] = {path: [] for path in paths}
+        done: list[Kill] = []
         try:
             _wait(lambda: all(client.has_answered_since(0) for client in clients))
             for _ in range(kills):
                 time.sleep(random.uniform(*BETWEEN_S))
-                killed = service.kill()
+                killed, worker = service.kill()
                 time.sleep(SETTLE_S)  # until then, an answer may come from before the kill
                 _wait(lambda: all(client.has_answered_since(killed + SETTLE_S) for client in clients))  # noqa: B023
-                end = time.monotonic()
-                for client in clients:
-                    pauses[client.path].append(pause_ms(client.answers(), killed, end))
+                done.append(Kill(killed, time.monotonic(), worker))
         finally:
             for client in clients:
                 client.stop()
             service.close()
-        return pauses
+        measured = {path: Measurement() for path in paths}
+        for client in clients:
+            measured[client.path].add(client.answers(), done)
+        return measured
+
+
+def _p99(values: Sequence[float]) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))] if values else math.nan
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -257,22 +328,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_KILLS} kills instead of {KILLS}")
     parser.add_argument("--kills", type=int, default=0, help="number of kills")
     parser.add_argument("--path", action="append", choices=PATHS, help="a path to measure; by default all at once")
+    parser.add_argument("--workers", type=int, default=2, help="workers of `nnhal serve` (default 2)")
     parser.add_argument("--serve", default="", help="command that serves, instead of `nnhal serve`; takes its options")
     parser.add_argument("--client", nargs=2, metavar=("TARGET", "PATH"), help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print the pauses as JSON")
     options = parser.parse_args(arguments)
     if options.client:
         run_client(*options.client)
-    serve = options.serve.split() or [sys.executable, "-m", "nnhal_tools.cli", "serve"]
+    serve = options.serve.split() or [
+        sys.executable,
+        "-m",
+        "nnhal_tools.cli",
+        "serve",
+        "--workers",
+        str(options.workers),
+    ]
     kills = options.kills or (QUICK_KILLS if options.quick else KILLS)
-    pauses = measure(kills, options.path or PATHS, serve)
+    measured = measure(kills, options.path or PATHS, serve)
     if options.json:
-        print(json.dumps(pauses))
+        print(json.dumps({path: asdict(measurement) for path, measurement in measured.items()}))
         return
-    print(f"{'path':24}{'p50 ms':>10}{'p99 ms':>10}   of {kills} kills, load {os.getloadavg()[0]:.1f}")
-    for path, values in pauses.items():
-        worst = sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
-        print(f"{path:24}{statistics.median(values):10.0f}{worst:10.0f}")
+    print(f"{'path':24}{'p50 ms':>10}{'p99 ms':>10}{'kills':>8}{'usual p99':>11}{'beside':>8}")
+    for path, m in measured.items():
+        median = statistics.median(m.pauses) if m.pauses else math.nan
+        counts = f"{len(m.pauses):8}{_p99(m.usual):11.1f}{_p99(m.beside):8.1f}"
+        print(f"{path:24}{median:10.0f}{_p99(m.pauses):10.0f}{counts}")
+    usual = [value for m in measured.values() for value in m.usual]
+    beside = [value for m in measured.values() for value in m.beside]
+    print(f"{kills} kills, load {os.getloadavg()[0]:.1f}")
+    print(f"calls at other times: {len(usual)}, p99 {_p99(usual):.1f} ms")
+    print(f"calls of clients of other workers after a kill: {len(beside)}, p99 {_p99(beside):.1f} ms")
 
 
 if __name__ == "__main__":
