@@ -267,7 +267,7 @@ class Settings(BaseModel):
 
     @property
     def needs_identity(self) -> bool:
-        """Whether clients can authenticate. Those who do not then need the permission of the policy."""
+        """True if clients can authenticate. Those that do not then need the permission of the policy."""
         ways = (self.tokens, self.jwt_keys, self.tls_client_ca)
         return self.identify_users or any(way is not None for way in ways)
 

@@ -165,7 +165,7 @@ def latency(rounds: int) -> Iterator[Figure]:
 
 
 def lookups(rounds: int) -> Iterator[Figure]:
-    """Yield the difference between look-ups of a token of another identity and of one that nobody has."""
+    """Yield the difference between look-ups of a token of another identity and of one that no identity has."""
     differences = []
     with running() as (service, tokens), open_session(service.target, f"Bearer {tokens['quiet']}") as quiet:
         token = hashlib.sha256(b"saved").digest()

@@ -110,7 +110,7 @@ class Accounts:
     def _create(self, identity: Identity) -> Account:
         rules = self._policy.rules(identity)
         may_connect = rules.connect
-        if identity == ANONYMOUS and self._needs_identity:  # the default is for those who authenticate
+        if identity == ANONYMOUS and self._needs_identity:  # the default is for clients that authenticate
             own = self._policy.identities.get(str(ANONYMOUS), IdentityRules())
             may_connect = bool(own.connect)
         return Account(identity, rules, may_connect=may_connect is not False)

@@ -86,7 +86,7 @@ class Authentication:
         return " or ".join(way for way, is_offered in ways.items() if is_offered) or "an identity"
 
     def identify(self, context: grpc.ServicerContext) -> Credential:
-        """Return the credential of a caller. Those who present nothing are anonymous.
+        """Return the credential of a caller. Clients that present nothing are anonymous.
 
         Raises:
             HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: it presents something that is not valid.

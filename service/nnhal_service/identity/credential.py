@@ -25,5 +25,5 @@ class Credential:
 
     @property
     def is_expired(self) -> bool:
-        """Whether its validity has ended."""
+        """True if its validity has ended."""
         return self.expires_at is not None and time.time() >= self.expires_at

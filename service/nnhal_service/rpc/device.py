@@ -81,7 +81,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
     ) -> device_pb2.ListBackendsResponse:
         """Return all candidates: the device's backends in order, then the unused ones."""
         reports = self._reports[self._devices.get(request.device).name]
-        # a number of all identities' models is for those who may see all of them
+        # a number of all identities' models is for operators only
         count = self._quarantine.count if self._sessions.authentication.may_count_others(context) else _none
         backends = (report_message(report, count(report.id)) for report in reports)
         return device_pb2.ListBackendsResponse(backends=backends)

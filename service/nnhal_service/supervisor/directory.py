@@ -78,7 +78,7 @@ class WorkerDirectory:
 
     @property
     def is_claimed(self) -> bool:
-        """Whether this worker has served an identity, and may not serve others."""
+        """True if this worker has served an identity, and may not serve others."""
         return self._status.owner != NO_OWNER
 
     def choose(self, kind: str, sessions: int, session: bytes, identity: str = "") -> str:
