@@ -23,7 +23,8 @@ _THREADS = 16
 _SOCKET = "grpc"
 
 
-AddPort = Callable[[grpc.Server], None]
+AddPort = Callable[[grpc.Server], Callable[[], None]]
+"""Adds a port to a server, and returns what to call before the server stops."""
 Identify = Callable[[grpc.ServicerContext], str]
 """Returns the identity of a caller over TCP. Raises PermissionError with it if it may not administer."""
 
@@ -57,8 +58,7 @@ class AdminServer:
         self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         path = f"/proc/self/fd/{self._folder}/{_SOCKET}"
         self._server.add_insecure_port(f"unix:{path}")
-        if add_port is not None:
-            add_port(self._server)
+        self._release_port = add_port(self._server) if add_port is not None else None
         self._server.start()
         for name in ("", _NAME):
             servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -83,6 +83,8 @@ class AdminServer:
 
     def close(self) -> None:
         """Answer no more calls."""
+        if self._release_port is not None:
+            self._release_port()
         self._relay.close()
         self._server.stop(0).wait()
         os.close(self._folder)

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -85,10 +85,11 @@ def _prepare_tcp(
     authentication.ports = (port,)
     event("admin-serving", port=port)
 
-    def add_port(server: grpc.Server) -> None:
-        InheritedSocket(
+    def add_port(server: grpc.Server) -> Callable[[], None]:
+        inherited = InheritedSocket(
             listener.fileno(), folder, lambda own: server.add_secure_port(own, certificates.server_credentials())
         )
+        return inherited.release
 
     def identify(context: grpc.ServicerContext) -> str:
         identity = authentication.identify(context).identity

@@ -5,6 +5,7 @@ so that the supervisor adopts it and learns how it ends.
 """
 
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -126,7 +127,7 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
                 memory, table, own = descriptors
                 _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own)))
             if "admin" in message:
-                from nnhal_service.supervisor.admin_worker import run_admin  # noqa: PLC0415 - takes 40 ms
+                from nnhal_service.supervisor.admin_worker import run_admin  # noqa: PLC0415
 
                 own, *sockets = descriptors
                 _run_child(partial(run_admin, message, Channel.from_descriptor(own), sockets))
@@ -136,6 +137,9 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
         os.waitpid(pid, 0)
         for descriptor in descriptors:
             os.close(descriptor)
+        if not channel.poll():  # the workers start first: these imports take 40 ms
+            with suppress(ImportError):  # the admin process reports it
+                importlib.import_module("nnhal_service.supervisor.admin_worker")
 
 
 def _close_descriptors_except(kept: int) -> None:

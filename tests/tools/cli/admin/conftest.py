@@ -15,7 +15,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def service(folder: Path) -> Iterator[Service]:
-    options = ("--workers", "2", "--stop-grace-s", "1", "--backend-option", "CpuAcc.threads=1")
+    options = (
+        "--workers",
+        "2",
+        "--stop-grace-s",
+        "1",
+        "--backend-option",
+        "CpuAcc.threads=1",
+        "--http-listen",
+        "127.0.0.1:0",
+    )
     service = start_service(folder, *options, NNHAL_STATE_DIR=str(folder / "state"))
     yield service
     assert stop_service(service) == 0

@@ -1,9 +1,11 @@
 """`nnhal admin` against one running service with two workers."""
 
 import os
+import re
 import socket
 import stat
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,12 @@ def health(target: str) -> int:
     with grpc.insecure_channel(target) as channel:
         request = health_pb2.HealthCheckRequest()
         return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=60, wait_for_ready=True).status)
+
+
+def admin_pid(service: Service) -> int:
+    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
+    (pid,) = (pid for pid in children if Path(f"/proc/{pid}/comm").read_text().strip() == "nnhal-admin")
+    return int(pid)
 
 
 def test_sessions_and_models_are_shown(service: Service, folder: Path) -> None:
@@ -197,8 +205,7 @@ def test_standard_services_of_grpc(service: Service, folder: Path) -> None:
 
 def test_admin_process_is_replaced(service: Service, folder: Path) -> None:
     workers = worker_pids(service.process.pid)
-    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
-    (old,) = (int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text().strip() == "nnhal-admin")
+    old = admin_pid(service)
     with nnhal.connect(service.target, timeout=60) as device, device.prepare(ADD).result(60) as prepared:
         os.kill(old, 9)
         assert wait_until(lambda: has_ended(old), 60)
@@ -206,6 +213,23 @@ def test_admin_process_is_replaced(service: Service, folder: Path) -> None:
         np.testing.assert_array_equal(prepared.execute([ONES, ONES])[0], ONES * 2)
     assert worker_pids(service.process.pid) == workers
     assert service.logged(f"admin-died pid={old} how='killed by SIGKILL'")
+
+
+def test_http_port_and_metrics_have_the_same_values(service: Service, folder: Path) -> None:
+    (port,) = set(re.findall(r"http-serving port=(\d+)", service.log.read_text()))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as response:
+        assert response.status == 200
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
+        over_http = response.read().decode()
+    assert "nnhal_sessions_opened_total" in over_http
+    assert set(re.findall(r"^# TYPE (\w+)", over_http, re.MULTILINE)) == set(
+        re.findall(r"^# TYPE (\w+)", admin(folder, "metrics"), re.MULTILINE)
+    )
+
+
+def test_admin_process_is_in_the_sandbox(service: Service, folder: Path) -> None:
+    status = Path(f"/proc/{admin_pid(service)}/status").read_text()
+    assert re.search(r"^NoNewPrivs:\s1$", status, re.MULTILINE) and re.search(r"^Seccomp:\s2$", status, re.MULTILINE)
 
 
 def test_garbage_on_the_socket_disturbs_nothing(service: Service, folder: Path) -> None:

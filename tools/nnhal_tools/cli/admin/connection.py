@@ -1,7 +1,7 @@
 """Connection to the administration of a service."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -89,7 +89,7 @@ def connected(target: str | None, state_dir: Path | None) -> Iterator[AdminConne
     address = find_admin(target, state_dir)
     options = [("grpc.max_receive_message_length", _MAX_BYTES)]
     plain_address, security = secured(address, NO_OPTIONS)
-    with security.channel(plain_address or address, options) as channel:
+    with closing(security.channel(plain_address or address, options)) as channel:
         yield AdminConnection(address, admin_pb2_grpc.AdminStub(channel))  # type: ignore[no-untyped-call]
 
 
