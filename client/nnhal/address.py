@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
+SECURE_SCHEME = "grpcs://"
+"""Prefix of targets that clients reach over TLS. It is not a part of the address."""
 MAX_UNIX_PATH_BYTES = 107 if sys.platform == "linux" else 103
 """Longest path of a Unix socket that the operating system supports."""
 

@@ -269,7 +269,8 @@ SERVE = [
     Mistake("serve --listen unix:none/socket", "cannot listen on unix:none/socket: no such file or directory"),
     Mistake("serve --listen 192.0.2.1:0 --insecure", "cannot listen on 192.0.2.1:0: cannot assign requested address"),
     Mistake(
-        "serve --listen 0.0.0.0:0", "0.0.0.0:0 can be reached from other machines; without TLS that needs --insecure"
+        "serve --listen 0.0.0.0:0",
+        "0.0.0.0:0 can be reached from other machines; that needs TLS (--tls-cert, --tls-key) or --insecure",
     ),
     Mistake("serve --listen localhost", f"--listen: invalid address 'localhost'; {EXPECTED}"),
     Mistake("serve --backends Npu", "there is no backend 'Npu'; there are CpuAcc, CpuRef, Unverified"),

@@ -15,6 +15,7 @@ from nnhal.errors import require_linux
 from nnhal_tools.cli.console import make_console, print_text, show_status
 from nnhal_tools.cli.errors import CommandError, reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, Json, Target
+from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
     from nnhal.types import BackendInfo
@@ -30,6 +31,7 @@ class Language(StrEnum):
 
 
 @backends.callback()
+@with_security
 @reporting_errors()
 def list_backends(
     context: typer.Context,

@@ -13,7 +13,8 @@ import typer
 
 from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text
 from nnhal_tools.cli.errors import CommandError, reporting_errors
-from nnhal_tools.cli.options import Json, Target, at_least, parse_address, parse_shapes, require_writable
+from nnhal_tools.cli.options import Json, Target, at_least, parse_shapes, parse_target, require_writable
+from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nnhal_tools.bench.specification import ClientTask
 
 
+@with_security
 @reporting_errors()
 def bench(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
@@ -30,7 +32,7 @@ def bench(
     compare: Annotated[
         str | None,
         typer.Option(
-            parser=parse_address,
+            parser=parse_target,
             metavar="ADDR",
             help="Another service. It runs the same load, in turns with the first.",
         ),

@@ -11,7 +11,8 @@ import typer
 from nnhal.cpu import available_cpus
 from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, error_text, reporting_errors
-from nnhal_tools.cli.options import CONNECT_S, at_least, parse_address, require_writable, require_writable_folder
+from nnhal_tools.cli.options import CONNECT_S, at_least, parse_target, require_writable, require_writable_folder
+from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,15 +37,16 @@ MAX_JOBS = 8
 """More jobs do not make a Python client faster."""
 
 
+@with_security
 @reporting_errors()
 def conformance(
     *,
     target: Annotated[
         str | None,
         typer.Option(
-            parser=parse_address,
+            parser=parse_target,
             metavar="ADDR",
-            help="The service: HOST:PORT or unix:PATH. [default: an embedded one]",
+            help="The service: HOST:PORT, unix:PATH or grpcs://HOST:PORT. [default: an embedded one]",
             show_default=False,
         ),
     ] = None,

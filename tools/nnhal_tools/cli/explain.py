@@ -8,6 +8,7 @@ import typer
 from nnhal_tools.cli.console import make_console, print_table, print_text, show_status, words_fit
 from nnhal_tools.cli.errors import FAILED, CommandError, error_text, print_error, reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, Json, Target, parse_shapes, require_writable
+from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
     from nnhal.client import Device
@@ -21,6 +22,7 @@ _ORDINARY_RUNS = 8
 """Ordinary executions come first. Meanwhile backends choose their numbers of threads."""
 
 
+@with_security
 @reporting_errors()
 def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],

@@ -9,6 +9,7 @@ import typer
 from nnhal_tools.cli.console import make_console, print_table, print_text, show_status
 from nnhal_tools.cli.errors import reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, Json, Target
+from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from nnhal.types import Capabilities, PerformanceInfo
 
 
+@with_security
 @reporting_errors()
 def info(
     target: Target = None,

@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 
-from nnhal.address import Address
+from nnhal.address import SECURE_SCHEME, Address
 from nnhal_tools.cli.errors import CommandError
 
 Number = TypeVar("Number", int, float)
@@ -59,6 +59,12 @@ def parse_address(text: str) -> str:
     return text
 
 
+def parse_target(text: str) -> str:
+    """Return the address of a service to connect to unchanged if it has the form of one. It may begin with grpcs://."""
+    parse_address(text.removeprefix(SECURE_SCHEME).rstrip("/"))
+    return text
+
+
 def require_writable(*paths: Path | None) -> None:
     """Check, before a command does its work, that it can write its results to files.
 
@@ -93,8 +99,8 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Target: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        parser=parse_address,
+        parser=parse_target,
         metavar="ADDR",
-        help="The service: HOST:PORT or unix:PATH. Default: one that this command starts.",
+        help="The service: HOST:PORT, unix:PATH, or grpcs://HOST:PORT for TLS. Default: one that this command starts.",
     ),
 ]

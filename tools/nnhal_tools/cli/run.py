@@ -20,6 +20,7 @@ from nnhal_tools.cli.options import (
     parse_shapes,
     require_writable,
 )
+from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,6 +58,7 @@ class RunResult:
     fallback: "FallbackPlacement | None" = None
 
 
+@with_security
 @reporting_errors()
 def run(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],

@@ -5,8 +5,7 @@ import os
 from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
-from nnhal.address import Address
-from nnhal.client.security.options import SECURE_SCHEME
+from nnhal.address import SECURE_SCHEME, Address
 from nnhal.errors import invalid_argument
 from nnhal.types import Model
 

@@ -3,16 +3,14 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 import grpc
 
-from nnhal.address import Address
+from nnhal.address import SECURE_SCHEME, Address
 from nnhal.client.security.token import TokenFileReader
 from nnhal.errors import invalid_argument
 
-SECURE_SCHEME = "grpcs://"
-"""Prefix of targets that are reached over TLS."""
 PemSource: TypeAlias = str | os.PathLike[str] | bytes
 """Path of a file in PEM, or its contents."""
 TokenSource: TypeAlias = str | Callable[[], str]
@@ -43,6 +41,9 @@ class SecurityOptions(TypedDict):
 
 NO_OPTIONS = SecurityOptions(credentials=None, tls=None, ca=None, cert=None, key=None, server_name="", token=None)
 _PEM_TYPES = (str, os.PathLike, bytes)
+_ENVIRONMENT_FREE: tuple[Literal["credentials", "ca", "cert", "key", "server_name"], ...]
+_ENVIRONMENT_FREE = ("credentials", "ca", "cert", "key", "server_name")
+"""Options without which environment variables for TLS count."""
 _TLS_OPTIONS = ("ca", "cert", "key")
 
 
@@ -105,8 +106,8 @@ def _check_types(options: SecurityOptions) -> None:
 def with_environment(target: str | None, options: SecurityOptions) -> SecurityOptions:
     """Return options with the values of environment variables where nothing is given. See docs/security.md.
 
-    Variables for TLS count for TCP addresses, if no option concerns TLS; those for tokens for all, except services
-    that the client starts.
+    Variables for TLS count for TCP addresses, if no option but `tls` concerns TLS; those for tokens for all services,
+    except those that the client starts.
 
     Raises:
         HalError: INVALID_ARGUMENT: a variable is invalid.
@@ -114,9 +115,9 @@ def with_environment(target: str | None, options: SecurityOptions) -> SecurityOp
     if target is None:
         return options
     result = options.copy()
-    tls_options = ("credentials", "tls", "ca", "cert", "key", "server_name")
-    if Address.parse(target).kind == "tcp" and all(options[name] in (None, "") for name in tls_options):
-        result["tls"] = _flag("NNHAL_TLS")
+    is_open = options["tls"] is not False and all(options[name] in (None, "") for name in _ENVIRONMENT_FREE)
+    if Address.parse(target).kind == "tcp" and is_open:
+        result["tls"] = options["tls"] or _flag("NNHAL_TLS")
         result["ca"] = _path("NNHAL_TLS_CA")
         result["cert"], result["key"] = _path("NNHAL_CLIENT_CERT"), _path("NNHAL_CLIENT_KEY")
         result["server_name"] = os.environ.get("NNHAL_TLS_SERVER_NAME", "")

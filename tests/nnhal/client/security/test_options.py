@@ -46,7 +46,7 @@ TCP, UNIX = "127.0.0.1:1", "unix:/none"
 def test_unusable_options(target: str | None, options: dict[str, Any], reason: str) -> None:
     for connect in (nnhal.connect, nnhal.aio.connect):
         with pytest.raises(HalError) as failed:
-            connect(target, **options)  # type: ignore[operator]
+            connect(target, **options)
         assert str(failed.value).startswith(f"INVALID_ARGUMENT: {reason}")
 
 
@@ -64,7 +64,7 @@ def test_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NNHAL_CLIENT_CERT", str(tmp_path / "pair"))
     monkeypatch.setenv("NNHAL_TOKEN_FILE", str(tmp_path / "token"))
     with redirecting(credentials=CA.server_credentials(SERVER, CA.pem)) as server:
-        with nnhal.connect(server.target):
+        with nnhal.connect(f"grpcs://{server.target}"):
             assert server.headers == ["Bearer first"]
         with nnhal.connect(server.target, token="second"):
             assert server.headers == ["Bearer first", "Bearer second"]

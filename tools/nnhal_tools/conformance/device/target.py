@@ -9,8 +9,11 @@ import numpy as np
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from nnhal.address import Address
+from nnhal.address import SECURE_SCHEME, Address
 from nnhal.client.core.open_errors import open_error
+from nnhal.client.security.options import NO_OPTIONS
+from nnhal.client.security.security import secured
+from nnhal.errors import HalError
 from nnhal.probe import connection_problem
 from nnhal.services import SERVICES
 from nnhal.types import Bytes, ErrorStatus
@@ -81,12 +84,14 @@ class Target:
         interposer: Interposer = NO_FAULTS,
     ) -> None:
         try:
-            Address.parse(address)
-        except ValueError as error:
+            Address.parse(address.removeprefix(SECURE_SCHEME))
+            self._given = address
+            address, self._security = secured(address, NO_OPTIONS)
+        except (ValueError, HalError) as error:
             raise NotServiceSpecific(str(error)) from None
         self.address, self.device_name, self.control, self.paths = address, device, control, paths
         self.interposer = interposer
-        self._service_channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._service_channel = self._security.channel(address, [*CHANNEL_OPTIONS])
         self._use_channel(self._service_channel)
         self._connect()
         self.session = self.opened.session
@@ -134,7 +139,7 @@ class Target:
         address = self._redirected(redirect)
         if connection_problem(address) is not None:
             return None
-        self._use_channel(grpc.insecure_channel(address, options=CHANNEL_OPTIONS))
+        self._use_channel(self._security.channel(address, [*CHANNEL_OPTIONS]))
         try:
             return self._open_stream()
         except grpc.RpcError:
@@ -156,7 +161,7 @@ class Target:
 
     def new_session(self) -> "Target":
         """Open another session on the same device."""
-        return Target(self.address, self.device_name, self.control, self.paths, self.interposer)
+        return Target(self._given, self.device_name, self.control, self.paths, self.interposer)
 
     def __enter__(self) -> "Target":
         return self
