@@ -18,6 +18,7 @@ from nnhal.operations import SIGNATURES
 from nnhal.types import AnyArray, Model, OperandType, OperationType
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions, Output, Run, SubgraphView
+from nnhal_driver.compilation.operation_support import leading_input
 from nnhal_driver.execution.control_flow import If, While
 from nnhal_driver.execution.plan import RunContext, SubgraphValues
 from nnhal_driver.graph import OperationView, build_graphs
@@ -48,12 +49,6 @@ TYPES = {
 Counts: TypeAlias = dict[str, dict[str, int]]
 Pair: TypeAlias = tuple[str, str]
 """An operation and an operand type, by name."""
-
-
-def leading_input(type_: int) -> int:
-    """Return the index of the leading input: the first that may have several types, or 0 if there is none."""
-    arguments = SIGNATURES[type_].inputs[0].required
-    return next((i for i, argument in enumerate(arguments) if isinstance(argument.type, str)), 0)
 
 
 def count_key(type_: int, inputs: Sequence[int]) -> Pair:

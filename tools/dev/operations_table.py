@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from nnhal.operations import SIGNATURES
-from nnhal.operations.signature import ArgumentList
-from nnhal.types import Operand, Operation, OperationType, Subgraph
+from nnhal.types import OperationType
 from nnhal_driver import operations
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend
-from nnhal_driver.graph import Graph
+from nnhal_driver.compilation.operation_support import operation_rows, shortest_graph
 from nnhal_driver.operations import SHAPE_RULES
 from tools.dev.operation_counts import DATA, DRIVER, TYPES, Counts, count_key, count_tests, count_vectors
 
@@ -70,23 +69,11 @@ def supported_types(type_: int, backends: Sequence[Backend]) -> Support:
     if type_ not in SIGNATURES:
         return {count_key(type_, ())[1]: [DRIVER]}
     supported: dict[str, dict[str, None]] = {}
-    for inputs, outputs in rows(type_):
-        operands = tuple(Operand(operand_type, scale=0.5) for operand_type in (*inputs, *outputs))
-        operation = Operation(type_, tuple(range(len(inputs))), tuple(range(len(inputs), len(operands))))
-        (view,) = Graph(0, Subgraph(operands, (operation,), operation.inputs, operation.outputs), {}).operations
+    for inputs, outputs in operation_rows(type_):
+        (view,) = shortest_graph(type_, inputs, outputs).operations
         by_backend = supported.setdefault(count_key(type_, inputs)[1], {})
         by_backend.update((backend.id, None) for backend in backends if backend.supports(view))
     return {name: list(by_backend) for name, by_backend in supported.items()}
-
-
-def rows(type_: int) -> list[tuple[list[int], list[int]]]:
-    """Return the types of inputs and outputs of an operation's shortest form, for each row of its signature."""
-    signature = SIGNATURES[type_]
-
-    def types(side: ArgumentList, row: Mapping[str, int]) -> list[int]:
-        return [row[argument.type] if isinstance(argument.type, str) else argument.type for argument in side.required]
-
-    return [(types(signature.inputs[0], row), types(signature.outputs, row)) for row in signature.rows]
 
 
 def family(type_: int) -> str:

@@ -16,6 +16,7 @@ from nnhal_service.admin.control import ask_worker
 from nnhal_service.admin.stacks import all_stacks
 from nnhal_service.admin.supervisor_link import SupervisorLink
 from nnhal_service.admin.view import (
+    AbilitySnapshot,
     AdminError,
     CacheEntrySnapshot,
     CacheSnapshot,
@@ -26,7 +27,7 @@ from nnhal_service.admin.view import (
     WarningSnapshot,
     WorkerSnapshot,
 )
-from nnhal_service.admin.worker_report import WorkerReport
+from nnhal_service.admin.worker_report import WorkerReport, read_abilities
 from nnhal_service.log import event
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.catalog import Metric
@@ -40,6 +41,7 @@ from nnhal_service.settings import LogLevel, Settings
 
 _TIMEOUT_S = 2.0
 """Seconds that a worker may take for an answer."""
+_ABILITIES_TIMEOUT_S = 30.0
 _THREADS = 8
 _MAX_WARNINGS = 100
 _EXECUTION, _PREPARATION, _MISS = "execution", "preparation", "miss"
@@ -73,6 +75,7 @@ class Fleet:
         self._link = link
         self._threads = ThreadPoolExecutor(_THREADS, "nnhal-admin-ask")
         self._metrics = ServiceMetrics()
+        self._abilities: tuple[int, Sequence[AbilitySnapshot]] = (-1, ())
 
     # ---- State ------------------------------------------------------------------------------------------
 
@@ -103,6 +106,21 @@ class Fleet:
             _quarantine(status),
             tuple(sorted(warnings, key=lambda warning: warning.at)[-_MAX_WARNINGS:]),
         )
+
+    def abilities(self) -> Sequence[AbilitySnapshot]:
+        """Return what the devices can do, as the first worker that answers says."""
+        problem = "no worker is running"
+        for worker in self._chosen(None):
+            if worker.generation == self._abilities[0]:
+                return self._abilities[1]
+            try:
+                found = read_abilities(ask_worker(Path(worker.folder), "abilities", _ABILITIES_TIMEOUT_S))
+            except (AdminError, OSError, ValueError) as error:
+                problem = str(error)
+                continue
+            self._abilities = worker.generation, found
+            return found
+        raise AdminError(f"no worker tells what the devices can do: {problem}")
 
     def settings(self) -> Sequence[SettingSnapshot]:
         """Return the effective settings."""

@@ -54,6 +54,54 @@ class DeviceSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationSnapshot:
+    """Support of an operation with one type of operands, as far as it is known without a model.
+
+    Attributes:
+        operation: its name.
+        type: type of the first input that may have several types.
+        answers: "yes", "no", or "depends" on shapes and constants, by the id of the backend. Empty if the driver runs
+            the operation itself.
+        reasons: for the backends that answer "no", why.
+    """
+
+    operation: str
+    type: str
+    answers: Mapping[str, str]
+    reasons: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PerformanceSnapshot:
+    """Performance of a device on operands of one type, relative to the CPU. Less is better.
+
+    Attributes:
+        type: type of the operands; or IF, WHILE, and RELAXED_FLOAT32 with SCALAR or TENSOR.
+        exec_time: ratio of the running times.
+        power_usage: ratio of the power.
+    """
+
+    type: str
+    exec_time: float
+    power_usage: float
+
+
+@dataclass(frozen=True, slots=True)
+class AbilitySnapshot:
+    """What a device can do, as its worker has found out once.
+
+    Attributes:
+        device: name of the device.
+        operations: support of all operations of the HAL.
+        performance: its performance figures.
+    """
+
+    device: str
+    operations: tuple[OperationSnapshot, ...]
+    performance: tuple[PerformanceSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSnapshot:
     """Work of one worker, or of all. The totals count since the start of the service.
 
@@ -357,6 +405,13 @@ class ServiceView(Protocol):
 
     def snapshot(self) -> ServiceSnapshot:
         """Return the state."""
+
+    def abilities(self) -> Sequence[AbilitySnapshot]:
+        """Return what the devices can do. The first call may take some seconds, if the devices must be measured.
+
+        Raises:
+            AdminError: no worker answers.
+        """
 
     def settings(self) -> Sequence[SettingSnapshot]:
         """Return the effective settings."""

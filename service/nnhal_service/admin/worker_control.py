@@ -62,6 +62,7 @@ class WorkerControl:
             folder,
             {
                 "report": lambda _: self._report(),
+                "abilities": lambda _: reporter.abilities(),
                 "metrics": lambda _: metrics(),
                 "stacks": lambda _: all_stacks().encode(),
                 "drain": lambda _: self.drain(),

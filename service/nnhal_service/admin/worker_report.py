@@ -9,17 +9,21 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from nnhal.types import DeviceType, Priority, operation_name
+from nnhal.types import DeviceType, Priority, operation_name, type_name
 from nnhal_cache.store import Store
 from nnhal_driver.backends.report import Report
+from nnhal_driver.compilation.operation_support import list_support
 from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.quarantine import Quarantine
 from nnhal_service.admin.view import (
+    AbilitySnapshot,
     BackendSnapshot,
     DeviceSnapshot,
     ModelSnapshot,
+    OperationSnapshot,
     PartitionSnapshot,
+    PerformanceSnapshot,
     SessionSnapshot,
     WarningSnapshot,
 )
@@ -77,6 +81,20 @@ class WorkerReport:
 @cache
 def _adapter() -> TypeAdapter[WorkerReport]:
     return TypeAdapter(WorkerReport)
+
+
+@cache
+def _abilities_adapter() -> TypeAdapter[tuple[AbilitySnapshot, ...]]:
+    return TypeAdapter(tuple[AbilitySnapshot, ...])
+
+
+def read_abilities(data: bytes) -> tuple[AbilitySnapshot, ...]:
+    """Return the abilities in the answer of a worker.
+
+    Raises:
+        ValueError: the answer is invalid.
+    """
+    return _abilities_adapter().validate_json(data)
 
 
 class WorkerReporter:
@@ -138,6 +156,10 @@ class WorkerReporter:
             {name: getattr(counters, name) for name in ("hits", "misses", "saves", "evictions", "set_aside")},
             warnings,
         )
+
+    def abilities(self) -> bytes:
+        """Return what the devices can do, as JSON. Measures devices that have not been measured before."""
+        return _abilities_adapter().dump_json(tuple(map(_ability, self._devices)))
 
     def find_session(self, id_: str) -> Session | None:
         """Return the session with an id of operators, or None."""
@@ -203,6 +225,28 @@ class WorkerReporter:
             model.latencies.max_ns / 1e9,
             partitions,
         )
+
+
+def _ability(device: Device) -> AbilitySnapshot:
+    operations = tuple(
+        OperationSnapshot(
+            each.operation,
+            each.type,
+            {backend: state.value for backend, (state, _) in each.answers.items()},
+            {backend: reason for backend, (_, reason) in each.answers.items() if reason},
+        )
+        for each in list_support(device.backends)
+    )
+    figures = device.get_capabilities()
+    named = {
+        "RELAXED_FLOAT32 SCALAR": figures.relaxed_float32_to_float16_performance_scalar,
+        "RELAXED_FLOAT32 TENSOR": figures.relaxed_float32_to_float16_performance_tensor,
+        **{type_name(each.type): each.info for each in figures.operand_performance},
+        "IF": figures.if_performance,
+        "WHILE": figures.while_performance,
+    }
+    performance = (PerformanceSnapshot(name, info.exec_time, info.power_usage) for name, info in named.items())
+    return AbilitySnapshot(device.name, operations, tuple(performance))
 
 
 def _partitions(model: PreparedModel) -> tuple[PartitionSnapshot, ...]:

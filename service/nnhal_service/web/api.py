@@ -39,6 +39,7 @@ class JsonApi:
         self.resources: Mapping[str, Callable[[Mapping[str, str]], Json]] = {
             "service": lambda query: _overview(observer.snapshot()),
             "cache": lambda query: asdict(observer.snapshot().cache),
+            "abilities": lambda query: [asdict(ability) for ability in view.abilities()],
             "settings": lambda query: [asdict(setting) for setting in view.settings()],
             "history": lambda query: observer.history.series(_number(query, "since")),
             **{name: _list_of(name, observer) for name in _LISTS},

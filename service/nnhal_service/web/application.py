@@ -88,6 +88,8 @@ class WebApplication:
             return await to_thread.run_sync(lambda: _json(self._api.read(name, request.query_params)))
         except BadRequestError as error:
             raise HTTPException(400, str(error)) from error
+        except AdminError as error:
+            raise HTTPException(503, str(error)) from error
 
     async def _action(self, request: Request) -> Response:
         identity = await self._identify(request)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nnhal_service.admin.view import (
+    AbilitySnapshot,
     AdminError,
     BackendSnapshot,
     CacheEntrySnapshot,
@@ -13,7 +14,9 @@ from nnhal_service.admin.view import (
     DeviceSnapshot,
     LoadSnapshot,
     ModelSnapshot,
+    OperationSnapshot,
     PartitionSnapshot,
+    PerformanceSnapshot,
     QuarantineSnapshot,
     ServiceSnapshot,
     SessionSnapshot,
@@ -55,6 +58,25 @@ class FakeView:
         if not self._is_empty:
             self._load = _more(self._load, self._now)
         return _snapshot(self._now, self._load, self._is_empty)
+
+    def abilities(self) -> Sequence[AbilitySnapshot]:
+        self._fail()
+        reason = "LSH_PROJECTION has no counterpart in the engine"
+        operations = (
+            OperationSnapshot("ADD", "TENSOR_FLOAT32", {"CpuAcc": "depends", "CpuRef": "yes"}, {}),
+            OperationSnapshot("ADD", "TENSOR_INT32", {"CpuAcc": "depends", "CpuRef": "yes"}, {}),
+            OperationSnapshot("RELU", "TENSOR_FLOAT32", {"CpuAcc": "yes", "CpuRef": "yes"}, {}),
+            OperationSnapshot("RELU", "TENSOR_QUANT8_ASYMM_SIGNED", {"CpuAcc": "yes", "CpuRef": "yes"}, {}),
+            OperationSnapshot(
+                "LSH_PROJECTION", "TENSOR_FLOAT32", {"CpuAcc": "no", "CpuRef": "yes"}, {"CpuAcc": reason}
+            ),
+            OperationSnapshot("WHILE", "TENSOR_BOOL8", {}, {}),
+        )
+        performance = (PerformanceSnapshot("TENSOR_FLOAT32", 0.31, 0.3), PerformanceSnapshot("INT32", 1.0, 1.0))
+        return (
+            AbilitySnapshot("nnhal", operations, performance),
+            AbilitySnapshot("exact", operations[-1:], performance[:1]),
+        )
 
     def settings(self) -> Sequence[SettingSnapshot]:
         self._fail()

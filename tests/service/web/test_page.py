@@ -19,7 +19,7 @@ AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 WIDE, NARROW = (1440, 900), (360, 740)
 VIEWS = {
     "overview": ["Throughput", "Worker 2 is draining", "unix:/run/nnhal/nnhal.sock"],
-    "device": ["nnhal", "exact"],
+    "device": ["exact", "LSH_PROJECTION", "has no counterpart in the engine", "0.31"],
     "backends": ["cannot load libnpu.so", "dynamic shapes"],
     "models": ["m36", "49,356", "14.4 ms"],
     "sessions": ["camera-front", "spiffe://example.org/camera", "disconnected"],

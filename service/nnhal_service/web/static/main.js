@@ -22,7 +22,7 @@ const HISTORY_S = 900;
 const VIEWS = [overview, device, backends, models, sessions, workers, cache, quarantine, warnings, settings];
 
 const $ = (id) => document.getElementById(id);
-const page = { view: null, shown: null, caller: null, history: null, failures: 0, timer: 0, round: 0, isAsking: false };
+const page = { view: null, shown: null, once: {}, caller: null, history: null, failures: 0, timer: 0, round: 0, isAsking: false };
 
 function chosen() {
   const id = location.hash.replace(/^#\/?/, "").split("/")[0];
@@ -48,6 +48,7 @@ function route() {
 function close() {
   page.shown?.destroy?.();
   page.shown = null;
+  page.once = {};
 }
 
 /** Ask now, and then again and again. An answer to an earlier round is dropped. */
@@ -60,12 +61,15 @@ async function refresh() {
   try {
     page.caller ??= await read("caller");
     if (!page.caller.may_observe) throw new ServiceError(refusal(page.caller), 403);
-    const names = ["service", ...view.resources];
+    const once = (view.once ?? []).filter((name) => !(name in page.once)); // what does not change while it is shown
+    const names = ["service", ...view.resources, ...once];
     const since = page.history?.at.at(-1) ?? 0;
     const paths = names.map((name) => (name === "history" ? `history?since=${since}` : name));
     const answers = await Promise.all(paths.map(read));
     if (round !== page.round) return;
     const data = Object.fromEntries(names.map((name, index) => [name, answers[index]]));
+    for (const name of once) page.once[name] = data[name];
+    Object.assign(data, page.once);
     if (data.history) data.history = page.history = extended(page.history, data.history);
     configureActions(page.caller.may_administer, refresh);
     show(view, data);
