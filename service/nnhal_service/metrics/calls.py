@@ -91,7 +91,7 @@ class Tracer(Protocol):
             call: the call.
             labels: identity, device, model and path.
             started_ns: time.perf_counter_ns() at the receipt.
-            context: of the gRPC call, whose metadata name the trace of the client; None if it is no gRPC call.
+            context: of the gRPC call, whose metadata name the trace of the client; None on the data socket.
         """
 
 

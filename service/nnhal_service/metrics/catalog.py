@@ -21,7 +21,7 @@ class Kind(StrEnum):
 
 
 class Merge(StrEnum):
-    """How the values of several workers become one."""
+    """Combination of the values of several workers."""
 
     SUM = "sum"
     MAX = "max"
@@ -78,7 +78,7 @@ QUEUE_DURATION = Metric(
 )
 DEVICE_SECONDS = _counter("nnhal_device_seconds", "Time for which backends worked for calls.", *_CALL)
 WASTED_SECONDS = _counter(
-    "nnhal_wasted_seconds", "Time for which backends worked for calls whose result nobody got.", *_CALL, "reason"
+    "nnhal_wasted_seconds", "Time for which backends worked for calls whose result no client got.", *_CALL, "reason"
 )
 RECEIVED_BYTES = _counter("nnhal_received_bytes", "Bytes of requests, with inputs in shared memory.", *_CALL)
 SENT_BYTES = _counter("nnhal_sent_bytes", "Bytes of responses, with outputs in shared memory.", *_CALL)

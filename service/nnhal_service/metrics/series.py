@@ -90,7 +90,7 @@ class CallSeries:
             self._device_ns += device_ns
 
     def add_wasted(self, reason: str, device_ns: int) -> None:
-        """Count time whose result nobody got."""
+        """Count time whose result no client got."""
         with self._lock:
             self._wasted_ns[reason] += device_ns
 

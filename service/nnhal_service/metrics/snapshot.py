@@ -60,7 +60,7 @@ class Snapshot:
     """Values of metrics at one moment.
 
     Attributes:
-        source: number of the start of the worker, which is unique within a service; 0 for what is no worker.
+        source: number of the start of the worker, which is unique within a service; 0 for other processes.
         number: number of the snapshot of its source; later ones have larger numbers.
         includes: the sources of the workers that have ended, whose counters are part of this snapshot.
         values: of counters and gauges, by name and labels.
@@ -135,7 +135,7 @@ class Snapshot:
         """Return the snapshot in bytes. Metrics that this release does not know are left out.
 
         Raises:
-            ValueError: the bytes are no snapshot.
+            ValueError: the bytes are not a snapshot.
         """
         if len(data) > MAX_BYTES:
             raise ValueError(f"the snapshot has {len(data)} bytes; at most {MAX_BYTES} are decoded")
@@ -170,7 +170,7 @@ def _histograms(metric: Metric, rows: Iterable[tuple[Any, ...]]) -> dict[Labels,
 def _number(value: object) -> float:
     number = float(value) if isinstance(value, int | float) else math.nan
     if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{value!r} is no value of a metric")
+        raise ValueError(f"{value!r} is not a value of a metric")
     return number
 
 

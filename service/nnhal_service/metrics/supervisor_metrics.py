@@ -5,7 +5,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from nnhal_service.metrics.catalog import METRICS
 from nnhal_service.metrics.metrics_file import FILE, replace_file
 from nnhal_service.metrics.snapshot import Labels, Snapshot
 
+RESTART_REASONS = ("crash", "hang", "start", "exit", "reload")
+"""Why workers are replaced, as labels."""
 MAX_LABELS = 5000
 """Number of label sets of a metric, after which those of further models count as other ones."""
 _MAX_BYTES = 2**24
@@ -33,6 +35,8 @@ class SupervisorMetrics:
         self.file = self._folder / FILE
         self._total = Snapshot()
         self._total.add(catalog.START_TIME, time.time())
+        for reason in RESTART_REASONS:  # else the first one would not be an increase
+            self._total.add(catalog.WORKER_RESTARTS, 0, reason)
         self._states: Mapping[str, int] = {}
         self._write()
 
@@ -42,6 +46,12 @@ class SupervisorMetrics:
             self._states = dict(states)
             self._total.values[catalog.WORKERS.name] = {(state,): float(n) for state, n in states.items()}
             self._write()
+
+    def know_backends(self, backends: Iterable[str]) -> None:
+        """Count no suspects so far for the backends of a worker that has started."""
+        for backend in backends:
+            self._total.add(catalog.SUSPECTS, 0, backend)
+        self._write()
 
     def count_suspect(self, backend: str) -> None:
         """Count a model that may have caused the crash of a worker, in the code of a backend; "" if unknown."""
@@ -103,11 +113,11 @@ def _read(path: Path) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no regular file, or it is too large.
+        ValueError: it is not a regular file, or it is too large.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
-            raise ValueError(f"{path} is no file of metrics")
+            raise ValueError(f"{path} is not a file of metrics")
         return file.read(_MAX_BYTES)

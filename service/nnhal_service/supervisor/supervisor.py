@@ -235,6 +235,7 @@ class Supervisor:
         elif "serving" in message:
             worker.served_at = time.monotonic()
             worker.backends = message["backends"]
+            self._metrics.know_backends(worker.backends)
             event("worker-started", worker=worker.spec.slot, pid=worker.pid)
             self._policies[worker.spec.slot].note_serving()
             self._retire_predecessors(worker)

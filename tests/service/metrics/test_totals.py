@@ -84,7 +84,7 @@ def test_worker_that_ended_counts_on(supervisor: SupervisorMetrics, tmp_path: Pa
         merged = service_metrics.merge(totals(supervisor), [])
         assert count(merged) == 5
         assert not merged.values.get("nnhal_sessions")
-        assert merged.values["nnhal_worker_restarts"] == {("crash",): 1}
+        assert merged.values["nnhal_worker_restarts"]["crash",] == 1
     late = service.merge(totals(supervisor), [worker.encoded()])
     assert count(late) == 5, "an answer that is older than the end of the worker"
 
@@ -104,7 +104,7 @@ def test_damaged_file_of_a_worker_counts_nothing(supervisor: SupervisorMetrics, 
 def test_value_that_is_no_number_is_rejected(value: str) -> None:
     snapshot = json.loads(Snapshot(1).encode())
     snapshot["values"] = {"nnhal_cache_evictions": [[[], "VALUE"]]}
-    with pytest.raises(ValueError, match=r"no value|invalid"):
+    with pytest.raises(ValueError, match=r"not a value|invalid"):
         Snapshot.decode(json.dumps(snapshot).replace('"VALUE"', value).encode())
 
 
@@ -172,10 +172,12 @@ def test_failed_work_is_wasted() -> None:
 def test_supervisor_counts_workers_and_suspects(supervisor: SupervisorMetrics) -> None:
     supervisor.show_workers({"serving": 2, "starting": 1})
     supervisor.show_workers({"serving": 3})
+    supervisor.know_backends(["CpuAcc", "CpuRef"])
     supervisor.count_suspect("CpuAcc")
     values = totals(supervisor).values
+    assert values["nnhal_worker_restarts"]["hang",] == 0, "so that the first one is an increase"
     assert values["nnhal_workers"] == {("serving",): 3}
-    assert values["nnhal_suspect_models"] == {("CpuAcc",): 1}
+    assert values["nnhal_suspect_models"] == {("CpuAcc",): 1, ("CpuRef",): 0}
     assert values["nnhal_start_time_seconds"][()] > 1e9
     supervisor.close()
     assert not supervisor.file.parent.exists()

@@ -29,9 +29,9 @@ from nnhal.client.core.session import (
     lost_error,
     program_name,
 )
-from nnhal.client.core.trace_context import trace_metadata
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
+from nnhal.client.trace_context import trace_metadata
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
 from nnhal.v1 import (

@@ -5,7 +5,7 @@ from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
 from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, empty_execute_request, memory_handles
 from nnhal.client.core.profile import GRPC, ExecutionProfile, StageTimer, profile_request
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
-from nnhal.client.core.trace_context import trace_metadata
+from nnhal.client.trace_context import trace_metadata
 
 
 class PlainExecutor:

@@ -21,7 +21,6 @@ from nnhal.client.core.buffered_execution import BufferedExecution
 from nnhal.client.core.burst import CachedInputs, PendingExecution
 from nnhal.client.core.profile import StageTimer
 from nnhal.client.core.session import connection_lost_error
-from nnhal.client.core.trace_context import trace_parent
 from nnhal.client.shm.data_socket import SharedMemory, create_sealed_memory, raise_for_error, send_packet
 from nnhal.client.shm.result import DefinedRequest, PendingDefinition, ShmResult
 from nnhal.client.shm.slot_layout import (
@@ -30,6 +29,7 @@ from nnhal.client.shm.slot_layout import (
     encode_shared,
     replace_buffered_arguments,
 )
+from nnhal.client.trace_context import trace_parent
 from nnhal.errors import HalError
 from nnhal.lru import LruDict
 from nnhal.shm.protocol import MAX_BYTES, MEASURE, NONE, PROFILE, TRACE, Definition, Packet, PacketKind

@@ -30,11 +30,11 @@ from nnhal.client.core.session import (
     lost_error,
     program_name,
 )
-from nnhal.client.core.trace_context import trace_metadata
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
 from nnhal.client.sync.memory_objects import MemoryObjects
 from nnhal.client.sync.shm_transport import ShmTransport
+from nnhal.client.trace_context import trace_metadata
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
 from nnhal.v1 import (
