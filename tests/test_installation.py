@@ -167,8 +167,12 @@ def test_wheel_has_package_data_and_no_developer_tools(wheel: Path) -> None:
         "nnhal_driver/backends/native/nnhal_backend.h",
         "nnhal_driver/backends/native/nnhal_types.h",
         "nnhal_driver/backends/plugins/templates/pyproject.toml.txt",
+        "nnhal_service/web/static/vendor/uplot-LICENSE.txt",
     ):
         assert file in names
+    page = ROOT / "service" / "nnhal_service" / "web" / "static"
+    for path in page.rglob("*.*"):
+        assert f"nnhal_service/web/static/{path.relative_to(page)}" in names
     assert [name for name in names if "benchmark/" in name or "dev/" in name or "tests/" in name] == []
 
 
