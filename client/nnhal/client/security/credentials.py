@@ -17,7 +17,7 @@ from nnhal.errors import invalid_argument
 
 @dataclass(frozen=True, repr=False)
 class ClientCertificates:
-    """Contents of the files of a client, checked.
+    """Contents of the files of a client.
 
     Attributes:
         ca: authorities of the service, in PEM; None for those of gRPC.
@@ -30,18 +30,21 @@ class ClientCertificates:
 
     @staticmethod
     def read(options: SecurityOptions) -> "ClientCertificates":
-        """Read and check files or bytes.
+        """Read files, or take bytes. Their contents are not checked.
 
         Raises:
-            HalError: INVALID_ARGUMENT: a file is unreadable or has other contents.
+            HalError: INVALID_ARGUMENT: a file is unreadable.
         """
         ca, cert = _read("ca", options["ca"]), _read("cert", options["cert"])
-        certificates = ClientCertificates(ca, cert, cert if options["key"] is None else _read("key", options["key"]))
-        certificates.context()
-        return certificates
+        return ClientCertificates(ca, cert, cert if options["key"] is None else _read("key", options["key"]))
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Return the credentials of channels."""
+        """Return the credentials of channels.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: they cannot be used. gRPC would tell only its log.
+        """
+        self.context()
         return grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
 
     def context(self) -> ssl.SSLContext:

@@ -46,6 +46,7 @@ class Security:
         self._options = options
         self._lock = threading.Lock()
         self._certificates: ClientCertificates | None = None
+        self._loaded: grpc.ChannelCredentials | None = None
         self._credentials = options["credentials"]
         self._uses_tls = bool(options["tls"]) or any(options[name] for name in ("ca", "cert", "server_name"))
         self._uses_tls = self._uses_tls and self._credentials is None
@@ -132,11 +133,12 @@ class Security:
 
         with self._lock:
             try:
-                self._certificates = ClientCertificates.read(self._options)
+                if (certificates := ClientCertificates.read(self._options)) != self._certificates:
+                    self._loaded, self._certificates = certificates.credentials(), certificates
             except HalError:
                 if self._certificates is None:
                     raise
-            return self._certificates.credentials()
+            return self._loaded
 
     def _name_options(self, target: str) -> ChannelOptions:
         """Return the option for the expected name, unless it is the host of the address anyway."""
