@@ -36,6 +36,7 @@ class Listener:
 
     Attributes:
         address: the address, with its real port.
+        bound_path: path under which the kernel knows a Unix socket and its connections; "" for others.
 
     Raises:
         ValueError: the address cannot be bound, for example because another service uses it.
@@ -54,6 +55,7 @@ class Listener:
         address = Address.parse(text)
         self._path: Path | None = None
         self._inherited: InheritedSocket | None = None
+        self.bound_path = address.path if address.kind == "unix" else ""
         try:
             if inherited is not None:
                 self._inherited = InheritedSocket(
@@ -64,7 +66,7 @@ class Listener:
                 self.address = text
             elif address.kind == "unix":
                 path = Path(address.path)
-                _bind_unix(server, path, reserved=reserved)
+                self.bound_path = str(_bind_unix(server, path, reserved=reserved))
                 self.address = text
                 if not reserved:
                     self._path, self._file = path, file_id(path)
@@ -122,8 +124,8 @@ def _bind_tcp(server: grpc.Server, text: str, certificates: "ReloadingCertificat
     return server.add_secure_port(text, certificates.server_credentials())
 
 
-def _bind_unix(server: grpc.Server, path: Path, *, reserved: bool) -> None:
-    """Bind a Unix socket.
+def _bind_unix(server: grpc.Server, path: Path, *, reserved: bool) -> Path:
+    """Bind a Unix socket, and return the path that it had at first.
 
     Raises:
         OSError: the path is in use, is not a socket, or cannot be created.
@@ -138,8 +140,9 @@ def _bind_unix(server: grpc.Server, path: Path, *, reserved: bool) -> None:
         server.add_insecure_port(f"unix:{temporary}")
         if reserved:
             temporary.rename(path)
-            return
+            return temporary
         try:
             os.link(temporary, path)
         finally:
             temporary.unlink()
+    return temporary

@@ -297,6 +297,7 @@ class Server:
             raise
         self.addresses = tuple(listener.address for listener in self._listeners)
         self._authentication.ports = _ports(self.addresses)
+        self._authentication.paths = [listener.bound_path for listener in self._listeners if listener.bound_path]
         self.metrics.start()
         self._data_socket.start()
         self._server.start()

@@ -5,18 +5,16 @@ keeps what its client presented last, so that a call that presents the same agai
 """
 
 import hmac
-import ipaddress
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import grpc
 
-from nnhal.local_users import connected_user
 from nnhal_service.identity.accounts import Account, Accounts, permission_denied, unauthenticated
 from nnhal_service.identity.certificates import CERTIFICATE, certificate_identity
 from nnhal_service.identity.credential import Credential
 from nnhal_service.identity.identity import Identity
+from nnhal_service.identity.local_peers import tcp_user, unix_users
 from nnhal_service.identity.tokens import TokenTable, token_digest
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ class Authentication:
 
     Attributes:
         is_enabled: whether clients can authenticate.
-        ports: TCP ports of the service, by which it finds the users of connections.
+        ports, paths: TCP ports and bound paths of the service, by which it finds the users of connections.
     """
 
     def __init__(
@@ -55,7 +53,8 @@ class Authentication:
         self._jwt = jwt
         self._certificates = certificates
         self._users = users
-        self.ports: Iterable[int] = ()
+        self.ports: Collection[int] = ()
+        self.paths: Collection[str] = ()
         self.is_enabled = tokens is not None or jwt is not None or certificates or users
         self._takes_tokens = tokens is not None or jwt is not None
 
@@ -101,9 +100,26 @@ class Authentication:
             if identity is None:
                 raise unauthenticated("the certificate has no subject, and not exactly one SPIFFE id")
             return Credential(identity, proof)
-        if self._users and (user := _peer_user(context.peer(), self.ports)) is not None:
+        if self._users and (user := self._user(context.peer())) is not None:
             return Credential(Identity("user", str(user)), proof)
         return Credential(proof="")
+
+    def _user(self, peer: str) -> int | None:
+        """Return the user at the other end of a connection, or None if it is on another machine.
+
+        Raises:
+            HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: the kernel knows several.
+        """
+        if not peer.startswith("unix"):
+            return tcp_user(peer, self.ports)
+        users = unix_users(self.paths)
+        if len(users) > 1:
+            names = " and ".join(map(str, sorted(users)))
+            raise unauthenticated(
+                f"users {names} are connected to the Unix sockets of the service, and gRPC does not tell which of "
+                "them calls; use a token, or TCP on loopback"
+            )
+        return next(iter(users), None)
 
     def renew(self, credential: Credential, context: grpc.ServicerContext) -> Credential | None:
         """Return the credential of a later call of a session, or None if it is of another identity.
@@ -167,21 +183,3 @@ def _authorization(context: grpc.ServicerContext) -> str:
                 raise unauthenticated("the call has two headers authorization")
             found = str(value)
     return found
-
-
-def _peer_user(peer: str, ports: Iterable[int]) -> int | None:
-    """Return the id of the user at the other end of a connection on this machine, or None if it is unknown.
-
-    Args:
-        peer: as gRPC names it, for example ipv4:127.0.0.1:4000 or ipv6:[::1]:4000.
-        ports: of the service. Others may have a connection with the same name to another port.
-    """
-    kind, _, rest = unquote(peer).partition(":")
-    if kind not in ("ipv4", "ipv6"):
-        return None
-    host, _, port = rest.rpartition(":")
-    address = host.strip("[]").partition("%")[0]
-    if not ipaddress.ip_address(address).is_loopback:
-        return None
-    users = (connected_user((address, int(port)), (address, own)) for own in ports)
-    return next((user for user in users if user is not None), None)

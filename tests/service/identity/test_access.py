@@ -341,9 +341,10 @@ def test_certificates_are_identities(tmp_path: Path) -> None:
             assert failure(lambda: first.sessions.Release(stolen))[0] == "FAILED_PRECONDITION"
 
 
-def test_users_of_the_machine_are_identities(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_users_of_the_machine_are_identities(tmp_path: Path, kind: str) -> None:
     settings = Settings(
-        listen=("127.0.0.1:0",),
+        listen=("127.0.0.1:0",) if kind == "tcp" else (f"unix:{tmp_path}/s",),
         backends=("CpuRef",),
         cache_bytes=0,
         state_dir=tmp_path / "state",
@@ -357,4 +358,41 @@ def test_users_of_the_machine_are_identities(tmp_path: Path) -> None:
         with channel_with(server.addresses[0]) as other:  # another connection of the same user
             call = other.unary_unary("/nnhal.v1.Session/Release", session_pb2.ReleaseRequest.SerializeToString)
             call(session_pb2.ReleaseRequest(session=raw.session))
-        assert session.credential.proof.startswith("ipv4:127.0.0.1:")
+        assert session.credential.proof.startswith("ipv4:127.0.0.1:" if kind == "tcp" else "unix:")
+
+
+def test_a_unix_socket_with_two_users_identifies_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nnhal_service.identity.authentication.unix_users", lambda paths: frozenset([1000, 1001]))
+    settings = Settings(
+        listen=(f"unix:{tmp_path}/s",),
+        backends=("CpuRef",),
+        cache_bytes=0,
+        state_dir=tmp_path / "state",
+        identify_users=True,
+    )
+
+    def attempt() -> None:
+        with open_session(server.addresses[0]):
+            pass
+
+    with Server(settings) as server:
+        code, detail = failure(attempt)
+    assert (code, detail.kind) == UNAUTHENTICATED
+    assert "users 1000 and 1001 are connected to the Unix sockets" in detail.reason
+
+
+def test_a_connection_that_ends_proves_nothing_any_more(tmp_path: Path) -> None:
+    """Another user could get its address and port."""
+    settings = Settings(
+        listen=("127.0.0.1:0",),
+        backends=("CpuRef",),
+        cache_bytes=0,
+        state_dir=tmp_path / "state",
+        identify_users=True,
+        session_grace_s=60,
+    )
+    with Server(settings) as server:
+        with open_session(server.addresses[0]):
+            (session,) = server.sessions.all()
+            assert session.credential.proof
+        assert wait_until(lambda: not session.credential.proof)
