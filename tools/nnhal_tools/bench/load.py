@@ -16,6 +16,7 @@ from nnhal_tools.bench.client_process import ClientRun
 from nnhal_tools.bench.service_processes import ServiceProcesses
 from nnhal_tools.bench.specification import ENGINE, ClientTask, Level, Subject
 
+_PROGRAM = (sys.executable, "-P", "-m", "nnhal_tools.bench.client_process")
 _STOP_S = 10
 """Seconds that a client process has to end."""
 
@@ -50,7 +51,7 @@ class _ClientProcess:
 
     def __init__(self, task: ClientTask) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "nnhal_tools.bench.client_process"],
+            task.program or _PROGRAM,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -30,7 +30,8 @@ class ServiceProcesses:
             if (process := _listener(Address.parse(target))) is not None:
                 parent = process.parent()
                 is_worker = parent is not None and "serve" in parent.cmdline()
-                self._processes = [parent, *parent.children()] if parent and is_worker else [process]
+                top = parent if parent is not None and is_worker else process
+                self._processes = [top, *top.children(recursive=True)]
         except (psutil.Error, OSError):
             self._processes = []
 

@@ -55,6 +55,7 @@ class ClientTask:
         device: name of the device; "" for the first.
         shapes: shapes of inputs, by name.
         fallback: whether the client runs operations that the device does not support.
+        program: command of the client process; () for that of this package.
     """
 
     model: str
@@ -63,6 +64,7 @@ class ClientTask:
     device: str
     shapes: dict[str, list[int | None]]
     fallback: bool
+    program: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return the task as JSON."""

@@ -1,0 +1,1 @@
+"""Comparison with other model servers, Triton and MLServer, from their packages and with LiteRT as engine."""
