@@ -195,7 +195,7 @@ class Server:
     def _register(self, quota: MemoryQuota) -> None:
         """Add all services to the gRPC server."""
         sessions, limits, executor, calls = self._sessions, self._limits, self._executor, self.metrics.calls
-        devices, cache_arguments = self.devices, CacheArguments(self._store)
+        devices, cache_arguments = self.devices, CacheArguments(self._store, limits)
         watchdogs = self._create_watchdogs()
         unread = UnreadResponses(sessions, quota, self.settings.transfer_idle_s, self._timers)
         quarantine = self._hosting.quarantine if self._hosting else NoQuarantine()

@@ -3,26 +3,32 @@
 In the form STORED, the service's own store has the files, by identity and token. In the form FILES, the client does.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from nnhal.errors import HalError, invalid_argument
 from nnhal.rules.cache_token import check_token
 from nnhal.types import CacheOutcome, CacheState
 from nnhal.v1 import types_pb2
-from nnhal_cache.errors import CacheError
+from nnhal_cache.errors import CacheError, TooLargeError
+from nnhal_cache.files import NamedFiles
 from nnhal_cache.store import PendingEntry, Store
 from nnhal_driver.device import Device
 from nnhal_driver.model_cache.files import CacheFiles, MissingFiles
 from nnhal_driver.preparation.outcome import Outcome, PreparationCallback
 from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.log import event
-from nnhal_service.model_cache.cache_file import open_cache_files
+from nnhal_service.model_cache.cache_file import CacheFile, open_cache_files
+from nnhal_service.model_cache.seen_entries import SeenEntries
+from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
 
 Message = types_pb2.CompilationCache
+
+ROLLED_BACK = "an older entry was put back in place of a newer one"
+"""Reason of a miss."""
 
 
 class PendingSave:
@@ -32,16 +38,20 @@ class PendingSave:
         files: for the driver; None if nothing is to be saved, or the files cannot be opened.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, seen: SeenEntries) -> None:
         self.files: CacheFiles | None = None
+        self._seen = seen
+        self._identity = ""
+        self._token = b""
         self._backends = " ".join(f"{backend.id} {backend.version}" for backend in device.backends)
         self._open_files = ExitStack()
         self._pending: PendingEntry | None = None
         self._error = ""
         self._quota: int | None = None
 
-    def open(self, store: Store, session: Session, message: Message) -> None:
+    def open(self, store: Store, limits: Limits, session: Session, message: Message) -> None:
         """Open the files that a message names. Errors are reported with the outcome of the preparation."""
+        self._identity, self._token = str(session.identity), message.token
         self._quota = session.account.rules.cache_bytes
         try:
             _check_form(message)
@@ -52,7 +62,10 @@ class PendingSave:
                 digest = scoped_digest(session.identity, message.model_digest)
                 self.files = CacheFiles(message.token, *fds, digest=digest, check_size=store.require_fits)
             else:
-                self.files = self._open_files.enter_context(open_cache_files(session, message))
+                files = self._open_files.enter_context(open_cache_files(session, message))
+                named = _named_files(session, message)
+                check_size = partial(_require_cache_bytes, NamedFiles(store), limits, session, named)
+                self.files = replace(files, check_size=check_size) if named else files
         except (CacheError, HalError) as error:
             self._error = error.reason if isinstance(error, HalError) else str(error)
 
@@ -81,6 +94,7 @@ class PendingSave:
             if self._pending is not None and outcome.cache.state == CacheState.SAVED:
                 try:
                     self._pending.commit(self._backends, self._quota)
+                    self._seen.saved(self._identity, self._token, self._pending.model_fd)
                 except CacheError as error:
                     return outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, str(error)))
         return outcome
@@ -116,14 +130,16 @@ class LoadSource:
 class CacheArguments:
     """Opens the files that the cache arguments of preparations name."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: Limits) -> None:
         self._store = store
+        self._limits = limits
+        self._seen = SeenEntries()
 
     def open_for_saving(self, device: Device, session: Session, message: Message | None) -> PendingSave:
         """Return the target of a preparation; without a message one that saves nothing."""
-        target = PendingSave(device)
+        target = PendingSave(device, self._seen)
         if message is not None:
-            target.open(self._store, session, message)
+            target.open(self._store, self._limits, session, message)
         return target
 
     @contextmanager
@@ -153,6 +169,10 @@ class CacheArguments:
             yield LoadSource(MissingFiles("there is no entry for this token"))
             return
         with entry:
+            if self._seen.is_rolled_back(str(session.identity), message.token, entry.model_fd):
+                self._quarantine(str(session.identity), message.token, entry.generation, ROLLED_BACK)
+                yield LoadSource(MissingFiles(ROLLED_BACK))
+                return
             fds = [entry.model_fd], [entry.data_fd]
             digest = scoped_digest(session.identity, message.model_digest)
             files = CacheFiles(message.token, *fds, read_only=True, digest=digest)
@@ -173,6 +193,27 @@ class CacheArguments:
             self._store.quarantine(identity, token, reason, generation)
         except CacheError as error:
             event("cache-unusable", reason=error)
+
+
+def _named_files(session: Session, message: Message) -> list[CacheFile]:
+    """Return the files of the cache directory in a message of the form FILES."""
+    files = [session.get(handle, CacheFile) for handle in (*message.model_cache[:1], *message.data_cache[:1])]
+    return [file for file in files if file.named]
+
+
+def _require_cache_bytes(
+    named: NamedFiles, limits: Limits, session: Session, replaced: Sequence[CacheFile], size: int
+) -> None:
+    """Check the total size of an identity's named files before a driver replaces the content of some.
+
+    Raises:
+        TooLargeError: they would be too large.
+    """
+    used = named.total_bytes(str(session.identity)) - sum(file.size for file in replaced) + size
+    quota = session.account.rules.cache_bytes
+    most = limits["cache_file_bytes"] if quota is None else min(limits["cache_file_bytes"], quota)
+    if used > most:
+        raise TooLargeError(f"cache files would have {used} bytes; the limit is {most} (cache_file_bytes)")
 
 
 def _check_form(message: Message) -> None:

@@ -27,6 +27,7 @@ from nnhal_driver.device import Device
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.model_cache.cache_arguments import CacheArguments
+from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
 from tests.driver.one_operation import execute
 
@@ -58,7 +59,7 @@ def open_cache(root: Path) -> Iterator[tuple[Device, CacheArguments, Session]]:
     """Yield the parts of a service that save and load models."""
     device = Device("test", registry.create(["CpuRef"]), cache_key=load_or_create_key(root))
     try:
-        yield device, CacheArguments(Store(root, BYTES)), Session("test", ANONYMOUS)
+        yield device, CacheArguments(Store(root, BYTES), Limits()), Session("test", ANONYMOUS)
     finally:
         device.close()
 

@@ -326,6 +326,16 @@ def test_files_of_the_client(serving: Serving) -> None:
         load_hit(raw, files(model=[open_file(raw, "model")], data=[open_file(raw, "data")]))
 
 
+def test_named_files_are_limited_when_a_model_is_saved_to_them(serving: Serving) -> None:
+    """The limit on named files holds for those that the driver writes, and not for those that the client shares."""
+    with serving(limits={"cache_file_bytes": 100}) as raw:
+        cache = files(model=[open_file(raw, "model")], data=[open_file(raw, "data")])
+        assert "the limit is 100 (cache_file_bytes)" in reason_not_saved(save(raw, cache))
+        assert "nothing was saved" in load_miss(raw, cache)
+        with share_files(raw) as shared:
+            assert save(raw, shared).cache.state == device_pb2.CACHE_STATE_SAVED
+
+
 @contextmanager
 def share_files(raw: RawSession) -> Iterator[types_pb2.CompilationCache]:
     """Share two empty files over the data socket."""

@@ -1,5 +1,6 @@
 """Entries of other models under the token of a client's model: they are never used."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from nnhal.client.core.cache import PreparationSpec
 from nnhal.types import CacheState, ExecutionPreference, Model, Priority
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal_service.model_cache.cache_arguments import ROLLED_BACK
 from nnhal_service.server import Server
 from nnhal_service.settings import Settings
 
@@ -38,3 +40,22 @@ def test_entry_of_an_altered_model_is_replaced(tmp_path: Path, derived: bool) ->
             prepared = device.prepare(adding(1), **({"cache": True} if derived else {"token": token})).result(60)
             assert (prepared.cache.state, prepared.cache.reason) == (state, reason)
             assert prepared.execute([X])[0].tolist() == (X + 1).tolist()
+
+
+def test_older_entry_that_is_put_back_is_not_used(tmp_path: Path) -> None:
+    """An entry that was replaced is refused later, although its seal is valid. Saving the same model again is fine."""
+    settings = Settings(listen=("127.0.0.1:0",), backends=("CpuRef",), cache_dir=tmp_path / "cache")
+    with Server(settings) as server, nnhal.connect(server.addresses[0]) as device:
+        token = bytes(32)
+        assert device.prepare(adding(1), token=token).result(60).cache.state == CacheState.SAVED
+        (link,) = server.store.layout.links()
+        old = Path(link.path).resolve()
+        shutil.copytree(old, tmp_path / "old")
+        assert device.prepare(adding(2), token=token).result(60).cache.state == CacheState.SAVED
+        new = Path(link.path).resolve()
+        shutil.rmtree(new)
+        shutil.copytree(tmp_path / "old", new)
+        for state, reason in ((CacheState.SAVED, ROLLED_BACK), (CacheState.HIT, "")):
+            prepared = device.prepare(adding(1), token=token).result(60)
+            assert (prepared.cache.state, prepared.cache.reason) == (state, reason)
+        assert server.store.counters().set_aside == 1

@@ -28,6 +28,7 @@ from nnhal_service.log import TextFormatter
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.server import Server
+from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
 from nnhal_service.settings import Settings
 from tests.end_to_end.support.service_process import start_service, stop_service
@@ -297,7 +298,7 @@ def test_models_of_other_clients_tokens_devices_and_generations(tmp_path: Path) 
         ):
             assert preloader.get(*other_key) is None
         files = types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_FILES, token=TOKENS[0])
-        with CacheArguments(store).open_for_loading(Session("test", ANONYMOUS), files) as source:
+        with CacheArguments(store, Limits()).open_for_loading(Session("test", ANONYMOUS), files) as source:
             assert source.generation is None
         key = (device, str(ANONYMOUS), TOKENS[0], entry.generation)
         assert preloader.get(*key) is not None
