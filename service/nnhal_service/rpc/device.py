@@ -303,12 +303,17 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         device = self._devices.label(request.device)
         meter = PreparationMeter(self._metrics, session, path, device, started_ns, request.ByteSize())
         stream = PreparationStream(session, responses, self._executor, meter, limited=limited)
+
+        def reject(error: HalError) -> None:
+            self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
+            stream.reject(error)
+
         try:
             cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
         except HalError as error:
-            stream.reject(error)
+            reject(error)
         except BaseException as error:
-            stream.reject(internal_error(error))
+            reject(internal_error(error))
         else:
             if not context.add_callback(cancellation.cancel):
                 cancellation.cancel()

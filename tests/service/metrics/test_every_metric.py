@@ -1,0 +1,160 @@
+"""Each metric is driven: a service at work, and what happens to workers, move all of them."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnhal
+from nnhal.types import Model, OperandType, OperationType
+from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, SubgraphView
+from nnhal_driver.backends.reference.backend import CpuRef
+from nnhal_driver.quarantine import HARMLESS, Verdict
+from nnhal_service.gauges import Gauges
+from nnhal_service.metrics import calls
+from nnhal_service.metrics.catalog import METRICS
+from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics, read_totals
+from nnhal_service.server import Server
+from nnhal_service.sessions.limits import Limits
+from nnhal_service.settings import Settings
+from tests.concurrency import wait_until
+from tests.driver.blocking_backend import TIMEOUT_S, TWICE
+
+ONE = np.ones(2, np.float32)
+
+
+class Suspicious:
+    """Quarantine with one model for each backend."""
+
+    def verdict(self, digest: bytes) -> Verdict:
+        return HARMLESS
+
+    def count(self, backend: str) -> int:
+        return 1
+
+
+def chain(length: int) -> Model:
+    b = nnhal.ModelBuilder()
+    x = b.input(OperandType.TENSOR_FLOAT32, [2])
+    for _ in range(length):
+        x = b.add(OperationType.RELU, x, output=x.description)
+    b.output(x)
+    return b.build()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    settings = Settings(
+        listen=("127.0.0.1:0",),
+        backends=("CpuRef",),
+        cache_dir=tmp_path / "cache",
+        cache_bytes=6000,
+        limits={"prepared_models": 30},
+    )
+    with Server(settings) as running:
+        yield running
+
+
+def moved(snapshot: Snapshot) -> set[str]:
+    """Return the metrics of a snapshot that are not zero."""
+    values = {name for name, values in snapshot.values.items() if any(values.values())}
+    return values | {name for name, each in snapshot.histograms.items() if any(sum(v.counts) for v in each.values())}
+
+
+OF_CLIENTS = {
+    *("nnhal_calls", "nnhal_call_duration_seconds", "nnhal_queue_duration_seconds", "nnhal_device_seconds"),
+    *("nnhal_received_bytes", "nnhal_sent_bytes", "nnhal_rpc_errors", "nnhal_sessions", "nnhal_sessions_opened"),
+    *("nnhal_prepared_models", "nnhal_memory_bytes", "nnhal_memory_limit_bytes", "nnhal_build_info"),
+    *("nnhal_cache_results", "nnhal_cache_evictions", "nnhal_cache_bytes", "nnhal_cache_limit_bytes"),
+    *("nnhal_cache_entries", "nnhal_start_time_seconds"),
+}
+OF_WORK = {"nnhal_calls_in_progress", "nnhal_calls_queued"}
+OF_WASTE = {"nnhal_wasted_seconds"}
+OF_DAMAGE = {"nnhal_cache_damaged"}
+OF_WORKERS = {"nnhal_workers", "nnhal_worker_restarts", "nnhal_suspect_models"}
+OF_QUARANTINE = {"nnhal_quarantined_models"}
+OF_BOUNDS = {"nnhal_metrics_overflow"}
+
+
+def test_each_metric_has_a_test() -> None:
+    tested = (OF_CLIENTS, OF_WORK, OF_WASTE, OF_DAMAGE, OF_WORKERS, OF_QUARANTINE, OF_BOUNDS)
+    assert set[str]().union(*tested) == set(METRICS)
+
+
+def test_clients_move_metrics(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nnhal_service.gauges.CACHE_S", 0.0)
+    with nnhal.connect(server.addresses[0], transport="grpc") as device:
+        kept = [device.prepare(chain(length), cache=True).result(60) for length in range(1, 9)]
+        device.prepare(chain(8), cache=True).result(60)
+        kept[0].execute([ONE])
+        with pytest.raises(nnhal.HalError):
+            kept[0].execute([ONE], deadline=1e-9)
+        snapshot = server.metrics.snapshot()
+    assert moved(snapshot) >= OF_CLIENTS
+    results = {labels[1:] for labels in snapshot.values["nnhal_cache_results"]}
+    assert {("miss", "no_entry"), ("saved", ""), ("hit", "")} <= results
+
+
+def test_damaged_entry_is_counted(server: Server, tmp_path: Path) -> None:
+    with nnhal.connect(server.addresses[0]) as device:
+        device.prepare(chain(1), cache=True).result(60)
+        for file in (tmp_path / "cache").rglob("model"):
+            file.write_bytes(bytes(file.stat().st_size))
+        device.prepare(chain(1), cache=True).result(60)
+    snapshot = server.metrics.snapshot()
+    assert moved(snapshot) >= OF_DAMAGE
+    assert ("nnhal", "miss", "damaged") in snapshot.values["nnhal_cache_results"]
+
+
+def test_work_in_progress_and_its_waste_are_counted(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compilations block; two run at once, and a third one waits. Their client leaves."""
+    compile_, go = CpuRef.compile, threading.Event()
+
+    def block(self: CpuRef, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+        assert go.wait(TIMEOUT_S)
+        return compile_(self, subgraph, options)
+
+    def values(name: str) -> Mapping[tuple[str, ...], float]:
+        return server.metrics.snapshot().values.get(name, {})
+
+    labels = ("nnhal", "preparation")
+    monkeypatch.setattr(CpuRef, "compile", block)
+    try:
+        with nnhal.connect(server.addresses[0]) as device:
+            for length in range(1, 4):
+                device.prepare(chain(length))
+            wait_until(lambda: values("nnhal_calls_in_progress")[labels] == 2)
+            wait_until(lambda: values("nnhal_calls_queued")[labels] == 1)
+    finally:
+        go.set()
+    wait_until(lambda: sum(values("nnhal_wasted_seconds").values()) > 0)
+    assert {labels[3:] for labels in values("nnhal_wasted_seconds")} == {("prepare", "cancelled")}
+
+
+def test_quarantine_is_shown(server: Server) -> None:
+    device = server.devices.get("")
+    gauges = Gauges(server.sessions, Limits(), server.quota, server.store, [device], Suspicious())
+    snapshot = Snapshot()
+    gauges.collect(snapshot)
+    assert snapshot.values["nnhal_quarantined_models"] == {("CpuRef",): 1}
+
+
+def test_workers_move_metrics(tmp_path: Path) -> None:
+    metrics = SupervisorMetrics()
+    try:
+        metrics.show_workers({"serving": 1})
+        metrics.count_suspect("CpuRef")
+        metrics.bury(1, tmp_path, "crash")
+        assert moved(read_totals(metrics.file)) >= OF_WORKERS
+    finally:
+        metrics.close()
+
+
+def test_further_labels_move_a_metric(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_SERIES", 0)
+    with nnhal.connect(server.addresses[0]) as device:
+        device.prepare(TWICE).result(60)
+    assert moved(server.metrics.snapshot()) >= OF_BOUNDS
