@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from nnhal_service.identity.accounts import Accounts
 from nnhal_service.identity.authentication import Authentication
-from nnhal_service.identity.jwks import fetcher
+from nnhal_service.identity.jwks import fetcher, is_url
 from nnhal_service.identity.tokens import TokenTable
 from nnhal_service.settings import Settings
 
@@ -30,7 +30,13 @@ def create_authentication(settings: Settings) -> Authentication:
 def _jwt_verifier(settings: Settings) -> "JwtVerifier | None":
     if settings.jwt_keys is None or settings.jwt_issuer is None or settings.jwt_audience is None:
         return None
-    from nnhal_service.identity.json_web_tokens import JwtSettings, JwtVerifier, KeySet  # noqa: PLC0415 - takes 50 ms
+    from nnhal_service.identity.json_web_tokens import (  # noqa: PLC0415 - takes 50 ms
+        REFETCH_S,
+        REREAD_S,
+        JwtSettings,
+        JwtVerifier,
+        KeySet,
+    )
 
-    keys = KeySet(fetcher(settings.jwt_keys))
+    keys = KeySet(fetcher(settings.jwt_keys), refetch_s=REFETCH_S if is_url(settings.jwt_keys) else REREAD_S)
     return JwtVerifier(JwtSettings(settings.jwt_issuer, settings.jwt_audience), keys)

@@ -27,8 +27,8 @@ ALGORITHMS: Mapping[str, Sequence[str]] = {
 """Accepted algorithms, by type of the key."""
 LEEWAY_S = 30
 """Seconds by which clocks may differ."""
-REFETCH_S = 30
-"""Least seconds between two fetches of the keys. Tokens with unknown keys cause no more."""
+REFETCH_S, REREAD_S = 30, 1
+"""Least seconds between two fetches of the keys, or between two reads of a file. Unknown keys cause no more."""
 MAX_AGE_S = 600
 """Seconds after which the keys are fetched again, so that a key that its issuer has withdrawn does not stay."""
 LEAST_RSA_BITS = 2048
@@ -57,10 +57,17 @@ class InvalidTokenError(Exception):
 
 
 class KeySet:
-    """Public keys of an issuer by id, fetched when they are old or a token names an unknown one. Thread safe."""
+    """Public keys of an issuer by id, fetched when they are old or a token names an unknown one. Thread safe.
 
-    def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        fetch: fetches them.
+        clock: monotonic clock in seconds.
+        refetch_s: least seconds between two fetches.
+    """
+
+    def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic, refetch_s: float = REFETCH_S) -> None:
         self._fetch = fetch
+        self._refetch_s = refetch_s
         self._clock = clock
         self._lock = threading.Lock()
         self._keys: Mapping[str | None, _Key] = {}
@@ -70,7 +77,7 @@ class KeySet:
         """Return a key, or None if it is unknown. A token without an id has the only key."""
         now = self._clock()
         due = now - self._fetched_at >= MAX_AGE_S or self._find(key_id) is None
-        if due and now - self._tried_at >= REFETCH_S:
+        if due and now - self._tried_at >= self._refetch_s:
             self.refresh()
         return self._find(key_id)
 
@@ -83,7 +90,7 @@ class KeySet:
     def refresh(self) -> None:
         """Fetch the keys. If that fails, those of the last fetch remain."""
         with self._lock:
-            if self._clock() - self._tried_at < REFETCH_S:  # another thread has done so meanwhile
+            if self._clock() - self._tried_at < self._refetch_s:  # another thread has done so meanwhile
                 return
             self._tried_at = self._clock()
             try:
@@ -147,7 +154,7 @@ class JwtVerifier:
             raise InvalidTokenError("the algorithm of the token is not accepted; only asymmetric ones are")
         key = self._keys.get(header.get("kid"))
         if key is None:
-            raise InvalidTokenError("the key of the token is unknown")
+            raise InvalidTokenError("the key of the token is unknown, or the service has no keys of its issuer yet")
         if algorithm not in key.algorithms:
             raise InvalidTokenError("the algorithm of the token is not one of its key")
         claims = self._claims(token, key, algorithm)

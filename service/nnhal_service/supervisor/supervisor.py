@@ -28,6 +28,7 @@ from nnhal_service.supervisor.addresses import ReservedAddresses
 from nnhal_service.supervisor.admin_process import AdminListener, AdminProcess
 from nnhal_service.supervisor.channel import Message
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
+from nnhal_service.supervisor.key_fetcher import KeyFetcher
 from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, RestartPolicy
 from nnhal_service.supervisor.scoreboard import ROWS, Scoreboard
 from nnhal_service.supervisor.service_manager import ServiceManager
@@ -97,6 +98,7 @@ class Supervisor:
         self._addresses = ReservedAddresses(settings.listen, settings.workers, sockets)
         self._sockets = sockets
         self._manager = ServiceManager()
+        self._keys = KeyFetcher(settings)
         self._workers: list[WorkerProcess] = []
         self._metrics = SupervisorMetrics()
         self._policies = [RestartPolicy() for _ in range(settings.workers)]
@@ -149,6 +151,7 @@ class Supervisor:
         self._admin.close()
         self._template.close()
         self._metrics.close()
+        self._keys.close()
         self._addresses.close()
         self._manager.close()
         if self._service_file is not None:
@@ -178,6 +181,7 @@ class Supervisor:
             elif key.data is self._admin and not self._admin.receive():
                 self._bury_admin(describe_status(self._admin.end()) if self._admin.pid else "never started")
         self._manager.keep_alive()
+        self._keys.step()
         for number in signals.read():
             self._handle(signal.Signals(number))
         self._reap()
@@ -188,7 +192,7 @@ class Supervisor:
         self._start_due()
         if self._announced and self._admin.is_due:  # not before: it must not delay the workers
             self._selector.register(
-                self._admin.start(self._template, self._settings, self._metrics.file.parent),
+                self._admin.start(self._template, self._keys.apply_to(self._settings), self._metrics.file.parent),
                 selectors.EVENT_READ,
                 self._admin,
             )
@@ -255,7 +259,7 @@ class Supervisor:
             self._generation,
             os.getpid(),
             temporary,
-            self._settings,
+            self._keys.apply_to(self._settings),
             addresses,
             inherited,
             slot in self._drained,
@@ -294,6 +298,9 @@ class Supervisor:
                 event("reload-needs-restart", logging.WARNING, setting=name)
         fixed = {name: getattr(self._settings, name) for name in _FIXED}
         self._settings = settings.model_copy(update=fixed)
+        if self._keys.source != (self._settings.jwt_keys or ""):
+            self._keys.close()
+            self._keys = KeyFetcher(self._settings)
         event("reloading", workers=self._settings.workers)
         self._reloading = deque(range(self._settings.workers))
         self._replace_next()
