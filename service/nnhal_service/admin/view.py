@@ -88,7 +88,7 @@ class PerformanceSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AbilitySnapshot:
-    """What a device can do, as its worker has found out once.
+    """Abilities of a device, which a worker finds out once.
 
     Attributes:
         device: name of the device.
@@ -482,10 +482,10 @@ class ServiceView(Protocol):
         Args:
             by: who asks for it.
             identity: owner of the entries; None for all owners.
-            tokens: their tokens in hexadecimal; all of them if there are none.
+            tokens: the first hexadecimal digits of their tokens; all of them if there are none.
 
         Raises:
-            AdminError: a token is invalid, or the cache cannot be used.
+            AdminError: no token starts with the digits, or the cache cannot be used.
         """
 
     def set_log_level(self, by: str, level: str) -> str:

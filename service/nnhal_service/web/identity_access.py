@@ -17,8 +17,7 @@ _SPIFFE = "spiffe://"
 class IdentityAccess:
     """Access for callers with the credentials of clients: a bearer token, a certificate, or their user.
 
-    Those who may administer the service may also observe it. The state shows all identities, so that the others need
-    the right `observe`.
+    The state shows all identities. So a caller needs the right `observe` or the right `administer` to read it.
 
     Args:
         authentication: finds identities.
@@ -48,7 +47,7 @@ class IdentityAccess:
 
 
 class _CallerContext:
-    """What gRPC would tell about a caller."""
+    """Stand-in for the context of a gRPC call."""
 
     def __init__(self, caller: HttpCaller) -> None:
         self._caller = caller

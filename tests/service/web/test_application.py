@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -176,3 +177,10 @@ def test_an_error_of_an_action_is_told(view: FakeView) -> None:
     view.failure = AdminError("the service stops")
     response = post(WebApplication(view, FakeAccess()), "reload", {})
     assert (response.status, response.json) == (409, {"error": "the service stops"})
+
+
+def test_every_resource_and_action_is_documented(view: FakeView) -> None:
+    index = get(WebApplication(view), "/api/v1").json
+    document = (Path(__file__).resolve().parents[3] / "docs" / "page.md").read_text()
+    for path in (*index["resources"], *index["actions"]):
+        assert f"`{path.rpartition('/')[2]}`" in document, path
