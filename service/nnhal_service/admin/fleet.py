@@ -219,12 +219,11 @@ class Fleet:
         """Remove entries of the cache."""
         fields = {"identity": "all" if identity is None else identity, "tokens": ",".join(tokens) or "all"}
         with _Audited("clear-cache", by, **fields) as audited:
+            store = _store(self._link.ask("status"))
             try:
-                known = [bytes.fromhex(token) for token in tokens]
-            except ValueError:
-                raise AdminError("a token is not hexadecimal") from None
-            try:
-                count = _store(self._link.ask("status")).clear(identity, known)
+                known = [entry.token for entry in store.list(identity)] if tokens else []
+                chosen = [token for prefix in tokens for token in _with_prefix(known, prefix)]
+                count = store.clear(identity, chosen)
             except CacheError as error:
                 raise AdminError(str(error)) from error
             audited.result = f"removed {count} {'entry' if count == 1 else 'entries'}"
@@ -398,6 +397,18 @@ def _executions(metrics: Snapshot, metric: Metric) -> tuple[int, ...]:
 
 def _store(status: Mapping[str, Any]) -> Store:
     return Store(Path(status["cache_dir"]), status["cache_bytes"])
+
+
+def _with_prefix(tokens: Iterable[bytes], prefix: str) -> list[bytes]:
+    """Return the tokens that begin with hexadecimal digits.
+
+    Raises:
+        AdminError: there is none.
+    """
+    found = [token for token in tokens if prefix and token.hex().startswith(prefix.lower())]
+    if not found:
+        raise AdminError(f"no token starts with {prefix!r}")
+    return found
 
 
 def _cache(status: Mapping[str, Any], reports: Iterable[WorkerReport], metrics: Snapshot) -> CacheSnapshot:

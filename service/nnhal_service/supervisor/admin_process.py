@@ -71,7 +71,7 @@ class AdminListener:
         """Listen at the address of the settings.
 
         Raises:
-            ValueError: it is no address, or reachable without authentication.
+            ValueError: it is not an address, or reachable without authentication.
             OSError: it cannot be bound.
         """
         address = Address.parse(text)

@@ -1,4 +1,4 @@
-"""Control socket of a worker: commands, errors, and requests that are no commands."""
+"""Control socket of a worker: commands, errors, and requests that are not commands."""
 
 import json
 import socket

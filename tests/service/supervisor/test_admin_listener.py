@@ -48,7 +48,7 @@ def test_socket_with_the_name_of_another_one_is_not_removed(tmp_path: Path) -> N
     path = tmp_path / "state" / "admin-50051.sock"
     with closing(listener(tmp_path)):
         path.unlink()
-        path.write_text("of somebody else")
+        path.write_text("of another program")
     assert path.exists()
 
 

@@ -4,7 +4,8 @@ isort:skip_file
 The administration of a running service: its state, and what an operator can do to it.
 
 It has an address of its own: by default a Unix socket in the state directory, for the user of the service and root.
-Every action is in the audit log. Nothing here contains a handle, a token or another secret of a client.
+A TCP address needs TLS, and callers that the policy allows to administer. Every action is in the audit log.
+Nothing here contains the handle or token of a session, or another secret of a client.
 Times are seconds since 1970, durations seconds, and sizes bytes, unless a name says otherwise.
 """
 

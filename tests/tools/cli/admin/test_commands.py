@@ -136,9 +136,9 @@ def test_cache_is_shown_and_cleared(service: Service, folder: Path) -> None:
     found = show(folder, "cache")
     tokens = [entry["token"] for entry in found["entries"]]
     assert tokens and found["size"] > 0 and found["misses"] > 0 and sum(found["miss_reasons"].values()) > 0
-    assert admin(folder, "clear-cache", tokens[0]) == "removed 1 entry\n"
+    assert admin(folder, "clear-cache", tokens[0][:20]) == "removed 1 entry\n"
     assert tokens[0] not in [entry["token"] for entry in show(folder, "cache")["entries"]]
-    assert_fails(invoke("admin", "clear-cache", "xyz", "--state-dir", folder / "state"), 1, "not hexadecimal")
+    assert_fails(invoke("admin", "clear-cache", "xyz", "--state-dir", folder / "state"), 1, "no token starts with 'xyz'")
     assert admin(folder, "clear-cache").startswith("removed ")
     assert show(folder, "cache")["entries"] == []
 

@@ -148,9 +148,9 @@ def test_rates_are_those_since_the_last_snapshot() -> None:
 def test_output_for_scripts(service: Service, folder: Path) -> None:
     result = invoke("top", "--json", "--state-dir", folder / "state")
     assert json.loads(result.stdout)["pid"] == service.process.pid
-    text = invoke("top", "--state-dir", folder / "state").stdout  # not a terminal
+    text = invoke("top", "--interval", 0.1, "--state-dir", folder / "state").stdout  # not a terminal
     assert "\x1b" not in text and "WORKER" in text
-    assert invoke("top", "--once", "--state-dir", folder / "state").stdout.count("WORKER") == 1
+    assert invoke("top", "--once", "--interval", 0, "--state-dir", folder / "state").stdout.count("WORKER") == 1
 
 
 class Terminal:

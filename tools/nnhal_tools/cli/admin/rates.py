@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Rates:
-    """What happened between two snapshots.
+    """Changes between two snapshots.
 
     Attributes:
         executions_s: executions a second; None if there is no earlier snapshot.
@@ -23,7 +23,7 @@ class Rates:
 
 
 def rates_between(earlier: Mapping[str, Any] | None, later: Mapping[str, Any]) -> Rates:
-    """Return what happened between two snapshots. Without an earlier one, quantiles are over the whole time."""
+    """Return the changes between two snapshots. Without an earlier one, quantiles are over the whole time."""
     load = later["load"]
     if earlier is None:
         return Rates(None, None, _quantiles(load["bounds_s"], load["durations"]), {})

@@ -41,13 +41,13 @@ def top(
     console = make_console()
     with connected(target, state_dir) as service:
         if as_json or once or not (console.is_terminal and sys.stdin.isatty()):
-            _print_once(console, service, as_json=as_json)
+            _print_once(console, service, interval, as_json=as_json)
             return
         with _raw_keys():
             _show_live(console, service, max(interval, _MIN_INTERVAL_S))
 
 
-def _print_once(console: "Console", service: AdminConnection, *, as_json: bool) -> None:
+def _print_once(console: "Console", service: AdminConnection, interval_s: float, *, as_json: bool) -> None:
     from nnhal_tools.cli.admin.screen import render_screen
 
     snapshot = service.snapshot()
@@ -56,9 +56,11 @@ def _print_once(console: "Console", service: AdminConnection, *, as_json: bool) 
 
         typer.echo(json.dumps(snapshot, indent=2))
         return
+    time.sleep(interval_s)
+    earlier, snapshot = snapshot, service.snapshot()
     if not console.is_terminal:
         console.width = min(console.width, 120)
-    console.print(render_screen(console, snapshot, rates_between(None, snapshot), "calls", height=None))
+    console.print(render_screen(console, snapshot, rates_between(earlier, snapshot), "calls", height=None))
 
 
 def _show_live(console: "Console", service: AdminConnection, interval_s: float) -> None:
