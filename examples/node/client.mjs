@@ -1,5 +1,7 @@
 // Prepares y = x + x on a service and executes it. Usage: node client.mjs [HOST:PORT]
+// With NNHAL_TLS_CA (a file), it uses TLS; with NNHAL_CLIENT_CERT and NNHAL_CLIENT_KEY, mutual TLS.
 import { randomBytes } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import grpc from "@grpc/grpc-js";
 import protoLoader from "@grpc/proto-loader";
@@ -16,10 +18,13 @@ const definition = protoLoader.loadSync(files, loading);
 const { nnhal: { v1: nnhal } } = grpc.loadPackageDefinition(definition);
 const options = { "grpc.max_receive_message_length": 16 * 2 ** 20, "grpc.keepalive_time_ms": 20_000 };
 const services = ["Session", "Device", "PreparedModel", "Burst", "Cache"];
+const read = (variable) => (process.env[variable] ? readFileSync(process.env[variable]) : null);
+const [ca, cert, key] = ["NNHAL_TLS_CA", "NNHAL_CLIENT_CERT", "NNHAL_CLIENT_KEY"].map(read);
+const credentials = ca ? grpc.credentials.createSsl(ca, key, cert) : grpc.credentials.createInsecure();
 let session, device, preparedModel, burst, cache;
 
 function connect(address) {
-  const stub = (service) => new nnhal[service](address, grpc.credentials.createInsecure(), options);
+  const stub = (service) => new nnhal[service](address, credentials, options);
   [session, device, preparedModel, burst, cache] = services.map(stub);
 }
 

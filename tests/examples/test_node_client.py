@@ -12,6 +12,7 @@ import pytest
 from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 from tests.redirecting_server import redirecting
+from tests.service.tls.tls_service import CLIENT, serving
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "node"
 NODE = shutil.which("node")
@@ -32,10 +33,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     stop_service(running)
 
 
-def run_client(target: str) -> subprocess.CompletedProcess[str]:
+def run_client(target: str, **variables: str) -> subprocess.CompletedProcess[str]:
     assert NODE is not None
     command = [NODE, "client.mjs", target]
-    return subprocess.run(command, cwd=EXAMPLE, capture_output=True, text=True, timeout=60, check=False)
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        command, cwd=EXAMPLE, capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
 
 
 def test_client_prints_the_output_of_its_readme(service: Service) -> None:
@@ -50,6 +54,17 @@ def test_client_prints_the_output_of_its_readme(service: Service) -> None:
 def test_client_closes_its_session(service: Service) -> None:
     run_client(service.target)
     assert wait_until(lambda: service.logged("session-ended") and service.logged("'closed by the client'"))
+
+
+def test_client_uses_mutual_tls(service: Service, tmp_path: Path) -> None:
+    CLIENT.write(tmp_path)
+    files = {"NNHAL_CLIENT_CERT": str(tmp_path / "tls.crt"), "NNHAL_CLIENT_KEY": str(tmp_path / "tls.key")}
+    folder = tmp_path / "service"
+    folder.mkdir()
+    with serving(folder) as target:
+        result = run_client(target.replace("127.0.0.1", "localhost"), NNHAL_TLS_CA=str(folder / "ca.crt"), **files)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "execute: 2,4,6,8" in result.stdout
 
 
 def test_client_follows_a_redirect(service: Service) -> None:

@@ -1,8 +1,8 @@
 """Handshakes of both clients with a service: which are refused, with which reasons; and files that are replaced."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,13 @@ import nnhal.aio
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal_service.server import Server
-from nnhal_service.settings import Settings
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.support.relay import relay
 from tests.redirecting_server import redirecting
 from tests.service.tls.authority import Authority, Pair
+from tests.service.tls.tls_service import CA, CLIENT, SERVER, serving
 
-CA, OTHER_CA = Authority(), Authority()
-SERVER, CLIENT = CA.issue(), CA.issue("client@example.org")
+OTHER_CA = Authority()
 X = tensor(T.TENSOR_FLOAT32, (2,))
 ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
 ONES = np.ones(2, np.float32)
@@ -142,24 +140,6 @@ async def test_redirect_to_a_unix_socket_is_not_followed(connect: Connect, tmp_p
 
 
 # ---- Replaced files -------------------------------------------------------------------------------------
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """Run a service with mutual TLS, whose files are in a folder, and yield its address."""
-    SERVER.write(folder)
-    (folder / "ca.crt").write_bytes(CA.pem)
-    settings = Settings(
-        listen=("127.0.0.1:0",),
-        backends=("CpuRef",),
-        cache_bytes=0,
-        state_dir=folder / "state",
-        tls_cert=folder / "tls.crt",
-        tls_key=folder / "tls.key",
-        tls_client_ca=folder / "ca.crt",
-    )
-    with Server(settings) as server:
-        yield server.addresses[0]
 
 
 async def run_until(done: asyncio.Event, prepared: nnhal.aio.PreparedModel) -> int:

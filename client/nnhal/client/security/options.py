@@ -44,7 +44,7 @@ _PEM_TYPES = (str, os.PathLike, bytes)
 _ENVIRONMENT_FREE: tuple[Literal["credentials", "ca", "cert", "key", "server_name"], ...]
 _ENVIRONMENT_FREE = ("credentials", "ca", "cert", "key", "server_name")
 """Options without which environment variables for TLS count."""
-_TLS_OPTIONS = ("ca", "cert", "key")
+_TLS_OPTIONS: tuple[Literal["ca", "cert", "key"], ...] = ("ca", "cert", "key")
 
 
 def split_target(target: str | None) -> tuple[str | None, bool]:
