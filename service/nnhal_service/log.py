@@ -17,6 +17,8 @@ _audit_log = logging.getLogger("nnhal.audit")
 _audit_log.setLevel(logging.INFO)
 _FIELDS = "nnhal_fields"
 """Attribute of the log records of events."""
+_OMITTED = "nnhal_omitted"
+"""Attribute of log records: the number of records of their kind that were left out before them."""
 _NO_FIELDS: Mapping[str, object] = {}
 _LOGGERS = ("nnhal", "nnhal_driver")
 
@@ -58,6 +60,40 @@ class RepeatedEvent:
         event(self._name, logging.INFO, **fields, **({"omitted": omitted} if omitted else {}))
 
 
+class RateLimit(logging.Filter):
+    """Filter that admits at most `LINES_PER_S` lines of one kind each second: of one event, or of one message text.
+
+    The next line of this kind has the number of lines that were left out. Thread safe.
+    """
+
+    LINES_PER_S = 200
+    _UNLIMITED = frozenset({"audit", "worker-stack"})
+    _MAX_KINDS = 1000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._seconds: dict[object, tuple[int, int, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record."""
+        if record.msg in self._UNLIMITED:
+            return True
+        second = int(time.monotonic())
+        with self._lock:
+            since, lines, omitted = self._seconds.get(record.msg, (second, 0, 0))
+            if since != second:
+                since, lines = second, 0
+            if lines >= self.LINES_PER_S:
+                self._seconds[record.msg] = (since, lines, omitted + 1)
+                return False
+            if len(self._seconds) >= self._MAX_KINDS:
+                self._seconds.clear()
+            self._seconds[record.msg] = (since, lines + 1, 0)
+        setattr(record, _OMITTED, omitted)
+        return True
+
+
 class EventFormatter(logging.Formatter):
     """Base of the formatters.
 
@@ -72,7 +108,8 @@ class EventFormatter(logging.Formatter):
     def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
         """Return the fields of the line of a record."""
         own: Mapping[str, object] = getattr(record, _FIELDS, _NO_FIELDS)
-        return {**own, **self._common}
+        omitted = getattr(record, _OMITTED, 0)
+        return {**own, **self._common, **({"omitted": omitted} if omitted else {})}
 
 
 class TextFormatter(EventFormatter):
@@ -121,6 +158,7 @@ def configure(
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(FORMATTERS[format_](fields))
+    handler.addFilter(RateLimit())
     for name in _LOGGERS:
         logging.getLogger(name).handlers = [handler]
     set_level(level)

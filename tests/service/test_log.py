@@ -83,3 +83,23 @@ def test_repeated_event_is_logged_once_for_each_interval(monkeypatch: pytest.Mon
         repeated.log(reason="user 2")
         repeated.log(reason="user 3")
     assert logged == [{"reason": "user 1"}, {"reason": "user 2", "omitted": 639}]
+
+
+def test_lines_of_one_kind_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("nnhal_service.log.time.monotonic", lambda: now)
+    stream = io.StringIO()
+    log.configure("INFO", "json", stream)
+    driver = logging.getLogger("nnhal_driver.test")
+    for number in range(500):
+        log.event("prepared", number=number)
+        driver.warning("backend %s fails", number)
+        log.event("worker-stack", number=number)
+    now += 1
+    log.event("prepared", number=500)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line.get("event", "message") for line in lines].count("worker-stack") == 500
+    assert [line.get("event", "message") for line in lines].count("message") == log.RateLimit.LINES_PER_S
+    prepared = [line for line in lines if line.get("event") == "prepared"]
+    assert len(prepared) == log.RateLimit.LINES_PER_S + 1
+    assert prepared[-1]["omitted"] == 500 - log.RateLimit.LINES_PER_S and "omitted" not in prepared[-2]

@@ -36,6 +36,7 @@ from nnhal_service.supervisor.signals import SignalPipe
 from nnhal_service.supervisor.spec import WorkerSpec
 from nnhal_service.supervisor.template import Template
 from nnhal_service.supervisor.watchdog import HangTimeouts, find_hang
+from nnhal_service.supervisor.worker_output import WorkerOutput
 from nnhal_service.supervisor.worker_process import WorkerProcess
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
@@ -178,6 +179,9 @@ class Supervisor:
         for key, _ in self._selector.select(_TICK_S):
             if isinstance(key.data, WorkerProcess):
                 self._receive(key.data)
+            elif isinstance(key.data, WorkerOutput):
+                if not key.data.read():
+                    self._selector.unregister(key.data)
             elif key.data is self._admin and not self._admin.receive():
                 self._bury_admin(describe_status(self._admin.end()) if self._admin.pid else "never started")
         self._manager.keep_alive()
@@ -268,6 +272,7 @@ class Supervisor:
         worker = WorkerProcess(spec, self._scoreboard, self._template, sockets)
         self._workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+        self._selector.register(worker.output, selectors.EVENT_READ, worker.output)
 
     def _replace_idle(self, worker: WorkerProcess) -> None:
         """Start the successor of a worker whose identity has no more sessions. Nothing of these may stay in memory."""
@@ -380,8 +385,9 @@ class Supervisor:
         """Clean up after a worker that has ended, and start another one if it was not told to end."""
         self._report_end(worker, how, crashed=crashed)
         self._workers.remove(worker)
-        if worker.channel in self._registered():
-            self._selector.unregister(worker.channel)
+        for each in (worker.channel, worker.output):
+            if each in self._registered():
+                self._selector.unregister(each)
         self._metrics.bury(worker.spec.generation, worker.spec.temporary, self._restart_reason(worker, crashed=crashed))
         worker.close()
         if self._stopping:

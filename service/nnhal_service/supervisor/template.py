@@ -38,16 +38,19 @@ class Template:
             _run_child(lambda: _run_template(other, scoreboard))
         other.close()
 
-    def fork_worker(self, spec: WorkerSpec, channel: Channel, crash_log: int, sockets: Sequence[int] = ()) -> None:
+    def fork_worker(
+        self, spec: WorkerSpec, channel: Channel, crash_log: int, output: int, sockets: Sequence[int] = ()
+    ) -> None:
         """Have a worker forked. If the template has ended, nothing happens, and the other end of `channel` is closed.
 
         Args:
             spec: describes the worker.
             channel: the worker's end of its channel. The caller may close it afterwards.
             crash_log: descriptor of the file for the stacks of a crash.
+            output: descriptor of the pipe for the output of engines and plug-ins.
             sockets: the inherited sockets, in the order of `spec.inherited`.
         """
-        self.channel.send(spec.to_json(), [channel.fileno(), crash_log, *sockets])
+        self.channel.send(spec.to_json(), [channel.fileno(), crash_log, output, *sockets])
 
     def fork_probe(self, message: Message, descriptors: Sequence[int]) -> None:
         """Have a probe forked, as a worker has requested it. The caller may close the descriptors afterwards."""
@@ -131,9 +134,9 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
 
                 own, *sockets = descriptors
                 _run_child(partial(run_admin, message, Channel.from_descriptor(own), sockets))
-            own, crash_log, *sockets = descriptors
+            own, crash_log, output, *sockets = descriptors
             spec = WorkerSpec.from_json(message)
-            _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, scoreboard, sockets))
+            _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, output, scoreboard, sockets))
         os.waitpid(pid, 0)
         for descriptor in descriptors:
             os.close(descriptor)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
+from typing import TextIO
 
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.scheduling.deadline import now_ns
@@ -35,7 +36,12 @@ _MEMORY_SHARE = 0.9
 
 
 def run_worker(
-    spec: WorkerSpec, channel: Channel, crash_log: int, scoreboard: Scoreboard, sockets: Sequence[int] = ()
+    spec: WorkerSpec,
+    channel: Channel,
+    crash_log: int,
+    output: int,
+    scoreboard: Scoreboard,
+    sockets: Sequence[int] = (),
 ) -> None:
     """Serve until SIGTERM. The supervisor learns of the end from the exit status.
 
@@ -43,6 +49,7 @@ def run_worker(
         spec: describes the worker.
         channel: to the supervisor.
         crash_log: descriptor of the file for the stacks of a crash.
+        output: descriptor of the pipe for the output of engines and plug-ins.
         scoreboard: shared with the supervisor and the other workers.
         sockets: the inherited sockets, in the order of `spec.inherited`.
 
@@ -54,7 +61,8 @@ def run_worker(
     faulthandler.enable(crash_log)
     faulthandler.register(STACKS_SIGNAL, crash_log)
     channel.send({"pid": os.getpid()})
-    log.configure(spec.settings.log_level, spec.settings.log_format, fields={"worker": spec.slot})
+    stream = _redirect_output(output)
+    log.configure(spec.settings.log_level, spec.settings.log_format, stream, fields={"worker": spec.slot})
     enter_sandbox(spec.settings, spec.addresses[spec.slot].listen, spec.temporary)
     tune_malloc()
     status = replace(NOBODY, pid=os.getpid(), slot=spec.slot, generation=spec.generation)
@@ -116,6 +124,15 @@ def _start_control(spec: WorkerSpec, server: Server, quarantine: QuarantineFile,
     if spec.drained:
         control.drain()
     return control
+
+
+def _redirect_output(output: int) -> TextIO:
+    """Have all that this process prints go to a pipe. Return a stream to the stderr of the service, for the log."""
+    stream = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    return stream
 
 
 class Heart:

@@ -13,6 +13,7 @@ from nnhal_service.supervisor.crash import STACKS_SIGNAL, read_crash_log
 from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerStatus
 from nnhal_service.supervisor.spec import WorkerSpec
 from nnhal_service.supervisor.template import Template
+from nnhal_service.supervisor.worker_output import WorkerOutput
 
 _STACKS_S = 0.2
 """Seconds for writing them."""
@@ -30,6 +31,7 @@ class WorkerProcess:
     Attributes:
         spec: describes it.
         channel: the supervisor's end of its channel.
+        output: what its engines and plug-ins print.
         pid: id of its process; 0 until it has reported it.
         served_at: monotonic time at which it began to serve, or None.
         is_gone: whether its process has ended before it reported its id.
@@ -61,7 +63,9 @@ class WorkerProcess:
         self._crash_log = os.memfd_create(f"nnhal-crash-log-{spec.slot}")
         scoreboard.clear(spec.row)
         self.channel, others = Channel.pair()
-        template.fork_worker(spec, others, self._crash_log, sockets)
+        self.output = WorkerOutput(spec.slot)
+        template.fork_worker(spec, others, self._crash_log, self.output.write_end, sockets)
+        self.output.close_write_end()
         others.close()
 
     @property
@@ -117,3 +121,4 @@ class WorkerProcess:
         self._scoreboard.clear(self.spec.row)
         self.channel.close()
         os.close(self._crash_log)
+        self.output.close()

@@ -1,0 +1,99 @@
+"""Output of the code that a worker runs, such as engines and plug-ins, on stdout and stderr: as events of the log.
+
+The supervisor reads it from a pipe, so that the last lines of a worker that crashes are not lost.
+"""
+
+import fcntl
+import logging
+import os
+import re
+import time
+from contextlib import suppress
+
+from nnhal_service.log import event
+
+_PIPE_BYTES = 2**20
+"""Size of the pipe. A worker waits when it is full, which it is only while the supervisor does not run."""
+_CHUNK_BYTES = 2**16
+_CHUNKS = 16
+"""Largest number of chunks to read at once, so that the supervisor has time for other things."""
+_MAX_LINE_BYTES = 4096
+"""Length from which a line is cut into several."""
+_REPEAT_S = 60.0
+"""Seconds for which an equal line is counted, and not logged again."""
+_MAX_KNOWN = 256
+_LEVEL = re.compile(r"(?:(?P<word>INFO|WARNING|ERROR|FATAL)\b|(?P<letter>[IWEF])\d{4} \d\d:\d\d:\d\d)")
+"""Start of a line of TensorFlow Lite or XNNPACK; or of gRPC and others that use absl."""
+_LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": logging.ERROR}
+
+
+class WorkerOutput:
+    """Pipe for the output of a worker. Close it when the worker has ended.
+
+    Args:
+        worker: number of the worker.
+
+    Attributes:
+        write_end: descriptor for the worker. The supervisor closes its own copy with `close_write_end`.
+    """
+
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        with suppress(OSError):  # more than this user may have
+            fcntl.fcntl(self._read_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._rest = b""
+        self._known: dict[bytes, tuple[float, int]] = {}
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._read_end
+
+    def close_write_end(self) -> None:
+        """Close the descriptor for the worker, once it has its own."""
+        os.close(self.write_end)
+
+    def read(self) -> bool:
+        """Log the lines that have arrived. Return whether more can follow."""
+        for _ in range(_CHUNKS):
+            try:
+                chunk = os.read(self._read_end, _CHUNK_BYTES)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                return False
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            while len(self._rest) > _MAX_LINE_BYTES:
+                lines.append(self._rest[:_MAX_LINE_BYTES])
+                self._rest = self._rest[_MAX_LINE_BYTES:]
+            for line in lines:
+                self._log(line)
+        return True
+
+    def close(self) -> None:
+        """Log what has arrived, and close the pipe."""
+        self.read()
+        self._log(self._rest)
+        os.close(self._read_end)
+
+    def _log(self, line: bytes) -> None:
+        """Log a line, unless it is empty or has just been logged."""
+        line = line.rstrip()
+        now = time.monotonic()
+        logged_at, repeats = self._known.pop(line, (-_REPEAT_S, 0))
+        if not line or now - logged_at < _REPEAT_S:
+            self._known[line] = (logged_at, repeats + 1)
+            return
+        self._known[line] = (now, 0)
+        if len(self._known) > _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        text = line[:_MAX_LINE_BYTES].decode(errors="backslashreplace")
+        repeated = {"repeated": repeats} if repeats else {}
+        event("worker-output", _level(text), worker=self._worker, line=text, **repeated)
+
+
+def _level(text: str) -> int:
+    """Return the severity that a line of an engine starts with; INFO if it has none."""
+    match = _LEVEL.match(text)
+    return _LEVELS[(match["word"] or match["letter"])[0]] if match else logging.INFO

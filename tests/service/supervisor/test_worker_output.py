@@ -1,0 +1,93 @@
+"""Output of engines and plug-ins: as events, at most once a minute for equal lines, complete after a crash."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nnhal_service.supervisor import worker_output
+from nnhal_service.supervisor.worker_output import WorkerOutput
+from tests.concurrency import wait_until
+from tests.end_to_end.support.service_process import start_service, stop_service, worker_pids
+
+Line = tuple[int, str]
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
+    """Return the list of the lines that are logged, with their severities."""
+    logged: list[Line] = []
+
+    def record(name: str, level: int, *, worker: int, line: str, repeated: int = 0) -> None:
+        assert (name, worker) == ("worker-output", 3)
+        logged.append((level, f"{line} +{repeated}" if repeated else line))
+
+    monkeypatch.setattr(worker_output, "event", record)
+    return logged
+
+
+@contextmanager
+def output() -> Iterator[tuple[WorkerOutput, int]]:
+    """Return the output of a worker, and the descriptor that the worker writes to."""
+    received = WorkerOutput(3)
+    written = os.dup(received.write_end)
+    received.close_write_end()
+    try:
+        yield received, written
+    finally:
+        received.close()
+
+
+def test_lines_stay_whole_and_have_severities(lines: list[Line]) -> None:
+    with output() as (received, written):
+        os.write(written, b"INFO: Created")
+        assert received.read() and lines == []
+        os.write(
+            written, b" a delegate.\nE1123 01:33:43.041630   23020 chttp2.cc:1403] goaway\nWARNING: slow\n\n\xff\n"
+        )
+        assert received.read()
+        os.write(written, b"terminate called")
+        os.close(written)
+        assert not received.read()
+    assert lines == [
+        (logging.INFO, "INFO: Created a delegate."),
+        (logging.ERROR, "E1123 01:33:43.041630   23020 chttp2.cc:1403] goaway"),
+        (logging.WARNING, "WARNING: slow"),
+        (logging.INFO, "\\xff"),
+        (logging.INFO, "terminate called"),
+    ]
+
+
+def test_equal_lines_are_counted(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("nnhal_service.supervisor.worker_output.time.monotonic", lambda: now)
+    with output() as (received, written):
+        os.write(written, b"again\n" * 500 + b"other\n")
+        received.read()
+        now += 61
+        os.write(written, b"again\n")
+        os.close(written)
+    assert lines == [(logging.INFO, "again"), (logging.INFO, "other"), (logging.INFO, "again +499")]
+
+
+def test_long_lines_are_cut(lines: list[Line]) -> None:
+    with output() as (received, written):
+        os.write(written, b"x" * 10000 + b"\n")
+        received.read()
+        os.close(written)
+    assert sum(len(line) for _, line in lines) <= 10000 and max(len(line) for _, line in lines) <= 4096
+
+
+@pytest.mark.slow
+def test_output_of_a_worker_is_in_the_log(tmp_path: Path) -> None:
+    service = start_service(tmp_path, "--log-format", "json")
+    try:
+        (worker,) = worker_pids(service.process.pid)[-1:]
+        with Path(f"/proc/{worker}/fd/2").open("wb", buffering=0) as stderr:
+            stderr.write(b"a plug-in says this\n")
+        assert wait_until(lambda: service.logged('"event": "worker-output", "worker": 0, "line": "a plug-in says'), 60)
+    finally:
+        assert stop_service(service) == 0
