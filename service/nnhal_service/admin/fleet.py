@@ -132,7 +132,7 @@ class Fleet:
         Raises:
             AdminError: the supervisor does not answer.
         """
-        return Settings.model_validate(self._link.ask("settings")["values"])
+        return Settings.model_validate(self._link.ask("values")["values"])
 
     def metrics(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics of all workers for Prometheus, and their content type."""

@@ -1,6 +1,7 @@
 """Servicer of the administration: nnhal.admin.v1."""
 
 import functools
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -11,6 +12,12 @@ from google.protobuf import json_format
 from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
 from nnhal_service import log
 from nnhal_service.admin.view import AdminError, ServiceView
+
+_READS = ("GetSnapshot", "ListSettings", "GetMetrics")
+"""Methods that change nothing, which programs may call every second."""
+_READ_NOTE_S = 60.0
+"""Seconds between two lines of the audit log on the same method and caller."""
+_MAX_READERS = 1000
 
 Authorize = Callable[[grpc.ServicerContext], str]
 """Returns who calls. Raises PermissionError if the caller may not administer."""
@@ -28,6 +35,8 @@ def _authorized(method: Callable[..., T]) -> Callable[..., T]:
         except PermissionError as error:
             log.audit(method.__name__, by=str(error), result="denied")
             context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{error} may not administer this service")
+        if method.__name__ in _READS:
+            self.note_read(method.__name__, by)
         try:
             return method(self, request, by)
         except AdminError as error:
@@ -48,6 +57,17 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     def __init__(self, view: ServiceView, authorize: Authorize) -> None:
         self._view = view
         self.authorize = authorize
+        self._reads: dict[tuple[str, str], float] = {}
+
+    def note_read(self, method: str, by: str) -> None:
+        """Write a call that changes nothing to the audit log, if it is the first one of its caller for a while."""
+        now = time.monotonic()
+        if now - self._reads.get((method, by), -_READ_NOTE_S) < _READ_NOTE_S:
+            return
+        if len(self._reads) >= _MAX_READERS:
+            self._reads.clear()
+        self._reads[method, by] = now
+        log.audit(method, by=by, result="ok")
 
     @_authorized
     def GetSnapshot(self, request: admin_pb2.GetSnapshotRequest, by: str) -> admin_pb2.GetSnapshotResponse:

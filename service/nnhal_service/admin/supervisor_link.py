@@ -36,7 +36,7 @@ class SupervisorLink:
         """Send a request, and return the answer.
 
         Args:
-            request: "status", "settings", "reload", "drain" or "log-level".
+            request: "status", "settings", "values", "reload", "drain" or "log-level".
             arguments: the arguments of the request.
 
         Raises:

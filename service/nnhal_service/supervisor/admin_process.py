@@ -1,6 +1,7 @@
 """The admin process of a supervisor: its addresses, its start, its requests, and its restarts."""
 
 import errno
+import json
 import logging
 import os
 import shutil
@@ -26,6 +27,8 @@ _MAX_DELAY_S = 5.0
 _STABLE_S = 10.0
 """Seconds after which the process counts as stable. Its next end is then followed by a start at once."""
 _NONE = "none"
+_MAX_ANSWER_BYTES = 2**17 - 2**10
+"""Largest answer. A channel has messages of up to 2**17 bytes."""
 
 Answer = Callable[[Message], Mapping[str, Any]]
 """Answers a request of the process. May raise AdminError."""
@@ -201,12 +204,20 @@ class AdminProcess:
         if "pid" in message:
             self.pid = message["pid"]
         elif "request" in message:
-            try:
-                answer = self._answer(message)
-            except AdminError as error:
-                answer = {"error": str(error)}
-            self.channel.send({**answer, "number": message["number"]})
+            self.channel.send({**self._try_answer(message), "number": message.get("number")})
         return True
+
+    def _try_answer(self, message: Message) -> Mapping[str, Any]:
+        try:
+            answer = self._answer(message)
+        except AdminError as error:
+            return {"error": str(error)}
+        except Exception as error:  # whatever the process sends, the supervisor goes on
+            event("admin-request-failed", logging.ERROR, why=f"{type(error).__name__}: {error}")
+            return {"error": "the supervisor could not handle the request; see the log"}
+        if len(json.dumps(answer)) > _MAX_ANSWER_BYTES:
+            return {"error": "the answer of the supervisor is too long"}
+        return answer
 
     def end(self) -> int:
         """End the process, which has a process id, and return its status."""

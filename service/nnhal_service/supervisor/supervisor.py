@@ -504,8 +504,9 @@ class Supervisor:
             case "status":
                 return self._status()
             case "settings":
-                values = self._settings.model_dump(mode="json", exclude_unset=True)
-                return {"settings": list(self._describe_settings(self._settings)), "values": values}
+                return {"settings": list(self._describe_settings(self._settings))}
+            case "values":
+                return {"values": self._settings.model_dump(mode="json", exclude_unset=True)}
             case "reload":
                 if self._stopping:
                     raise AdminError("the service is stopping")

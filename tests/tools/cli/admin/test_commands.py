@@ -138,7 +138,9 @@ def test_cache_is_shown_and_cleared(service: Service, folder: Path) -> None:
     assert tokens and found["size"] > 0 and found["misses"] > 0 and sum(found["miss_reasons"].values()) > 0
     assert admin(folder, "clear-cache", tokens[0][:20]) == "removed 1 entry\n"
     assert tokens[0] not in [entry["token"] for entry in show(folder, "cache")["entries"]]
-    assert_fails(invoke("admin", "clear-cache", "xyz", "--state-dir", folder / "state"), 1, "no token starts with 'xyz'")
+    assert_fails(
+        invoke("admin", "clear-cache", "xyz", "--state-dir", folder / "state"), 1, "no token starts with 'xyz'"
+    )
     assert admin(folder, "clear-cache").startswith("removed ")
     assert show(folder, "cache")["entries"] == []
 
@@ -183,6 +185,7 @@ def test_actions_are_in_the_audit_log(service: Service, folder: Path) -> None:
     admin(folder, "log-level", "INFO")
     by = f"by=user:{os.getuid()}"
     assert service.logged(f"audit action=log-level {by} level=ERROR result='2 workers log from ERROR'")
+    assert service.log.read_text().count(f"audit action=GetSnapshot {by} result=ok") == 1  # one a minute
     assert service.logged(f"audit action=resume {by} worker=all result='2 workers resumed'")
 
 

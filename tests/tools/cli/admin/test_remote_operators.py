@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import Result
 
 from nnhal_service.identity.tokens import create_token
 from tests.concurrency import wait_until
@@ -34,7 +35,7 @@ def test_only_identities_that_may_administer_do(tmp_path: Path) -> None:
         NNHAL_STATE_DIR=str(tmp_path / "state"),
     )
 
-    def try_as(name: str, address: str, *command: str) -> object:
+    def try_as(name: str, address: str, *command: str) -> Result:
         environment = {"NNHAL_TLS_CA": str(tmp_path / "ca.pem")}
         if name:
             environment["NNHAL_TOKEN_FILE"] = str(tmp_path / name)

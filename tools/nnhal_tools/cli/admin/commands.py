@@ -178,7 +178,9 @@ def cache(target: Service = None, state_dir: StateDirectory = None, as_json: Jso
 @admin.command()
 @reporting_errors()
 def clear_cache(
-    tokens: Annotated[list[str] | None, typer.Argument(metavar="TOKEN...", help="The first hex digits of tokens. Default: all.")] = None,
+    tokens: Annotated[
+        list[str] | None, typer.Argument(metavar="TOKEN...", help="The first hex digits of tokens. Default: all.")
+    ] = None,
     identity: Annotated[
         str | None, typer.Option(metavar="IDENTITY", help="Entries of this owner only. Default: of all.")
     ] = None,

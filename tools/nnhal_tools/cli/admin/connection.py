@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from nnhal.errors import LinuxRequiredError
 from nnhal_tools.cli.errors import FAILED, CommandError
 from nnhal_tools.cli.options import parse_address
 from nnhal_tools.cli.services.service_settings import service_settings
@@ -99,9 +100,15 @@ def find_admin(target: str | None, state_dir: Path | None) -> str:
     Raises:
         CommandError: no service runs, several do, or it has no administration.
     """
+    try:
+        folder = service_settings(state_dir=state_dir).state_dir
+    except LinuxRequiredError:
+        if target is None:
+            raise
+        return target  # services run on other machines
     from nnhal_service.running_services import running_services
 
-    found = running_services(service_settings(state_dir=state_dir).state_dir)
+    found = running_services(folder)
     chosen = [service for service in found if target in (None, service.admin, *service.addresses)]
     if not chosen and target is not None:
         return target  # of a service on another machine, or with another state directory
