@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import grpc
 
@@ -81,7 +81,7 @@ class ReloadingCertificates:
             _configuration(initial.certificates), self._fetcher(initial), initial.certificates.client_ca is not None
         )
 
-    def _fetcher(self, initial: _Version) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
+    def _fetcher(self, initial: _Version) -> Callable[[], grpc.ServerCertificateConfiguration]:
         """Return a function that gRPC calls before each handshake of a port, for the contents if they are new."""
         used = initial.number
 
@@ -94,7 +94,7 @@ class ReloadingCertificates:
             used = version.number
             return _configuration(version.certificates)
 
-        return fetch
+        return cast(Callable[[], grpc.ServerCertificateConfiguration], fetch)  # whose types do not know None
 
 
 def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:

@@ -96,7 +96,7 @@ def test_redirects_rotation_and_reload(service: Service, mount: Mount, tmp_path:
         execute(first)
         execute(second)
         assert wait_until(lambda: service.log.read_text().count("tls-reloaded") == 2, 60)
-        assert "sandbox-tls" not in service.log.read_text()
+        assert "sandbox-file" not in service.log.read_text()
     service.process.send_signal(1)  # SIGHUP: nnhal reload
     assert wait_until(lambda: service.logged(" reloaded\n"), 60)
     with connected(service.target, new_client, new_ca.pem) as device:

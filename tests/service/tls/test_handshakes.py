@@ -50,6 +50,13 @@ def connect(request: pytest.FixtureRequest) -> Connect:
     return function
 
 
+@pytest.fixture(autouse=True)
+def _no_second_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `connect` give up at once when a service ends the connection, rather than after a second."""
+    for package in ("sync", "aio"):
+        monkeypatch.setattr(f"nnhal.client.{package}.reconnect.REPLACEMENT_TIMEOUT_S", 0.0)
+
+
 def own(pair: Pair) -> dict[str, Any]:
     return {"cert": pair.cert, "key": pair.key}
 
@@ -118,7 +125,7 @@ async def test_tls_to_a_service_without_it(connect: Connect) -> None:
 async def test_refused_clients(connect: Connect, options: dict[str, Any], reason: str) -> None:
     with redirecting(credentials=CA.server_credentials(SERVER, CA.pem)) as server:
         with pytest.raises(DeadObjectError, match=reason):
-            await connect(server.target, ca=CA.pem, timeout=0.5, **options)
+            await connect(server.target, ca=CA.pem, **options)
         assert not server.requests
 
 
@@ -169,7 +176,7 @@ async def test_files_replaced_while_calls_run(tmp_path: Path, connect: Connect) 
             (tmp_path / "ca.crt").write_bytes(new_ca.pem)
             await connect(target, ca=new_ca.pem, **own(new_client))
             with pytest.raises(DeadObjectError, match="does not accept the certificate of the client"):
-                await connect(target, ca=new_ca.pem, timeout=0.5, **own(CLIENT))
+                await connect(target, ca=new_ca.pem, **own(CLIENT))
             done.set()
             counts = await asyncio.gather(*calls)
             assert min(counts) > 0
