@@ -71,7 +71,10 @@ class _OwnerState(_Use):
     __slots__ = ("group", "waiting")
 
     def __init__(self, served_ns: int, group: "_Group | None" = None) -> None:
-        super().__init__(served_ns)
+        # not by the base class: an owner without other work is created for each execution
+        self.served_ns = served_ns
+        self.weight = 1.0
+        self.running = self.queued = self.typical_ns = 0
         self.waiting: list[Ticket] = []
         self.group = group
 
@@ -189,11 +192,17 @@ class AdmissionQueue:
             if share is not None and self._counts_executions and owner.group is not None:
                 share.require_executions(owner.group.running + owner.group.queued)
             if self._free > 0:
-                self._add(request.owner, owner, share)
+                if share is None:
+                    self._owners[request.owner] = owner
+                else:
+                    self._add(request.owner, owner, share)
                 self._grant(owner, ticket)
                 return True
             displaced = self._displace(owner) if self._waiting >= self._limit else None
-            self._add(request.owner, owner, share)
+            if share is None:
+                self._owners[request.owner] = owner
+            else:
+                self._add(request.owner, owner, share)
             self._enqueue(owner, ticket)
         if displaced is not None:
             displaced.notify()
@@ -205,9 +214,9 @@ class AdmissionQueue:
         group = self._groups.get(share) or _Group(self._level_ns, share.weight)
         return _OwnerState(group.level_ns, group)
 
-    def _add(self, name: Hashable, owner: _OwnerState, share: Share | None) -> None:
-        """Add an owner that has work now, unless it is there already."""
-        if share is not None and owner.group is not None and name not in self._owners:
+    def _add(self, name: Hashable, owner: _OwnerState, share: Share) -> None:
+        """Add an owner with a share that has work now, unless it is there already."""
+        if owner.group is not None and name not in self._owners:
             owner.group.members += 1
             self._groups[share] = owner.group
             self._weighted += owner.group.weight != 1.0
@@ -260,9 +269,13 @@ class AdmissionQueue:
         missed = request.deadline is not NO_DEADLINE and request.deadline.has_passed()
         with self._lock:
             owner = self._owners[request.owner]
-            owner.end(elapsed)
-            if owner.group is not None:
-                owner.group.end(elapsed)
+            if owner.group is None and not self._weighted:
+                owner.running -= 1
+                owner.served_ns += elapsed
+            else:
+                owner.end(elapsed)
+                if owner.group is not None:
+                    owner.group.end(elapsed)
             self._free += 1
             if missed:
                 self._counts["wasted"] += 1
@@ -271,7 +284,7 @@ class AdmissionQueue:
             self._remove_if_idle(request.owner)
         for other in decided:
             other.notify()
-        if (share := share_of(request.owner)) is not None:
+        if owner.group is not None and (share := share_of(request.owner)) is not None:
             share.spend(elapsed)
 
     def withdraw(self, ticket: Ticket, error: HalError) -> bool:
@@ -357,7 +370,7 @@ class AdmissionQueue:
         owner = self._owners.get(name)
         if owner is not None and not owner.running and not owner.waiting:
             del self._owners[name]
-            if (share := share_of(name)) is not None and owner.group is not None:
+            if owner.group is not None and (share := share_of(name)) is not None:
                 owner.group.members -= 1
                 self._weighted -= owner.group.weight != 1.0
                 if not owner.group.members:

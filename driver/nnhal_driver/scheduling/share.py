@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
 from nnhal.errors import limit_exceeded
 
@@ -94,17 +93,19 @@ class Share:
         self._level_ns = max(floor, self._level_ns - passed_ns * self.device_seconds)
 
 
-@dataclass(frozen=True, slots=True)
 class ShareOwner:
-    """Owner of work that has a share with others: one of the sessions of a client.
+    """Owner of work that has a share with others: one of the sessions of a client. Each object is another owner.
 
     Attributes:
-        name: distinguishes it from the other owners.
+        name: its name, for people.
         share: the share that they have together.
     """
 
-    name: Hashable
-    share: Share
+    __slots__ = ("name", "share")
+
+    def __init__(self, name: str, share: Share) -> None:
+        self.name = name
+        self.share = share
 
 
 def share_of(owner: Hashable) -> Share | None:

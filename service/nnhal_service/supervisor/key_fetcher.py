@@ -1,4 +1,4 @@
-"""Keys of an issuer of JSON Web Tokens that are at a URL: the supervisor has them fetched into a file for its workers."""
+"""Keys of an issuer of JSON Web Tokens at a URL: the supervisor has them fetched into a file for its workers."""
 
 import shutil
 import subprocess
