@@ -64,9 +64,9 @@ from nnhal_service.tls import load_certificates
 
 TRIM_DELAY_NS = 10**9
 """Time after the end of the last session until unused memory is returned to the system."""
-HEALTH_THREADS, REFLECTION_THREADS = 32, 8
+HEALTH_THREADS, REFLECTION_THREADS = 64, 8
 """Threads of their own for gRPC's services, so that a flood of calls does not keep these from answering."""
-REQUEST_CHECK_S, TRANSFER_CHECK_S = 0.1, 1.0
+HEALTH_CHECK_S, REQUEST_CHECK_S, TRANSFER_CHECK_S = 0.01, 0.1, 1.0
 """Seconds between two checks whether too many calls wait for their requests, or for the next chunk of a transfer."""
 LAST_CALLS_S = 0.1
 """Seconds for which a service that stops still answers new calls, with the reason. gRPC would only cancel them."""
@@ -218,7 +218,7 @@ class Server:
             ),
             "PreparedModel": PreparedModelServicer(sessions, limits, quota, unread, calls),
             "Execution": ExecutionServicer(sessions, limits, quota, calls),
-            "Burst": BurstServicer(sessions, limits, quota, calls),
+            "Burst": BurstServicer(sessions, limits, quota, unread, calls),
             "Buffer": BufferServicer(sessions, limits, quota, calls),
             "Fence": FenceServicer(sessions, executor, self._timers),
             "MemoryService": MemoryServicer(sessions, limits, quota, watchdogs["transfers"], calls),
@@ -253,7 +253,7 @@ class Server:
             "": watchdog(self._executor),
             "transfers": watchdog(self._transfers, 0.75, TRANSFER_CHECK_S),  # waiting is what its threads are for
             "bursts": watchdog(self._bursts),
-            "health": watchdog(self._health_checks),
+            "health": watchdog(self._health_checks, check_s=HEALTH_CHECK_S),
             "reflection": reflection_watchdog,
             "sends": reflection_watchdog,
         }

@@ -6,6 +6,7 @@ cancelled if the session reads none of them for some time.
 """
 
 import threading
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,6 +23,8 @@ COUNTED_BYTES = 2**14
 """Smallest response that counts. A call with a smaller one takes about as much memory as one without a response."""
 COPIES = 2
 """Number of copies of a response until it is sent: one in Python, and one in gRPC."""
+
+_UNCOUNTED = nullcontext()
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +85,24 @@ class UnreadResponses:
         if not context.add_callback(finish):
             finish()
 
+    def sending(self, session: Session, context: grpc.ServicerContext, size: int) -> AbstractContextManager[object]:
+        """Count a response of a stream from now on. The context that is returned is that in which it is sent.
+
+        Args:
+            session: the session.
+            context: of the call, which is cancelled if the client does not read the response in time.
+            size: of the response in bytes.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes.
+        """
+        if size < COUNTED_BYTES:
+            return _UNCOUNTED
+        stack = ExitStack()
+        stack.callback(self._quota.reserve(session, COPIES * size, "the response").release)
+        stack.callback(self._timers.call_at(now_ns() + self._timeout_ns, partial(_cancel, context)).cancel)
+        return stack
+
     def _watch(self, token: bytes, session: Session) -> _SessionResponses:
         """Return the entry of a session, which is created if it does not exist."""
         with self._lock:
@@ -117,3 +138,7 @@ class UnreadResponses:
             event("responses-stalled", session=unread.session.name, responses=len(stalled), seconds=seconds)
         for context in stalled:
             context.cancel()
+
+
+def _cancel(context: grpc.ServicerContext) -> None:
+    context.cancel()

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.grpc_support.call_context import call_deadline, cancellation_of, earliest, field_or_omitted
 from nnhal_service.grpc_support.errors import error_detail, internal_error
 from nnhal_service.grpc_support.handlers import handler
+from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache, ReceivedMessage
 from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
 from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
@@ -33,6 +34,10 @@ BurstRequest = burst_pb2.BurstExecuteRequest | burst_pb2.BurstExecuteWithConfigR
 
 REJECTING_THREADS = 8
 """Additional threads of the pool for streams; they reject streams above the limit burst_streams."""
+
+
+_SMALL: AbstractContextManager[object] = nullcontext()
+"""Context in which an error is sent."""
 
 
 class _BurstCall(NamedTuple):
@@ -94,8 +99,11 @@ class _StreamSlots:
 class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
     """Servicer of Burst. `Stream` occupies a thread while it is open, so it runs on a pool of its own."""
 
-    def __init__(self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota, calls: CallMeter) -> None:
+    def __init__(
+        self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota, unread: UnreadResponses, calls: CallMeter
+    ) -> None:
         super().__init__(sessions, limits, quota, calls)
+        self._unread = unread
         self._requests = ValidatedRequestCache(limits)
         self._messages = DecodedRequestCache(
             self._requests, burst_pb2.BurstStreamRequest, lambda message: message.execute.request, _describe
@@ -167,13 +175,15 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
                     life.bind(target.session)
                     cancellation, size = executions.next(), len(encoded)
                     response = self._respond(target, received, deadline_ns, cancellation, started_ns, size, context)
+                    sending = self._unread.sending(target.session, context, len(response))
                 except SessionLostError:
                     raise  # no later call of the stream could succeed
                 except HalError as error:
-                    response = _error_response(error)
+                    response, sending = _error_response(error), _SMALL
                 except BaseException as error:
-                    response = _error_response(internal_error(error))
-                yield response
+                    response, sending = _error_response(internal_error(error)), _SMALL
+                with sending:
+                    yield response
                 life.end_call()
 
     def _respond(

@@ -129,3 +129,19 @@ def test_pause_between_responses(subject: Subject, timers: FakeTimers) -> None:
     later = subject.respond()
     timers.advance(0.9 * TIMEOUT_S)
     assert not later.cancelled
+
+
+def test_response_of_a_stream_counts_while_it_is_sent(subject: Subject, timers: FakeTimers) -> None:
+    call: Any = Call()
+    with subject.unread.sending(subject.session, call, SIZE):
+        assert subject.counted == COPIES * SIZE
+        timers.advance(0.9 * TIMEOUT_S)
+    assert (subject.counted, call.cancelled) == (0, False)
+    with subject.unread.sending(subject.session, call, SIZE - 1):
+        assert subject.counted == 0
+    with subject.unread.sending(subject.session, call, SIZE):
+        timers.advance(TIMEOUT_S)
+        assert call.cancelled
+    with pytest.raises(HalError) as caught:
+        subject.unread.sending(subject.session, call, 100 * SIZE)
+    assert caught.value.limit == "service_memory_bytes" and subject.counted == 0
