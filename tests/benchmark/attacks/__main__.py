@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.benchmark.attacks import floods, models  # noqa: F401 - they register attacks
+from tests.benchmark.attacks import floods, memory, models, unread  # noqa: F401 - they register attacks
 from tests.benchmark.attacks.attack import ATTACKS
 from tests.benchmark.attacks.well_behaved_client import EXECUTE, HEALTH, SESSION
 from tests.end_to_end.support.service_process import Service, start_service

@@ -24,6 +24,16 @@ _CONNECTIONS = 800
 @attack("silent calls")
 def silent_calls(target: str, end: float) -> str:
     """Begin unary calls whose request never comes."""
+    return _call_silently(target, end, "/nnhal.v1.Session/Close")
+
+
+@attack("silent health checks")
+def silent_health_checks(target: str, end: float) -> str:
+    """Begin health checks whose request never comes."""
+    return _call_silently(target, end, "/grpc.health.v1.Health/Check")
+
+
+def _call_silently(target: str, end: float, method: str) -> str:
     over = threading.Event()
 
     def nothing() -> Iterator[bytes]:
@@ -31,7 +41,7 @@ def silent_calls(target: str, end: float) -> str:
         yield from ()
 
     with own_channel(target) as channel:
-        begin: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary("/nnhal.v1.Session/Close")
+        begin: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(method)
         calls = [begin.future(nothing()) for _ in range(_CALLS)]
         wait_until(end)
         result = count_codes(calls)

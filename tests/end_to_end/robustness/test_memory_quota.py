@@ -9,9 +9,8 @@ import pytest
 from nnhal.types import ErrorStatus
 from nnhal.v1 import memory_pb2, types_pb2
 from tests.end_to_end.support.attacked_service import GoodClient
+from tests.end_to_end.support.hostile_models import overlapping_windows
 from tests.end_to_end.support.raw_client import (
-    F32,
-    ModelWriter,
     RawSession,
     add_chain,
     error_detail,
@@ -23,7 +22,6 @@ from tests.end_to_end.support.service_process import Service, start_service, sto
 
 PROCESS_BYTES = 512 * 2**20
 ELEMENTS = 400_000
-WINDOWS = 400
 
 
 @pytest.fixture(scope="module")
@@ -66,22 +64,6 @@ def execute_once(raw: RawSession, returned: int | None = None) -> types_pb2.Exec
         request.request.pools[1].returned.size = returned
         request.request.outputs[0].location.length = 8
     return raw.prepared_model.ExecuteSynchronously(request, timeout=60)
-
-
-def overlapping_windows() -> types_pb2.Model:
-    """Return a model of 1.6 MB, whose constants are 400 windows of 1.6 MB on the same bytes: 640 MB if copied."""
-    writer = ModelWriter()
-    none, value = writer.number(0), writer.input((ELEMENTS,))
-    first = writer.constant(F32, np.ones(ELEMENTS + WINDOWS, np.float32))
-    operands = writer.model.main.operands
-    operands[first].dimensions[0] = ELEMENTS
-    operands[first].location.length = 4 * ELEMENTS
-    for number in range(WINDOWS):
-        operands.add().CopyFrom(operands[first])
-        operands[-1].location.offset += 4 * number
-        window = len(operands) - 1
-        value = writer.apply("ADD", [value, window, none], (ELEMENTS,), last=number == WINDOWS - 1)
-    return writer.model
 
 
 def test_untouched_memory_of_several_sessions(service: Service) -> None:

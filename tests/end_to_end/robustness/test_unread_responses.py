@@ -5,22 +5,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
-import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import enums_pb2, memory_pb2, session_pb2, types_pb2
+from nnhal.v1 import memory_pb2, session_pb2, types_pb2
 from tests.concurrency import wait_until
-from tests.end_to_end.robustness.unreading_client import UnreadingClient
+from tests.end_to_end.support.hostile_models import prepare_large_output
 from tests.end_to_end.support.raw_client import (
-    ModelWriter,
     RawSession,
     error_detail,
-    execute_request,
     open_raw_session,
-    prepare_request,
 )
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.unreading_client import UnreadingClient
 
 TIMEOUT_S = 60
 THREADS = 16
@@ -37,17 +34,6 @@ def running(folder: Path, *options: str) -> Iterator[Service]:
         yield service
     finally:
         assert stop_service(service) == 0
-
-
-def prepare_large_output(raw: RawSession) -> bytes:
-    """Return an encoded request of an execution with a response of 1.6 MB."""
-    writer = ModelWriter()
-    value = writer.input((2,))
-    repeats = writer.constant(enums_pb2.OPERAND_TYPE_TENSOR_INT32, np.array([ELEMENTS // 2], np.int32))
-    writer.apply("TILE", [value, repeats], (ELEMENTS,), last=True)
-    *_, event = raw.device.PrepareModel(prepare_request(raw, writer.model), timeout=TIMEOUT_S)
-    assert event.notify.prepared_model, event
-    return execute_request(raw, event.notify.prepared_model, [np.ones(2, np.float32)]).SerializeToString()
 
 
 def is_executed(raw: RawSession, request: bytes) -> bool:
