@@ -7,8 +7,13 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tests.concurrency import wait_until
+from tests.end_to_end.support.forking import forked_services
+from tests.end_to_end.support.forking.forked_services import ForkedProcess
+
+_PROGRAM = "nnhal_tools.cli"
 
 
 @dataclass(frozen=True)
@@ -16,7 +21,7 @@ class Service:
     """A running service."""
 
     target: str
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | ForkedProcess
     log: Path
 
     @property
@@ -60,8 +65,11 @@ def _is_stopped(task: Path) -> bool:
     return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def start_service(folder: Path, *options: str, module: str = "nnhal_tools.cli", **settings: str) -> Service:
+def start_service(folder: Path, *options: str, module: str = _PROGRAM, **settings: str) -> Service:
     """Start `nnhal serve` on a free port and wait until it listens.
+
+    Tests fork the process from one that has imported everything, unless they run another module, or set variables that
+    the interpreter or libraries may read when they start. Benchmarks start the program as operators do.
 
     Args:
         folder: place of its log and its cache. Services that are started in the same folder share a cache.
@@ -73,18 +81,28 @@ def start_service(folder: Path, *options: str, module: str = "nnhal_tools.cli", 
         RuntimeError: the service did not start.
     """
     log = folder / "service.log"
-    command = [sys.executable, "-P", "-m", module, "serve", "--listen", "127.0.0.1:0", *options]
+    arguments = ["serve", "--listen", "127.0.0.1:0", *options]
     defaults = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1", "NNHAL_CACHE_DIR": str(folder / "cache")}
     defaults["NNHAL_SANDBOX_PATHS"] = str(folder)  # plug-ins of tests record their calls there
     environment = {**os.environ, **defaults, **settings}
+    is_plain = module == _PROGRAM and all(name.startswith(("NNHAL_", "XDG_")) for name in settings)
     with log.open("w") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
+        process = _start(module, arguments, environment, stderr, forked=is_plain and "PYTEST_VERSION" in os.environ)
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line.startswith("listening on "):
         process.kill()
         raise RuntimeError(f"the service did not start: {log.read_text()}")
     return Service(line.removeprefix("listening on ").strip(), process, log)
+
+
+def _start(
+    module: str, arguments: list[str], environment: dict[str, str], stderr: IO[str], *, forked: bool
+) -> "subprocess.Popen[str] | ForkedProcess":
+    if forked:
+        return forked_services.start(arguments, environment, stderr)
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
 
 
 def stop_service(service: Service) -> int:
