@@ -83,6 +83,8 @@ value it rejects, is an error at the start.
 """
 
 COMPUTED = {
+    "admin_listen": "a socket in the state directory",
+    "http_listen": "none",
     "cache_dir": "`~/.cache/nnhal`",
     "cache_key_file": "none",
     "dynamic_backends_path": "`~/.local/share/nnhal/backends`, and `backends` beside the packages of nnhal",

@@ -1,5 +1,6 @@
 """Rights of HTTP callers by the settings, which an operator may reload."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -70,7 +71,7 @@ class ReloadingAccess:
                     self._access = _create(settings, self._port)
                     self._settings = settings
             except (AdminError, ValueError) as error:  # the previous ones count until the next attempt
-                event("http-access-not-reloaded", why=str(error))
+                event("http-access-not-reloaded", logging.WARNING, why=str(error))
             self._read_at = self._clock()
 
 

@@ -5,7 +5,11 @@ import { time } from "./format.js";
 
 const SPAN_S = 900;
 const HEIGHT = 190;
-const BINARY = Array.from({ length: 50 }, (_, exponent) => 2 ** exponent);
+/** Distances between round numbers on an axis. */
+export const STEPS = {
+  binary: Array.from({ length: 50 }, (_, exponent) => 2 ** exponent),
+  whole: Array.from({ length: 12 }, (_, exponent) => [1, 2, 5].map((digit) => digit * 10 ** exponent)).flat(),
+};
 
 /**
  * A series.
@@ -20,10 +24,10 @@ export class Chart {
    * @param {string} hint what the chart shows, in words
    * @param {Series[]} series
    * @param {(value: number) => string} format
-   * @param {boolean} binary whether round numbers are powers of two
+   * @param {?number[]} steps distances between the numbers on the axis; null for decimal fractions
    */
-  constructor(title, hint, series, format, binary = false) {
-    this.binary = binary;
+  constructor(title, hint, series, format, steps = null) {
+    this.steps = steps;
     this.series = series;
     this.format = format;
     this.history = null;
@@ -81,7 +85,7 @@ export class Chart {
       },
       axes: [
         { ...axis, size: 26, space: 70, values: (plot, ticks) => ticks.map((tick) => time(tick).slice(11, 16 + (plot.scales.x.max - plot.scales.x.min < 300 ? 3 : 0))) },
-        { ...axis, ...(this.binary ? { incrs: BINARY } : {}), size: 66, space: 34, values: (plot, ticks) => ticks.map((tick) => this.format(tick)) },
+        { ...axis, ...(this.steps ? { incrs: this.steps } : {}), size: 66, space: 34, values: (plot, ticks) => ticks.map((tick) => this.format(tick)) },
       ],
       series: [
         {},

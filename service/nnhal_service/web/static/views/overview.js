@@ -1,6 +1,6 @@
 // Overview: load of the last minutes, and what needs attention.
 
-import { Chart } from "../chart.js";
+import { Chart, STEPS } from "../chart.js";
 import { code, empty, fill, h, pill, section } from "../dom.js";
 import { age, bytes, compact, count, rate, seconds, share, time } from "../format.js";
 
@@ -25,13 +25,13 @@ class Overview {
         { name: "running", key: "running" },
         { name: "queued", key: "queued" },
         { name: "preparing", key: "preparing" },
-      ], compact),
+      ], compact, STEPS.whole),
       new Chart("Time in the queue", "of executions, over 10 s", [
         { name: "p50", key: "wait_p50_s" },
         { name: "p99", key: "wait_p99_s" },
       ], seconds),
-      new Chart("Memory", "of all workers", [{ name: "resident", key: "memory_bytes" }], bytes, true),
-      new Chart("Sessions", "open at the moment", [{ name: "sessions", key: "sessions" }], compact),
+      new Chart("Memory", "of all workers", [{ name: "resident", key: "memory_bytes" }], bytes, STEPS.binary),
+      new Chart("Sessions", "open at the moment", [{ name: "sessions", key: "sessions" }], compact, STEPS.whole),
     ];
     this.element = h(
       "div",
