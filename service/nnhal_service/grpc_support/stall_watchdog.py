@@ -26,7 +26,7 @@ PROGRESS_BYTES = 2**16
 
 
 @dataclass(slots=True, eq=False)
-class _Wait:
+class _ClientWait:
     """A call that waits for its client.
 
     Attributes:
@@ -56,7 +56,7 @@ class StallWatchdog:
         self._timers = timers
         self._capacity = capacity
         self._check_ns = int(check_s * 1e9)
-        self._waits: dict[_Wait, None] = {}  # in the order of their begin; changed without the lock
+        self._waits: dict[_ClientWait, None] = {}  # in the order of their begin; changed without the lock
         self._is_scheduled = False
         self._lock = threading.Lock()
 
@@ -66,7 +66,7 @@ class StallWatchdog:
         Raises:
             HalError: INVALID_ARGUMENT: there is none.
         """
-        wait = _Wait(context, now_ns())
+        wait = _ClientWait(context, now_ns())
         self._waits[wait] = None
         if len(self._waits) > 1 and not self._is_scheduled:  # a call that waits alone does no harm: it costs no timer
             self._schedule(wait.since_ns + self._check_ns)
@@ -118,7 +118,7 @@ class StallWatchdog:
 
     @contextmanager
     def _watch(self, context: grpc.ServicerContext) -> Iterator[None]:
-        wait = _Wait(context, now_ns())
+        wait = _ClientWait(context, now_ns())
         self._waits[wait] = None
         if not self._is_scheduled:
             self._schedule(wait.since_ns + self._check_ns)

@@ -6,7 +6,7 @@ import grpc
 
 from nnhal.v1 import cache_pb2, cache_pb2_grpc, fence_pb2, fence_pb2_grpc, memory_pb2, types_pb2
 from tests.benchmark.attacks.attack import attack, wait_until
-from tests.end_to_end.support.hostile_models import overlapping_windows
+from tests.end_to_end.robustness.hostile_models import overlapping_windows
 from tests.end_to_end.support.raw_client import open_raw_session, prepare_request
 
 _MEMORY_BYTES = 2**28

@@ -8,9 +8,9 @@ import grpc
 
 from nnhal.v1 import burst_pb2, burst_pb2_grpc, memory_pb2, session_pb2
 from tests.benchmark.attacks.attack import attack, count_codes, own_channel, wait_until
-from tests.end_to_end.support.hostile_models import prepare_large_output
+from tests.end_to_end.robustness.hostile_models import prepare_large_output
+from tests.end_to_end.robustness.unreading_client import UnreadingClient
 from tests.end_to_end.support.raw_client import add_chain, open_raw_session, prepare_request
-from tests.end_to_end.support.unreading_client import UnreadingClient
 
 _STREAMS = 600
 """More than the service has threads for calls."""

@@ -8,8 +8,8 @@ import pytest
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import memory_pb2, types_pb2
+from tests.end_to_end.robustness.hostile_models import overlapping_windows
 from tests.end_to_end.support.attacked_service import GoodClient
-from tests.end_to_end.support.hostile_models import overlapping_windows
 from tests.end_to_end.support.raw_client import (
     RawSession,
     add_chain,

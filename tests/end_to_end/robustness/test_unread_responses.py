@@ -10,14 +10,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nnhal.types import ErrorStatus
 from nnhal.v1 import memory_pb2, session_pb2, types_pb2
 from tests.concurrency import wait_until
-from tests.end_to_end.support.hostile_models import prepare_large_output
+from tests.end_to_end.robustness.hostile_models import prepare_large_output
+from tests.end_to_end.robustness.unreading_client import UnreadingClient
 from tests.end_to_end.support.raw_client import (
     RawSession,
     error_detail,
     open_raw_session,
 )
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
-from tests.end_to_end.support.unreading_client import UnreadingClient
 
 TIMEOUT_S = 60
 THREADS = 16
