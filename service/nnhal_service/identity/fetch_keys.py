@@ -3,6 +3,7 @@
 Workers cannot connect to other machines, so their supervisor has this done in a process of its own.
 """
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ def fetch_keys(url: str, path: Path) -> bool:
     try:
         text = fetcher(url)()
     except ValueError as error:
-        log.event("jwks-unusable", reason=str(error))
+        log.event("jwks-unusable", logging.WARNING, reason=str(error))
         return False
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(text)

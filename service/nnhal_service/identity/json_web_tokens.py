@@ -5,6 +5,7 @@ signature (`alg: none`) nor one that is signed with a public key as if it were a
 """
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -97,7 +98,7 @@ class KeySet:
                 self._keys = _usable_keys(self._fetch())
                 self._fetched_at = self._tried_at
             except ValueError as error:
-                event("jwks-unusable", reason=str(error))
+                event("jwks-unusable", logging.WARNING, reason=str(error))
 
 
 def _usable_keys(text: bytes) -> Mapping[str | None, _Key]:

@@ -5,6 +5,7 @@ of the file cannot authenticate with it.
 """
 
 import hashlib
+import logging
 import os
 import re
 import secrets
@@ -78,7 +79,7 @@ class TokenTable:
                 names = _read(self._path)
             except ValueError as error:
                 if self._names:
-                    event("tokens-unusable", reason=str(error))
+                    event("tokens-unusable", logging.WARNING, reason=str(error))
                 self._names, self._version = {}, None
                 return
             self._names, self._version = names, version

@@ -9,8 +9,7 @@ import pytest
 
 import nnhal
 from nnhal_service.identity.jwks import fetcher
-from nnhal_service.settings import Settings
-from nnhal_service.supervisor.key_fetcher import KeyFetcher
+from nnhal_service.identity.key_fetcher import KeyFetcher
 from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import start_service, stop_service
 from tests.service.identity.issuer import AUDIENCE, ISSUER, Issuer
@@ -58,8 +57,7 @@ def site() -> Iterator[Site]:
     site.close()
 
 
-def settings_of(source: str, **others: object) -> Settings:
-    return Settings(jwt_keys=source, jwt_issuer=ISSUER, jwt_audience=AUDIENCE, **others)  # type: ignore[arg-type]
+LOG = "INFO", "text"
 
 
 @pytest.mark.slow
@@ -82,10 +80,9 @@ def test_a_worker_accepts_tokens_of_an_issuer_that_it_cannot_reach(site: Site, t
 
 
 def test_keys_are_fetched_again(site: Site) -> None:
-    settings = settings_of(site.url)
-    fetch = KeyFetcher(settings, fetch_s=0.05, retry_s=0.05)
+    fetch = KeyFetcher(site.url, LOG, fetch_s=0.05, retry_s=0.05)
     try:
-        path = Path(fetch.apply_to(settings).jwt_keys or "")
+        path = Path(fetch.path)
 
         def fetched(text: bytes) -> bool:
             fetch.step()
@@ -104,10 +101,9 @@ def test_keys_are_fetched_again(site: Site) -> None:
 
 
 def test_a_file_is_left_to_the_workers(tmp_path: Path) -> None:
-    settings = settings_of(str(tmp_path / "keys"))
-    fetch = KeyFetcher(settings)
+    fetch = KeyFetcher(str(tmp_path / "keys"), LOG)
     fetch.step()
-    assert fetch.apply_to(settings) is settings
+    assert fetch.path == str(tmp_path / "keys")
     fetch.close()
 
 
