@@ -84,9 +84,9 @@ class Target:
         interposer: Interposer = NO_FAULTS,
     ) -> None:
         try:
-            Address.parse(address.removeprefix(SECURE_SCHEME))
-            self._given = address
-            address, self._security = secured(address, NO_OPTIONS)
+            self._given, address = address, address.removeprefix(SECURE_SCHEME)
+            Address.parse(address)
+            _, self._security = secured(self._given, NO_OPTIONS)
         except (ValueError, HalError) as error:
             raise NotServiceSpecific(str(error)) from None
         self.address, self.device_name, self.control, self.paths = address, device, control, paths
