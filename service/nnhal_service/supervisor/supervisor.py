@@ -19,16 +19,17 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
 from nnhal_service.admin.recent_warnings import RecentWarnings
 from nnhal_service.admin.view import AdminError
+from nnhal_service.identity.key_fetcher import KeyFetcher
 from nnhal_service.log import event
 from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
 from nnhal_service.quarantine import Crash, QuarantineFile
 from nnhal_service.running_services import ServiceFile
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.addresses import ReservedAddresses
-from nnhal_service.supervisor.admin_process import AdminListener, AdminProcess
+from nnhal_service.supervisor.admin.listener import AdminListener
+from nnhal_service.supervisor.admin.process import AdminProcess
 from nnhal_service.supervisor.channel import Message
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
-from nnhal_service.supervisor.key_fetcher import KeyFetcher
 from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, RestartPolicy
 from nnhal_service.supervisor.scoreboard import ROWS, Scoreboard
 from nnhal_service.supervisor.service_manager import ServiceManager
@@ -99,7 +100,7 @@ class Supervisor:
         self._addresses = ReservedAddresses(settings.listen, settings.workers, sockets)
         self._sockets = sockets
         self._manager = ServiceManager()
-        self._keys = KeyFetcher(settings)
+        self._keys = _key_fetcher(settings)
         self._workers: list[WorkerProcess] = []
         self._metrics = SupervisorMetrics()
         self._policies = [RestartPolicy() for _ in range(settings.workers)]
@@ -195,11 +196,9 @@ class Supervisor:
             return
         self._start_due()
         if self._announced and self._admin.is_due:  # not before: it must not delay the workers
-            self._selector.register(
-                self._admin.start(self._template, self._keys.apply_to(self._settings), self._metrics.file.parent),
-                selectors.EVENT_READ,
-                self._admin,
-            )
+            settings = self._worker_settings()
+            channel = self._admin.start(self._template.fork_admin, settings, self._metrics.file.parent)
+            self._selector.register(channel, selectors.EVENT_READ, self._admin)
         if not self._announced and sum(worker.is_serving for worker in self._workers) == self._settings.workers:
             self._announced = True
             self._write_service_file()
@@ -263,7 +262,7 @@ class Supervisor:
             self._generation,
             os.getpid(),
             temporary,
-            self._keys.apply_to(self._settings),
+            self._worker_settings(),
             addresses,
             inherited,
             slot in self._drained,
@@ -280,6 +279,10 @@ class Supervisor:
             return
         worker.is_idle = True
         self._start(worker.spec.slot)
+
+    def _worker_settings(self) -> Settings:
+        """Return the settings for processes that cannot fetch the keys of an issuer themselves."""
+        return self._settings.model_copy(update={"jwt_keys": self._keys.path}) if self._keys.path else self._settings
 
     def _start_due(self) -> None:
         for slot, at in list(self._restart_at.items()):
@@ -305,7 +308,7 @@ class Supervisor:
         self._settings = settings.model_copy(update=fixed)
         if self._keys.source != (self._settings.jwt_keys or ""):
             self._keys.close()
-            self._keys = KeyFetcher(self._settings)
+            self._keys = _key_fetcher(self._settings)
         event("reloading", workers=self._settings.workers)
         self._reloading = deque(range(self._settings.workers))
         self._replace_next()
@@ -551,3 +554,7 @@ class Supervisor:
                 for worker in self._workers
             ],
         }
+
+
+def _key_fetcher(settings: Settings) -> KeyFetcher:
+    return KeyFetcher(settings.jwt_keys or "", (settings.log_level, settings.log_format))

@@ -130,7 +130,7 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
                 memory, table, own = descriptors
                 _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own)))
             if "admin" in message:
-                from nnhal_service.supervisor.admin_worker import run_admin  # noqa: PLC0415
+                from nnhal_service.supervisor.admin.main import run_admin  # noqa: PLC0415
 
                 own, *sockets = descriptors
                 _run_child(partial(run_admin, message, Channel.from_descriptor(own), sockets))
@@ -142,7 +142,7 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
             os.close(descriptor)
         if not channel.poll():  # the workers start first: these imports take 40 ms
             with suppress(ImportError):  # the admin process reports it
-                importlib.import_module("nnhal_service.supervisor.admin_worker")
+                importlib.import_module("nnhal_service.supervisor.admin.main")
 
 
 def _close_descriptors_except(kept: int) -> None:

@@ -10,6 +10,7 @@ from nnhal_tools.cli.admin.units import counted, format_age, format_bytes, forma
 from nnhal_tools.cli.console import make_console, print_table, print_text
 from nnhal_tools.cli.errors import reporting_errors
 from nnhal_tools.cli.options import Json
+from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ admin = typer.Typer(
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def status(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """Show the state of the service and of its workers, and the last warnings. --json prints everything."""
@@ -67,6 +69,7 @@ def status(target: Service = None, state_dir: StateDirectory = None, as_json: Js
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def sessions(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """List the sessions."""
@@ -95,6 +98,7 @@ def sessions(target: Service = None, state_dir: StateDirectory = None, as_json: 
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def end_session(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session in `nnhal admin sessions`.")],
@@ -106,6 +110,7 @@ def end_session(
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def models(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """List the prepared models, with their partitions, and why backends of higher preference do not run them."""
@@ -140,6 +145,7 @@ def models(target: Service = None, state_dir: StateDirectory = None, as_json: Js
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def cache(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """Show the cache of saved models of all clients. `nnhal cache` is for the entries of one client."""
@@ -176,6 +182,7 @@ def cache(target: Service = None, state_dir: StateDirectory = None, as_json: Jso
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def clear_cache(
     tokens: Annotated[
@@ -192,6 +199,7 @@ def clear_cache(
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def drain(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
     """Take no more sessions, report NOT_SERVING, and send clients elsewhere. What runs has its grace time.
@@ -202,6 +210,7 @@ def drain(worker: Worker = None, target: Service = None, state_dir: StateDirecto
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def resume(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
     """Take sessions again, after `nnhal admin drain`."""
@@ -209,6 +218,7 @@ def resume(worker: Worker = None, target: Service = None, state_dir: StateDirect
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def config(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """Print the effective settings and their origins as TOML, without secrets."""
@@ -223,6 +233,7 @@ def config(target: Service = None, state_dir: StateDirectory = None, as_json: Js
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def log_level(
     level: Annotated[str, typer.Argument(metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR.")],
@@ -234,6 +245,7 @@ def log_level(
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def stacks(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
     """Print the stacks of all threads."""
@@ -244,6 +256,7 @@ def stacks(worker: Worker = None, target: Service = None, state_dir: StateDirect
 
 
 @admin.command()
+@with_security
 @reporting_errors()
 def metrics(target: Service = None, state_dir: StateDirectory = None) -> None:
     """Print the metrics of all workers in the text format of Prometheus."""

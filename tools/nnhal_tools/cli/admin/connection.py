@@ -9,7 +9,7 @@ import typer
 
 from nnhal.errors import LinuxRequiredError
 from nnhal_tools.cli.errors import FAILED, CommandError
-from nnhal_tools.cli.options import parse_address
+from nnhal_tools.cli.options import parse_target
 from nnhal_tools.cli.services.service_settings import service_settings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Service: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--target",
-        parser=parse_address,
+        parser=parse_target,
         metavar="ADDR",
         help="An address of the service, or that of its administration. Needed if several services run.",
     ),

@@ -6,8 +6,10 @@ import typer
 
 from nnhal_tools.cli.admin.connection import StateDirectory, connected
 from nnhal_tools.cli.errors import reporting_errors
+from nnhal_tools.cli.security_options import with_security
 
 
+@with_security
 @reporting_errors()
 def reload(
     address: Annotated[

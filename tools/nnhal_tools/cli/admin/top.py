@@ -13,6 +13,7 @@ from nnhal_tools.cli.admin.rates import rates_between
 from nnhal_tools.cli.console import make_console
 from nnhal_tools.cli.errors import CommandError, reporting_errors
 from nnhal_tools.cli.options import Json, at_least
+from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +23,7 @@ _MIN_INTERVAL_S = 0.2
 _ESCAPE = "\x1b"
 
 
+@with_security
 @reporting_errors()
 def top(
     *,
