@@ -52,7 +52,11 @@ class WebApplication:
                 Route("/", self._file),
                 Route("/{path:path}", self._file),
             ],
-            exception_handlers={HTTPException: _error_response, Exception: _internal_error},
+            exception_handlers={
+                HTTPException: _error_response,
+                AdminError: _unavailable,
+                Exception: _internal_error,
+            },
         )
         self.asgi = Protection(application, hosts)
 
@@ -88,8 +92,6 @@ class WebApplication:
             return await to_thread.run_sync(lambda: _json(self._api.read(name, request.query_params)))
         except BadRequestError as error:
             raise HTTPException(400, str(error)) from error
-        except AdminError as error:
-            raise HTTPException(503, str(error)) from error
 
     async def _action(self, request: Request) -> Response:
         identity = await self._identify(request)
@@ -154,6 +156,10 @@ def _json(value: object, status: int = 200) -> Response:
 async def _error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, {**_NO_STORE, **(error.headers or {})})
+
+
+async def _unavailable(request: Request, error: Exception) -> Response:
+    return _json({"error": str(error)}, 503)
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:

@@ -86,6 +86,13 @@ def test_an_error_of_the_service_stays_in_the_log(view: FakeView) -> None:
     assert "content-security-policy" in response.headers
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/models", "/api/v1/abilities", "/api/v1/settings"])
+def test_a_service_that_does_not_answer_is_unavailable(view: FakeView, path: str) -> None:
+    view.failure = AdminError("the supervisor did not answer within 10 s")
+    response = get(WebApplication(view), path)
+    assert (response.status, response.json) == (503, {"error": "the supervisor did not answer within 10 s"})
+
+
 def test_nobody_administers_without_identities(view: FakeView) -> None:
     application = WebApplication(view)
     assert get(application, "/api/v1/caller").json == {

@@ -15,6 +15,7 @@ import trustme
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
 from nnhal_service.settings import Settings
+from nnhal_service.web import http_server
 from nnhal_service.web.http_port import HttpPort
 from tests.service.web.fake_view import FakeView
 
@@ -129,6 +130,33 @@ def test_the_port_is_free_after_the_end() -> None:
     connection.close()
     with serving(Settings(http_listen=address), FakeView()) as again:
         assert again == address
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: local"])
+def test_connections_without_a_request_are_closed(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(http_server, "_FIRST_REQUEST_S", 0.05)
+    with serving(Settings(http_listen="127.0.0.1:0"), FakeView()) as address:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+            connection.sendall(sent)
+            assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"not http\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 70000, b"400"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"),
+    ],
+)
+def test_malformed_requests_are_refused(sent: bytes, status: bytes) -> None:
+    with serving(Settings(http_listen="127.0.0.1:0"), FakeView()) as address:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+            connection.sendall(sent)
+            assert connection.recv(100).split()[1] == status
+        assert call(plain(address), "/api/v1/caller")[0] == 200
 
 
 def test_other_addresses_are_refused() -> None:
