@@ -1,5 +1,6 @@
 """Tables of the driver-managed buffers of devices and services: allocation, and lookup of tokens (hal-surface 9.7)."""
 
+import secrets
 import threading
 import weakref
 from collections import Counter, defaultdict
@@ -43,17 +44,14 @@ class LiveBuffers:
 
     def __init__(self) -> None:
         self._buffers: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
-        self._last = 0
         self._lock = threading.Lock()
 
     def create(self, state: BufferState, roles: Mapping[PreparedModelIO, Roles]) -> Buffer:
-        """Create a buffer with a free token. Tokens of freed buffers are reused as late as possible."""
+        """Create a buffer with a free token. Tokens are random: their order would tell how many others allocate."""
         with self._lock:
-            while True:
-                self._last = self._last % MAX_TOKEN + 1
-                if self._last not in self._buffers:
-                    break
-            buffer = Buffer(self._last, state, roles)
+            while (token := secrets.randbelow(MAX_TOKEN) + 1) in self._buffers:
+                pass
+            buffer = Buffer(token, state, roles)
             self._buffers[buffer.token] = buffer
         return buffer
 

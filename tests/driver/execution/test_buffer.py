@@ -202,15 +202,13 @@ def test_tokens_are_unique_and_positive(device: Device, on: Prepare) -> None:
     assert all(is_uninitialized(buffer) for buffer in buffers)
 
 
-def test_tokens_wrap_around_and_skip_live_ones(device: Device, on: Prepare) -> None:
+def test_tokens_are_random_and_skip_live_ones(device: Device, on: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their order must not tell one client how many buffers others have allocated."""
     model = on(relu(X))
-    live = allocate_both(device, model)
-    device._buffers._live._last = 2**31 - 2
-    last, first = allocate_both(device, model), allocate_both(device, model)
-    assert last.token == 2**31 - 1
-    assert 0 < first.token < 2**20
-    device._buffers._live._last = live.token - 1
-    assert allocate_both(device, model).token == live.token + 1
+    drawn = iter([4, 4, 2**31 - 2, 0])
+    monkeypatch.setattr("nnhal_driver.execution.buffer_table.secrets.randbelow", lambda limit: next(drawn))
+    buffers = [allocate_both(device, model) for _ in range(3)]
+    assert [buffer.token for buffer in buffers] == [5, 2**31 - 1, 1]
 
 
 def test_devices_of_a_service_share_the_tokens() -> None:

@@ -238,7 +238,7 @@ def test_a_session_goes_on_with_a_renewed_token_of_its_identity(service: Service
 def test_a_session_ends_with_its_token(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that expires ends a session that lives on without calls."""
     monkeypatch.setattr("nnhal_service.identity.json_web_tokens.LEEWAY_S", 0)
-    with open_session(service.target, f"Bearer {service.issuer.token('frida', lifetime_s=3)}") as raw:
+    with open_session(service.target, f"Bearer {service.issuer.token('frida', lifetime_s=2)}") as raw:
         assert "jwt:frida" in service.identities()
         assert wait_until(lambda: "jwt:frida" not in service.identities())
         assert failure(lambda: release(raw))[0] in ("FAILED_PRECONDITION", "UNAUTHENTICATED")
