@@ -93,7 +93,7 @@ REFUSED: list[tuple[str, Pair, dict[str, Any], str]] = [
         {"credentials": grpc.ssl_channel_credentials(OTHER_CA.pem)},
         "is not signed by an authority that the client trusts",
     ),
-    ("no TLS", SERVER, {}, "the service uses TLS; connect with tls=True, or with the ca"),
+    ("no TLS", SERVER, {}, r"the service uses TLS; connect with tls=True \(--tls\), or with the ca"),
 ]
 
 

@@ -64,7 +64,9 @@ def plaintext_problem(target: str) -> TlsReason | None:
         _connect(target, "", None).close()
     except OSError:
         return None
-    return TlsReason("the service uses TLS; connect with tls=True, or with the ca that has signed its certificate")
+    return TlsReason(
+        "the service uses TLS; connect with tls=True (--tls), or with the ca that has signed its certificate (--tls-ca)"
+    )
 
 
 def _untrusted(reason: str) -> str:
