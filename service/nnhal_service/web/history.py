@@ -62,7 +62,7 @@ class LoadHistory:
                 self._points.popleft()
 
     def series(self, since: float = 0.0) -> dict[str, list[float | None]]:
-        """Return the series after an instant. Rates and quantiles are None for times without executions.
+        """Return the series after an instant. Rates, quantiles and shares are None where nothing ran.
 
         Args:
             since: seconds since 1970.
@@ -94,8 +94,9 @@ _SERIES = (
     "duration_p50_s",
     "duration_p95_s",
     "duration_p99_s",
-    "wait_p50_s",
-    "wait_p99_s",
+    "waits_over_1ms",
+    "waits_over_10ms",
+    "waits_over_100ms",
 )
 
 
@@ -112,7 +113,7 @@ def _row(first: _Point, previous: _Point, point: _Point) -> tuple[float | None, 
         point.sessions,
         point.memory_bytes,
         *(quantile(point.bounds_s, durations, share) for share in (0.5, 0.95, 0.99)),
-        *(quantile(point.bounds_s, waits, share) for share in (0.5, 0.99)),
+        *(share_above(point.bounds_s, waits, limit_s) for limit_s in (0.001, 0.01, 0.1)),
     )
 
 
@@ -121,6 +122,21 @@ def _difference(old: Sequence[int], new: Sequence[int]) -> list[int]:
     if len(old) != len(new):
         return list(new)
     return [max(after - before, 0) for before, after in zip(old, new, strict=True)]
+
+
+def share_above(bounds: Sequence[float], counts: Sequence[int], limit: float) -> float | None:
+    """Return the share of values above a limit, which is a bound; None if all classes are empty.
+
+    Classes of waits are too wide for quantiles.
+
+    Args:
+        bounds: upper bounds of the classes; the last class has none.
+        counts: number of values in each class.
+        limit: the limit.
+    """
+    total = sum(counts)
+    below = sum(count for bound, count in zip(bounds, counts, strict=False) if bound <= limit)
+    return (total - below) / total if total else None
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nnhal_service.admin.view import LoadSnapshot
-from nnhal_service.web.history import SPAN_S, LoadHistory, quantile
+from nnhal_service.web.history import SPAN_S, LoadHistory, quantile, share_above
 from tests.service.web.fake_view import FakeView
 
 
@@ -63,3 +63,9 @@ def test_old_points_are_dropped_and_repeated_ones_ignored() -> None:
 )
 def test_quantiles_are_linear_within_a_class(counts: tuple[int, ...], share: float, expected: float | None) -> None:
     assert quantile((1.0, 2.0), counts, share) == (None if expected is None else pytest.approx(expected))
+
+
+def test_shares_count_the_classes_above_a_limit() -> None:
+    assert share_above((1.0, 2.0), (6, 3, 1), 1.0) == pytest.approx(0.4)
+    assert share_above((1.0, 2.0), (6, 3, 1), 2.0) == pytest.approx(0.1)
+    assert share_above((1.0, 2.0), (0, 0, 0), 2.0) is None

@@ -14,7 +14,7 @@ class Overview {
     this.charts = [
       new Chart("Throughput", "executions each second", [
         { name: "executed", key: "executions_per_s" },
-        { name: "rejected", key: "rejected_per_s" },
+        { name: "failed", key: "rejected_per_s" },
       ], rate),
       new Chart("Latency", "of executions, over 10 s", [
         { name: "p50", key: "duration_p50_s" },
@@ -26,10 +26,11 @@ class Overview {
         { name: "queued", key: "queued" },
         { name: "preparing", key: "preparing" },
       ], compact, STEPS.whole),
-      new Chart("Time in the queue", "of executions, over 10 s", [
-        { name: "p50", key: "wait_p50_s" },
-        { name: "p99", key: "wait_p99_s" },
-      ], seconds),
+      new Chart("Waiting for a slot", "share of executions, over 10 s", [
+        { name: "over 1 ms", key: "waits_over_1ms" },
+        { name: "over 10 ms", key: "waits_over_10ms" },
+        { name: "over 100 ms", key: "waits_over_100ms" },
+      ], (value) => share(value, 1)),
       new Chart("Memory", "of all workers", [{ name: "resident", key: "memory_bytes" }], bytes, STEPS.binary),
       new Chart("Sessions", "open at the moment", [{ name: "sessions", key: "sessions" }], compact, STEPS.whole),
     ];
