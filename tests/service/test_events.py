@@ -20,7 +20,7 @@ def logged() -> dict[str, set[str]]:
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             if name in FUNCTIONS:
                 level = ast.unparse(node.args[1]).removeprefix("logging.") if len(node.args) > 1 else "INFO"
-                events[node.args[0].value].add(level if level.isupper() else "as in the line")
+                events[str(node.args[0].value)].add(level if level.isupper() else "as in the line")
     return dict(events)
 
 
