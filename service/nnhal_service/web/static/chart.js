@@ -78,7 +78,7 @@ export class Chart {
       height: HEIGHT,
       legend: { show: false },
       cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
-      padding: [10, 18, 0, 0],
+      padding: [10, 30, 0, 0],
       scales: {
         x: { range: (plot, low, high) => [Math.max(high - SPAN_S, Math.min(low, high - 60)), high] },
         y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] },
