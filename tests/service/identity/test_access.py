@@ -1,8 +1,9 @@
 """Access to a service: who may open sessions, and whose calls may use them."""
 
 import os
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from nnhal.services import SERVICES
 from nnhal.v1 import error_pb2, memory_pb2, session_pb2
+from nnhal_service.identity.json_web_tokens import LEEWAY_S
 from nnhal_service.identity.tokens import create_token
 from nnhal_service.server import Server
 from nnhal_service.settings import Settings
@@ -235,13 +237,16 @@ def test_a_session_goes_on_with_a_renewed_token_of_its_identity(service: Service
         assert failure(lambda: release(raw))[0] == "UNAUTHENTICATED"
 
 
-def test_a_session_ends_with_its_token(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_ends_with_its_token(service: Service) -> None:
     """A token that expires ends a session that lives on without calls."""
-    monkeypatch.setattr("nnhal_service.identity.json_web_tokens.LEEWAY_S", 0)
-    with open_session(service.target, f"Bearer {service.issuer.token('frida', lifetime_s=2)}") as raw:
-        assert "jwt:frida" in service.identities()
+    expires_at = time.time() + 600
+    with open_session(service.target, f"Bearer {service.issuer.token('frida', exp=int(expires_at))}") as raw:
+        (session,) = [each for each in service.server.sessions.all() if str(each.identity) == "jwt:frida"]
+        assert session.credential.expires_at == int(expires_at) + LEEWAY_S
+        assert not session.credential.is_expired
+        session.credential = replace(session.credential, expires_at=time.time())
         assert wait_until(lambda: "jwt:frida" not in service.identities())
-        assert failure(lambda: release(raw))[0] in ("FAILED_PRECONDITION", "UNAUTHENTICATED")
+        assert failure(lambda: release(raw))[0] == "FAILED_PRECONDITION"
 
 
 def test_a_revoked_token_ends_its_sessions(service: Service) -> None:
