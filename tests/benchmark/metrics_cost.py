@@ -11,8 +11,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from nnhal.types import ExecutionResult
-from nnhal_driver.execution.profiling import ExecutionTimes
-from nnhal_service.metrics.calls import CallMeter, SeriesKey
+from nnhal_service.metrics.calls import CallMeter, MeteredCall, SeriesKey
 from nnhal_service.metrics.catalog import DURATION_BOUNDS, QUEUE_BOUNDS
 from nnhal_service.metrics.series import CallSeries
 
@@ -51,20 +50,18 @@ def metered() -> Callable[[], None]:
 
 def buffered() -> Callable[[], None]:
     """Return a loop that appends what was measured to a buffer, and counts it later."""
-    meter, client, buffer = CallMeter(), _Client(), deque[tuple[str, bytes, str, int, int, int, int, int]]()
-    series = meter.start(client, _Model(), "unary", 0)._series
+    meter, client, model, result = CallMeter(), _Client(), _Model(), ExecutionResult(True)
+    series, buffer = meter.start(client, model, "unary", 0)._series, deque[tuple[MeteredCall, int]]()
 
     def run() -> None:
         for number in range(CALLS):
-            times = ExecutionTimes()
-            times.device_ns = 50_000
-            started_ns = time.perf_counter_ns()
-            duration_ns = time.perf_counter_ns() - started_ns
-            buffer.append(("unary", DIGEST, "nnhal", duration_ns, times.queued_ns, times.device_ns, 600, 400))
+            call = meter.start(client, model, "unary", time.perf_counter_ns(), 600)
+            call.device_ns = 50_000
+            call.note(result, 400)
+            buffer.append((call, time.perf_counter_ns()))
             if number % 500 == 499:
                 while buffer:
-                    _, _, _, *values = buffer.popleft()
-                    series.add(*values)
+                    series.add(*buffer.popleft())
 
     return run
 

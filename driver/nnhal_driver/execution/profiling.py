@@ -85,11 +85,7 @@ class ExecutionTimes(WorkTimes):
         spans: records the spans of the execution for its caller; None records none.
     """
 
-    __slots__ = ("spans",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.spans: SpanRecorder | None = None
+    spans: SpanRecorder | None = None
 
     def recorder(self, *, profile: bool) -> SpanRecorder | None:
         """Return the recorder of an execution that begins now, if the caller or `profile` wants one."""

@@ -9,11 +9,9 @@ class WorkTimes:
         device_ns: time from the slot to the end of the work.
     """
 
-    __slots__ = ("device_ns", "queued_ns")
-
-    def __init__(self) -> None:
-        self.queued_ns = 0
-        self.device_ns = 0
+    # defaults of the class: each execution has an object of its own, and most of them set few attributes
+    queued_ns = 0
+    device_ns = 0
 
     def end_unwanted(self) -> None:
         """Note that work has ended whose caller has been told another result before, for example a missed deadline."""

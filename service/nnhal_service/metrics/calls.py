@@ -106,19 +106,15 @@ class MeteredCall(ExecutionTimes):
         trace: records the call as a trace; None if it is not traced.
     """
 
-    __slots__ = ("_series", "_started_ns", "cancellation", "received", "sent", "status", "trace")
+    sent = 0
+    cancellation: Cancellation | None = None
+    status = OK
+    trace: CallTrace | None = None
 
     def __init__(self, series: CallSeries, started_ns: int, received: int) -> None:
-        self.queued_ns = 0
-        self.device_ns = 0
         self._series = series
         self._started_ns = started_ns
         self.received = received
-        self.sent = 0
-        self.cancellation: Cancellation | None = None
-        self.status = OK
-        self.spans = None
-        self.trace: CallTrace | None = None
 
     def __enter__(self) -> "MeteredCall":
         return self
@@ -140,10 +136,10 @@ class MeteredCall(ExecutionTimes):
         duration_ns = time.perf_counter_ns() - self._started_ns
         if self.trace is not None:
             self.trace.end(self)
-        if self.status != OK:
+        if self.status is not OK:
             self._series.add_error(self.status, self.device_ns, self.received)
             return
-        self._series.add(duration_ns, self.queued_ns, self.device_ns, self.received, self.sent)
+        self._series.add(self, duration_ns)
         if self.trace is not None:
             self._series.add_exemplar(duration_ns, self.trace.id)
         if self.cancellation is not None and self.cancellation.cancelled:

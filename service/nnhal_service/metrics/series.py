@@ -4,6 +4,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
+from typing import Protocol
 
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.catalog import DURATION_BOUNDS, QUEUE_BOUNDS
@@ -14,6 +15,22 @@ OK = "ok"
 
 _DURATION_BOUNDS_NS = [round(bound * 1e9) for bound in DURATION_BOUNDS]
 _QUEUE_BOUNDS_NS = [round(bound * 1e9) for bound in QUEUE_BOUNDS]
+
+
+class FinishedCall(Protocol):
+    """Figures of a call.
+
+    Attributes:
+        queued_ns: its wait for a slot.
+        device_ns: its time with the slot.
+        received: size of the request in bytes.
+        sent: size of the response.
+    """
+
+    queued_ns: int
+    device_ns: int
+    received: int
+    sent: int
 
 
 class CallSeries:
@@ -52,24 +69,20 @@ class CallSeries:
         self._wasted_ns: Counter[str] = Counter()
         self._exemplars: dict[int, Exemplar] = {}
 
-    def add(self, duration_ns: int, queue_ns: int, device_ns: int, received: int, sent: int) -> None:
-        """Count a call that succeeded.
-
-        Args:
-            duration_ns: its time in the service.
-            queue_ns: its wait for a slot.
-            device_ns: its time with the slot.
-            received: size of the request in bytes.
-            sent: size of the response.
-        """
+    def add(self, call: FinishedCall, duration_ns: int) -> None:
+        """Count a call that succeeded, by its time in the service."""
+        queue_ns = call.queued_ns
         with self._lock:
             self._durations[bisect_left(_DURATION_BOUNDS_NS, duration_ns)] += 1
             self._duration_ns += duration_ns
-            self._queued[bisect_left(_QUEUE_BOUNDS_NS, queue_ns)] += 1
-            self._queue_ns += queue_ns
-            self._device_ns += device_ns
-            self._received += received
-            self._sent += sent
+            if queue_ns:
+                self._queued[bisect_left(_QUEUE_BOUNDS_NS, queue_ns)] += 1
+                self._queue_ns += queue_ns
+            else:
+                self._queued[0] += 1
+            self._device_ns += call.device_ns
+            self._received += call.received
+            self._sent += call.sent
 
     def add_exemplar(self, duration_ns: int, trace_id: str) -> None:
         """Remember the trace of a call that succeeded."""

@@ -5,7 +5,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,19 +78,17 @@ class SupervisorMetrics:
 
     def _bound(self, snapshot: Snapshot) -> None:
         """Replace models by `other` where the totals have too many labels already."""
-        for name, values in (*snapshot.values.items(), *snapshot.histograms.items()):
-            known = self._total.values.get(name) or self._total.histograms.get(name) or {}
-            if "model" in METRICS[name].labels and len(known) + len(values) > MAX_LABELS:
-                position = METRICS[name].labels.index("model")
-                renamed = Snapshot()
-                for labels, value in values.items():
-                    other: Labels = labels if labels in known else (*labels[:position], _OTHER, *labels[position + 1 :])
-                    if isinstance(value, float):
-                        renamed.add(METRICS[name], value, *other)
-                    else:
-                        renamed.add_histogram(METRICS[name], value, *other)
-                snapshot.values.update(renamed.values)
-                snapshot.histograms.update(renamed.histograms)
+        bounded = Snapshot()
+        for name, values in snapshot.values.items():
+            known = self._total.values.get(name, {})
+            for labels, value in values.items():
+                bounded.add(METRICS[name], value, *_bound_labels(name, labels, known, len(known) + len(values)))
+        for name, histograms in snapshot.histograms.items():
+            seen = self._total.histograms.get(name, {})
+            for labels, histogram in histograms.items():
+                other = _bound_labels(name, labels, seen, len(seen) + len(histograms))
+                bounded.add_histogram(METRICS[name], histogram, *other)
+        snapshot.values, snapshot.histograms = bounded.values, bounded.histograms
 
     def _write(self) -> None:
         replace_file(self.file, self._total.encode())
@@ -98,6 +96,15 @@ class SupervisorMetrics:
     def close(self) -> None:
         """Remove the file."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _bound_labels(name: str, labels: Labels, known: Container[Labels], total: int) -> Labels:
+    """Return the labels of a value; without its model if they are new, and there would be too many."""
+    names = METRICS[name].labels
+    if total <= MAX_LABELS or labels in known or "model" not in names:
+        return labels
+    position = names.index("model")
+    return (*labels[:position], _OTHER, *labels[position + 1 :])
 
 
 def read_totals(path: Path) -> Snapshot:

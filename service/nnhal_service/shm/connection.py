@@ -180,7 +180,9 @@ class ClientConnection:
         except BaseException as error:
             metered.fail(error)
             raise
-        metered.note(result, request.output_bytes)
+        metered.sent = request.output_bytes
+        if not flags & protocol.SUFFICIENT:
+            metered.note(result, 0)
         metered.finish()
         timing = result.timing
         return Packet(PacketKind.RESULT, packet.number, flags, timing.time_on_device_ns, timing.time_in_driver_ns, body)
