@@ -69,6 +69,8 @@ def _find_problems(link: Path, key: bytes | None) -> Iterator[str]:
         yield "its folder does not exist"
         return
     yield from _check_modes(link)
+    if any(not stat.S_ISREG((link / name).lstat().st_mode) for name in names):
+        return  # reading a pipe would block
     if missing := _FILES - names:
         yield f"missing: {', '.join(sorted(missing))}"
         return
