@@ -21,7 +21,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 @dataclass
 class ActivatedService:
-    """A running service. It listens on sockets that the test has opened, and still has."""
+    """A running service; a context manager. It listens on sockets that the test has opened, and still has."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -42,11 +42,15 @@ class ActivatedService:
     def stop(self) -> int:
         """Stop the service, and return its exit status."""
         self.process.terminate()
-        try:
-            return self.process.wait(60)
-        finally:
-            self.process.kill()
-            self.messages.close()
+        return self.process.wait(60)
+
+    def __enter__(self) -> "ActivatedService":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()  # which ends its workers too
+        self.process.wait()
+        self.messages.close()
 
 
 def start_activated(folder: Path, sockets: Sequence[socket.socket], *options: str, **settings: str) -> ActivatedService:

@@ -84,50 +84,46 @@ def test_service_manager_starts_reloads_and_stops_a_service(
     tmp_path: Path, tcp: socket.socket, unix: socket.socket
 ) -> None:
     target, local = f"127.0.0.1:{tcp.getsockname()[1]}", f"unix:{unix.getsockname()}"
-    service = start_activated(tmp_path, [tcp, unix], "--workers", "2")
-    with socket.create_connection(tcp.getsockname(), 60) as early:
-        service.wait_for("READY=1")
-        early.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
-        assert early.recv(9)  # a connection waits until the service has started
-    with nnhal.connect(local, timeout=60), nnhal.connect(local, timeout=60):
-        assert wait_until(lambda: running(service).count("session-opened") == 2, 60)
-        opened = [line for line in running(service).splitlines() if "session-opened" in line]
-        assert {line.rpartition("worker=")[2] for line in opened} == {"0", "1"}
-        service.wait_for("STATUS=workers that serve: 2, sessions: 2")
-    assert set(running(service).splitlines()) >= {f"listening on {target}", f"listening on {local}"}
-    execute(target)
+    with start_activated(tmp_path, [tcp, unix], "--workers", "2") as service:
+        with socket.create_connection(tcp.getsockname(), 60) as early:
+            service.wait_for("READY=1")
+            early.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+            assert early.recv(9)  # a connection waits until the service has started
+        with nnhal.connect(local, timeout=60), nnhal.connect(local, timeout=60):
+            assert wait_until(lambda: running(service).count("session-opened") == 2, 60)
+            opened = [line for line in running(service).splitlines() if "session-opened" in line]
+            assert {line.rpartition("worker=")[2] for line in opened} == {"0", "1"}
+            service.wait_for("STATUS=workers that serve: 2, sessions: 2")
+        assert set(running(service).splitlines()) >= {f"listening on {target}", f"listening on {local}"}
+        execute(target)
 
-    old = worker_pids(service.process.pid)
-    service.process.send_signal(signal.SIGHUP)
-    service.wait_for("RELOADING=1")
-    service.wait_for("READY=1")
-    assert not set(old) & set(worker_pids(service.process.pid))
-    assert "reload-needs-restart" not in running(service)
-    execute(target)
-    execute(local)
-    service.wait_for("WATCHDOG=1")
-    assert service.stop() == 0, service.log.read_text()
+        old = worker_pids(service.process.pid)
+        service.process.send_signal(signal.SIGHUP)
+        service.wait_for("RELOADING=1")
+        service.wait_for("READY=1")
+        assert not set(old) & set(worker_pids(service.process.pid))
+        assert "reload-needs-restart" not in running(service)
+        execute(target)
+        execute(local)
+        service.wait_for("WATCHDOG=1")
+        assert service.stop() == 0, service.log.read_text()
 
 
 @pytest.mark.slow
 def test_connections_wait_for_the_next_service(tmp_path: Path, tcp: socket.socket) -> None:
     target = f"127.0.0.1:{tcp.getsockname()[1]}"
-    service = start_activated(tmp_path, [tcp])
-    service.wait_for("READY=1")
-    service.process.terminate()
-    service.wait_for("STOPPING=1")
-    assert service.stop() == 0, service.log.read_text()
+    with start_activated(tmp_path, [tcp]) as service:
+        service.wait_for("READY=1")
+        assert service.stop() == 0, service.log.read_text()
+        service.wait_for("STOPPING=1")
     (tmp_path / "notify").unlink()
-    with socket.create_connection(tcp.getsockname()):
-        service = start_activated(tmp_path, [tcp])
+    with socket.create_connection(tcp.getsockname()), start_activated(tmp_path, [tcp]) as service:
         execute(target)
-    assert service.stop() == 0, service.log.read_text()
 
 
 def test_socket_of_another_kind_is_an_error(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
         datagrams.bind(str(tmp_path / "datagrams"))
-        service = start_activated(tmp_path, [datagrams])
-        assert service.process.wait(60) == 2
-        service.messages.close()
-    assert "is not a listening stream socket" in service.log.read_text()
+        with start_activated(tmp_path, [datagrams]) as service:
+            assert service.process.wait(60) == 2
+            assert "is not a listening stream socket" in service.log.read_text()
