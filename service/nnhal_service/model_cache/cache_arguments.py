@@ -3,6 +3,7 @@
 In the form STORED, the service's own store has the files, by identity and token. In the form FILES, the client does.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -192,7 +193,7 @@ class CacheArguments:
         try:
             self._store.quarantine(identity, token, reason, generation)
         except CacheError as error:
-            event("cache-unusable", reason=error)
+            event("cache-unusable", logging.WARNING, reason=error)
 
 
 def _named_files(session: Session, message: Message) -> list[CacheFile]:

@@ -92,7 +92,7 @@ class ModelPreloader:
                     self._preload(entry, device)
             event("warm", models=len(self._models), ms=(time.perf_counter() - started) * 1e3)
         except CacheError as error:
-            event("cache-unusable", reason=error)
+            event("cache-unusable", logging.WARNING, reason=error)
         finally:
             on_ready()
 

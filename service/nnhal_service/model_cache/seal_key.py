@@ -1,5 +1,7 @@
 """Key that seals saved models."""
 
+import logging
+
 from nnhal_cache.errors import CacheError
 from nnhal_cache.key import load_or_create_key, read_key
 from nnhal_cache.store import Store
@@ -30,6 +32,6 @@ def load_key(settings: Settings, store: Store) -> tuple[bytes | None, str]:
             key = load_or_create_key(settings.cache_dir)
         store.layout.create()
     except CacheError as error:
-        event("cache-unusable", reason=error)
+        event("cache-unusable", logging.WARNING, reason=error)
         return key, str(error)
     return key, ""
