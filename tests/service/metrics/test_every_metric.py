@@ -120,17 +120,23 @@ def test_work_in_progress_and_its_waste_are_counted(server: Server, monkeypatch:
     def values(name: str) -> Mapping[tuple[str, ...], float]:
         return server.metrics.snapshot().values.get(name, {})
 
+    def failed() -> float:
+        return sum(count for (*_, status), count in values("nnhal_calls").items() if status != "ok")
+
     labels = ("nnhal", "preparation")
     monkeypatch.setattr(CpuRef, "compile", block)
     try:
         with nnhal.connect(server.addresses[0]) as device:
             for length in range(1, 4):
                 device.prepare(chain(length))
-            wait_until(lambda: values("nnhal_calls_in_progress")[labels] == 2)
-            wait_until(lambda: values("nnhal_calls_queued")[labels] == 1)
+            assert wait_until(lambda: values("nnhal_calls_in_progress")[labels] == 2, TIMEOUT_S)
+            assert wait_until(lambda: values("nnhal_calls_queued")[labels] == 1, TIMEOUT_S)
+            server.sessions.end(server.sessions.all()[0], "the test ends it")
+        # all three have been told so, before the first of them compiles
+        assert wait_until(lambda: failed() == 3, TIMEOUT_S)
     finally:
         go.set()
-    wait_until(lambda: sum(values("nnhal_wasted_seconds").values()) > 0)
+    assert wait_until(lambda: sum(values("nnhal_wasted_seconds").values()) > 0, TIMEOUT_S)
     assert {labels[3:] for labels in values("nnhal_wasted_seconds")} == {("prepare", "cancelled")}
 
 
