@@ -17,6 +17,7 @@ import selectors
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import sysconfig
@@ -79,6 +80,7 @@ def imitate(system: str) -> None:
     _hide_names(_LINUX_NAMES)
     if system == "win32":
         socket.socketpair = _socket_pair  # type: ignore[assignment]
+        ssl.enum_certificates = lambda _: []  # type: ignore[attr-defined]  # the certificates of Windows
         _hide_names(_POSIX_NAMES)
         for module in _POSIX_MODULES:
             sys.modules[module] = None  # type: ignore[assignment]  # its import raises an ImportError

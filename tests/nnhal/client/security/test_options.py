@@ -10,6 +10,7 @@ import nnhal
 import nnhal.aio
 from nnhal.client.security.options import NO_OPTIONS, SecurityOptions, with_environment
 from nnhal.errors import HalError
+from tests.nnhal.unix_sockets import needs_unix_sockets
 from tests.redirecting_server import redirecting
 from tests.service.tls.authority import Authority
 
@@ -27,8 +28,15 @@ TCP, UNIX = "127.0.0.1:1", "unix:/none"
         (TCP, {"tls": False, "ca": CA.pem}, "ca is given, but tls is False"),
         (TCP, {"tls": False, "server_name": "a"}, "server_name is given, but tls is False"),
         (f"grpcs://{TCP}", {"tls": False}, "tls is False, but the target is grpcs://127.0.0.1:1"),
-        ("grpcs://unix:/none", {}, "tls is given for unix:/none; Unix sockets do not use TLS"),
-        (UNIX, {"ca": CA.pem}, "ca is given for unix:/none; Unix sockets do not use TLS"),
+        pytest.param(
+            "grpcs://unix:/none",
+            {},
+            "tls is given for unix:/none; Unix sockets do not use TLS",
+            marks=needs_unix_sockets,
+        ),
+        pytest.param(
+            UNIX, {"ca": CA.pem}, "ca is given for unix:/none; Unix sockets do not use TLS", marks=needs_unix_sockets
+        ),
         (None, {"tls": True}, "tls is given without a target"),
         (None, {"token": "a"}, "token is given without a target"),
         (TCP, {"ca": "/no/such/file"}, "cannot read ca '/no/such/file': no such file or directory"),
@@ -82,6 +90,7 @@ def variables(target: str | None, ca: bytes | None = None) -> SecurityOptions:
     return with_environment(target, {**NO_OPTIONS, "ca": ca})
 
 
+@needs_unix_sockets
 def test_variables_count_where_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNHAL_TLS", "true")
     monkeypatch.setenv("NNHAL_TOKEN", "abc")
