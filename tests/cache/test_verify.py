@@ -46,6 +46,11 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def replace_with_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
 @pytest.mark.parametrize(
     ("text", "damage"),
     [
@@ -59,7 +64,7 @@ def edit(path: Path, old: str, new: str) -> None:
         ("data has mode 644; expected 600", lambda entry: (entry / "data").chmod(0o644)),
         ("its folder has mode 755; expected 700", lambda entry: entry.chmod(0o755)),
         ("data is not a file", lambda entry: ((entry / "data").unlink(), (entry / "data").symlink_to("model"))),
-        ("model is not a file", lambda entry: ((entry / "model").unlink(), os.mkfifo(entry / "model", 0o600))),
+        ("model is not a file", lambda entry: replace_with_pipe(entry / "model")),
         ("manifest is damaged", lambda entry: (entry / "about").write_text("{}")),
         ("a size is negative", lambda entry: edit(entry / "about", '"data_bytes": 4', '"data_bytes": -4')),
         ("the identity 'you', which is not its owner", lambda entry: edit(entry / "about", '"me"', '"you"')),

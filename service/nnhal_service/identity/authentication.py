@@ -6,12 +6,12 @@ keeps what its client presented last, so that a call that presents the same agai
 
 import hmac
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import grpc
 
 from nnhal_service.identity.accounts import Account, Accounts, permission_denied, unauthenticated
-from nnhal_service.identity.certificates import CERTIFICATE, certificate_identity
+from nnhal_service.identity.certificates import CERTIFICATE, AuthContext, certificate_identity
 from nnhal_service.identity.credential import Credential
 from nnhal_service.identity.identity import Identity
 from nnhal_service.identity.local_peers import tcp_user, unix_users
@@ -96,7 +96,7 @@ class Authentication:
         if self._takes_tokens and (header := _authorization(context)):
             return self._bearer(header)
         if self._certificates and proof.startswith("-----"):
-            identity = certificate_identity(context.auth_context())
+            identity = certificate_identity(cast(AuthContext, context.auth_context()))
             if identity is None:
                 raise unauthenticated("the certificate has no subject, and not exactly one SPIFFE id")
             return Credential(identity, proof)

@@ -27,5 +27,5 @@ def fetch_keys(url: str, path: Path) -> bool:
 
 if __name__ == "__main__":
     url_, path_, level, format_ = sys.argv[1:]
-    log.configure(level, format_)  # type: ignore[arg-type]
+    log.configure(level, format_)
     sys.exit(not fetch_keys(url_, Path(path_)))

@@ -150,7 +150,7 @@ class JwtVerifier:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
             raise InvalidTokenError("the token is not a JSON Web Token") from None
-        algorithm = header.get("alg")
+        algorithm = str(header.get("alg"))
         if not any(algorithm in names for names in ALGORITHMS.values()):
             raise InvalidTokenError("the algorithm of the token is not accepted; only asymmetric ones are")
         key = self._keys.get(header.get("kid"))

@@ -18,7 +18,7 @@ from nnhal.v1 import (
 from tests.end_to_end.support.raw_client import RawSession, error_detail
 
 
-class _Details(grpc.ClientCallDetails):  # type: ignore[misc]
+class _Details(grpc.ClientCallDetails):
     def __init__(self, details: grpc.ClientCallDetails, header: str) -> None:
         self.method = details.method
         self.timeout = details.timeout
@@ -29,10 +29,10 @@ class _Details(grpc.ClientCallDetails):  # type: ignore[misc]
 
 
 class _Header(
-    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
-    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
-    grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
-    grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
 ):
     """Adds the header that a function returns to each call."""
 

@@ -52,7 +52,7 @@ def test_tokens_of_both_kinds_of_keys_are_valid(issuer: Issuer, verifier: JwtVer
         (issuer.ec, "ES256", "ec"),
     ):
         claims = issuer.claims("team/alice")
-        credential = verifier.verify(jwt.encode(claims, key, algorithm, headers={"kid": key_id}))  # type: ignore[arg-type]
+        credential = verifier.verify(jwt.encode(claims, key, algorithm, headers={"kid": key_id}))
         assert credential.identity == Identity("jwt", "team/alice")
         assert credential.expires_at == int(claims["exp"]) + LEEWAY_S or credential.expires_at == pytest.approx(
             claims["exp"] + LEEWAY_S

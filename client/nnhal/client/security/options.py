@@ -67,7 +67,7 @@ def check_options(target: str | None, options: SecurityOptions) -> None:
     """
     _check_types(options)
     given = [name for name, value in options.items() if value not in (None, "", False)]
-    of_tls = [name for name in _TLS_OPTIONS if options[name] is not None]
+    of_tls: list[str] = [name for name in _TLS_OPTIONS if options[name] is not None]
     if options["key"] is not None and options["cert"] is None:
         raise invalid_argument("key is given without cert; a private key needs its certificate")
     if options["credentials"] is not None and (of_tls or options["tls"] is not None):
@@ -78,12 +78,9 @@ def check_options(target: str | None, options: SecurityOptions) -> None:
     if target is None and given:
         raise invalid_argument(f"{given[0]} is given without a target; `connect` starts a service that needs none")
     if target is not None and Address.parse(target).kind == "unix":
-        for name in (
-            *of_tls,
-            *(["tls"] if options["tls"] else []),
-            *(["server_name"] if options["server_name"] else []),
-        ):
-            raise invalid_argument(f"{name} is given for {target}; Unix sockets do not use TLS")
+        of_tls += [name for name in given if name in ("tls", "server_name")]
+        if of_tls:
+            raise invalid_argument(f"{of_tls[0]} is given for {target}; Unix sockets do not use TLS")
 
 
 def _check_types(options: SecurityOptions) -> None:

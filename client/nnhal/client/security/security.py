@@ -1,7 +1,7 @@
 """Security of all connections of a device: those to other addresses and later ones have the same credentials."""
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
@@ -78,7 +78,7 @@ class Security:
             channel = grpc.insecure_channel(target, options)
         else:
             channel = grpc.secure_channel(target, credentials, [*options, *self._name_options(target)])
-        return self._authorized(channel)
+        return cast(grpc.Channel, self._authorized(channel))
 
     def aio_channel(self, target: str, options: ChannelOptions) -> grpc.aio.Channel:
         """Return the same for asyncio.
@@ -93,7 +93,7 @@ class Security:
             channel = grpc.aio.insecure_channel(target, options)
         else:
             channel = grpc.aio.secure_channel(target, credentials, [*options, *self._name_options(target)])
-        return self._authorized(channel)
+        return cast(grpc.aio.Channel, self._authorized(channel))
 
     def problem(self, target: str, error: grpc.RpcError | None) -> OSError | None:
         """Return the reason of TLS for which a call failed, or None.

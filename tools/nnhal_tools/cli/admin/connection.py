@@ -91,7 +91,7 @@ def connected(target: str | None, state_dir: Path | None) -> Iterator[AdminConne
     options = [("grpc.max_receive_message_length", _MAX_BYTES)]
     plain_address, security = secured(address, NO_OPTIONS)
     with closing(security.channel(plain_address or address, options)) as channel:
-        yield AdminConnection(address, admin_pb2_grpc.AdminStub(channel))  # type: ignore[no-untyped-call]
+        yield AdminConnection(address, admin_pb2_grpc.AdminStub(channel))
 
 
 def find_admin(target: str | None, state_dir: Path | None) -> str:
