@@ -59,10 +59,16 @@ def owned_path(path: Path) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)) from None
-            remove_stale_socket(path)
-        yield
-        with suppress(OSError), locked_folder(path.parent):  # the folder may be gone
-            lock.unlink()
+            try:
+                remove_stale_socket(path)
+            except OSError:
+                lock.unlink()
+                raise
+        try:
+            yield
+        finally:
+            with suppress(OSError), locked_folder(path.parent):  # the folder may be gone
+                lock.unlink()
 
 
 def file_id(path: Path) -> tuple[int, int] | None:

@@ -69,7 +69,8 @@ class PreparationStream:
     def cancel_with_session(self, cancellation: Cancellation) -> None:
         """Cancel the preparation when its session ends. Call it before `send_launched`."""
         self._meter.cancellation = cancellation
-        self._on_session_close = lambda reason: cancellation.cancel(self._session.end_error)
+        session = self._session  # a cycle with this object would keep the prepared model until garbage is collected
+        self._on_session_close = lambda reason: cancellation.cancel(session.end_error)
         self._session.on_close(self._on_session_close)
 
     def send_launched(self) -> None:

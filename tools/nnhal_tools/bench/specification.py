@@ -74,7 +74,8 @@ class ClientTask:
     def from_json(text: str) -> "ClientTask":
         """Return the task in JSON that `to_json` has written."""
         fields: dict[str, Any] = json.loads(text)
-        return ClientTask(**{**fields, "subject": Subject(**fields["subject"])})
+        typed = {"subject": Subject(**fields["subject"]), "program": tuple(fields["program"])}
+        return ClientTask(**{**fields, **typed})
 
 
 def parse_levels(concurrency: str, rates: str) -> list[Level]:
