@@ -302,7 +302,7 @@ def author_environment(wheel: Path, kit: Path, folder: Path) -> AuthorEnvironmen
     return environment
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("language", ["python", "c"])
 def test_kit_of_a_new_backend_installs_and_passes(language: str, wheel: Path, installed: Path, tmp_path: Path) -> None:
     """The commands of its README, in an environment with only what its pyproject.toml names."""

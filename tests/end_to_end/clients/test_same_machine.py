@@ -118,7 +118,7 @@ def test_execution_continues_in_another_session(service: Service) -> None:
 
 def test_service_that_is_killed_during_an_execution(tmp_path: Path) -> None:
     service = start_service(tmp_path)
-    device = nnhal.connect(service.target)
+    device = nnhal.connect(service.target, timeout=4)  # for which calls wait for another service
     prepared = device.prepare(ADD).result()
     prepared.execute([ONES, ONES])
     stop_running(service.pid)

@@ -64,7 +64,7 @@ def killable_clients(target: str, errors: Path) -> Iterator[Callable[[int], None
         stdout.close()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_clients_killed_at_any_moment(tmp_path: Path) -> None:
     with (
         run_counted_service(tmp_path) as service,

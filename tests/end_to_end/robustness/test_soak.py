@@ -135,7 +135,7 @@ def soak(service: CountedService, stack: ExitStack) -> tuple[ClientThreads, list
     return clients, samples
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_soak(tmp_path: Path) -> None:
     with run_counted_service(tmp_path) as service:
         with ExitStack() as stack:  # objects that are created once exist before the objects are counted

@@ -71,7 +71,7 @@ def test_running_execution_is_finished(tmp_path: Path, behavior: Path, transport
 def test_execution_that_is_cut_off_is_told_why(tmp_path: Path, behavior: Path, transport: Any, way: str) -> None:
     service = start_hostile(tmp_path, behavior, NNHAL_STOP_GRACE_S="0.2")
     with (
-        nnhal.connect(service.target, transport=transport) as device,
+        nnhal.connect(service.target, transport=transport, timeout=4) as device,
         suppress(nnhal.HalError),
         one_of_each(device) as ways,
     ):

@@ -93,6 +93,7 @@ def test_suite_is_skipped_without_a_command() -> None:
 # ---- Commands ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_command_that_kills_nothing_is_skipped() -> None:
     with closing(EmbeddedService()) as service:
         config = TargetConfig(service.target, control=ServiceControl(kill_command="true"))
@@ -134,7 +135,7 @@ def test_service_that_stays_away_is_restarted_by_the_operator() -> None:
 # ---- Detection of faults ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", FAULTS_OF_EACH_KIND)
 def test_fault_fails_each_of_its_ids(config: TargetConfig, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     (fault,) = select_faults([name])

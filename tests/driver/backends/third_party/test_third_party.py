@@ -236,7 +236,7 @@ def test_conformance_passes(backend: str, selected: tuple[str, ...], plugins: Pa
 VECTORS = {"Lut": ["tanh", "logistic", "relu"], "Bits": ["logical"]}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("backend", VECTORS)
 def test_vectors_pass_on_the_backend_itself(backend: str, plugins: Path) -> None:
     options = ["--backends-path", str(plugins), "--backend", f"{backend},CpuRef", "--no-merge-partitions"]
