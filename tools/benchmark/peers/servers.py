@@ -73,7 +73,7 @@ def prepare_triton(environment: Path, folder: Path, model: Path) -> Command:
     words += ["--allow-http=false", "--allow-metrics=false", "--log-info=false"]
     folders = [sysconfig.get_config_var("LIBDIR"), packages / "nvidia_pytriton.libs"]
     libraries = os.pathsep.join([*map(str, folders), os.environ.get("LD_LIBRARY_PATH", "")])
-    return Command(words, {"PYTHONPATH": str(packages), "LD_LIBRARY_PATH": libraries}, port)
+    return Command(words, {"PEER_PACKAGES": str(packages), "LD_LIBRARY_PATH": libraries}, port)
 
 
 def prepare_mlserver(environment: Path, folder: Path, model: Path) -> Command:

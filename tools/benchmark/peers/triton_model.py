@@ -1,6 +1,9 @@
 """Model of Triton's Python backend: LiteRT with one thread. Triton runs this file in processes of its own."""
 
 import os
+import sys
+
+sys.path.insert(0, os.environ["PEER_PACKAGES"])  # Triton does not pass PYTHONPATH on
 
 import numpy as np
 import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]
