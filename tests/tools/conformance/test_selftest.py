@@ -378,7 +378,8 @@ def test_all_caught_is_exit_status_0(where: TargetConfig, capsys: pytest.Capture
 def test_a_clean_proxy_that_trips_something_is_a_failure(
     where: TargetConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hook = FAULTS["performance-unsorted"].hooks["Device.GetCapabilities"]
+    (fault_,) = select_faults(["performance-unsorted"])
+    hook = fault_.hooks["Device.GetCapabilities"]
     monkeypatch.setattr("nnhal_tools.conformance.selftest.trial.NO_HOOKS", {"Device.GetCapabilities": hook})
     assert main(where.address, patterns=["performance-unsorted"]) == 1
     out = capsys.readouterr().out
@@ -393,4 +394,4 @@ def test_an_unknown_fault_is_told() -> None:
 def test_a_fault_names_ids_that_exist() -> None:
     with pytest.raises(ValueError, match="GEN-99"):
         fault("GEN-99", on=("*",))(lambda call, request: None)
-    assert isinstance(FAULTS["notify-twice"], Fault)
+    assert isinstance(select_faults(["notify-twice"])[0], Fault)

@@ -98,7 +98,7 @@ def outage(
                 for session in sessions:
                     _await_fate(recorder, id_, session, target.control.recovery_s)
                 if any(session.ended.is_set() for session in sessions):
-                    yield _judge(recorder, id_, target, sessions, done, stack)
+                    yield _judge(recorder, id_, target, sessions, command, done, stack)
                     return
         raise Skipped("", f"the command ended no session, {ATTEMPTS} times")
     finally:
@@ -158,6 +158,7 @@ def _judge(
     id_: str,
     target: Target,
     sessions: Sequence[SessionAtWork],
+    command: str,
     done: float,
     stack: ExitStack,
 ) -> Outage:
@@ -169,7 +170,7 @@ def _judge(
     ended = [session for session in sessions if session.ended.is_set()]
     others = [session for session in sessions if not session.ended.is_set()]
     for session in ended:
-        _expect_connection_lost(recorder, id_, session)
+        _expect_connection_lost(recorder, id_, session, command)
         _expect_session_lost(recorder, fresh, session)
     for session in others:
         session.stop()
@@ -177,12 +178,14 @@ def _judge(
     return Outage(fresh, ended, others, seconds)
 
 
-def _expect_connection_lost(recorder: CheckRecorder, id_: str, session: SessionAtWork) -> None:
+def _expect_connection_lost(recorder: CheckRecorder, id_: str, session: SessionAtWork, command: str) -> None:
     error = session.error
     if not isinstance(error, NotServiceSpecific | UnsupportedCase):
         raise error or AssertionError("a session that has ended has an error")
+    # a gRPC server that stops may cancel calls that it has received, but not begun
+    is_dropped = command == STOP and not session.is_endless and getattr(error, "code", "") == "CANCELLED"
     stimulus, expected = f"{session.name}, when the process ends", "UNAVAILABLE, DEVICE_UNAVAILABLE or a right answer"
-    recorder.expect(id_, isinstance(error, ConnectionLost), stimulus, expected, error)
+    recorder.expect(id_, isinstance(error, ConnectionLost) or is_dropped, stimulus, expected, error)
 
 
 # ---- The return of the service ----------------------------------------------------------------------------
