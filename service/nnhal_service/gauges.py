@@ -1,10 +1,8 @@
 """Gauges of a service process: what it holds at the moment of a snapshot of its metrics."""
 
-import resource
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from nnhal.types import HAL_VERSION
 from nnhal.version import __version__
@@ -12,6 +10,7 @@ from nnhal_cache.errors import CacheError
 from nnhal_cache.store import Store
 from nnhal_driver.device import Device
 from nnhal_driver.quarantine import Quarantine
+from nnhal_service.memory_limits import resident_bytes
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.calls import MAX_IDENTITIES, OTHER
 from nnhal_service.metrics.snapshot import Snapshot
@@ -21,7 +20,6 @@ from nnhal_service.sessions.session_registry import SessionRegistry
 
 CACHE_S = 15.0
 """Seconds between two looks at the entries of the model cache."""
-_STATUS = Path("/proc/self/statm")
 
 
 class Gauges:
@@ -70,7 +68,7 @@ class Gauges:
         objects, total = self._quota.objects, self._quota.total
         snapshot.add(catalog.MEMORY, objects, "objects")
         snapshot.add(catalog.MEMORY, max(0, total - objects), "work")
-        snapshot.add(catalog.MEMORY, int(_STATUS.read_text().split()[1]) * resource.getpagesize(), "resident")
+        snapshot.add(catalog.MEMORY, resident_bytes(), "resident")
         snapshot.add(catalog.MEMORY_LIMIT, self._limits["service_memory_bytes"])
 
     def _collect_cache(self, snapshot: Snapshot) -> None:

@@ -87,6 +87,11 @@ def _stack_bytes(threads: int) -> int:
     return threads * (_STACK_BYTES if stack == resource.RLIM_INFINITY else stack)
 
 
+def resident_bytes() -> int:
+    """Return the memory of this process that is resident."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def available_bytes() -> int:
     """Return the bytes of memory of the machine or its container."""
     return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_container_limits()])

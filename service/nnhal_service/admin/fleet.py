@@ -27,7 +27,7 @@ from nnhal_service.admin.view import (
     WarningSnapshot,
     WorkerSnapshot,
 )
-from nnhal_service.admin.worker_report import WorkerReport, read_abilities
+from nnhal_service.admin.worker_report import CACHE_COUNTS, WorkerReport, read_abilities
 from nnhal_service.log import event
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.catalog import Metric
@@ -142,9 +142,8 @@ class Fleet:
     def _collect(self, status: Mapping[str, Any], workers: Sequence[_Worker]) -> tuple[Snapshot, dict[int, Snapshot]]:
         """Return the metrics of the service, and those of its workers by number of their start."""
         ended = read_totals(Path(status["metrics"]))
-        answers = [answer for answer in self._threads.map(_metrics, workers) if answer]
-        by_worker = {each.source: each for each in map(_decode, answers) if each is not None}
-        return self._metrics.merge(ended, answers), by_worker
+        by_worker = {each.source: each for each in self._threads.map(_metrics, workers) if each is not None}
+        return self._metrics.merge(ended, by_worker.values()), by_worker
 
     def stacks(self, by: str, worker: int | None = None) -> Mapping[str, str]:
         """Return the stacks of all threads, of one worker or of all, by the name of the process."""
@@ -311,19 +310,13 @@ def _report(worker: _Worker) -> WorkerReport | None:
         return None
 
 
-def _metrics(worker: _Worker) -> bytes:
+def _metrics(worker: _Worker) -> Snapshot | None:
+    """Return the metrics of a worker; None if it does not answer, or its answer is damaged."""
     if worker.state == "starting":
-        return b""
+        return None
     try:
-        return ask_worker(Path(worker.folder), "metrics", _TIMEOUT_S)
-    except (AdminError, OSError):
-        return b""
-
-
-def _decode(data: bytes) -> Snapshot | None:
-    try:
-        return Snapshot.decode(data) if data else None
-    except ValueError:
+        return Snapshot.decode(ask_worker(Path(worker.folder), "metrics", _TIMEOUT_S))
+    except (AdminError, OSError, ValueError):
         return None
 
 
@@ -418,10 +411,7 @@ def _cache(status: Mapping[str, Any], reports: Iterable[WorkerReport], metrics: 
     except CacheError:
         entries = []
     counts = [report.cache_counts for report in reports]
-    totals = {
-        name: sum(each.get(name, 0) for each in counts)
-        for name in ("hits", "misses", "saves", "evictions", "set_aside")
-    }
+    totals = {name: sum(each.get(name, 0) for each in counts) for name in CACHE_COUNTS}
     return CacheSnapshot(
         str(store.layout.root),
         sum(entry.size for entry in entries),

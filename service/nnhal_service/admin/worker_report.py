@@ -1,7 +1,6 @@
 """Report of a worker: its part of the snapshot of the service."""
 
 import os
-import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,11 +26,14 @@ from nnhal_service.admin.view import (
     SessionSnapshot,
     WarningSnapshot,
 )
+from nnhal_service.memory_limits import resident_bytes
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session import Session, SessionObject
 from nnhal_service.sessions.session_registry import SessionRegistry
 
-_STATUS, _TASKS = Path("/proc/self/statm"), Path("/proc/self/task")
+CACHE_COUNTS = ("hits", "misses", "saves", "evictions", "set_aside")
+"""Counts of the cache in a report."""
+_TASKS = Path("/proc/self/task")
 _MAX_REASONS = 5
 """Number of reasons that a partition has at most."""
 
@@ -49,7 +51,7 @@ class WorkerReport:
         devices: the devices.
         sessions: its sessions.
         models: the prepared models of its sessions.
-        cache_counts: hits, misses, saves, evictions and set_aside of this process.
+        cache_counts: the CACHE_COUNTS of this process.
         warnings: the last warnings and errors.
     """
 
@@ -146,14 +148,14 @@ class WorkerReporter:
         counters = self._store.counters()
         return WorkerReport(
             state,
-            int(_STATUS.read_text().split()[1]) * resource.getpagesize(),
+            resident_bytes(),
             self._quota.total,
             len(os.listdir(_TASKS)),
             log_level,
             tuple(map(self._device, self._devices)),
             tuple(map(self._session, sessions)),
             tuple(self._model(session, each) for session in sessions for each in session.objects_of(PreparedModel)),
-            {name: getattr(counters, name) for name in ("hits", "misses", "saves", "evictions", "set_aside")},
+            {name: getattr(counters, name) for name in CACHE_COUNTS},
             warnings,
         )
 

@@ -1,7 +1,7 @@
 """Metrics of a service: the sum over its workers, living and ended."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from nnhal_service.metrics.snapshot import Snapshot
 
@@ -13,18 +13,17 @@ class ServiceMetrics:
         self._last: dict[int, Snapshot] = {}
         self._lock = threading.Lock()
 
-    def merge(self, ended: Snapshot, living: Iterable[bytes]) -> Snapshot:
+    def merge(self, ended: Snapshot, living: Collection[Snapshot]) -> Snapshot:
         """Return the values of the service.
 
         Args:
             ended: snapshot of the supervisor, with the totals of the workers that have ended.
             living: snapshots of the workers that answered. For one that did not, counters keep their last values until
-                the supervisor has its total; damaged snapshots count as no answer.
+                the supervisor has its total.
         """
-        answers = [snapshot for data in living if (snapshot := _decode(data)) is not None]
-        answered = {snapshot.source for snapshot in answers}
+        answered = {snapshot.source for snapshot in living}
         with self._lock:
-            for snapshot in answers:
+            for snapshot in living:
                 last = self._last.get(snapshot.source)
                 if last is None or last.number < snapshot.number:  # else another thread has asked later
                     self._last[snapshot.source] = snapshot
@@ -35,10 +34,3 @@ class ServiceMetrics:
         for snapshot in snapshots:
             total.merge(snapshot, gauges=snapshot.source in answered)
         return total
-
-
-def _decode(data: bytes) -> Snapshot | None:
-    try:
-        return Snapshot.decode(data)
-    except ValueError:
-        return None

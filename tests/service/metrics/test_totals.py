@@ -53,6 +53,11 @@ def supervisor() -> Iterator[SupervisorMetrics]:
     metrics.close()
 
 
+def answer_of(worker: WorkerMetrics) -> Snapshot:
+    """Return the snapshot of a worker, as the admin process gets it."""
+    return Snapshot.decode(worker.encoded())
+
+
 def totals(supervisor: SupervisorMetrics) -> Snapshot:
     return read_totals(supervisor.file)
 
@@ -64,7 +69,7 @@ def test_workers_add_up(supervisor: SupervisorMetrics) -> None:
         worker.collect_with(lambda snapshot: snapshot.add(catalog.SESSIONS, 3, "anonymous"))
         worker.collect_with(lambda snapshot: snapshot.add(catalog.CACHE_ENTRIES, 7))
         record(worker, 5)
-    merged = service.merge(totals(supervisor), [worker.encoded() for worker in workers])
+    merged = service.merge(totals(supervisor), [answer_of(worker) for worker in workers])
     assert count(merged) == 10
     assert sum(merged.histograms["nnhal_call_duration_seconds"][LABELS].counts) == 10
     assert merged.values["nnhal_sessions"]["anonymous",] == 6
@@ -75,7 +80,7 @@ def test_worker_that_ended_counts_on(supervisor: SupervisorMetrics, tmp_path: Pa
     service, worker = ServiceMetrics(), WorkerMetrics(1, tmp_path)
     worker.collect_with(lambda snapshot: snapshot.add(catalog.SESSIONS, 3, "anonymous"))
     record(worker, 5)
-    assert count(service.merge(totals(supervisor), [worker.encoded()])) == 5
+    assert count(service.merge(totals(supervisor), [answer_of(worker)])) == 5
     unanswered = service.merge(totals(supervisor), [])
     assert count(unanswered) == 5, "it has crashed, and the supervisor does not know it yet"
     assert not unanswered.values.get("nnhal_sessions"), "gauges of workers that do not answer mean nothing"
@@ -85,7 +90,7 @@ def test_worker_that_ended_counts_on(supervisor: SupervisorMetrics, tmp_path: Pa
         assert count(merged) == 5
         assert not merged.values.get("nnhal_sessions")
         assert merged.values["nnhal_worker_restarts"]["crash",] == 1
-    late = service.merge(totals(supervisor), [worker.encoded()])
+    late = service.merge(totals(supervisor), [answer_of(worker)])
     assert count(late) == 5, "an answer that is older than the end of the worker"
 
 
@@ -188,6 +193,6 @@ def test_late_answer_does_not_turn_counters_back(supervisor: SupervisorMetrics) 
     answers = []
     for _ in range(2):
         record(worker, 5)
-        answers.append(worker.encoded())
+        answers.append(answer_of(worker))
     assert count(service.merge(totals(supervisor), [answers[1]])) == 10
     assert count(service.merge(totals(supervisor), [answers[0]])) == 10
