@@ -125,8 +125,8 @@ class Server:
         self._drained = False
         self._certificates = load_certificates(settings)
         self._limits = Limits(settings.limits)
-        self._store = Store(settings.cache_dir, settings.cache_bytes)
-        key, cache_unusable = load_key(settings, self._store)
+        self.store = Store(settings.cache_dir, settings.cache_bytes)
+        key, cache_unusable = load_key(settings, self.store)
         queues = QueueLimits(self._limits["queued_preparations"], self._limits["queued_executions"])
         performance, buffers = PerformanceStore(settings.state_dir), LiveBuffers()
         allocator = create_allocator(settings.allocator)
@@ -135,7 +135,7 @@ class Server:
             (device, started.enter_context(closing(assemble(settings, dynamic_backends, device))))
             for device in device_settings(settings)
         ]
-        self._reports: dict[str, Sequence[Report]] = {}
+        self.reports: dict[str, Sequence[Report]] = {}
         self._devices: list[Device] = []
         undo.callback(self._close_devices)
         for device, assembly in assemblies:
@@ -159,13 +159,13 @@ class Server:
                 )
             )
             refusals = self._devices[-1].allocator_refusals
-            self._reports[device.name] = with_allocator(assembly.reports, refusals)
+            self.reports[device.name] = with_allocator(assembly.reports, refusals)
         self.devices = Devices(self._devices)
-        self._preloader = ModelPreloader(self._store, self._devices, settings.warm)
+        self._preloader = ModelPreloader(self.store, self._devices, settings.warm)
         suffix = bytes([hosting.slot]) if hosting else b""
         self._authentication = create_authentication(settings)
         claim = hosting.claim if hosting else lambda identity: None
-        self._sessions = SessionRegistry(
+        self.sessions = SessionRegistry(
             settings.session_grace_s, self._limits, self._schedule_trim, suffix, self._authentication, claim
         )
         self._tracer = _start_tracer(settings, hosting.slot if hosting else 0) if settings.tracing else None
@@ -185,22 +185,21 @@ class Server:
         self._health = health.HealthServicer(experimental_non_blocking=True)
         options = _options(settings, self._limits, share_ports=hosting is not None)
         self._server = grpc.server(self._executor, options=options)
-        quota = MemoryQuota(self._limits, self._authentication.accounts.memory_quota)
+        self.quota = quota = MemoryQuota(self._limits, self._authentication.accounts.memory_quota)
         users = {os.getuid(), *settings.data_users}
-        context = DataSocketContext(self._sessions, self._limits, quota, self.metrics.calls)
+        context = DataSocketContext(self.sessions, self._limits, quota, self.metrics.calls)
         self._data_socket = DataSocket(context, users)
         self._register(quota)
-        self.sessions, self.store, self.quota, self.reports = self._sessions, self._store, quota, self._reports
 
     def _register(self, quota: MemoryQuota) -> None:
         """Add all services to the gRPC server."""
-        sessions, limits, executor, calls = self._sessions, self._limits, self._executor, self.metrics.calls
-        devices, cache_arguments = self.devices, CacheArguments(self._store, limits)
+        sessions, limits, executor, calls = self.sessions, self._limits, self._executor, self.metrics.calls
+        devices, cache_arguments = self.devices, CacheArguments(self.store, limits)
         watchdogs = self._create_watchdogs()
         unread = UnreadResponses(sessions, quota, self.settings.transfer_idle_s, self._timers)
         quarantine = self._hosting.quarantine if self._hosting else NoQuarantine()
         redirect = self._hosting.redirect if self._hosting else None
-        gauges = Gauges(sessions, limits, quota, self._store, self._devices, quarantine)
+        gauges = Gauges(sessions, limits, quota, self.store, self._devices, quarantine)
         self.metrics.collect_with(gauges.collect)
         servicers: dict[str, Any] = {
             "Session": SessionServicer(sessions, executor, limits, self._data_socket.name, redirect, self.metrics),
@@ -209,7 +208,7 @@ class Server:
                 sessions,
                 executor,
                 limits,
-                self._reports,
+                self.reports,
                 quota,
                 cache_arguments,
                 self._preloader,
@@ -222,7 +221,7 @@ class Server:
             "Buffer": BufferServicer(sessions, limits, quota, calls),
             "Fence": FenceServicer(sessions, executor, self._timers),
             "MemoryService": MemoryServicer(sessions, limits, quota, watchdogs["transfers"], calls),
-            "Cache": CacheServicer(sessions, limits, self._store, devices, cache_arguments),
+            "Cache": CacheServicer(sessions, limits, self.store, devices, cache_arguments),
         }
         pools = {
             "transfers": self._transfers,
@@ -262,7 +261,7 @@ class Server:
         """Return unused memory to the system after the last session, once connections and threads have ended too."""
 
         def trim() -> None:
-            if self._sessions.count() == 0:
+            if self.sessions.count() == 0:
                 trim_memory()
                 if self._hosting is not None:
                     self._hosting.end_idle()
@@ -272,7 +271,7 @@ class Server:
     @property
     def session_count(self) -> int:
         """Number of sessions."""
-        return self._sessions.count()
+        return self.sessions.count()
 
     @property
     def threads(self) -> int:
@@ -338,38 +337,38 @@ class Server:
         for name in ("", *_NAMES):
             self._health.set(name, _NOT_SERVING)
         self._drained = True
-        leaving = self._sessions.all()
-        self._sessions.drain()
+        leaving = self.sessions.all()
+        self.sessions.drain()
 
         def end() -> None:
             for session in leaving:
-                self._sessions.end(session, STOPPING)
+                self.sessions.end(session, STOPPING)
 
         self._timers.call_at(now_ns() + int(self.settings.stop_grace_s * 1e9), end)
 
     def resume(self) -> None:
         """Undo `drain`. Sessions that were sent elsewhere do not come back by themselves."""
         self._drained = False
-        self._sessions.resume()
+        self.sessions.resume()
         for name in ("", *_NAMES):
             self._health.set(name, _SERVING)
 
     def stop(self) -> None:
         """Stop gracefully: reject new calls, let running ones finish within the grace time, then end all threads."""
-        event("stopping", sessions=self._sessions.count())
+        event("stopping", sessions=self.sessions.count())
         self._health.enter_graceful_shutdown()
         # the keep-alive streams of sessions would block the server until the grace time is over: end them first
-        self._sessions.drain()
+        self.sessions.drain()
         time.sleep(LAST_CALLS_S)
         for listener in self._listeners:
             listener.release_inherited()
         stopped = self._server.stop(self.settings.stop_grace_s + CUT_OFF_S)
         # the ends of sessions tell what is cut off why; gRPC would only cancel it
-        self._timers.call_at(now_ns() + int(self.settings.stop_grace_s * 1e9), self._sessions.end_all)
+        self._timers.call_at(now_ns() + int(self.settings.stop_grace_s * 1e9), self.sessions.end_all)
         self._remove_sockets()
         self._data_socket.drain(self.settings.stop_grace_s)
         stopped.wait()
-        self._sessions.close()
+        self.sessions.close()
         self._preloader.close()
         self._close_devices()
         self._executor.shutdown()

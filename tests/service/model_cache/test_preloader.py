@@ -139,12 +139,12 @@ def test_hit_loads_nothing_while_the_entry_is_unchanged(serving: Serving, loads:
                 for client in (device, other):
                     assert prepare(client, TOKENS[0], 0) == CacheState.HIT
             assert loads == []
-            server._store.clear(str(ANONYMOUS), [TOKENS[0]])
+            server.store.clear(str(ANONYMOUS), [TOKENS[0]])
             assert device.cached(TOKENS[0]).state == CacheState.MISS
             assert prepare(device, TOKENS[0], 7) == CacheState.SAVED  # another model: the old one would answer 0
             assert prepare(device, TOKENS[0], 7) == CacheState.HIT
             assert loads == [TOKENS[0]]
-            server._store.quarantine(str(ANONYMOUS), TOKENS[1], "for a test")
+            server.store.quarantine(str(ANONYMOUS), TOKENS[1], "for a test")
             assert prepare(device, TOKENS[1], 8) == CacheState.SAVED
             assert prepare(other, TOKENS[2], 2) == CacheState.HIT
             assert loads == [TOKENS[0]]
@@ -155,7 +155,7 @@ def test_each_device_preloads_its_own_model(serving: Serving, loads: list[bytes]
         use(server.addresses[0], 0, 0)
     with serving(warm=1, devices=("one", "other")) as server:
         wait_until_healthy(server.addresses[0])
-        store, (first, *_) = server._store, server._store.list()
+        store, (first, *_) = server.store, server.store.list()
         assert loads == [first.token] * 2
         first_model, second_model = (
             server._preloader.get(device, str(ANONYMOUS), first.token, first.generation) for device in server._devices
@@ -169,7 +169,7 @@ def test_an_entry_that_was_replaced_is_loaded(serving: Serving, loads: list[byte
         use(server.addresses[0], 0)
     with serving(warm=1) as server:
         wait_until_healthy(server.addresses[0])
-        store, (entry,) = server._store, server._store.list()
+        store, (entry,) = server.store, server.store.list()
         with store.write(str(ANONYMOUS), TOKENS[0]) as pending:  # another process of the same user may do so
             for name, descriptor in (("model", pending.model_fd), ("data", pending.data_fd)):
                 os.write(descriptor, (store.layout.generations / entry.generation / name).read_bytes())
@@ -284,7 +284,7 @@ def test_failed_preparation_does_not_make_the_service_unhealthy(
 def test_models_of_other_clients_tokens_devices_and_generations(tmp_path: Path) -> None:
     with Server(Settings(listen=("127.0.0.1:0",), cache_dir=tmp_path, backends=("CpuRef",))) as server:
         use(server.addresses[0], 0)
-        store, device, (entry,) = server._store, server._devices[0], server._store.list()
+        store, device, (entry,) = server.store, server._devices[0], server.store.list()
         ready = threading.Event()
         preloader = ModelPreloader(store, [device], 1)
         preloader.start(ready.set)

@@ -235,7 +235,7 @@ def test_descriptors_are_closed_with_handle_and_session(server: Server, client: 
 
 
 def test_entries_are_listed_and_cleared(server: Server, client: Client) -> None:
-    store = server._store
+    store = server.store
     for number in range(3):
         save(store, number, b"12345", b"123", "anonymous")
     save(store, 4, identity="another identity")

@@ -118,7 +118,7 @@ def test_preparations_end_with_their_session(blocked: BlockedService) -> None:
         blocked.occupy(other)
         call = raw.device.PrepareModel(prepare_request(raw, add_chain(1)))
         assert next(iter(call)).WhichOneof("event") == "launched"
-        blocked.server._sessions.end(blocked.server._sessions.get(raw.session, None), "test")
+        blocked.server.sessions.end(blocked.server.sessions.get(raw.session, None), "test")
         events, error = read_events(call)
         assert [event.notify.status for event in events] == [enums_pb2.ERROR_STATUS_DEVICE_UNAVAILABLE]
         assert error is not None and error_detail(error).kind == error_pb2.ERROR_KIND_SESSION_LOST
