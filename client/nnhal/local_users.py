@@ -23,9 +23,23 @@ def socket_user(connection: socket.socket) -> int:
     """
     if sys.platform != "linux":
         raise OSError("the system does not tell the user of a socket")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(credentials)
-    return int(user)
+    return _peer(connection)[1]
+
+
+def socket_process(connection: socket.socket) -> int:
+    """Return the id of the process at the other end of a connected Unix socket; 0 if it is not visible here.
+
+    Raises:
+        OSError: the system does not tell.
+    """
+    return _peer(connection)[0]
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """Return process and user."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(data)
+    return process, user
 
 
 def listening_user(address: Address) -> int | None:

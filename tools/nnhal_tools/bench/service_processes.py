@@ -1,15 +1,13 @@
 """Processor time of a service on this machine."""
 
 import socket
-import struct
 from typing import TYPE_CHECKING
 
 from nnhal.address import Address
+from nnhal.local_users import socket_process
 
 if TYPE_CHECKING:
     import psutil
-
-_CREDENTIALS = struct.Struct("3i")
 
 
 class ServiceProcesses:
@@ -53,8 +51,7 @@ def _listener(address: Address) -> "psutil.Process | None":
     if address.kind == "unix":
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(address.path)
-            data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return psutil.Process(_CREDENTIALS.unpack(data)[0])
+            return psutil.Process(socket_process(connection))
     if address.is_local:
         for each in psutil.net_connections("tcp"):
             if each.status == psutil.CONN_LISTEN and each.laddr.port == address.port and each.pid:

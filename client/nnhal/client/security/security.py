@@ -1,6 +1,7 @@
 """Security of all connections of a device: those to other addresses and later ones have the same credentials."""
 
 import threading
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
@@ -60,25 +61,13 @@ class Security:
             if callable(token):
                 self._call_metadata()
 
-    @property
-    def is_plain(self) -> bool:
-        """True if connections are neither encrypted nor authorized."""
-        return not self._uses_tls and self._credentials is None and self._options["token"] is None
-
     def channel(self, target: str, options: ChannelOptions) -> grpc.Channel:
         """Return a channel to an address.
 
         Raises:
             HalError: DEVICE_UNAVAILABLE: the address is that of a redirect that the credentials are not for.
         """
-        if self.is_plain:
-            return grpc.insecure_channel(target, options)
-        credentials = self._credentials_for(target)
-        if credentials is None:
-            channel = grpc.insecure_channel(target, options)
-        else:
-            channel = grpc.secure_channel(target, credentials, [*options, *self._name_options(target)])
-        return cast(grpc.Channel, self._authorized(channel))
+        return cast(grpc.Channel, self._open(grpc, target, options))
 
     def aio_channel(self, target: str, options: ChannelOptions) -> grpc.aio.Channel:
         """Return the same for asyncio.
@@ -86,14 +75,16 @@ class Security:
         Raises:
             HalError: as for `channel`.
         """
-        if self.is_plain:
-            return grpc.aio.insecure_channel(target, options)
+        return cast(grpc.aio.Channel, self._open(grpc.aio, target, options))
+
+    def _open(self, api: ModuleType, target: str, options: ChannelOptions) -> Any:
+        """Return a channel of one of the two programming interfaces of gRPC."""
         credentials = self._credentials_for(target)
         if credentials is None:
-            channel = grpc.aio.insecure_channel(target, options)
+            channel = api.insecure_channel(target, options)
         else:
-            channel = grpc.aio.secure_channel(target, credentials, [*options, *self._name_options(target)])
-        return cast(grpc.aio.Channel, self._authorized(channel))
+            channel = api.secure_channel(target, credentials, [*options, *self._name_options(target)])
+        return channel if self._options["token"] is None else AuthorizedChannel(channel, self._call_metadata)
 
     def problem(self, target: str, error: grpc.RpcError | None) -> OSError | None:
         """Return the reason of TLS for which a call failed, or None.
@@ -154,11 +145,6 @@ class Security:
         is_encrypted = self._uses_tls or self._credentials is not None
         if self._options["token"] is not None and not is_encrypted and not Address.parse(target).is_local:
             raise invalid_argument(f"a token is given for {target}, which needs TLS: others could read it on the way")
-
-    def _authorized(self, channel: Any) -> Any:
-        if self._options["token"] is None:
-            return channel
-        return AuthorizedChannel(channel, self._call_metadata)
 
     def _call_metadata(self) -> Metadata:
         if self._metadata is not None:

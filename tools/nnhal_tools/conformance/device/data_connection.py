@@ -6,11 +6,11 @@ See docs/same-machine.md.
 import itertools
 import os
 import socket
-import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from nnhal.local_users import socket_process, socket_user
 from nnhal.shm import protocol
 from nnhal.shm.protocol import Packet, PacketKind, ProtocolError
 from nnhal.types import ErrorKind, ErrorStatus
@@ -27,7 +27,6 @@ REQUIRED_SEALS = SEAL_SHRINK | SEAL_GROW
 READ_ONLY_SEALS = REQUIRED_SEALS | _SEAL_WRITE
 """Seals of memory whose contents do not change either."""
 
-_CREDENTIALS = struct.Struct("3i")
 _NUMBERS = itertools.count(1)
 """Numbers of memories. None occurs twice in a session, even if an earlier connection has not quite ended."""
 
@@ -110,17 +109,11 @@ class DataConnection:
 
     def is_of_another_user(self) -> bool:
         """Return whether the service runs as another user. It may then reject this one."""
-        return self._credentials()[1] != os.geteuid()
+        return socket_user(self._socket) != os.geteuid()
 
     def process(self) -> int:
         """Return the number of the process that listens on the socket, or 0 if it is not visible here."""
-        return self._credentials()[0]
-
-    def _credentials(self) -> tuple[int, int, int]:
-        """Return process, user and group of the service."""
-        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        process, user, group = _CREDENTIALS.unpack(credentials)
-        return process, user, group
+        return socket_process(self._socket)
 
     def send(self, packet: bytes, *descriptors: int) -> None:
         """Send a packet, which may be malformed. Do nothing if the service has closed the connection."""
