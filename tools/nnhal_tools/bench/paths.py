@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from nnhal_tools.bench.specification import ENGINE, ClientTask
@@ -14,21 +15,10 @@ Call: TypeAlias = "Callable[[bool], Timing | None]"
 """Function that runs the model once. Its argument says whether the service measures its own time, which is returned."""
 OpenPath: TypeAlias = "Callable[[ClientTask, Sequence[AnyArray]], AbstractContextManager[Call]]"
 
-PATHS: dict[str, OpenPath] = {}
-"""The paths by name, in the order of reports."""
-
-
-def _path(name: str) -> Callable[[OpenPath], OpenPath]:
-    def register(function: OpenPath) -> OpenPath:
-        PATHS[name] = function
-        return function
-
-    return register
-
 
 @contextmanager
-def _service_path(
-    task: ClientTask, arrays: "Sequence[AnyArray]", transport: Literal["auto", "grpc"], *, in_burst: bool
+def _open_service(
+    task: ClientTask, arrays: "Sequence[AnyArray]", *, transport: Literal["auto", "grpc"], in_burst: bool
 ) -> "Iterator[Call]":
     import nnhal
 
@@ -52,33 +42,8 @@ def _service_path(
         yield call
 
 
-@_path("same-machine")
-def open_same_machine(task: ClientTask, arrays: "Sequence[AnyArray]") -> AbstractContextManager[Call]:
-    """Execute over shared memory, where the service is on this machine; else over gRPC."""
-    return _service_path(task, arrays, "auto", in_burst=False)
-
-
-@_path("same-machine-burst")
-def open_same_machine_burst(task: ClientTask, arrays: "Sequence[AnyArray]") -> AbstractContextManager[Call]:
-    """Execute a burst over shared memory, where the service is on this machine; else over gRPC."""
-    return _service_path(task, arrays, "auto", in_burst=True)
-
-
-@_path("grpc")
-def open_grpc(task: ClientTask, arrays: "Sequence[AnyArray]") -> AbstractContextManager[Call]:
-    """Execute over gRPC."""
-    return _service_path(task, arrays, "grpc", in_burst=False)
-
-
-@_path("grpc-burst")
-def open_grpc_burst(task: ClientTask, arrays: "Sequence[AnyArray]") -> AbstractContextManager[Call]:
-    """Execute a burst over gRPC."""
-    return _service_path(task, arrays, "grpc", in_burst=True)
-
-
-@_path(ENGINE)
 @contextmanager
-def open_engine(task: ClientTask, arrays: "Sequence[AnyArray]") -> "Iterator[Call]":
+def _open_engine(task: ClientTask, arrays: "Sequence[AnyArray]") -> "Iterator[Call]":
     """Run LiteRT in this process with one thread, on inputs that are copied in, and outputs that are copied out."""
     from ai_edge_litert.interpreter import Interpreter
 
@@ -99,6 +64,17 @@ def open_engine(task: ClientTask, arrays: "Sequence[AnyArray]") -> "Iterator[Cal
             interpreter.get_tensor(output)
 
     yield call
+
+
+PATHS: dict[str, OpenPath] = {
+    # "auto" is shared memory where the service is on this machine, else gRPC
+    "same-machine": partial(_open_service, transport="auto", in_burst=False),
+    "same-machine-burst": partial(_open_service, transport="auto", in_burst=True),
+    "grpc": partial(_open_service, transport="grpc", in_burst=False),
+    "grpc-burst": partial(_open_service, transport="grpc", in_burst=True),
+    ENGINE: _open_engine,
+}
+"""The paths by name, in the order of reports."""
 
 
 def load(task: ClientTask) -> "Model":

@@ -107,9 +107,10 @@ def bench(
         raise CommandError(str(error)) from None
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nnhal-bench-")))
-        inputs = _write_inputs(folder, model, shape or [], input_ or [])
+        shapes = parse_shapes(shape or [])
+        inputs = _write_inputs(folder, model, shapes, input_ or [])
         addresses = [target or _start_service(stack), *([compare] if compare else [])]
-        tasks = _tasks(model, inputs, _path_names(path), addresses, engine, parse_shapes(shape or []), device, fallback)
+        tasks = _tasks(model, inputs, _path_names(path), addresses, engine, shapes, device, fallback)
         progress = stack.enter_context(make_progress())
         bar = progress.add_task("starting", total=len(tasks) * (1 + rounds * len(levels)))
 
@@ -131,14 +132,16 @@ def bench(
     _report(results, model, csv_file, html, as_json=as_json)
 
 
-def _write_inputs(folder: Path, model: Path, shapes: Sequence[str], files: Sequence[Path]) -> Path:
+def _write_inputs(
+    folder: Path, model: Path, shapes: "dict[str, tuple[int | None, ...]]", files: Sequence[Path]
+) -> Path:
     """Write the inputs of the model to a file for the clients."""
     import numpy as np
 
     from nnhal_tools.cli import inputs
     from nnhal_tools.cli.model import load_model, read_metadata
 
-    loaded = load_model(model, parse_shapes(shapes))
+    loaded = load_model(model, shapes)
     arrays = inputs.read_inputs(loaded, None, files, read_metadata(model).inputs)
     file = folder / "inputs.npz"
     np.savez(file, *arrays)
