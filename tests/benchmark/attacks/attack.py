@@ -7,8 +7,9 @@
 It gets the address of the service and the time to end at (`time.monotonic`), and returns in a few words what it did.
 """
 
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,6 +45,13 @@ def own_channel(target: str) -> Iterator[grpc.Channel]:
 def wait_until(end: float) -> None:
     """Sleep until a time of `time.monotonic`."""
     time.sleep(max(0.0, end - time.monotonic()))
+
+
+def end_calls(calls: "Iterable[grpc.RpcContext]", over: threading.Event) -> None:
+    """Let the threads that would send the requests of calls end, and cancel the calls."""
+    over.set()
+    for call in calls:
+        call.cancel()
 
 
 def count_codes(calls: "Sequence[grpc.Future[Any]]") -> str:

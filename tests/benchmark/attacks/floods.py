@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from nnhal.v1 import prepared_model_pb2
-from tests.benchmark.attacks.attack import attack, count_codes, own_channel, wait_until
+from tests.benchmark.attacks.attack import attack, count_codes, end_calls, own_channel, wait_until
 from tests.benchmark.attacks.http2 import Http2Connection
 from tests.end_to_end.support.raw_client import open_raw_session, prepare_request
 from tests.end_to_end.support.valid_requests import inline_request, loop
@@ -45,9 +45,7 @@ def _call_silently(target: str, end: float, method: str) -> str:
         calls = [begin.future(nothing()) for _ in range(_CALLS)]
         wait_until(end)
         result = count_codes(calls)
-        over.set()
-        for call in calls:
-            call.cancel()
+        end_calls(calls, over)
     return result
 
 
@@ -64,9 +62,7 @@ def reflection_streams(target: str, end: float) -> str:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         streams = [stub.ServerReflectionInfo(one()) for _ in range(_CALLS)]
         wait_until(end)
-        over.set()
-        for stream in streams:
-            stream.cancel()
+        end_calls(streams, over)
     return f"{_CALLS} streams"
 
 

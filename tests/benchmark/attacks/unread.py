@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import grpc
 
 from nnhal.v1 import burst_pb2, burst_pb2_grpc, memory_pb2, session_pb2
-from tests.benchmark.attacks.attack import attack, count_codes, own_channel, wait_until
+from tests.benchmark.attacks.attack import attack, count_codes, end_calls, own_channel, wait_until
 from tests.end_to_end.robustness.hostile_models import prepare_large_output
 from tests.end_to_end.robustness.unreading_client import UnreadingClient
 from tests.end_to_end.support.raw_client import add_chain, open_raw_session, prepare_request
@@ -70,9 +70,7 @@ def slow_uploads(target: str, end: float) -> str:
         calls = [raw.memory.Upload.future(chunks(raw.memory.Create(create).memory)) for _ in range(_UPLOADS)]
         wait_until(end)
         result = count_codes(calls)
-        over.set()
-        for call in calls:
-            call.cancel()
+        end_calls(calls, over)
     return result
 
 
@@ -89,7 +87,5 @@ def silent_bursts(target: str, end: float) -> str:
         stub = burst_pb2_grpc.BurstStub(channel)
         streams: list[grpc.Call] = [stub.Stream(nothing()) for _ in range(_BURSTS)]
         wait_until(end)
-        over.set()
-        for stream in streams:
-            stream.cancel()
+        end_calls(streams, over)
     return f"{_BURSTS} streams"

@@ -41,20 +41,26 @@ class RawSession:
 @contextmanager
 def open_raw_session(target: str) -> Iterator[RawSession]:
     """Open a session for the duration of a `with` block."""
-    with grpc.insecure_channel(target) as channel:
-        sessions = session_pb2_grpc.SessionStub(channel)
-        stream = sessions.Open(session_pb2.OpenRequest(client_name="test"))
-        opened = next(iter(stream)).opened
-        yield RawSession(
-            opened.session,
-            opened,
-            sessions,
-            device_pb2_grpc.DeviceStub(channel),
-            prepared_model_pb2_grpc.PreparedModelStub(channel),
-            memory_pb2_grpc.MemoryServiceStub(channel),
-            channel,
-        )
-        stream.cancel()
+    with grpc.insecure_channel(target) as channel, raw_session_on(channel) as raw:
+        yield raw
+
+
+@contextmanager
+def raw_session_on(channel: grpc.Channel) -> Iterator[RawSession]:
+    """Open a session on a channel for the duration of a `with` block."""
+    sessions = session_pb2_grpc.SessionStub(channel)
+    stream = sessions.Open(session_pb2.OpenRequest(client_name="test"))
+    opened = next(iter(stream)).opened
+    yield RawSession(
+        opened.session,
+        opened,
+        sessions,
+        device_pb2_grpc.DeviceStub(channel),
+        prepared_model_pb2_grpc.PreparedModelStub(channel),
+        memory_pb2_grpc.MemoryServiceStub(channel),
+        channel,
+    )
+    stream.cancel()
 
 
 def error_detail(error: grpc.RpcError) -> error_pb2.ErrorDetail:

@@ -8,14 +8,9 @@ import grpc
 import pytest
 
 from nnhal.v1 import (
-    device_pb2_grpc,
     error_pb2,
-    memory_pb2_grpc,
-    prepared_model_pb2_grpc,
-    session_pb2,
-    session_pb2_grpc,
 )
-from tests.end_to_end.support.raw_client import RawSession, error_detail
+from tests.end_to_end.support.raw_client import RawSession, error_detail, raw_session_on
 
 
 class _Details(grpc.ClientCallDetails):
@@ -69,20 +64,8 @@ def open_session(
     target: str, header: str | Callable[[], str] = "", credentials: grpc.ChannelCredentials | None = None
 ) -> Iterator[RawSession]:
     """Open a session for the duration of a `with` block."""
-    with channel_with(target, header, credentials) as channel:
-        sessions = session_pb2_grpc.SessionStub(channel)
-        stream = sessions.Open(session_pb2.OpenRequest(client_name="test"))
-        opened = next(iter(stream)).opened
-        yield RawSession(
-            opened.session,
-            opened,
-            sessions,
-            device_pb2_grpc.DeviceStub(channel),
-            prepared_model_pb2_grpc.PreparedModelStub(channel),
-            memory_pb2_grpc.MemoryServiceStub(channel),
-            channel,
-        )
-        stream.cancel()
+    with channel_with(target, header, credentials) as channel, raw_session_on(channel) as raw:
+        yield raw
 
 
 def failure(call: Callable[[], object]) -> tuple[str, error_pb2.ErrorDetail]:
