@@ -21,8 +21,6 @@ def socket_user(connection: socket.socket) -> int:
     Raises:
         OSError: the system does not tell.
     """
-    if sys.platform != "linux":
-        raise OSError("the system does not tell the user of a socket")
     return _peer(connection)[1]
 
 
@@ -37,6 +35,8 @@ def socket_process(connection: socket.socket) -> int:
 
 def _peer(connection: socket.socket) -> tuple[int, int]:
     """Return process and user."""
+    if sys.platform != "linux":
+        raise OSError("the system does not tell who is at the other end of a socket")
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(data)
     return process, user
