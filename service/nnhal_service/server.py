@@ -70,8 +70,8 @@ HEALTH_CHECK_S, REQUEST_CHECK_S, TRANSFER_CHECK_S = 0.01, 0.1, 1.0
 """Seconds between two checks whether too many calls wait for their requests, or for the next chunk of a transfer."""
 LAST_CALLS_S = 0.1
 """Seconds for which a service that stops still answers new calls, with the reason. gRPC would only cancel them."""
-CUT_OFF_S = 0.3
-"""Seconds after the grace time until gRPC cancels the calls that still run."""
+ABORT_S, CUT_OFF_S = 0.15, 0.3
+"""Seconds after the grace time until executions are aborted that ignore their end, and until gRPC cancels all calls."""
 STOP_TIMEOUT_S = 20
 """Seconds after the grace time when a stop counts as hanging: the process logs the stacks of all threads and exits."""
 CONNECTION_CALLS = 4096
@@ -359,15 +359,21 @@ class Server:
         self._health.enter_graceful_shutdown()
         # the keep-alive streams of sessions would block the server until the grace time is over: end them first
         self.sessions.drain()
+        leaving = self.sessions.all()
         time.sleep(LAST_CALLS_S)
         for listener in self._listeners:
             listener.release_inherited()
-        stopped = self._server.stop(self.settings.stop_grace_s + CUT_OFF_S)
+        grace_s = self.settings.stop_grace_s
+        end = time.monotonic() + grace_s
+        stopped = self._server.stop(grace_s + CUT_OFF_S)
         # the ends of sessions tell what is cut off why; gRPC would only cancel it
-        self._timers.call_at(now_ns() + int(self.settings.stop_grace_s * 1e9), self.sessions.end_all)
+        self._timers.call_at(now_ns() + int(grace_s * 1e9), self.sessions.end_all)
         self._remove_sockets()
-        self._data_socket.drain(self.settings.stop_grace_s)
-        stopped.wait()
+        self._data_socket.drain(grace_s)
+        if not stopped.wait(max(0.0, end + ABORT_S - time.monotonic())):
+            for session in leaving:
+                session.abort_calls()
+            stopped.wait()
         self.sessions.close()
         self._preloader.close()
         self._close_devices()

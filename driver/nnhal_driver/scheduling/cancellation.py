@@ -60,10 +60,10 @@ class Cancellation:
         """Raise if cancellation was requested.
 
         Raises:
-            HalError: GENERAL_FAILURE: cancelled.
+            HalError: GENERAL_FAILURE: cancelled; or the error of the cancellation.
         """
         if self._cancelled:
-            raise cancelled_error()
+            raise self._error()
 
 
 def cancelled_error() -> HalError:

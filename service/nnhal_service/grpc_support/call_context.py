@@ -1,12 +1,16 @@
-"""Deadline and cancellation of a gRPC call, and the times of its request."""
+"""Deadline, cancellation and early end of a gRPC call, and the times of its request."""
 
+from types import TracebackType
 from typing import Any
 
 import grpc
 
+from nnhal.errors import HalError
 from nnhal.types import OMITTED
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns, to_absolute
+from nnhal_service.grpc_support.errors import status_of
+from nnhal_service.sessions.session import Session
 
 _UNLIMITED_S = (2**63 - 1) / 1e9
 
@@ -25,6 +29,43 @@ def cancellation_of(context: grpc.ServicerContext) -> Cancellation:
     if not context.add_callback(cancellation.cancel):
         cancellation.cancel()
     return cancellation
+
+
+class SessionCall:
+    """Execution on the thread of a gRPC call. As a context manager, it counts against `session_calls`.
+
+    It is cancelled with its call, and with its session.
+    """
+
+    __slots__ = ("_context", "_session", "cancellation")
+
+    def __init__(self, session: Session, context: grpc.ServicerContext) -> None:
+        self._session = session
+        self._context = context
+        self.cancellation = cancellation_of(context)
+
+    def __enter__(self) -> Cancellation:
+        self._session.begin_call(self)
+        return self.cancellation
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._session.end_call(self)
+
+    def abort(self, error: HalError) -> None:
+        """End the call with an error, although its thread goes on."""
+        abort_call(self._context, error)
+
+
+def abort_call(context: grpc.ServicerContext, error: HalError) -> None:
+    """End a gRPC call with an error, from any thread. What its method returns or raises later is dropped.
+
+    The client gets the status without details. When the server stops, and the connection ends with its last call, the
+    text may be that of gRPC. gRPC has no public function for this: `ServicerContext.cancel` sends CANCELLED, which
+    clients would take for a cancellation of their own.
+    """
+    code, text = status_of(error)
+    call: Any = context
+    call._rpc_event.call.cancel(code.value[0], text)
 
 
 def field_or_omitted(request: Any, field: str) -> int:

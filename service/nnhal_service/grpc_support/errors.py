@@ -54,15 +54,19 @@ def error_detail(error: HalError) -> error_pb2.ErrorDetail:
     )
 
 
+def status_of(error: HalError) -> tuple[grpc.StatusCode, str]:
+    """Return the status of a call that fails with an error: the code and the beginning of the reason."""
+    error = well_formed(error)
+    return KIND_CODES.get(ErrorKind(error.kind)) or CODES[error.status], str(error)[:MESSAGE_LENGTH]
+
+
 def set_error(context: grpc.ServicerContext, error: HalError) -> tuple[grpc.StatusCode, str]:
     """Set the status and the trailer of a call. The caller then ends the call.
 
     Returns:
         The code and the beginning of the reason, as `ServicerContext.abort` takes them.
     """
-    error = well_formed(error)
-    code = KIND_CODES.get(ErrorKind(error.kind)) or CODES[error.status]
-    text = str(error)[:MESSAGE_LENGTH]
+    code, text = status_of(error)
     packed = AnyMessage()
     packed.Pack(error_detail(error))
     status = error_pb2.RpcStatus(code=code.value[0], message=text, details=[packed])

@@ -15,7 +15,7 @@ from nnhal.types import OMITTED, ExecutionConfig, ExecutionResult, Memory, Reque
 from nnhal.v1 import burst_pb2, burst_pb2_grpc, types_pb2
 from nnhal_driver.execution.burst import NOT_CACHED, Burst
 from nnhal_driver.scheduling.cancellation import Cancellation
-from nnhal_service.grpc_support.call_context import call_deadline, cancellation_of, earliest, field_or_omitted
+from nnhal_service.grpc_support.call_context import SessionCall, abort_call, call_deadline, earliest, field_or_omitted
 from nnhal_service.grpc_support.errors import error_detail, internal_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
@@ -27,7 +27,7 @@ from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.session import Session, stopping
+from nnhal_service.sessions.session import STOPPING, Session, stopping
 from nnhal_service.sessions.session_registry import SessionRegistry
 
 BurstRequest = burst_pb2.BurstExecuteRequest | burst_pb2.BurstExecuteWithConfigRequest
@@ -135,12 +135,8 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             session, burst.prepared_model, "burst", started_ns, request.ByteSize(), context
         ) as metered:
             deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-            metered.cancellation = cancellation_of(context)
-            session.acquire_slot("session_calls")
-            try:
+            with SessionCall(session, context) as metered.cancellation:
                 result = self._execute(target, call, request, deadline_ns, metered, started_ns)
-            finally:
-                session.release_slot("session_calls")
             message = self._result_message(result, session)
             metered.note(result, message.ByteSize())
         return message
@@ -317,7 +313,10 @@ class _StreamLife:
             self._cancel(reason)
 
     def _cancel(self, reason: str) -> None:
-        self._context.cancel()
+        if reason == STOPPING:
+            abort_call(self._context, stopping())
+        else:
+            self._context.cancel()
 
     def __enter__(self) -> "_StreamLife":
         return self

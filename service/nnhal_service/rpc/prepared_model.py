@@ -13,7 +13,7 @@ from nnhal_driver.execution.execution import ReusableExecution
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.profiling import later_stage
-from nnhal_service.grpc_support.call_context import call_deadline, cancellation_of, earliest, field_or_omitted
+from nnhal_service.grpc_support.call_context import SessionCall, call_deadline, earliest, field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache
@@ -80,15 +80,11 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         with self._calls.start(session, prepared, "unary", started_ns, len(request), context) as metered:
             valid = self._messages.validate(session, prepared, received, call.config)
             deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-            owner, cancellation = session.owner, cancellation_of(context)
-            metered.cancellation = cancellation
-            session.acquire_slot("session_calls")
-            try:
+            with SessionCall(session, context) as cancellation:
+                metered.cancellation = cancellation
                 result = prepared.execute_valid(
-                    valid, call.config, deadline_ns, cancellation, owner, started_ns, metered
+                    valid, call.config, deadline_ns, cancellation, session.owner, started_ns, metered
                 )
-            finally:
-                session.release_slot("session_calls")
             response = self._responses.encode(result, prepared, session)
             metered.note(result, len(response))
             self._unread.count(call.session, context, len(response))
@@ -106,13 +102,11 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
             config = wire.to_execution_config(request.config)
             valid = self._requests.validate(session, prepared, request.request, config)
             deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-            owner, cancellation = session.owner, cancellation_of(context)
-            metered.cancellation = cancellation
-            session.acquire_slot("session_calls")
-            try:
-                result = prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns, metered)
-            finally:
-                session.release_slot("session_calls")
+            with SessionCall(session, context) as cancellation:
+                metered.cancellation = cancellation
+                result = prepared.execute_valid(
+                    valid, config, deadline_ns, cancellation, session.owner, started_ns, metered
+                )
             executed_ns = time.perf_counter_ns()
             message = self._result_message(result, session)
             if result.spans:

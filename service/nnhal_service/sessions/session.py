@@ -11,10 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorKind, ErrorStatus
+from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.identity.accounts import Account
 from nnhal_service.identity.credential import Credential
 from nnhal_service.identity.identity import Identity
@@ -55,6 +56,19 @@ class SessionObject(Generic[T]):
     label: str
     value: T
     created_at: float
+
+
+class OngoingCall(Protocol):
+    """Call that occupies a thread.
+
+    Attributes:
+        cancellation: cancels the work of the call.
+    """
+
+    cancellation: Cancellation
+
+    def abort(self, error: HalError) -> None:
+        """End the call with an error, although its thread goes on."""
 
 
 class Session:
@@ -103,6 +117,7 @@ class Session:
         self.shared = SharedTable(self._limits)
         self._objects: dict[bytes, _Entry] = {}
         self._counts: Counter[str] = Counter()
+        self._calls: set[OngoingCall] = set()
         self._numbers = itertools.count(1)
         self._listeners: list[Callable[[str], None]] = []
         self._drain_listeners: list[Callable[[str], None]] = []
@@ -142,6 +157,33 @@ class Session:
         """Undo one `acquire_slot`."""
         with self._lock:
             self._counts[limit] -= 1
+
+    def begin_call(self, call: OngoingCall) -> None:
+        """Count a call against `session_calls`, and cancel it if the session ends before `end_call`.
+
+        Raises:
+            HalError: SESSION_LOST or STOPPING: the session has ended. RESOURCE_EXHAUSTED_TRANSIENT: the limit.
+        """
+        with self._lock:
+            if self.closed:
+                raise self.end_error()
+            self._count("session_calls")
+            self._calls.add(call)
+
+    def end_call(self, call: OngoingCall) -> None:
+        """Undo one `begin_call`."""
+        with self._lock:
+            self._counts["session_calls"] -= 1
+            self._calls.discard(call)
+
+    def abort_calls(self) -> None:
+        """End the calls that go on although the session has ended, with the reason. Their threads may go on."""
+        for call in self._running_calls():
+            call.abort(self.end_error())
+
+    def _running_calls(self) -> list[OngoingCall]:
+        with self._lock:
+            return list(self._calls)
 
     def _count(self, limit: str) -> None:
         self._limits.require(limit, self._counts[limit] + 1, "the session would have")
@@ -255,6 +297,8 @@ class Session:
                 for _ in range(self._counts.pop(limit, 0)):
                     self.account.release(limit)
             listeners, self._listeners = self._listeners, []
+        for call in self._running_calls():
+            call.cancellation.cancel(self.end_error)
         _close(released)
         self.shared.close()
         for listener in listeners:

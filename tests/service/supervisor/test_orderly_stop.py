@@ -1,5 +1,6 @@
 """Stop in order: what runs has its grace on every path, and what is cut off is told why."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -7,12 +8,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 import nnhal
 from nnhal.types import ErrorStatus
 from tests.concurrency import wait_until
+from tests.end_to_end.support.raw_client import add_chain, execute_request, open_raw_session, prepare_request
 from tests.end_to_end.support.service_process import Service, stop_service
 from tests.service.supervisor.hostile_service import VALUES, relu_model, start_hostile
 
@@ -77,3 +80,19 @@ def test_execution_that_is_cut_off_is_told_why(tmp_path: Path, behavior: Path, t
     ):
         error = stop_while_executing(service, ways[way], behavior, finish=False)
     assert isinstance(error, nnhal.HalError) and error.status == ErrorStatus.DEVICE_UNAVAILABLE, error
+
+
+def test_no_call_that_is_cut_off_looks_as_if_its_client_had_cancelled_it(tmp_path: Path, behavior: Path) -> None:
+    service = start_hostile(tmp_path, behavior, NNHAL_STOP_GRACE_S="0.2")
+    with open_raw_session(service.target) as raw:
+        *_, event = raw.device.PrepareModel(prepare_request(raw, add_chain(1)))
+        request = execute_request(raw, event.notify.prepared_model, [VALUES])
+        behavior.write_text("execute hang")
+        running = os.cpu_count() or 1
+        calls = [raw.prepared_model.ExecuteSynchronously.future(request) for _ in range(2 * running)]
+        assert wait_until(behavior.with_suffix(".waiting").exists, 60)
+        service.process.send_signal(signal.SIGTERM)
+        told = [(call.code(), call.details()) for call in calls]
+    assert stop_service(service) == 0, service.log.read_text()
+    assert {code for code, _ in told} == {grpc.StatusCode.UNAVAILABLE}, told
+    assert sum("the service is stopping" in text for _, text in told) >= running, told
