@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from nnhal_service.identity.accounts import Accounts
+from nnhal_driver.scheduling.quota_use import QuotaUse
+from nnhal_service.identity.accounts import Accounts, FindUse
 from nnhal_service.identity.authentication import Authentication
 from nnhal_service.identity.jwks import fetcher, is_url
 from nnhal_service.identity.tokens import TokenTable
@@ -12,14 +13,18 @@ if TYPE_CHECKING:
     from nnhal_service.identity.json_web_tokens import JwtVerifier
 
 
-def create_authentication(settings: Settings) -> Authentication:
+def create_authentication(settings: Settings, find_use: FindUse = lambda identity: QuotaUse()) -> Authentication:
     """Return the authentication of the clients of a service.
+
+    Args:
+        settings: the settings.
+        find_use: returns what an identity with quotas uses in other workers.
 
     Raises:
         ValueError: a file with tokens or keys cannot be used.
     """
     return Authentication(
-        Accounts(settings.policy, needs_identity=settings.needs_identity),
+        Accounts(settings.policy, needs_identity=settings.needs_identity, find_use=find_use),
         TokenTable(settings.tokens) if settings.tokens is not None else None,
         _jwt_verifier(settings),
         certificates=settings.tls_client_ca is not None,

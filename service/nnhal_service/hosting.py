@@ -7,6 +7,8 @@ from pathlib import Path
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.model_probe import ModelProbe
 from nnhal_driver.quarantine import Quarantine
+from nnhal_driver.scheduling.quota_use import QuotaUse
+from nnhal_service.identity.accounts import FindUse
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 
 Redirect = Callable[[str, int, bytes, str], str]
@@ -37,6 +39,7 @@ class Hosting:
         temporary: folder for temporary files.
         claim: called with the identity of each new session, before it is opened. It may refuse.
         end_idle: called a while after the last session has ended.
+        find_use: returns what an identity with quotas uses in other workers.
     """
 
     addresses: tuple[str, ...]
@@ -50,3 +53,4 @@ class Hosting:
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     claim: Callable[[str], None] = _nothing
     end_idle: Callable[[], None] = _nothing
+    find_use: FindUse = lambda identity: QuotaUse()

@@ -163,7 +163,9 @@ class Server:
         self.devices = Devices(self._devices)
         self._preloader = ModelPreloader(self.store, self._devices, settings.warm)
         suffix = bytes([hosting.slot]) if hosting else b""
-        self._authentication = create_authentication(settings)
+        self._authentication = (
+            create_authentication(settings, hosting.find_use) if hosting else create_authentication(settings)
+        )
         claim = hosting.claim if hosting else lambda identity: None
         self.sessions = SessionRegistry(
             settings.session_grace_s, self._limits, self._schedule_trim, suffix, self._authentication, claim
@@ -185,7 +187,7 @@ class Server:
         self._health = health.HealthServicer(experimental_non_blocking=True)
         options = _options(settings, self._limits, share_ports=hosting is not None)
         self._server = grpc.server(self._executor, options=options)
-        self.quota = quota = MemoryQuota(self._limits, self._authentication.accounts.memory_quota)
+        self.quota = quota = MemoryQuota(self._limits)
         users = {os.getuid(), *settings.data_users}
         context = DataSocketContext(self.sessions, self._limits, quota, self.metrics.calls)
         self._data_socket = DataSocket(context, users)

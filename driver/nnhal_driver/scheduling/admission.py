@@ -189,8 +189,8 @@ class AdmissionQueue:
                 self._counts["refused"] += 1
                 raise error
             owner = self._owners.get(request.owner) or self._new_owner(share)
-            if share is not None and self._counts_executions and owner.group is not None:
-                share.require_executions(owner.group.running + owner.group.queued)
+            if share is not None and share.executions is not None:
+                self._begin_execution(share)
             if self._free > 0:
                 if share is None:
                     self._owners[request.owner] = owner
@@ -198,7 +198,13 @@ class AdmissionQueue:
                     self._add(request.owner, owner, share)
                 self._grant(owner, ticket)
                 return True
-            displaced = self._displace(owner) if self._waiting >= self._limit else None
+            displaced = None
+            if self._waiting >= self._limit:
+                try:
+                    displaced = self._displace(owner)
+                except HalError:
+                    self._end_execution(share)
+                    raise
             if share is None:
                 self._owners[request.owner] = owner
             else:
@@ -207,6 +213,20 @@ class AdmissionQueue:
         if displaced is not None:
             displaced.notify()
         return False
+
+    def _begin_execution(self, share: Share) -> None:
+        """Count an execution against the quota of its share.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit identity_executions.
+        """
+        if self._counts_executions:
+            share.begin_execution()
+
+    def _end_execution(self, share: Share | None) -> None:
+        """Undo `_begin_execution`, when the execution has ended or has left the queue."""
+        if share is not None and self._counts_executions and share.executions is not None:
+            share.end_execution()
 
     def _new_owner(self, share: Share | None) -> _OwnerState:
         if share is None:
@@ -286,6 +306,8 @@ class AdmissionQueue:
             other.notify()
         if owner.group is not None and (share := share_of(request.owner)) is not None:
             share.spend(elapsed)
+            if share.executions is not None:
+                self._end_execution(share)
 
     def withdraw(self, ticket: Ticket, error: HalError) -> bool:
         """Reject a queued ticket with an error. Return whether it was still queued."""
@@ -330,6 +352,7 @@ class AdmissionQueue:
                 self._grant(owner, ticket)
             else:
                 self._counts["expired"] += 1
+                self._end_execution(share_of(ticket.request.owner))
                 self._remove_if_idle(ticket.request.owner)
             decided.append(ticket)
         return decided
@@ -357,6 +380,7 @@ class AdmissionQueue:
         owner.waiting.remove(ticket)
         heapq.heapify(owner.waiting)
         self._count_dequeued(owner)
+        self._end_execution(share_of(name))
         self._remove_if_idle(name)
 
     def _count_dequeued(self, owner: _OwnerState) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Hashable
 
 from nnhal.errors import limit_exceeded
+from nnhal_driver.scheduling.quota_use import Quota, QuotaUse
 
 BURST_S = 1
 """Seconds for which a client may save up running time that it did not use."""
@@ -19,6 +20,7 @@ class Share:
         executions: quota of executions that run or wait; None for no quota.
         device_seconds: quota of running time in each second; None for no quota.
         clock: monotonic clock in nanoseconds.
+        use: what the client uses in other processes.
     """
 
     def __init__(
@@ -28,14 +30,18 @@ class Share:
         executions: int | None = None,
         device_seconds: float | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
+        use: QuotaUse | None = None,
     ) -> None:
         self.name = name
         self.weight = weight
         self.executions = executions
         self.device_seconds = device_seconds
         self._clock = clock
+        self._use = use or QuotaUse()
         self._lock = threading.Lock()
+        self._in_flight = 0
         self._spent_ns = 0
+        self._spent_elsewhere_ns = self._use.elsewhere(Quota.SPENT_NS)
         self._level_ns = 0.0
         self._settled_at = clock()
 
@@ -44,18 +50,26 @@ class Share:
         """Running time so far, of executions and preparations."""
         return self._spent_ns
 
-    def require_executions(self, in_flight: int) -> None:
-        """Check that one more execution is within the quota.
-
-        Args:
-            in_flight: number of executions that run or wait.
+    def begin_execution(self) -> None:
+        """Count an execution that runs or waits, until `end_execution`. Only for shares with a quota of them.
 
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit identity_executions.
         """
-        if self.executions is not None and in_flight >= self.executions:
-            reason = f"{self.name} has {in_flight} executions in flight; its quota is {self.executions}"
-            raise limit_exceeded("identity_executions", reason)
+        assert self.executions is not None
+        with self._lock:
+            used = self._use.claim(Quota.EXECUTIONS, self._in_flight, 1, self.executions)
+            if used is None:
+                self._in_flight += 1
+                return
+        reason = f"{self.name} has {used} executions in flight; its quota is {self.executions}"
+        raise limit_exceeded("identity_executions", reason)
+
+    def end_execution(self) -> None:
+        """Undo one `begin_execution`."""
+        with self._lock:
+            self._in_flight -= 1
+            self._use.publish(Quota.EXECUTIONS, self._in_flight)
 
     def require_time(self) -> None:
         """Check that the running time is within its quota.
@@ -67,6 +81,7 @@ class Share:
             return
         with self._lock:
             self._settle()
+            self._add_elsewhere()
             level_ns = self._level_ns
         if level_ns > 0:
             ahead_s = level_ns / 1e9 / self.device_seconds
@@ -83,6 +98,7 @@ class Share:
             if self.device_seconds is not None:
                 self._settle()
                 self._level_ns += elapsed_ns
+                self._use.publish(Quota.SPENT_NS, self._spent_ns)
 
     def _settle(self) -> None:
         """Let the level sink by the quota of the time that has passed; at most, to what may be saved up."""
@@ -91,6 +107,12 @@ class Share:
         passed_ns, self._settled_at = now - self._settled_at, now
         floor = -BURST_S * 1e9 * self.device_seconds
         self._level_ns = max(floor, self._level_ns - passed_ns * self.device_seconds)
+
+    def _add_elsewhere(self) -> None:
+        """Raise the level by the running time in other processes since the last call."""
+        before_ns, self._spent_elsewhere_ns = self._spent_elsewhere_ns, self._use.elsewhere(Quota.SPENT_NS)
+        if self._spent_elsewhere_ns > before_ns:  # it falls when a process ends
+            self._level_ns += self._spent_elsewhere_ns - before_ns
 
 
 class ShareOwner:

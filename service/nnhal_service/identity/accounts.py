@@ -3,18 +3,24 @@
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeAlias
 
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import ErrorKind, ErrorStatus
+from nnhal_driver.scheduling.quota_use import Quota, QuotaUse
 from nnhal_driver.scheduling.share import Share, ShareOwner
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.identity.policy import IdentityRules, Policy
 
 QUOTAS = ("sessions", "memory_bytes", "cache_bytes", "prepared_models", "executions")
 """Quotas that are whole numbers."""
+_COUNTED = {"sessions": Quota.SESSIONS, "prepared_models": Quota.PREPARED_MODELS}
+"""Quotas of objects that accounts count."""
 _RECENT = 1024
 """Number of accounts to keep without a session."""
+
+FindUse: TypeAlias = Callable[[str], QuotaUse]
 
 
 class Account:
@@ -25,13 +31,18 @@ class Account:
         rules: its rights and quotas.
         may_connect: whether it may use the service.
         share: its share of the device.
+        use: what it uses in other workers.
     """
 
-    def __init__(self, identity: Identity, rules: IdentityRules, *, may_connect: bool) -> None:
+    def __init__(
+        self, identity: Identity, rules: IdentityRules, use: QuotaUse | None = None, *, may_connect: bool
+    ) -> None:
         self.identity = identity
         self.rules = rules
         self.may_connect = may_connect
-        self.share = Share(f"identity {identity}", rules.weight or 1.0, rules.executions, rules.device_seconds)
+        self.use = use or QuotaUse()
+        name, weight = f"identity {identity}", rules.weight or 1.0
+        self.share = Share(name, weight, rules.executions, rules.device_seconds, use=self.use)
         self._used: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -53,17 +64,22 @@ class Account:
         """
         allowed: int | None = getattr(self.rules, quota)
         with self._lock:
-            if allowed is not None and self._used[quota] >= allowed:
-                raise self.exceeded(quota, f"has {self._used[quota]} {quota.replace('_', ' ')}", allowed)
-            self._used[quota] += 1
+            own = self._used[quota]
+            used = None if allowed is None else self.use.claim(_COUNTED[quota], own, 1, allowed)
+            if used is None:
+                self._used[quota] += 1
+                return
+        assert allowed is not None
+        raise self.exceeded(quota, f"has {used} {quota.replace('_', ' ')}", allowed)
 
     def release(self, quota: str) -> None:
         """Undo one `acquire`."""
         with self._lock:
             self._used[quota] -= 1
+            self.use.publish(_COUNTED[quota], self._used[quota])
 
     def used(self, quota: str) -> int:
-        """Return the number of objects that count against a quota."""
+        """Return the number of objects in this worker that count against a quota."""
         return self._used[quota]
 
     def limits(self) -> Mapping[str, int]:
@@ -88,11 +104,19 @@ class Accounts:
     Args:
         policy: the policy.
         needs_identity: whether anonymous clients may connect only if the policy says so.
+        find_use: returns what an identity with quotas uses in other workers.
     """
 
-    def __init__(self, policy: Policy | None = None, *, needs_identity: bool = False) -> None:
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        needs_identity: bool = False,
+        find_use: FindUse = lambda identity: QuotaUse(),
+    ) -> None:
         self._policy = policy or Policy()
         self._needs_identity = needs_identity
+        self._find_use = find_use
         # the last ones stay without a session, too: a new session must not reset the running time
         self._accounts: weakref.WeakValueDictionary[Identity, Account] = weakref.WeakValueDictionary()
         self._recent: deque[Account] = deque(maxlen=_RECENT)
@@ -113,11 +137,8 @@ class Accounts:
         if identity == ANONYMOUS and self._needs_identity:  # the default is for clients that authenticate
             own = self._policy.identities.get(str(ANONYMOUS), IdentityRules())
             may_connect = bool(own.connect)
-        return Account(identity, rules, may_connect=may_connect is not False)
-
-    def memory_quota(self, identity: Identity) -> int | None:
-        """Return the quota of memory of an identity in bytes, or None."""
-        return self.of(identity).rules.memory_bytes
+        use = self._find_use(str(identity)) if rules.has_quotas else None
+        return Account(identity, rules, use, may_connect=may_connect is not False)
 
 
 def unauthenticated(reason: str) -> HalError:

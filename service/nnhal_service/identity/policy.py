@@ -41,6 +41,12 @@ class IdentityRules(BaseModel):
     device_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     weight: float | None = Field(default=None, gt=0, le=1e6)
 
+    @property
+    def has_quotas(self) -> bool:
+        """True if there is a quota that all workers of a service share. That of the cache is on its disk."""
+        quotas = (self.sessions, self.memory_bytes, self.prepared_models, self.executions, self.device_seconds)
+        return any(quota is not None for quota in quotas)
+
     def over(self, other: "IdentityRules") -> "IdentityRules":
         """Return these rules, with those of another object where they have none."""
         return other.model_copy(update=self.model_dump(exclude_none=True))

@@ -8,11 +8,12 @@ against a quota below that limit (`nnhal_service.memory_limits`).
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import Bytes
+from nnhal_driver.scheduling.quota_use import Quota, QuotaUse
+from nnhal_service.identity.accounts import Account
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.sessions.limits import LIMITS, Limits
 from nnhal_service.sessions.session import Session
@@ -77,14 +78,13 @@ class MemoryQuota:
 
     Args:
         limits: the limits.
-        quota_of: returns the quota of an identity in bytes, or None.
     """
 
-    def __init__(self, limits: Limits, quota_of: Callable[[Identity], int | None] = lambda identity: None) -> None:
+    def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._quota_of = quota_of
         self._by_session: Counter[bytes] = Counter()
         self._by_identity: Counter[Identity] = Counter()
+        self._uses: dict[Identity, QuotaUse] = {}  # of identities with a quota that have bytes
         self._total = 0
         self._lock = threading.Lock()
         # a finalizer may run on a thread that has the lock; it leaves its bytes here
@@ -105,7 +105,7 @@ class MemoryQuota:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit memory_bytes or service_memory_bytes.
         """
         client = _client(session)
-        self._take(client, session.identity, size, "the object")
+        self._take(client, session.account, size, "the object")
         return Reservation(self, client, session.identity, size)
 
     def reserve(self, session: Session, size: int, subject: str) -> Reservation:
@@ -158,29 +158,40 @@ class MemoryQuota:
             self._settle()
             return self._total
 
-    def _take(self, session: bytes, identity: Identity | None, size: int, subject: str) -> None:
+    def _take(self, session: bytes, account: Account | None, size: int, subject: str) -> None:
         with self._lock:
             self._settle()
-            refused = self._refusal(session, identity, size)
+            refused = self._refusal(session, account, size)
             if not refused:
                 self._by_session[session] += size
                 self._total += size
-                if identity:
-                    self._by_identity[identity] += size
+                if account:
+                    self._by_identity[account.identity] += size
         if refused:  # outside of the lock: a message takes memory, and so may run finalizers
             raise _error(subject, size, refused)
 
-    def _refusal(self, session: bytes, identity: Identity | None, size: int) -> _Refusal | None:
-        """Return the limit that more bytes would exceed, or None."""
-        if identity:
-            used, limit, quota = self._by_identity[identity], self._limits["memory_bytes"], self._quota_of(identity)
-            if quota is not None and used + size > quota:
-                return _Refusal("identity_memory_bytes", used, quota - used, identity)
+    def _refusal(self, session: bytes, account: Account | None, size: int) -> _Refusal | None:
+        """Return the limit that more bytes would exceed, or None. The quota of the identity is claimed then."""
+        if account:
+            identity, limit, quota = account.identity, self._limits["memory_bytes"], account.rules.memory_bytes
+            used = self._by_identity[identity]
+            if quota is not None and (total := used + account.use.elsewhere(Quota.MEMORY_BYTES)) + size > quota:
+                return _Refusal("identity_memory_bytes", total, quota - total, identity)
             if used + size > limit:
                 return _Refusal("memory_bytes", used, limit - used, identity)
         left, own = self._limits["service_memory_bytes"] - self._total, self._by_session[session]
         available = (SHARE * left - own) // (SHARE + 1)
-        return _Refusal("service_memory_bytes", own, max(0, available)) if size > available else None
+        if size > available:
+            return _Refusal("service_memory_bytes", own, max(0, available))
+        return None if account is None or quota is None else self._claim(account, quota, used, size)
+
+    def _claim(self, account: Account, quota: int, used: int, size: int) -> _Refusal | None:
+        """Claim bytes of the quota of an identity. Return it if workers together exceed it."""
+        total = account.use.claim(Quota.MEMORY_BYTES, used, size, quota)
+        if total is not None:
+            return _Refusal("identity_memory_bytes", total, quota - total, account.identity)
+        self._uses[account.identity] = account.use
+        return None
 
     def _settle(self) -> None:
         """Subtract the bytes that were given back. The caller has the lock."""
@@ -190,6 +201,14 @@ class MemoryQuota:
             _subtract(self._by_session, session, size)
             if identity:
                 _subtract(self._by_identity, identity, size)
+                self._publish(identity)
+
+    def _publish(self, identity: Identity) -> None:
+        """Tell other workers what an identity uses, if it has a quota."""
+        if (use := self._uses.get(identity)) is not None:
+            use.publish(Quota.MEMORY_BYTES, self._by_identity[identity])
+            if not self._by_identity[identity]:
+                del self._uses[identity]
 
 
 def _subtract(counter: Counter[T], key: T, size: int) -> None:

@@ -1,16 +1,19 @@
 """Scoreboard: memory that the supervisor shares with all workers. Each worker writes only its own row.
 
 A row tells state, heartbeat, load and work in progress of a worker. The supervisor reads them to find workers that
-hang, and the suspect of a crash. The workers read them to send new sessions to the least loaded one.
+hang, and the suspect of a crash. The workers read them to send new sessions to the least loaded one, and to add up what
+each identity uses of its quotas. The states of all rows come first.
 """
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from nnhal_driver.activity import TABLE_BYTES
+from nnhal_service.identity import use_ledger
+from nnhal_service.identity.use_ledger import UseTable
 
 MAX_WORKERS = 64
 ROWS = 2 * MAX_WORKERS
@@ -18,9 +21,12 @@ ROWS = 2 * MAX_WORKERS
 
 NO_OWNER = bytes(16)
 """Digest of no identity."""
-_HEADER = struct.Struct("<iHBxqqIIQ16s")
+_HEADER = struct.Struct("<iHxxqqIIQ16s")
 _REDIRECTS = struct.Struct(f"<{MAX_WORKERS}I")
-_ROW_BYTES = -(-(_HEADER.size + _REDIRECTS.size + TABLE_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
+_STATE_BYTES = mmap.PAGESIZE
+_USE_BYTES = -(-use_ledger.TABLE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
+_STATUS_BYTES = -(-(_HEADER.size + _REDIRECTS.size + TABLE_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
+_ROW_BYTES = _USE_BYTES + _STATUS_BYTES
 
 
 class WorkerState(IntEnum):
@@ -68,17 +74,16 @@ class Scoreboard:
     """The shared memory. Create it before the processes that share it are forked."""
 
     def __init__(self) -> None:
-        self._memory = memoryview(mmap.mmap(-1, ROWS * _ROW_BYTES))
+        self._memory = memoryview(mmap.mmap(-1, _STATE_BYTES + ROWS * _ROW_BYTES))  # unused pages take no memory
 
     def write(self, row: int, status: WorkerStatus) -> None:
         """Write everything about a worker except its work in progress."""
-        offset = row * _ROW_BYTES
+        offset = _status_offset(row)
         _HEADER.pack_into(
             self._memory,
             offset,
             status.pid,
             status.slot,
-            status.state,
             status.heartbeat_ns,
             status.serving_ns,
             status.sessions,
@@ -87,11 +92,12 @@ class Scoreboard:
             status.owner,
         )
         _REDIRECTS.pack_into(self._memory, offset + _HEADER.size, *status.redirects)
+        self._memory[row] = status.state
 
     def read(self, row: int) -> WorkerStatus:
         """Return what a worker reports."""
-        offset = row * _ROW_BYTES
-        pid, slot, state, heartbeat, serving, sessions, executions, generation, owner = _HEADER.unpack_from(
+        offset, state = _status_offset(row), self._memory[row]
+        pid, slot, heartbeat, serving, sessions, executions, generation, owner = _HEADER.unpack_from(
             self._memory, offset
         )
         redirects = _REDIRECTS.unpack_from(self._memory, offset + _HEADER.size)
@@ -101,17 +107,36 @@ class Scoreboard:
 
     def activities(self, row: int) -> memoryview:
         """Return the memory of the table of a worker's work in progress."""
-        offset = row * _ROW_BYTES + _HEADER.size + _REDIRECTS.size
+        offset = _status_offset(row) + _HEADER.size + _REDIRECTS.size
         return self._memory[offset : offset + TABLE_BYTES]
 
     def clear(self, row: int) -> None:
         """Empty a row, before or after its use."""
-        offset = row * _ROW_BYTES
-        self._memory[offset : offset + _ROW_BYTES] = bytes(_ROW_BYTES)
+        self._memory[row] = WorkerState.EMPTY
+        offset = _status_offset(row)
+        self._memory[offset : offset + _STATUS_BYTES] = bytes(_STATUS_BYTES)
+        UseTable(self.use_table(row)).clear()
 
     def serving(self) -> Iterator[WorkerStatus]:
         """Yield the workers that accept sessions."""
-        for row in range(ROWS):
-            status = self.read(row)
-            if status.state is WorkerState.SERVING:
-                yield status
+        for row, state in enumerate(self.worker_states()):
+            if state == WorkerState.SERVING:
+                yield self.read(row)
+
+    def use_table(self, row: int) -> memoryview:
+        """Return the memory of the table of what identities use in a worker: see `use_ledger`."""
+        offset = _status_offset(row) + _STATUS_BYTES
+        return self._memory[offset : offset + use_ledger.TABLE_BYTES]
+
+    def worker_states(self) -> bytes:
+        """Return the state of each row, as one byte."""
+        return bytes(self._memory[:ROWS])
+
+    def rows(self, states: bytes, *, draining: bool) -> Sequence[int]:
+        """Return the rows that have workers, with or without those that drain."""
+        without = (WorkerState.EMPTY,) if draining else (WorkerState.EMPTY, WorkerState.DRAINING)
+        return [row for row, state in enumerate(states) if state not in without]
+
+
+def _status_offset(row: int) -> int:
+    return _STATE_BYTES + row * _ROW_BYTES

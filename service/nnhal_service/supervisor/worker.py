@@ -15,6 +15,7 @@ from nnhal_service import log
 from nnhal_service.admin.worker_control import WorkerControl
 from nnhal_service.admin.worker_report import WorkerReporter
 from nnhal_service.hosting import Hosting
+from nnhal_service.identity.use_ledger import UseLedger
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.quarantine import QuarantineFile
@@ -85,6 +86,7 @@ def run_worker(
                 WorkerMetrics(spec.generation, spec.temporary),
                 directory.claim,
                 lambda: _end_idle(directory, channel),
+                UseLedger(scoreboard, spec.row).use_of,
             )
             settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
             server = Server(settings, hosting)

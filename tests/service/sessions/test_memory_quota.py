@@ -9,7 +9,9 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorKind, ErrorStatus
+from nnhal_service.identity.accounts import Account
 from nnhal_service.identity.identity import ANONYMOUS, Identity
+from nnhal_service.identity.policy import IdentityRules
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import SHARE, MemoryQuota, Reservation
 from nnhal_service.sessions.session import Session
@@ -74,10 +76,10 @@ def test_sessions_of_an_identity_share_its_memory() -> None:
 
 
 def test_the_quota_of_an_identity_is_named_with_its_value_and_use() -> None:
-    quota = MemoryQuota(Limits({"service_memory_bytes": ALL}), {YOU: 300, ANONYMOUS: None}.__getitem__)
-    kept = quota.reserve_object(Session("s1", YOU), 200)
+    quota, account = quota_of(), Account(YOU, IdentityRules(memory_bytes=300), may_connect=True)
+    kept = quota.reserve_object(Session("s1", YOU, account=account), 200)
     with pytest.raises(HalError) as caught:
-        quota.reserve_object(Session("s2", YOU), 101)
+        quota.reserve_object(Session("s2", YOU, account=account), 101)
     assert (caught.value.kind, caught.value.limit) == (ErrorKind.LIMIT, "identity_memory_bytes")
     assert "identity token:you uses 200 of its quota of 300 bytes" in caught.value.reason
     del kept
