@@ -39,8 +39,9 @@ def test_every_copied_source_exists_and_is_not_ignored() -> None:
 def test_everything_that_the_build_needs_is_copied() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    needed = {package.split("/")[0] for package in packages} | {"pyproject.toml", project["project"]["readme"]}
-    assert needed | set(project["project"]["license-files"]) <= copied_sources()
+    files = [*packages, *project["project"]["license-files"]]
+    needed = {file.split("/")[0] for file in files} | {"pyproject.toml", project["project"]["readme"]}
+    assert needed <= copied_sources()
 
 
 def test_commands_of_the_image_exist() -> None:
