@@ -74,8 +74,10 @@ ABORT_S, CUT_OFF_S = 0.15, 0.3
 """Seconds after the grace time until executions are aborted that ignore their end, and until gRPC cancels all calls."""
 STOP_TIMEOUT_S = 20
 """Seconds after the grace time when a stop counts as hanging: the process logs the stacks of all threads and exits."""
-CONNECTION_CALLS = 4096
+CONNECTION_CALLS = 2048
 """Calls of one connection at once: more than the limits of a session allow. A client keeps further ones back."""
+PENDING_CALLS = 2 * CONNECTION_CALLS
+"""Calls that wait for Python's thread, from which on gRPC rejects others at random. One connection cannot fill this."""
 
 _SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 _NAMES = [service.descriptor.full_name for service in SERVICES.values()]
@@ -449,6 +451,8 @@ def _options(settings: Settings, limits: Limits, *, share_ports: bool) -> list[t
         ("grpc.max_receive_message_length", limits["message_bytes"]),
         ("grpc.max_send_message_length", limits["message_bytes"]),
         ("grpc.max_concurrent_streams", CONNECTION_CALLS),
+        ("grpc.server.max_pending_requests", PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_CALLS),
         ("grpc.so_reuseport", int(share_ports)),
         ("grpc.keepalive_time_ms", ping),
         ("grpc.keepalive_timeout_ms", ping),

@@ -20,9 +20,14 @@ from nnhal_service.log import event
 
 T = TypeVar("T")
 
+_CANCELLED = object()
 
 PROGRESS_BYTES = 2**16
 """Bytes that an upload must bring within the timeout, unless it ends. Single bytes could keep a thread for ever."""
+QUIET_CHECKS, LATE_CHECKS = 2, 20
+"""Number of checks after which a surplus call is cancelled: if no message came for any call meanwhile, and in any case.
+
+While messages come, it may be gRPC's thread that is late, for example because a client resets streams rapidly."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +52,7 @@ class StallWatchdog:
         timeout_s: seconds that a message may take, or PROGRESS_BYTES of an upload in smaller chunks.
         timers: run the checks.
         capacity: number of calls that may wait for up to the timeout. Of more, those that have waited longest are
-            cancelled after two checks.
+            cancelled after QUIET_CHECKS or LATE_CHECKS.
         check_s: seconds between two checks.
     """
 
@@ -57,6 +62,8 @@ class StallWatchdog:
         self._capacity = capacity
         self._check_ns = int(check_s * 1e9)
         self._waits: dict[_ClientWait, None] = {}  # in the order of their begin; changed without the lock
+        self._received = self._received_before = 0
+        self._quiet_checks = 0
         self._is_scheduled = False
         self._lock = threading.Lock()
 
@@ -74,7 +81,7 @@ class StallWatchdog:
             for request in requests:
                 return request
         finally:
-            self._waits.pop(wait, None)
+            self._end(wait)
         raise invalid_argument("the call has no request")
 
     def requests(self, requests: Iterator[T], context: grpc.ServicerContext) -> Iterator[T]:
@@ -125,7 +132,11 @@ class StallWatchdog:
         try:
             yield
         finally:
-            self._waits.pop(wait, None)
+            self._end(wait)
+
+    def _end(self, wait: _ClientWait) -> None:
+        if self._waits.pop(wait, _CANCELLED) is not _CANCELLED:
+            self._received += 1  # without a lock: whether it changes is enough
 
     def _schedule(self, instant_ns: int) -> None:
         with self._lock:
@@ -139,12 +150,15 @@ class StallWatchdog:
         self._is_scheduled = False  # first: a call that begins to wait from now on schedules a check
         now = now_ns()
         waits = list(self._waits)
+        self._quiet_checks = self._quiet_checks + 1 if self._received == self._received_before else 0
+        self._received_before = self._received
+        patience = QUIET_CHECKS if self._quiet_checks >= QUIET_CHECKS else LATE_CHECKS
         surplus = len(waits) - self._capacity
         stalled = []
         for number, wait in enumerate(waits):
             # counted, not timed: after a pause of the whole process, requests that have come are not yet read
             wait.checks += 1
-            if (number < surplus and wait.checks > 1) or now - wait.since_ns >= self._timeout_ns:
+            if (number < surplus and wait.checks >= patience) or now - wait.since_ns >= self._timeout_ns:
                 stalled.append(wait)
         for wait in stalled:
             self._waits.pop(wait, None)

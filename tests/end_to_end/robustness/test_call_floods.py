@@ -1,6 +1,8 @@
 """Floods of calls: other sessions, health checks and reflection do not wait behind them."""
 
+import os
 import queue
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +19,12 @@ from nnhal.types import ErrorStatus
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal.v1 import prepared_model_pb2
-from nnhal_service.server import HEALTH_THREADS
+from nnhal_service.server import CONNECTION_CALLS, HEALTH_THREADS
+from tests.concurrency import wait_until
 from tests.driver.one_operation import int32, model_of, tensor
+from tests.end_to_end.robustness.unreading_client import UnreadingClient
 from tests.end_to_end.support.raw_client import error_detail, open_raw_session, prepare_request
-from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.service_process import Service, start_service, stop_running, stop_service
 from tests.end_to_end.support.valid_requests import inline_request, loop
 
 THREADS, LIMIT = 16, 12
@@ -74,6 +78,20 @@ def test_calls_of_one_session_leave_threads_to_others(service: Service) -> None:
         x = np.ones(2, np.float32)
         result = device.prepare(_ADD).result(TIMEOUT_S).execute([x, x], deadline=TIMEOUT_S)
     np.testing.assert_array_equal(result[0], x + x)
+
+
+def test_flood_of_one_connection_has_no_call_rejected(service: Service) -> None:
+    """Although gRPC receives the calls much faster than Python takes them."""
+    with UnreadingClient(service.target) as client:
+        assert wait_until(lambda: client.max_streams == CONNECTION_CALLS, TIMEOUT_S)
+        stop_running(service.pid)
+        try:
+            for _ in range(CONNECTION_CALLS):
+                client.call("grpc.health.v1.Health/Check", b"")
+        finally:
+            os.kill(service.pid, signal.SIGCONT)
+        check_health(service.target)
+        assert not client.rejected and not client.cancelled
 
 
 def silent_requests(over: threading.Event) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal_service.grpc_support import stall_watchdog
-from nnhal_service.grpc_support.stall_watchdog import PROGRESS_BYTES, StallWatchdog
+from nnhal_service.grpc_support.stall_watchdog import LATE_CHECKS, PROGRESS_BYTES, StallWatchdog
 from tests.service.fake_timers import FakeTimers
 
 TIMEOUT_S = 10
@@ -142,6 +142,20 @@ def test_surplus_calls_that_wait_longest_are_cancelled(watchdog: StallWatchdog, 
         assert [context.cancelled for context in contexts] == [True] * 3 + [False] * CAPACITY
 
     wait_for_all(watchdog, contexts, check_twice)
+
+
+def test_surplus_calls_have_more_time_while_messages_come(watchdog: StallWatchdog, timers: FakeTimers) -> None:
+    contexts: list[Any] = [Context() for _ in range(CAPACITY + 1)]
+
+    def check_late() -> None:
+        for _ in range(LATE_CHECKS):
+            assert not any(context.cancelled for context in contexts)
+            other: Any = Context()
+            assert watchdog.first(iter([1]), other) == 1
+            timers.advance(CHECK_S)
+        assert [context.cancelled for context in contexts] == [True] + [False] * CAPACITY
+
+    wait_for_all(watchdog, contexts, check_late)
 
 
 def test_calls_within_the_capacity_have_the_whole_timeout(watchdog: StallWatchdog, timers: FakeTimers) -> None:
