@@ -18,6 +18,8 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         headers: the header `authorization` of each request, or "".
         redirect: address for sessions that accept a redirect; "" opens them.
         always: whether it redirects sessions that do not accept it, which is wrong.
+        other_service: whether it says that the address is that of another service of a fleet.
+        members: addresses of other services that it names when it opens a session.
     """
 
     def __init__(self, redirect: str = "", *, always: bool = False) -> None:
@@ -26,6 +28,8 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         self.headers: list[str] = []
         self.redirect = redirect
         self.always = always
+        self.other_service = False
+        self.members: list[str] = []
 
     def Open(
         self, request: session_pb2.OpenRequest, context: grpc.ServicerContext
@@ -34,9 +38,11 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
         self.headers.append(metadata.get("authorization", ""))
         if self.redirect and (self.always or request.accept_redirect):
-            yield session_pb2.SessionEvent(redirect=session_pb2.SessionRedirect(address=self.redirect))
+            redirect = session_pb2.SessionRedirect(address=self.redirect, other_service=self.other_service)
+            yield session_pb2.SessionEvent(redirect=redirect)
         else:
-            yield session_pb2.SessionEvent(opened=session_pb2.SessionOpened(session=self.target.encode()))
+            opened = session_pb2.SessionOpened(session=self.target.encode(), members=self.members)
+            yield session_pb2.SessionEvent(opened=opened)
 
     def Release(
         self, request: session_pb2.ReleaseRequest, context: grpc.ServicerContext

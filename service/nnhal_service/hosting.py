@@ -1,9 +1,11 @@
 """Services that a supervisor provides to the server of a worker."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from nnhal.v1 import session_pb2
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.model_probe import ModelProbe
 from nnhal_driver.quarantine import Quarantine
@@ -11,12 +13,27 @@ from nnhal_driver.scheduling.quota_use import QuotaUse
 from nnhal_service.identity.accounts import FindUse
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 
-Redirect = Callable[[str, int, bytes, str], str]
-"""Returns the address to which to send a client, or "" to serve it here.
 
-Its arguments are how the client has connected ("unix", or anything else for TCP), the number of sessions here, and the
-token of the session that it resumes; empty for a new one; and its identity.
-"""
+class Redirector(Protocol):
+    """Decision where clients go. Thread safe."""
+
+    def choose(
+        self, request: session_pb2.OpenRequest, kind: str, sessions: int, identity: str
+    ) -> session_pb2.SessionRedirect | None:
+        """Return where to send a client, or None to serve it here.
+
+        Args:
+            request: the request of the client, which accepts a redirect.
+            kind: how the client has connected: "unix", or anything else for TCP.
+            sessions: number of sessions here.
+            identity: identity of the client.
+
+        Raises:
+            HalError: no worker is free for the identity, or no service of a fleet has what the client needs.
+        """
+
+    def members(self) -> Sequence[str]:
+        """Return the addresses of other services that can take over when this one is gone."""
 
 
 def _nothing(identity: str = "") -> None:
@@ -30,7 +47,7 @@ class Hosting:
     Attributes:
         addresses: addresses that the supervisor has reserved for the worker.
         slot: number of the worker, with which the tokens of its sessions end.
-        redirect: decides where clients go.
+        redirect: decides where clients go; None to serve them here.
         activities: table of the work in progress.
         quarantine: the models that have crashed a worker.
         prober: prepares and runs new models in other processes first; None to trust them.
@@ -44,7 +61,7 @@ class Hosting:
 
     addresses: tuple[str, ...]
     slot: int
-    redirect: Redirect
+    redirect: Redirector | None
     activities: ActivityTable
     quarantine: Quarantine
     prober: ModelProbe | None

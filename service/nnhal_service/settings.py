@@ -227,6 +227,11 @@ class Settings(BaseModel):
         default_factory=default_state,
         description="Directory of the performance figures that the service measures; private to this user.",
     )
+    fleet_members: Annotated[Path | None, Option("FILE")] = Field(
+        default=None,
+        description="File with the members of the fleet that the service belongs to, which `nnhal fleet` writes "
+        "(docs/fleet.md). New sessions are sent to the best member.",
+    )
     sandbox: Annotated[SandboxMode, Option("MODE")] = Field(
         default="on",
         description="Sandbox of the processes that run models (docs/security.md): on, off, or network, in which they "

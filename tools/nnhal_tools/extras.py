@@ -9,10 +9,11 @@ _EXTRAS = {
     "jinja2": "cli",
     "psutil": "cli",
     "pydantic": "server",
+    "ray": "fleet",
     "rich": "cli",
     "tflite": "cli",
 }
-"""Extra that a command needs, by the top-level package that is missing. `cli` contains the others."""
+"""Extra that a command needs, by the top-level package that is missing. `fleet` has `cli`, which has the others."""
 
 
 def missing_extra(error: ImportError) -> str:

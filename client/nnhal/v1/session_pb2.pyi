@@ -31,28 +31,73 @@ class OpenRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     CLIENT_NAME_FIELD_NUMBER: _builtins.int
     ACCEPT_REDIRECT_FIELD_NUMBER: _builtins.int
+    NEEDS_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """The session to resume, or empty for a new one. SESSION_LOST if the session has ended."""
     client_name: _builtins.str
     """Name for the service's logs, chosen by the client."""
     accept_redirect: _builtins.bool
     """Whether the client follows a `redirect`. It sets the field on the connection to the address that it was given
-    first, and clears it on the connection to the address of a redirect, so that it is not sent on forever.
+    first, and clears it on the connection to the address of a redirect, so that it is not sent on forever. The
+    exception is SessionRedirect.other_service.
     """
+    placed: _builtins.bool
+    """Whether another service of a fleet has sent the client here. This one then sends it to no other service."""
+    @_builtins.property
+    def needs(self) -> Global___SessionNeeds:
+        """What the client is about to use. A service that belongs to a fleet sends it to a service that has it."""
+
     def __init__(
         self,
         *,
         session: _builtins.bytes = ...,
         client_name: _builtins.str = ...,
         accept_redirect: _builtins.bool = ...,
+        needs: Global___SessionNeeds | None = ...,
+        placed: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["needs", b"needs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "needs", b"needs", "placed", b"placed", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OpenRequest: _TypeAlias = OpenRequest  # noqa: Y015
+
+@_typing.final
+class SessionNeeds(_message.Message):
+    """What a client is about to use."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    ACCELERATOR_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    accelerator: _builtins.str
+    """Name of an accelerator, a backend or a device that the service must have, or empty. If no service of the fleet has
+    it, the error is DEVICE_UNAVAILABLE.
+    """
+    memory_bytes: _builtins.int
+    """Memory in bytes that the service must have free, or 0."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Digests (model_digest of a preparation) or cache tokens of models."""
+
+    def __init__(
+        self,
+        *,
+        models: _abc.Iterable[_builtins.bytes] | None = ...,
+        accelerator: _builtins.str = ...,
+        memory_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "memory_bytes", b"memory_bytes", "models", b"models"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionNeeds: _TypeAlias = SessionNeeds  # noqa: Y015
 
 @_typing.final
 class SessionEvent(_message.Message):
@@ -124,6 +169,7 @@ class SessionOpened(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     DATA_SOCKET_FIELD_NUMBER: _builtins.int
     DATA_SECRET_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """Handle of the session, for all calls that take one."""
     grace_ns: _builtins.int
@@ -138,6 +184,12 @@ class SessionOpened(_message.Message):
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Effective limits, by name."""
 
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses of other services of a fleet, which can take over when this one is gone. Sessions are not shared: the
+        client opens a new one there, and prepares its models again.
+        """
+
     def __init__(
         self,
         *,
@@ -147,10 +199,11 @@ class SessionOpened(_message.Message):
         limits: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         data_socket: _builtins.str = ...,
         data_secret: _builtins.bytes = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_secret", b"data_secret", "data_socket", b"data_socket", "grace_ns", b"grace_ns", "limits", b"limits", "service_version", b"service_version", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_secret", b"data_secret", "data_socket", b"data_socket", "grace_ns", b"grace_ns", "limits", b"limits", "members", b"members", "service_version", b"service_version", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -163,18 +216,28 @@ class SessionRedirect(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ADDRESS_FIELD_NUMBER: _builtins.int
+    OTHER_SERVICE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     """HOST:PORT; unix:PATH; or :PORT for a port of the host that the client has connected to. If the address cannot be
     reached, the client opens a session where it was first, without `accept_redirect`.
     """
+    other_service: _builtins.bool
+    """Whether this is another service of a fleet. It may have several workers, so the client sets `accept_redirect` and
+    `placed` there, and follows one more redirect.
+    """
+    reason: _builtins.str
+    """Why the client is sent there, for people."""
     def __init__(
         self,
         *,
         address: _builtins.str = ...,
+        other_service: _builtins.bool = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "other_service", b"other_service", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,7 @@ from nnhal.v1 import session_pb2, session_pb2_grpc
 from nnhal.version import __version__
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
-from nnhal_service.hosting import Redirect
+from nnhal_service.hosting import Redirector
 from nnhal_service.log import event
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.sessions.limits import Limits
@@ -35,7 +35,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         executor: Executor,
         limits: Limits,
         data_socket: str = "",
-        redirect: Redirect | None = None,
+        redirect: Redirector | None = None,
         metrics: WorkerMetrics | None = None,
     ) -> None:
         self._sessions = sessions
@@ -52,11 +52,11 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         """Open a session, or attach to an open one. The stream stays open until one side ends it."""
         credential, _ = self._sessions.authentication.admit(context)
         if request.accept_redirect and self._redirect is not None:
-            address = self._redirect(
-                context.peer().partition(":")[0], self._sessions.count(), request.session, str(credential.identity)
+            redirect = self._redirect.choose(
+                request, context.peer().partition(":")[0], self._sessions.count(), str(credential.identity)
             )
-            if address:
-                self._send_away(ResponseStream(context, send), address)
+            if redirect is not None:
+                self._send_away(ResponseStream(context, send), redirect)
                 return
         if request.session:
             session = self._sessions.attach(request.session, context)
@@ -91,8 +91,10 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         if not stream.active:  # it may have ended before there was a listener to remove
             session.off_drain(finish)
 
-    def _send_away(self, stream: ResponseStream[session_pb2.SessionEvent], address: str) -> None:
-        stream.send(session_pb2.SessionEvent(redirect=session_pb2.SessionRedirect(address=address)))
+    def _send_away(
+        self, stream: ResponseStream[session_pb2.SessionEvent], redirect: session_pb2.SessionRedirect
+    ) -> None:
+        stream.send(session_pb2.SessionEvent(redirect=redirect))
         stream.end()
 
     def _finish(self, stream: ResponseStream[session_pb2.SessionEvent], reason: str) -> None:
@@ -112,6 +114,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
             limits={**self._limits, **session.account.limits()},
             data_socket=self._data_socket,
             data_secret=b"" if resumed else session.secret,  # who has only the token must not learn it
+            members=self._redirect.members() if self._redirect is not None else (),
         )
 
     @handler()

@@ -95,7 +95,7 @@ def profile_of(
         _create(folder)
     return SandboxProfile(
         system=_absolute([*map(Path, _SYSTEM), *_configuration()]),
-        readable=_absolute([*_python(), *_plugins(settings), *_followed(_credentials(settings, tls=bool(tcp)))]),
+        readable=_absolute([*_python(), *_plugins(settings), *_followed(_replaced_files(settings, tls=bool(tcp)))]),
         writable=_absolute([*folders, temporary]),
         devices=_absolute([*map(Path, _DEVICES), *settings.sandbox_paths]),
         socket_folders=_absolute([Path(address.path).parent for address in addresses if address.kind == "unix"]),
@@ -157,14 +157,16 @@ def _plugins(settings: Settings) -> Iterator[Path]:
         yield settings.cache_key_file
 
 
-def _credentials(settings: Settings, *, tls: bool) -> Iterator[Path]:
-    """Yield the files of TLS, if it is used, and those with tokens and keys of clients."""
+def _replaced_files(settings: Settings, *, tls: bool) -> Iterator[Path]:
+    """Yield the files of TLS, if it is used, those with tokens and keys of clients, and the members of the fleet."""
     if tls:
         yield from filter(None, (settings.tls_cert, settings.tls_key, settings.tls_client_ca))
     if settings.tokens is not None:
         yield settings.tokens
     if settings.jwt_keys is not None and not is_url(settings.jwt_keys):
         yield Path(settings.jwt_keys)
+    if settings.fleet_members is not None:
+        yield settings.fleet_members
 
 
 def _followed(paths: Iterable[Path]) -> Iterator[Path]:

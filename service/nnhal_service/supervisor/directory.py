@@ -81,8 +81,19 @@ class WorkerDirectory:
         """True if this worker has served an identity, and may not serve others."""
         return self._status.owner != NO_OWNER
 
+    @property
+    def is_draining(self) -> bool:
+        """True if this worker takes no more sessions."""
+        return self._status.state is WorkerState.DRAINING
+
     def choose(self, kind: str, sessions: int, session: bytes, identity: str = "") -> str:
-        """Return the address to which to send a client, or "" to serve it here: see `Redirect`.
+        """Return the address of the worker for a client, or "" to serve it here.
+
+        Args:
+            kind: how the client has connected: "unix", or anything else for TCP.
+            sessions: number of sessions here.
+            session: token of the session that it resumes; b"" for a new one.
+            identity: its identity.
 
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit workers: each worker serves one identity, and all of them

@@ -176,7 +176,7 @@ def run_probe(message: Mapping[str, Any], memory: int, table: int, channel: Chan
     settings = given.model_copy(update={"cache_bytes": 0, "warm": 0})
     enter_sandbox(settings, (), Path(message["temporary"]))
     activities = ActivityTable(memoryview(mmap.mmap(table, TABLE_BYTES)))
-    hosting = Hosting((), 0, lambda *_: "", activities, QuarantineFile(settings.state_dir), None)
+    hosting = Hosting((), 0, None, activities, QuarantineFile(settings.state_dir), None)
     server = Server(settings, hosting)
     limit_memory(settings.process_bytes, server.threads)
     channel.send({"backends": activities.backends})

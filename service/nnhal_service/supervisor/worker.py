@@ -14,6 +14,8 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
 from nnhal_service.admin.worker_control import WorkerControl
 from nnhal_service.admin.worker_report import WorkerReporter
+from nnhal_service.fleet.directory import FleetDirectory
+from nnhal_service.fleet.members_file import MembersFile
 from nnhal_service.hosting import Hosting
 from nnhal_service.identity.use_ledger import UseLedger
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
@@ -21,12 +23,14 @@ from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
+from nnhal_service.settings import Settings
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.channel import Channel
 from nnhal_service.supervisor.crash import STACKS_SIGNAL
 from nnhal_service.supervisor.directory import WorkerDirectory
 from nnhal_service.supervisor.probe import Prober
+from nnhal_service.supervisor.redirector import WorkerRedirector
 from nnhal_service.supervisor.scoreboard import NOBODY, Scoreboard, WorkerState
 from nnhal_service.supervisor.spec import WorkerSpec
 
@@ -74,10 +78,11 @@ def run_worker(
     with ShutdownSignal(spec.supervisor) as shutdown, Heart(directory, activities) as heart:
         try:
             quarantine = QuarantineFile(spec.settings.state_dir)
+            fleet = _fleet_directory(spec.settings, directory)
             hosting = Hosting(
                 spec.addresses[spec.slot].listen,
                 spec.slot,
-                directory.choose,
+                WorkerRedirector(directory, fleet),
                 activities,
                 quarantine,
                 Prober(channel, spec.settings, quarantine) if spec.settings.probe else None,
@@ -104,6 +109,12 @@ def run_worker(
         heart.enter(WorkerState.DRAINING)
         server.stop()
         control.close()
+
+
+def _fleet_directory(settings: Settings, directory: WorkerDirectory) -> FleetDirectory | None:
+    if settings.fleet_members is None:
+        return None
+    return FleetDirectory(MembersFile(settings.fleet_members), lambda: directory.is_draining)
 
 
 def _end_idle(directory: WorkerDirectory, channel: Channel) -> None:

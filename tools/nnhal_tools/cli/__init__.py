@@ -11,6 +11,7 @@ import typer
 from nnhal_tools.cli import backends, bench, cache, compare, conformance, demo, explain, info, run
 from nnhal_tools.cli.admin import commands, reload, top
 from nnhal_tools.cli.command_line import CommandLine
+from nnhal_tools.cli.fleet import commands as fleet_commands
 from nnhal_tools.cli.services import quarantine, serve, token
 from nnhal_tools.cli.services.serve_options import ServeCommand
 
@@ -42,6 +43,7 @@ app.add_typer(cache.cache, name="cache")
 app.add_typer(quarantine.quarantine, name="quarantine")
 app.add_typer(token.token, name="token")
 app.add_typer(commands.admin, name="admin")
+app.add_typer(fleet_commands.fleet, name="fleet")
 
 
 def _print_version(requested: bool) -> None:

@@ -15,7 +15,7 @@ import grpc.aio
 
 from nnhal.client.aio.memory_objects import MemoryObjects
 from nnhal.client.aio.shm_transport import ShmTransport
-from nnhal.client.core.open_errors import no_event_error, open_error, redirect_address, redirected
+from nnhal.client.core.open_errors import no_event_error, open_error, read_redirect, redirected
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.service_user import ServiceUser
 from nnhal.client.core.session import (
@@ -63,6 +63,7 @@ class Connection(MemoryObjects):
 
     Attributes:
         session: handle of the session.
+        members: addresses of other services, as the service has sent them.
         lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
         version: version of the device, once it has been read.
@@ -91,6 +92,7 @@ class Connection(MemoryObjects):
         self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
         self._broken_at = 0.0  # and at which monotonic time
         self.session = b""
+        self.members: tuple[str, ...] = ()
         self.shm: ShmTransport | None = None
         self.version: str | None = None
 
@@ -106,34 +108,38 @@ class Connection(MemoryObjects):
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
-    async def open(self, timeout: float, *, accept_redirect: bool = False) -> str:
+    async def open(
+        self, timeout: float, *, accept_redirect: bool = False, placed: bool = False
+    ) -> session_pb2.SessionRedirect | None:
         """Open the session.
 
         Args:
             timeout: seconds to wait for the service to respond.
             accept_redirect: whether the service may name another address instead.
+            placed: whether another service has sent the client to this one.
 
         Returns:
-            "", or the address of a redirect; the connection is then closed.
+            None, or a redirect; the connection is then closed.
 
         Raises:
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
         """
         self._user.check(self._target)
-        request = session_pb2.OpenRequest(client_name=self._client_name, accept_redirect=accept_redirect)
+        request = session_pb2.OpenRequest(client_name=self._client_name, accept_redirect=accept_redirect, placed=placed)
         try:
             event = await self._open_stream(request, timeout)
-            redirect = "" if event.HasField("opened") else redirect_address(self._target, event, request)
+            redirect = None if event.HasField("opened") else read_redirect(self._target, event, request)
         except BaseException:
             await self._channel.close()
             raise
-        if redirect:
+        if redirect is not None:
             await self._channel.close()
             return redirect
         self.session = event.opened.session
+        self.members = tuple(event.opened.members)
         if self._transport == "auto" and is_same_host(self._target):
             self.shm = ShmTransport(event.opened, self)
-        return ""
+        return None
 
     async def _open_stream(self, request: session_pb2.OpenRequest, timeout: float) -> session_pb2.SessionEvent:
         """Open the stream that keeps the session alive, and return its first event. No other event is read.
@@ -291,10 +297,15 @@ class Connection(MemoryObjects):
         request = session_pb2.OpenRequest(session=self.session, accept_redirect=not self._redirected)
         event = await self._open_stream(request, timeout)
         if not event.HasField("opened"):
-            self._target = redirected(self._target, redirect_address(self._target, event, request))
+            self._target = redirected(self._target, read_redirect(self._target, event, request).address)
             self._redirected = True
             await self._continue(timeout)
         self._broken = None
+
+    @property
+    def target(self) -> str:
+        """Address of the service."""
+        return self._target
 
     def _closed_error(self) -> SessionLostError:
         return lost_error() if self.lost else closed_error()

@@ -18,6 +18,7 @@ from nnhal.client.core.reconnect import (
     REDIRECT_TIMEOUT_S,
     REPLACEMENT_TIMEOUT_S,
     RETRY_DELAY_S,
+    Hop,
     ReconnectingSessionBase,
     is_stopping,
 )
@@ -25,6 +26,7 @@ from nnhal.client.core.session import Transport, closed_error
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
+from nnhal.types import ErrorStatus
 
 T = TypeVar("T")
 
@@ -152,7 +154,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             raise closed_error()
         seconds = end.at_most(ATTEMPT_TIMEOUT_S)
         try:
-            if not leave and self._may_answer and await lost.is_alive(seconds):
+            if not leave and self._may_answer and await self._is_alive(lost, seconds):
                 return True
             self.connection = await self._connect(seconds)
         except DeadObjectError:
@@ -161,6 +163,20 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             return False
         await self._drop(lost, leave=leave)
         return True
+
+    async def _is_alive(self, lost: Connection, timeout: float) -> bool:
+        """Return whether a session goes on. If its service is gone for now, another one that is known is better.
+
+        Raises:
+            DeadObjectError: the service cannot be reached, and there is no other one.
+        """
+        try:
+            return await lost.is_alive(timeout)
+        except DeadObjectError:
+            if not self._addresses.has_alternatives:
+                raise
+            self._addresses.note_failure(lost.target)
+            return False
 
     async def _drop(self, lost: Connection, *, leave: bool) -> None:
         """Abandon a connection. A service that is left finishes what it runs, so the channel stays for a while."""
@@ -178,20 +194,36 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                 self._service = await create_blocking(EmbeddedService, lambda service: service.close())
                 timeout = self._timeout
             target = self._service.target
-        connection = self._connection(target)
-        redirect = await connection.open(timeout, accept_redirect=True)
-        return await self._follow(target, redirect, timeout) if redirect else connection
+            return await self._connect_to(target, timeout)
+        candidates = self._addresses.candidates()
+        if len(candidates) > 1:
+            timeout = min(timeout, ATTEMPT_TIMEOUT_S)
+        for address in candidates:
+            try:
+                connection = await self._connect_to(address, timeout)
+            except HalError as error:
+                self._addresses.note_failure(address)
+                is_last = self._closed or address == candidates[-1]
+                if is_last or error.status != ErrorStatus.DEVICE_UNAVAILABLE:
+                    raise
+            else:
+                self._addresses.note_session(connection.target, connection.members)
+                return connection
+        raise closed_error()
 
-    async def _follow(self, target: str, redirect: str, timeout: float) -> Connection:
-        """Open a session at the address of a redirect, or else where the client was redirected from."""
+    async def _connect_to(self, target: str, timeout: float, hop: Hop = Hop.FIRST) -> Connection:
+        """Open a session at an address, or where the service there sends this client."""
+        connection = self._connection(target, redirected=hop is not Hop.FIRST)
+        redirect = await connection.open(timeout, accept_redirect=hop is not Hop.LAST, placed=hop is Hop.PLACED)
+        if redirect is None:
+            return connection
         try:
-            address = redirected(target, redirect)
-            connection = self._connection(address, redirected=True)
-            await connection.open(min(timeout, REDIRECT_TIMEOUT_S))
+            address = redirected(target, redirect.address)
+            return await self._connect_to(address, min(timeout, REDIRECT_TIMEOUT_S), hop.after(redirect))
         except HalError:  # an invalid address, or no session there
-            connection = self._connection(target)
+            connection = self._connection(target, redirected=hop is not Hop.FIRST)
             await connection.open(timeout)
-        return connection
+            return connection
 
     def _connection(self, target: str, *, redirected: bool = False) -> Connection:
         name, user, security = self._client_name, self._user, self._security

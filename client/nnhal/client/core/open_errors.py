@@ -19,8 +19,10 @@ class NothingListensError(DeadObjectError):
     """No program accepts connections at the address."""
 
 
-def redirect_address(target: str, event: session_pb2.SessionEvent, request: session_pb2.OpenRequest) -> str:
-    """Return the address in a redirect, as the service sent it.
+def read_redirect(
+    target: str, event: session_pb2.SessionEvent, request: session_pb2.OpenRequest
+) -> session_pb2.SessionRedirect:
+    """Return the redirect in an event.
 
     Args:
         target: address of the service.
@@ -33,7 +35,7 @@ def redirect_address(target: str, event: session_pb2.SessionEvent, request: sess
     if not (request.accept_redirect and event.redirect.address):
         kind = event.WhichOneof("event") or "unknown"
         raise general_failure(f"{target} did not open a session, but sent an event of kind {kind}")
-    return event.redirect.address
+    return event.redirect
 
 
 def redirected(target: str, address: str) -> str:

@@ -1,7 +1,12 @@
 """Common base of the reconnecting sessions of both clients, and its constants."""
 
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from enum import Enum
 from typing import Generic
 
+from nnhal.address import Address
 from nnhal.client.core.handles import C
 from nnhal.client.core.service_user import ServiceUser
 from nnhal.client.core.session import Transport, timeout_error
@@ -9,6 +14,7 @@ from nnhal.client.security.security import PLAIN, Security
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.types import ErrorKind
+from nnhal.v1.session_pb2 import SessionRedirect
 
 MAX_RETRIES = 3
 """Largest number of times that work is repeated because its service is lost."""
@@ -25,6 +31,64 @@ RETRY_DELAY_S = 0.02
 def is_stopping(error: HalError) -> bool:
     """Return whether a service says that it is stopping."""
     return error.kind == ErrorKind.STOPPING
+
+
+class Hop(Enum):
+    """Stage on the way to a service: the address that the client has, another service, or a worker of a service.
+
+    Each stage follows redirects to later ones only, so that a client is not sent on forever.
+    """
+
+    FIRST = 0
+    PLACED = 1
+    LAST = 2
+
+    def after(self, redirect: SessionRedirect) -> "Hop":
+        """Return the stage after a redirect."""
+        return Hop.PLACED if self is Hop.FIRST and redirect.other_service else Hop.LAST
+
+
+class AddressBook:
+    """Addresses at which a client opens sessions: the one that it was given, and other services of the fleet.
+
+    Args:
+        given: the address that the client was given.
+    """
+
+    def __init__(self, given: str) -> None:
+        self._given = given
+        self._members: tuple[str, ...] = ()
+        self._failed: dict[str, float] = {}
+
+    def candidates(self) -> list[str]:
+        """Return all addresses, in the order in which to try them: those that failed last are the last ones."""
+        known = dict.fromkeys((self._given, *self._members))
+        return sorted(known, key=lambda address: self._failed.get(address, 0.0))
+
+    @property
+    def has_alternatives(self) -> bool:
+        """True if there are other services."""
+        return bool(self._members)
+
+    def note_failure(self, address: str) -> None:
+        """Remember that no session could be opened at an address."""
+        self._failed[address] = time.monotonic()
+
+    def note_session(self, opened_at: str, members: Iterable[str]) -> None:
+        """Remember that a session was opened, and the other services that it told of.
+
+        Args:
+            opened_at: address of the service.
+            members: addresses of other services, as the service has sent them.
+        """
+        others: list[str] = []
+        for text in members:
+            with suppress(ValueError):  # this client cannot reach it
+                others.append(Address.parse(opened_at).redirected(text))
+        if others:
+            self._members = tuple(dict.fromkeys([opened_at, *others]))
+        known = {self._given, *self._members}
+        self._failed = {each: at for each, at in self._failed.items() if each in known and each != opened_at}
 
 
 class ReconnectingSessionBase(Generic[C]):
@@ -52,6 +116,7 @@ class ReconnectingSessionBase(Generic[C]):
         security: Security = PLAIN,
     ) -> None:
         self._target = target
+        self._addresses = AddressBook(target or "")
         self._security = security
         self._timeout = timeout
         self._transport = transport

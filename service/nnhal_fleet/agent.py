@@ -1,0 +1,160 @@
+"""Agent of a host: runs its service, reports to the fleet, and tells the service who the other members are."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+
+from nnhal_fleet.report import ServiceReporter
+from nnhal_fleet.service_process import ServiceProcess
+from nnhal_service.fleet.member import Member, MemberTable
+from nnhal_service.fleet.members_file import write_members
+
+_log = logging.getLogger(__name__)
+
+_INTERVAL_S = 0.5
+"""Seconds between two reports of a member."""
+_MEMBERS_PER_S = 200
+"""Reports that the registry should get in a second. With more members, each reports less often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Answer of the fleet to a report.
+
+    Attributes:
+        members: the members, also the one that has reported.
+        drained: whether its service shall take no sessions.
+    """
+
+    members: tuple[Member, ...]
+    drained: bool = False
+
+
+class FleetLink(Protocol):
+    """Connection of an agent to the registry of the fleet."""
+
+    def report(self, member: Member) -> Orders:
+        """Report on a member.
+
+        Raises:
+            FleetError: the registry cannot be reached.
+        """
+
+    def leave(self, id_: str) -> None:
+        """Tell that the service of a member has ended.
+
+        Raises:
+            FleetError: as for `report`.
+        """
+
+
+class FleetError(Exception):
+    """A part of the fleet that cannot be reached. The text says why."""
+
+
+class HostAgent:
+    """Agent of one host. Call `start` first, and `stop` at the end.
+
+    Args:
+        member: its id, host and accelerators. The rest is read from the service.
+        listen: address for the service: HOST:PORT.
+        folder: folder for its files, which no other agent uses.
+        options: further options of `nnhal serve`.
+        link: connection to the registry.
+    """
+
+    def __init__(self, member: Member, listen: str, folder: Path, link: FleetLink, options: Sequence[str] = ()) -> None:
+        self._member = member
+        self._link = link
+        members = folder / "members"
+        members.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._file = members / "members.json"
+        self._write_table(())
+        admin = f"unix:{folder}/admin.sock"
+        own = ["--listen", listen, "--admin-listen", admin, "--fleet-members", str(self._file)]
+        self._address = ""
+        self._drained = False
+        self._changed = threading.Event()
+        self._stopping = threading.Event()
+        self._reporter = ServiceReporter(admin, member)
+        self._service = ServiceProcess([*own, *options], folder / "service.log", self._note_address)
+        self._thread = threading.Thread(target=self._run, name="nnhal-fleet-report", daemon=True)
+
+    def start(self) -> None:
+        """Start the service, and report on it."""
+        self._service.start()
+        self._thread.start()
+
+    @property
+    def service_pid(self) -> int:
+        """Id of the process of the service; 0 if none runs."""
+        return self._service.pid
+
+    @property
+    def generation(self) -> int:
+        """Number of starts of the service."""
+        return self._service.generation
+
+    def restart(self) -> None:
+        """Have the service end in order, and start another one with the version that is installed now."""
+        self._service.end()
+
+    def stop(self) -> None:
+        """End the service in order, and leave the fleet."""
+        self._stopping.set()
+        self._service.stop()
+        self._changed.set()
+        self._thread.join()
+        self._reporter.close()
+
+    def _note_address(self, address: str) -> None:
+        self._address = address
+        self._drained = False  # a new service takes sessions
+        self._changed.set()
+
+    def _run(self) -> None:
+        """Report at regular intervals, and at once when the service has started or ended."""
+        while not self._stopping.is_set():
+            interval = _INTERVAL_S
+            try:
+                if self._address:
+                    interval = max(interval, self._report(self._address) / _MEMBERS_PER_S)
+                else:
+                    self._link.leave(self._member.id)
+            except (FleetError, grpc.RpcError, OSError) as error:
+                _log.warning("no report: %s", error)
+            self._changed.wait(interval)
+            self._changed.clear()
+        try:
+            self._link.leave(self._member.id)
+        except FleetError as error:
+            _log.warning("the fleet learns of the end later: %s", error)
+
+    def _report(self, address: str) -> int:
+        """Report once, and return the number of members.
+
+        Raises:
+            FleetError: the registry cannot be reached.
+            grpc.RpcError: the service does not answer.
+            OSError: the file with the members cannot be written.
+        """
+        member = self._reporter.read(address, self._service.generation, draining=self._drained)
+        orders = self._link.report(member)
+        if orders.drained != self._drained:
+            # the members first: the service then knows where to send its clients
+            changed = replace(member, draining=orders.drained)
+            self._write_table([changed if each.id == member.id else each for each in orders.members])
+            self._reporter.drain(drained=orders.drained)
+            self._drained = orders.drained
+            self._changed.set()
+        else:
+            self._write_table(orders.members)
+        return len(orders.members)
+
+    def _write_table(self, members: Sequence[Member]) -> None:
+        write_members(self._file, MemberTable(self._member.id, tuple(members)))

@@ -1,0 +1,1 @@
+"""Fleets on a cluster of Ray: the actors, local clusters for trying things out, and the connection of operators."""

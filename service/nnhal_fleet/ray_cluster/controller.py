@@ -1,0 +1,153 @@
+"""Actor with the registry of a fleet: it starts an actor on each host, and knows the members."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from nnhal_fleet.ray_cluster.host_actor import HostActor
+from nnhal_fleet.ray_cluster.options import HOST_RESOURCE, MEMBERS_KEY, NAMESPACE, host_actor, member_id
+from nnhal_fleet.registry import MemberRegistry
+from nnhal_service.fleet.member import Member
+
+_log = logging.getLogger(__name__)
+_STEP_S = 0.5
+_STANDARD = ("CPU", "memory", "object_store_memory", HOST_RESOURCE)
+_STOP_TIMEOUT_S = 60.0
+
+
+class FleetController:
+    """Actor of a fleet. Ray starts it again when its process ends; the members then report again.
+
+    Args:
+        options: plain values of the options of the fleet.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = dict(options)
+        self._registry = MemberRegistry()
+        self._drained: set[str] = set()
+        self._hosts: dict[str, tuple[str, Any]] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nnhal-fleet", daemon=True)
+        self._thread.start()
+
+    # ---- For agents -------------------------------------------------------------------------------------
+
+    def report(self, member: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the report of a member, and return all members and whether it shall drain."""
+        reported = Member.from_plain(member)
+        self._registry.report(reported)
+        members = [each.to_plain() for each in self._registry.members()]
+        return {"members": members, "drained": reported.id in self._drained}
+
+    def leave(self, id_: str) -> None:
+        """Forget a member whose service has ended."""
+        self._registry.remove(id_)
+
+    # ---- For operators ----------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Return the members, and the ids of all hosts of the cluster that have an actor."""
+        members = [each.to_plain() for each in self._registry.members()]
+        return {"members": members, "hosts": sorted(id_ for id_, _ in tuple(self._hosts.values()))}
+
+    def set_drained(self, ids: Sequence[str], drained: bool) -> None:
+        """Have the services of members take no sessions, or take sessions again."""
+        (self._drained.update if drained else self._drained.difference_update)(ids)
+
+    def restart(self, id_: str) -> None:
+        """Replace the service of a member in order."""
+        ray.get(self._host(id_).restart.remote())
+
+    def host_state(self, id_: str) -> dict[str, Any]:
+        """Return the processes of a host."""
+        state: dict[str, Any] = ray.get(self._host(id_).state.remote())
+        return state
+
+    def stop(self) -> None:
+        """End all services in order, and their actors."""
+        self._stopping.set()
+        self._thread.join()
+        handles = [handle for _, handle in self._hosts.values()]
+        with suppress(ray.exceptions.RayError):
+            ray.get([handle.stop.remote() for handle in handles], timeout=_STOP_TIMEOUT_S)
+        for handle in handles:
+            ray.kill(handle)
+        self._publish(())
+
+    def _host(self, id_: str) -> Any:
+        """Return the actor of a member.
+
+        Raises:
+            ValueError: there is none.
+        """
+        for known, handle in tuple(self._hosts.values()):
+            if known == id_:
+                return handle
+        raise ValueError(f"there is no member {id_!r}")
+
+    # ---- The cluster ------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        published: tuple[str, ...] | None = None
+        while not self._stopping.wait(_STEP_S if published is not None else 0.0):
+            try:
+                self._reconcile(ray.nodes())
+                addresses = tuple(each.address for each in self._registry.members() if not each.draining)
+                if addresses != published:
+                    self._publish(addresses)
+                    published = addresses
+            except Exception as error:  # Ray's head may be down; its errors have no common class
+                _log.warning("the cluster cannot be read: %s", error)
+                published = published or ()
+
+    def _reconcile(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Start an actor on each new host, and forget the members on dead ones."""
+        alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
+        marked = {id_ for id_, node in alive.items() if node["Resources"].get(HOST_RESOURCE)}
+        for id_ in marked or alive:
+            if id_ not in self._hosts:
+                self._hosts[id_] = self._start(alive[id_])
+        for id_ in [id_ for id_ in self._hosts if id_ not in alive]:
+            member, _ = self._hosts.pop(id_)
+            self._registry.remove(member)
+            self._drained.discard(member)
+
+    def _start(self, node: Mapping[str, Any]) -> tuple[str, Any]:
+        """Start the actor of a node, unless it runs. Return the id of its member, and the actor."""
+        id_ = node["NodeID"]
+        member = member_id(node["NodeName"], id_)
+        accelerators = [
+            name.removeprefix("accelerator_type:")
+            for name in node["Resources"]
+            if name not in _STANDARD and not name.startswith("node:")
+        ]
+        handle = (
+            ray.remote(HostActor)
+            .options(
+                name=host_actor(id_),
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                max_restarts=-1,
+                max_concurrency=4,
+                num_cpus=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(id_, soft=False),
+            )
+            .remote(member, accelerators, self._options)
+        )
+        return member, handle
+
+    def _publish(self, addresses: Sequence[str]) -> None:
+        """Write the addresses into the store of the cluster, where clients read them without an actor."""
+        from ray.experimental.internal_kv import _internal_kv_put  # noqa: PLC0415 - only in an actor
+
+        value = json.dumps({"at": time.time(), "members": list(addresses)}).encode()
+        _internal_kv_put(MEMBERS_KEY, value, overwrite=True, namespace=NAMESPACE.encode())

@@ -1,0 +1,93 @@
+"""Directory of a fleet, for a worker that decides where a new session goes."""
+
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from nnhal.errors import HalError
+from nnhal.types import ErrorStatus
+from nnhal.v1 import session_pb2
+from nnhal_service.fleet.member import Member
+from nnhal_service.fleet.members_file import MembersFile
+from nnhal_service.fleet.placement import Needs, SessionPlacement, place
+
+MAX_MEMBERS = 8
+"""Number of other members that a client learns of, chosen at random."""
+_ARRIVAL_S = 1.0
+"""Seconds after which a client that was sent to a member is in its report."""
+
+
+class FleetDirectory:
+    """View of a worker of the fleet that its service belongs to. Thread safe.
+
+    Args:
+        file: the file with the members.
+        is_drained: returns whether this worker takes no sessions.
+    """
+
+    def __init__(self, file: MembersFile, is_drained: Callable[[], bool] = lambda: False) -> None:
+        self._file = file
+        self._is_drained = is_drained
+        self._random = Random(os.urandom(16))
+        self._lock = threading.Lock()
+        self._sent: deque[tuple[float, str]] = deque()
+
+    def choose(self, request: session_pb2.OpenRequest, sessions: int, *, is_local: bool) -> SessionPlacement | None:
+        """Choose the member for a new session, and count the client there.
+
+        Args:
+            request: the request of the client.
+            sessions: number of sessions of this worker.
+            is_local: whether the client has connected through a Unix socket. It stays if this member will do.
+
+        Returns:
+            the placement on another member, or None to serve the client here.
+
+        Raises:
+            HalError: DEVICE_UNAVAILABLE: no member has what the client needs.
+        """
+        table = self._file.table()
+        if table is None or request.placed:
+            return None
+        members = [self._current(member, sessions) if member.id == table.here else member for member in table.members]
+        needs = _needs(request)
+        found = place(members, needs, self._random, here=table.here, sent=self._recently_sent())
+        if found.member is None:
+            if needs.accelerator or needs.memory_bytes:
+                raise HalError(ErrorStatus.DEVICE_UNAVAILABLE, f"the fleet has no place for the client: {found.reason}")
+            return None
+        stays = table.here not in found.refusals and (is_local or self._file.is_stale)
+        if found.member.id == table.here or stays:
+            return None
+        with self._lock:
+            self._sent.append((time.monotonic(), found.member.id))
+        return found
+
+    def others(self) -> list[str]:
+        """Return the addresses of other members that can take over when this one is gone."""
+        table = self._file.table()
+        if table is None:
+            return []
+        others = [member.address for member in table.members if member.id != table.here and not member.draining]
+        return self._random.sample(others, min(len(others), MAX_MEMBERS))
+
+    def _current(self, member: Member, sessions: int) -> Member:
+        """Return the record of this member, with what has changed since its last report."""
+        draining = member.draining or self._is_drained()
+        return replace(member, draining=draining, sessions=max(member.sessions, sessions))
+
+    def _recently_sent(self) -> Counter[str]:
+        oldest = time.monotonic() - _ARRIVAL_S
+        with self._lock:
+            while self._sent and self._sent[0][0] < oldest:
+                self._sent.popleft()
+            return Counter(id_ for _, id_ in self._sent)
+
+
+def _needs(request: session_pb2.OpenRequest) -> Needs:
+    needs = request.needs
+    return Needs(frozenset(key.hex() for key in needs.models), needs.accelerator, needs.memory_bytes)

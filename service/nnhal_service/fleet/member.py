@@ -1,0 +1,96 @@
+"""Records of the members of a fleet: services on several hosts that send new sessions to each other."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Report of a member on itself.
+
+    Attributes:
+        id: its id, which no other member has.
+        host: name of its host.
+        address: address for clients: HOST:PORT.
+        version: version of nnhal.
+        generation: number of starts of the service, with which its id stays the same.
+        draining: whether it takes no more sessions.
+        cpus: number of CPUs that it may use, at least 1.
+        free_bytes: memory of the host that is available.
+        sessions: number of its sessions.
+        executions: number of executions and preparations that run or wait.
+        devices: types of its devices, by name.
+        backends: versions of the backends that are ready, by id.
+        accelerators: names of the accelerators of the host.
+        models: digests of the models that are prepared there, and tokens of its cache, in hexadecimal.
+    """
+
+    id: str
+    host: str
+    address: str
+    version: str = ""
+    generation: int = 0
+    draining: bool = False
+    cpus: int = 1
+    free_bytes: int = 0
+    sessions: int = 0
+    executions: int = 0
+    devices: Mapping[str, str] = field(default_factory=dict)
+    backends: Mapping[str, str] = field(default_factory=dict)
+    accelerators: tuple[str, ...] = ()
+    models: frozenset[str] = frozenset()
+
+    @property
+    def load(self) -> float:
+        """Sessions and work in progress for each CPU."""
+        return (self.sessions + self.executions) / self.cpus
+
+    def has(self, name: str) -> bool:
+        """Return whether an accelerator, a backend or a device has a name."""
+        return name in self.accelerators or name in self.backends or name in self.devices
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the record as values of JSON."""
+        return {**asdict(self), "accelerators": list(self.accelerators), "models": sorted(self.models)}
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> "Member":
+        """Return the record with some values. Those that this version does not know are ignored.
+
+        Raises:
+            TypeError: a value is missing or has a wrong type.
+        """
+        known = {name: values[name] for name in _NAMES if name in values}
+        known["accelerators"] = tuple(known.get("accelerators", ()))
+        known["models"] = frozenset(known.get("models", ()))
+        return Member(**known)
+
+
+_NAMES = tuple(each.name for each in fields(Member))
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTable:
+    """The members of a fleet.
+
+    Attributes:
+        here: id of the member whose workers read the table.
+        members: all members, also `here`, by id.
+    """
+
+    here: str
+    members: tuple[Member, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the table as values of JSON."""
+        return {"here": self.here, "members": [member.to_plain() for member in self.members]}
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> "MemberTable":
+        """Return the table with some values.
+
+        Raises:
+            KeyError, TypeError: a value is missing or has a wrong type.
+        """
+        return MemberTable(values["here"], tuple(map(Member.from_plain, values["members"])))

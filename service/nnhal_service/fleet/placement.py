@@ -1,0 +1,110 @@
+"""Choice of the member of a fleet for a new session. Pure code, which simulations run too: no clock, no network.
+
+A member must not drain, must have the accelerator that the client names, and memory for its models. Of these, the one
+with the lowest cost is chosen: its load, less an advantage if it holds a model of the client, or is the member that the
+client has reached.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from nnhal_service.fleet.member import Member
+
+WARM_ADVANTAGE = 4.0
+"""Load that a member may have more than others if it holds a model of the client. Then the client does not wait for a
+preparation, but if the difference is larger, all of its executions would wait."""
+HERE_ADVANTAGE = 1.0
+"""The same for the member that the client has reached: it need not connect again."""
+SHORTLIST = 8
+"""Number of members without a model of the client that are compared, chosen at random. All members know loads that are
+somewhat old. If all compared all, they would send their clients to the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Needs of a client.
+
+    Attributes:
+        models: digests or cache tokens of the models that it is about to use, in hexadecimal.
+        accelerator: name of an accelerator, backend or device; "" for any.
+        memory_bytes: memory that its models need; 0 if unknown.
+    """
+
+    models: frozenset[str] = frozenset()
+    accelerator: str = ""
+    memory_bytes: int = 0
+
+
+NO_NEEDS = Needs()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlacement:
+    """Result of a choice.
+
+    Attributes:
+        member: the chosen one; None if no member will do.
+        reason: why, for people.
+        refusals: for each member that will not do, by id, why.
+    """
+
+    member: Member | None
+    reason: str
+    refusals: Mapping[str, str] = field(default_factory=dict)
+
+
+def place(
+    members: Sequence[Member], needs: Needs, random: Random, *, here: str = "", sent: Mapping[str, int] | None = None
+) -> SessionPlacement:
+    """Choose a member for a new session.
+
+    Args:
+        members: all members.
+        needs: needs of the client.
+        random: chooses the members to compare, and between equal ones.
+        here: id of the member that the client has reached.
+        sent: for each member, by id, the clients that were just sent there and are not in its report yet.
+    """
+    refusals = {member.id: why for member in members if (why := refusal(member, needs))}
+    fit = [member for member in members if member.id not in refusals]
+    if not fit:
+        whys = "; ".join(f"{id_}: {why}" for id_, why in sorted(refusals.items())[:SHORTLIST])
+        return SessionPlacement(None, f"none of {len(members)} members will do: {whys}", refusals)
+    sent = sent or {}
+
+    def cost(member: Member) -> float:
+        load = member.load + sent.get(member.id, 0) / member.cpus
+        return load - WARM_ADVANTAGE * is_warm(member, needs) - HERE_ADVANTAGE * (member.id == here)
+
+    compared = _shortlist(fit, needs, random, here)
+    chosen = min(compared, key=lambda member: (cost(member), random.random()))
+    what = "holds a model of the client, " if is_warm(chosen, needs) else ""
+    reason = f"{chosen.id} {what}load {chosen.load:.2f} per CPU; {len(compared)} of {len(members)} members compared"
+    return SessionPlacement(chosen, reason, refusals)
+
+
+def refusal(member: Member, needs: Needs) -> str:
+    """Return why a member cannot serve a client, or ""."""
+    if member.draining:
+        return "it drains"
+    if needs.accelerator and not member.has(needs.accelerator):
+        return f"it has no {needs.accelerator}"
+    if needs.memory_bytes > member.free_bytes:
+        return f"{member.free_bytes / 2**20:.0f} MiB of memory are free; {needs.memory_bytes / 2**20:.0f} MiB needed"
+    return ""
+
+
+def is_warm(member: Member, needs: Needs) -> bool:
+    """Return whether a member holds a model of a client."""
+    return not needs.models.isdisjoint(member.models)
+
+
+def _shortlist(fit: Sequence[Member], needs: Needs, random: Random, here: str) -> Sequence[Member]:
+    """Return the members to compare."""
+    if len(fit) <= SHORTLIST:
+        return fit
+    kept = [member for member in fit if member.id == here or is_warm(member, needs)]
+    kept = kept if len(kept) <= SHORTLIST else random.sample(kept, SHORTLIST)
+    chosen = {member.id for member in kept}
+    return [*kept, *(member for member in random.sample(fit, SHORTLIST) if member.id not in chosen)]

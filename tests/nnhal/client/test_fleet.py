@@ -1,0 +1,51 @@
+"""Clients of a fleet, with both clients: they follow redirects between services, and go to others when one is gone."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.nnhal.client.test_redirects import Session, free_port, session  # noqa: F401 - a fixture
+from tests.redirecting_server import RedirectingServer, redirecting
+
+
+@pytest.fixture
+def servers() -> Iterator[list[RedirectingServer]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(redirecting()) for _ in range(3)]
+
+
+def flags(server: RedirectingServer) -> list[tuple[bool, bool]]:
+    return [(request.accept_redirect, request.placed) for request in server.requests]
+
+
+async def test_another_service_may_send_the_client_to_its_worker(
+    session: Session,  # noqa: F811 - the fixture
+    servers: list[RedirectingServer],
+) -> None:
+    first, second, worker = servers
+    first.redirect, first.other_service = second.target, True
+    second.redirect = worker.target
+    assert await session(first.target) == worker.target
+    assert (flags(first), flags(second), flags(worker)) == ([(True, False)], [(True, True)], [(False, False)])
+
+
+async def test_services_that_send_a_client_to_each_other(
+    session: Session,  # noqa: F811
+    servers: list[RedirectingServer],
+) -> None:
+    first, second, _ = servers
+    first.redirect, second.redirect = second.target, first.target
+    first.other_service = second.other_service = True
+    assert await session(first.target) == first.target
+    assert len(first.requests) + len(second.requests) == 3
+
+
+async def test_another_service_that_is_gone(
+    session: Session,  # noqa: F811
+    servers: list[RedirectingServer],
+) -> None:
+    first = servers[0]
+    first.redirect, first.other_service = f"127.0.0.1:{free_port()}", True
+    assert await session(first.target) == first.target
+    assert flags(first) == [(True, False), (False, False)]
