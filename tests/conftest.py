@@ -5,10 +5,13 @@ Hypothesis generates the same examples in every run, unless NNHAL_FUZZ_EXAMPLES 
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.end_to_end.support.forking import forked_services
 
 settings.register_profile(
     "nnhal",
@@ -32,6 +35,23 @@ def _private_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache-home")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_embedded_services() -> Iterator[pytest.MonkeyPatch]:
+    """Fork the embedded services of this process, see forked_services. Those of programs start as usual."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.platform == "linux":
+            patch.setattr("nnhal.embedded._start_process", forked_services.start_embedded)
+        yield patch
+
+
+@pytest.fixture
+def unforked_embedded_services(_forked_embedded_services: pytest.MonkeyPatch) -> Iterator[None]:
+    """Start embedded services as programs do, for tests that set variables which the interpreter reads."""
+    _forked_embedded_services.undo()
+    yield
+    _forked_embedded_services.setattr("nnhal.embedded._start_process", forked_services.start_embedded)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -46,13 +47,8 @@ class EmbeddedService:
         self._folder: Path | None = None
         # its log of calls is not read, and a busy service would spend a sixth of its time on it
         serve = ["serve", "--embedded", str(os.getpid()), "--log-level", "warning"]
-        command = [sys.executable, "-P", "-m", "nnhal_tools", *serve, *options]
         with tempfile.TemporaryFile() as log:
-            # in a process group of its own, so that Ctrl-C in a terminal or a notebook does not reach it: the program
-            # may catch the interrupt and go on
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, process_group=0
-            )
+            self._process = _start_process([*serve, *options], log)
             self.pid = self._process.pid
             try:
                 self.target = self._wait_until_ready(log)
@@ -88,6 +84,16 @@ class EmbeddedService:
                     raise
             if self._folder is not None:  # the service removes it, unless it was killed
                 shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _start_process(arguments: Sequence[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """Start the command line with arguments.
+
+    It has a process group of its own, so that Ctrl-C in a terminal or a notebook does not reach it: the program may
+    catch the interrupt and go on.
+    """
+    command = [sys.executable, "-P", "-m", "nnhal_tools", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, process_group=0)
 
 
 def _read_first_line(stream: IO[bytes]) -> str:

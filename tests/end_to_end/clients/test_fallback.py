@@ -330,6 +330,7 @@ def test_operation_that_runs_nowhere(picky: Service) -> None:
         prepare(device, builder.build())
 
 
+@pytest.mark.usefixtures("unforked_embedded_services")
 async def test_missing_extra_is_named(picky: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pydantic.py").write_text("raise ModuleNotFoundError('no pydantic', name='pydantic')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -21,7 +21,7 @@ class Service:
     """A running service."""
 
     target: str
-    process: subprocess.Popen[str] | ForkedProcess
+    process: subprocess.Popen[str] | ForkedProcess[str]
     log: Path
 
     @property
@@ -40,8 +40,8 @@ def worker_pids(supervisor: int) -> list[int]:
     workers = []
     for pid in children:
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-            is_admin = Path(f"/proc/{pid}/comm").read_text().strip() == "nnhal-admin"
-            if not is_admin and len(list(Path(f"/proc/{pid}/task").iterdir())) > 1:
+            is_helper = Path(f"/proc/{pid}/comm").read_text().strip() in ("nnhal-admin", "nnhal-share")
+            if not is_helper and len(list(Path(f"/proc/{pid}/task").iterdir())) > 1:
                 workers.append(int(pid))
     return workers
 
@@ -98,7 +98,7 @@ def start_service(folder: Path, *options: str, module: str = _PROGRAM, **setting
 
 def _start(
     module: str, arguments: list[str], environment: dict[str, str], stderr: IO[str], *, forked: bool
-) -> "subprocess.Popen[str] | ForkedProcess":
+) -> "subprocess.Popen[str] | ForkedProcess[str]":
     if forked:
         return forked_services.start(arguments, environment, stderr)
     command = [sys.executable, "-P", "-m", module, *arguments]

@@ -10,15 +10,18 @@ import io
 import json
 import os
 import runpy
+import select
 import selectors
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from types import TracebackType
+from typing import IO, Any, AnyStr, Generic, Self
 
 _ROOT = Path(__file__).parents[4]
 _MODULES = (
@@ -33,8 +36,8 @@ _MODULES = (
 _ORDER_BYTES = 2**16
 
 
-class ForkedProcess:
-    """Process that the forking process has started, with the members of `subprocess.Popen` that tests use.
+class ForkedProcess(Generic[AnyStr]):
+    """Process that the forking process has started, with the members of `subprocess.Popen` that are used.
 
     Attributes:
         pid: id of the process.
@@ -42,11 +45,12 @@ class ForkedProcess:
         returncode: its exit code, once that is known; negative for the signal that ended it.
     """
 
-    def __init__(self, pid: int, stdout: IO[str], status: socket.socket) -> None:
+    def __init__(self, pid: int, stdout: IO[AnyStr], status: socket.socket) -> None:
         self.pid = pid
-        self.stdout = stdout
+        self.stdout: IO[AnyStr] = stdout
         self.returncode: int | None = None
         self._status = status
+        self._lock = threading.Lock()
 
     def poll(self) -> int | None:
         """Return the exit code, or None if the process runs."""
@@ -56,25 +60,27 @@ class ForkedProcess:
             return None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until the process ends, and return its exit code.
+        """Wait until the process ends, and return its exit code. Several threads may wait.
 
         Raises:
             subprocess.TimeoutExpired: it does not end in time.
         """
-        if self.returncode is None:
-            self._status.settimeout(timeout)
-            try:
-                text = self._status.recv(64)
-            except (BlockingIOError, TimeoutError):
-                raise subprocess.TimeoutExpired("nnhal serve", timeout or 0) from None
-            self._status.close()
-            self.returncode = int(text)
-        return self.returncode
+        ended = select.poll()
+        if (descriptor := self._status.fileno()) >= 0:
+            ended.register(descriptor, select.POLLIN)
+            if not ended.poll(None if timeout is None else 1000 * timeout):
+                raise subprocess.TimeoutExpired("nnhal serve", timeout or 0)
+        with self._lock:
+            if self.returncode is None:
+                self.returncode = int(self._status.recv(64))
+                self._status.close()
+            return self.returncode
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # its exit code is on its way
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -84,24 +90,53 @@ class ForkedProcess:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the output and wait."""
+        self.stdout.close()
+        self.wait()
+
+
+_forking_lock = threading.Lock()
 _forking: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 """The process that forks services, and the connection to it. It ends with this process."""
 
 
-def start(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[str]) -> ForkedProcess:
+def start(arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[str]) -> ForkedProcess[str]:
     """Start the command line with arguments. Its environment is exactly the given one."""
+    pid, stdout, status = _order(arguments, environment, stderr.fileno(), own_group=False)
+    return ForkedProcess(pid, open(stdout, encoding="utf-8"), status)
+
+
+def start_embedded(arguments: Sequence[str], log: IO[bytes]) -> ForkedProcess[bytes]:
+    """Start the command line as `nnhal.embedded` does, in a process group of its own."""
+    pid, stdout, status = _order(arguments, os.environ, log.fileno(), own_group=True)
+    return ForkedProcess(pid, open(stdout, "rb"), status)
+
+
+def _order(
+    arguments: Sequence[str], environment: Mapping[str, str], stderr: int, *, own_group: bool
+) -> tuple[int, int, socket.socket]:
+    """Order a process. Return its id, the read end of its output, and the socket that tells its exit code."""
     global _forking  # noqa: PLW0603 - one for each process of the tests
-    if _forking is None:
-        _forking = _start_forking()
-    connection = _forking[1]
+    order = {
+        "arguments": list(arguments),
+        "environment": dict(environment),
+        "folder": os.getcwd(),
+        "own_group": own_group,
+    }
     read_end, write_end = os.pipe()
     status, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    order = {"arguments": list(arguments), "environment": dict(environment), "folder": os.getcwd()}
-    socket.send_fds(connection, [json.dumps(order).encode()], [write_end, stderr.fileno(), other.fileno()])
-    os.close(write_end)
-    other.close()
-    return ForkedProcess(int(connection.recv(64)), open(read_end, encoding="utf-8"), status)
+    with _forking_lock:
+        if _forking is None:
+            _forking = _start_forking()
+        connection = _forking[1]
+        socket.send_fds(connection, [json.dumps(order).encode()], [write_end, stderr, other.fileno()])
+        os.close(write_end)
+        other.close()
+        return int(connection.recv(64)), read_end, status
 
 
 def _start_forking() -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -176,6 +211,8 @@ def _import_all() -> None:
 
 def _run(order: dict[str, Any], stdout: int, stderr: int) -> None:
     """Run the command line in this process, which is its own."""
+    if order["own_group"]:
+        os.setpgid(0, 0)
     for source, standard in ((stdout, 1), (stderr, 2)):
         os.dup2(source, standard)
         os.close(source)
