@@ -4,7 +4,7 @@ import ast
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -38,12 +38,12 @@ HAL_NAMES = frozenset(
 @cache
 def _modules() -> Mapping[str, ast.Module]:
     """Syntax trees of the product's modules by path, generated code aside."""
-    return {
-        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text())
-        for root in SOURCE_ROOTS
-        for path in sorted((ROOT / root).rglob("*.py"))
-        if not path.relative_to(ROOT).as_posix().startswith(GENERATED)
-    }
+    return {path: ast.parse((ROOT / path).read_text()) for path in _paths()}
+
+
+def _paths() -> Sequence[str]:
+    found = (path.relative_to(ROOT).as_posix() for root in SOURCE_ROOTS for path in (ROOT / root).rglob("*.py"))
+    return sorted(path for path in found if not path.startswith(GENERATED))
 
 
 def _dotted(path: str) -> str:
@@ -113,7 +113,7 @@ def _circle(arrows: Mapping[str, Mapping[str, str]]) -> list[str]:
     return []
 
 
-FOLDERS = sorted({path.rpartition("/")[0] for path in _modules()})
+FOLDERS = sorted({path.rpartition("/")[0] for path in _paths()})
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -7,18 +7,19 @@ are the ones that the demo shows. The model is written with LiteRT's schema clas
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flatbuffers
 import numpy as np
 import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
-from sklearn import datasets
-from sklearn.neural_network import MLPClassifier
 
 from nnhal.types import AnyArray, Bytes
 from nnhal_tools.demo.digits import FOLDER, REQUIRED_ACCURACY, scale_pixels
+
+if TYPE_CHECKING:
+    from sklearn.neural_network import MLPClassifier  # takes a second
 
 HIDDEN_UNITS = (64, 32)
 SEED = 2024
@@ -29,6 +30,8 @@ BUFFER_ALIGNMENT = 16
 
 def load_digits() -> tuple[Bytes, Bytes]:
     """Return scikit-learn's digits: images uint8 [1797,8,8] with values 0..16, and labels uint8 [1797]."""
+    from sklearn import datasets
+
     digits = datasets.load_digits()
     return digits.images.astype(np.uint8), digits.target.astype(np.uint8)
 
@@ -40,14 +43,16 @@ def split(count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return order[held_back:], order[:held_back]
 
 
-def train(images: Bytes, labels: Bytes, **settings: Any) -> MLPClassifier:
+def train(images: Bytes, labels: Bytes, **settings: Any) -> "MLPClassifier":
     """Train a network on images uint8 [N,8,8] and their labels [N]. The same input gives the same network."""
+    from sklearn.neural_network import MLPClassifier
+
     network = MLPClassifier(HIDDEN_UNITS, alpha=1e-3, max_iter=400, random_state=SEED)
     network.set_params(**settings)
     return network.fit(scale_pixels(images).reshape(len(images), -1), labels)
 
 
-def to_tflite(network: MLPClassifier) -> bytes:
+def to_tflite(network: "MLPClassifier") -> bytes:
     """Return a trained network as a .tflite file: RESHAPE, a FULLY_CONNECTED per layer with RELU between, SOFTMAX."""
     model = schema.ModelT()
     model.version, model.description = 3, "Classifier of handwritten digits, 8 x 8"

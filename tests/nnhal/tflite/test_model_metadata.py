@@ -1,6 +1,7 @@
 """TFLite metadata: what is read, and damaged files."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,24 +62,28 @@ LABELLED = [TensorDescription(files={"a.txt": AXIS_LABELS})]
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("build_file", "message"),
     [
-        (with_metadata(PLAIN, metadata=b"\0\0\0\0M002\0\0\0\0"), "identifier M001 is missing"),
-        (with_metadata(PLAIN, metadata=b"\xff\0\0\0M001"), "damaged or truncated"),
-        (with_metadata(PLAIN, outputs=LABELLED), "'a.txt' is damaged"),
-        (with_metadata(PLAIN, outputs=LABELLED, labels={"b.txt": "cat"}), "there is no file 'a.txt'"),
-        (with_metadata(PLAIN, outputs=LABELLED, labels={"a.txt": "cat"}).replace(b"cat", b"dog"), "'a.txt' is damaged"),
-        (with_metadata(PLAIN, [TensorDescription()] * MAX_TABLES), f"more than {MAX_TABLES} tables"),
+        (lambda: with_metadata(PLAIN, metadata=b"\0\0\0\0M002\0\0\0\0"), "identifier M001 is missing"),
+        (lambda: with_metadata(PLAIN, metadata=b"\xff\0\0\0M001"), "damaged or truncated"),
+        (lambda: with_metadata(PLAIN, outputs=LABELLED), "'a.txt' is damaged"),
+        (lambda: with_metadata(PLAIN, outputs=LABELLED, labels={"b.txt": "cat"}), "there is no file 'a.txt'"),
         (
-            with_metadata(PLAIN, [TensorDescription(mean=[0.0] * 5000, std=[1.0])]),
+            lambda: with_metadata(PLAIN, outputs=LABELLED, labels={"a.txt": "cat"}).replace(b"cat", b"dog"),
+            "'a.txt' is damaged",
+        ),
+        (lambda: with_metadata(PLAIN, [TensorDescription()] * MAX_TABLES), f"more than {MAX_TABLES} tables"),
+        (
+            lambda: with_metadata(PLAIN, [TensorDescription(mean=[0.0] * 5000, std=[1.0])]),
             "5000 elements; expected at most 4096",
         ),
-        (with_metadata(PLAIN, [TensorDescription("x" * 70_000)]), "70000 elements; expected at most 65536"),
+        (lambda: with_metadata(PLAIN, [TensorDescription("x" * 70_000)]), "70000 elements; expected at most 65536"),
     ],
 )
-def test_damaged_metadata_is_rejected(data: bytes, message: str) -> None:
+def test_damaged_metadata_is_rejected(build_file: Callable[[], bytes], message: str) -> None:
+    data = build_file()
     with pytest.raises(tflite.TfliteError, match=message):
-        parse_metadata(bytes(data))
+        parse_metadata(data)
 
 
 def test_mutated_metadata_never_raises_another_error() -> None:

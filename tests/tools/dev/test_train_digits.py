@@ -2,22 +2,24 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
-from sklearn.neural_network import MLPClassifier
 
 from nnhal.types import Bytes
 from nnhal_tools.demo import digits
 from tools.dev import train_digits
 
+if TYPE_CHECKING:
+    from sklearn.neural_network import MLPClassifier
+
 OPERATORS = ["RESHAPE", "FULLY_CONNECTED", "FULLY_CONNECTED", "FULLY_CONNECTED", "SOFTMAX"]
 
 
 @cache
-def half_trained(seed: int = 1) -> MLPClassifier:
+def half_trained(seed: int = 1) -> "MLPClassifier":
     """Return a network after a few epochs, whose biases are not zero."""
     images, labels = digits.load_images()
     return train_digits.train(images, labels, max_iter=5, random_state=seed)

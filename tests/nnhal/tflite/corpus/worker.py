@@ -54,10 +54,12 @@ class LitertRun:
     """LiteRT's results.
 
     Attributes:
-        model: the file, with the shapes of the outputs.
+        unshaped: the file, without the shapes of the outputs.
+        model: the file with them.
         results: the outputs of the default interpreter and, where they run the model, of the reference kernels.
     """
 
+    unshaped: bytes
     model: bytes
     arrays: Sequence[AnyArray]
     results: list[list[AnyArray]] = field(default_factory=list)
@@ -97,14 +99,14 @@ def _run_litert(case: Case) -> LitertRun:
     Raises:
         RuntimeError, ValueError: LiteRT does not run the model.
     """
-    arrays = case.arrays()
+    arrays, unshaped = case.arrays(), case.model()
     try:
-        shapes = [array.shape for array in _invoke(case.model(), arrays, _REFERENCE)]
+        shapes = [array.shape for array in _invoke(unshaped, arrays, _REFERENCE)]
     except (RuntimeError, ValueError):
-        shapes = [array.shape for array in _invoke(case.model(), arrays, _DEFAULT)]
+        shapes = [array.shape for array in _invoke(unshaped, arrays, _DEFAULT)]
     outputs = [replace(each, shape=shape) for each, shape in zip(case.op.outputs, shapes, strict=True)]
     model = Case(case.name, replace(case.op, outputs=outputs)).model()
-    run = LitertRun(model, arrays, [_invoke(model, arrays, _DEFAULT)])
+    run = LitertRun(unshaped, model, arrays, [_invoke(model, arrays, _DEFAULT)])
     with suppress(RuntimeError, ValueError):
         run.results.append(_invoke(model, arrays, _REFERENCE))
     return run
@@ -125,7 +127,7 @@ def _invoke(model: bytes, arrays: Sequence[AnyArray], resolver: OpResolverType) 
 def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str, Device]) -> Result:
     """Import a model without the LiteRT extension or, if that is refused, with it, and compare its results."""
     used = {name: device for name, device in devices.items() if name != _EMBEDDED}
-    if wrong := _wrong_shapes(case, run):
+    if wrong := _wrong_shapes(run):
         return replace(result, verdicts={"import": wrong})
     try:
         try:
@@ -145,9 +147,9 @@ def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str,
     return replace(result, operations=operations, verdicts=verdicts)
 
 
-def _wrong_shapes(case: Case, run: LitertRun) -> str:
+def _wrong_shapes(run: LitertRun) -> str:
     """Return how the inferred shapes of the outputs differ from LiteRT's, or ""."""
-    graph = read(np.frombuffer(case.model(), np.uint8)).main
+    graph = read(np.frombuffer(run.unshaped, np.uint8)).main
     (operator,) = graph.operators
     inferred = inferred_shapes(graph, operator)
     expected = [array.shape for array in run.results[0]]
