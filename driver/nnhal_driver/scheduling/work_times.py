@@ -6,11 +6,13 @@ class WorkTimes:
 
     Attributes:
         queued_ns: wait for a slot, in nanoseconds; 0 if a slot was free.
+        started_ns: time.perf_counter_ns() at the start of a preparation; 0 if it never started.
         device_ns: time from the slot to the end of the work.
     """
 
     # defaults of the class: each execution has an object of its own, and most of them set few attributes
     queued_ns = 0
+    started_ns = 0
     device_ns = 0
 
     def end_unwanted(self) -> None:

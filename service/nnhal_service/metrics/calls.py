@@ -212,12 +212,22 @@ class CallMeter:
         return call
 
     def start_other(
-        self, caller: Caller, path: str, started_ns: int, received: int = 0, device: str = "", digest: bytes = b""
+        self,
+        caller: Caller,
+        path: str,
+        started_ns: int,
+        received: int = 0,
+        device: str = "",
+        digest: bytes = b"",
+        context: CallContext | None = None,
     ) -> MeteredCall:
         """Return the meter of a call that executes no model. The arguments are those of `start`."""
         key = (path, digest, device)
-        series = caller.series.get(key)
-        return MeteredCall(series or self._find(caller, key), started_ns, received)
+        series = caller.series.get(key) or self._find(caller, key)
+        call = MeteredCall(series, started_ns, received)
+        if self.tracer is not None and context is not None:
+            self.tracer.begin(call, series.labels, started_ns, context)
+        return call
 
     def count_session(self, caller: Caller) -> None:
         """Count a session that was opened."""

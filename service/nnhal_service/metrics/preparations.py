@@ -1,13 +1,16 @@
 """Meter of preparations, which may end for their client before their work does."""
 
+import itertools
 import threading
+import time
 
-from nnhal.types import CacheOutcome, ErrorStatus
+from nnhal.types import CacheOutcome, ErrorStatus, Span, SpanKind
+from nnhal_driver.execution.profiling import SpanRecorder
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.cache_reasons import cache_labels
-from nnhal_service.metrics.calls import Caller, MeteredCall
+from nnhal_service.metrics.calls import CallContext, Caller, MeteredCall
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 
 
@@ -19,23 +22,32 @@ class PreparationMeter(WorkTimes):
         caller: session of the client.
         path: "prepare" or "load".
         device: name of the device.
-        started_ns: time.perf_counter_ns() at the receipt.
+        received_ns: time.perf_counter_ns() at the receipt.
         received: size of the request in bytes.
+        context: of the gRPC call, for its trace.
 
     Attributes:
         cancellation: of the preparation, after its launch.
     """
 
     def __init__(
-        self, metrics: WorkerMetrics, caller: Caller, path: str, device: str, started_ns: int, received: int
+        self,
+        metrics: WorkerMetrics,
+        caller: Caller,
+        path: str,
+        device: str,
+        received_ns: int,
+        received: int,
+        context: CallContext | None = None,
     ) -> None:
         super().__init__()
         self._metrics = metrics
         self._caller = caller
         self._path = path
         self._device = device
-        self._started_ns = started_ns
+        self._received_ns = received_ns
         self._received = received
+        self._context = context
         self._status: int = ErrorStatus.NONE
         self._call: MeteredCall | None = None
         self._lock = threading.Lock()
@@ -50,18 +62,31 @@ class PreparationMeter(WorkTimes):
             cache: what the cache did.
         """
         call = self._metrics.calls.start_other(
-            self._caller, self._path, self._started_ns, self._received, self._device, digest
+            self._caller, self._path, self._received_ns, self._received, self._device, digest, self._context
         )
         call.cancellation = self.cancellation
         with self._lock:  # against `end_unwanted`: work counts once
             call.queued_ns, call.device_ns = self.queued_ns, self.device_ns
             self._status, self._call = status, None if self.device_ns else call
+        if call.spans is not None:
+            self._add_stages(call.spans)
         if status == ErrorStatus.NONE:
             call.finish()
         else:
             call.fail_with(status)
         if cache.state:
             self._metrics.count(catalog.CACHE_RESULTS, self._device, *cache_labels(cache))
+
+    def _add_stages(self, spans: SpanRecorder) -> None:
+        """Add the stages of the preparation to its trace, if it has got a slot."""
+        if not self.started_ns:
+            return
+        queued_at, ended_at = self.started_ns - self.queued_ns, self.started_ns + self.device_ns
+        if not self.device_ns:  # the client is told the result before the work has ended
+            ended_at = time.perf_counter_ns()
+        times = (self._received_ns, queued_at, self.started_ns, ended_at)
+        for name, (start, end) in zip(("decode", "queue", "prepare"), itertools.pairwise(times), strict=True):
+            spans.add(Span(SpanKind.STAGE, name, "", 0, (), start - spans.start_ns, end - start))
 
     def end_unwanted(self) -> None:
         """Count work that has gone on after its client was told a result."""

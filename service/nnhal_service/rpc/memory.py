@@ -67,7 +67,7 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
         if first is None:
             raise invalid_argument("the upload is empty")
         session = self._sessions.get(first.session, context)
-        with self._calls.start_other(session, "upload", started_ns) as metered:
+        with self._calls.start_other(session, "upload", started_ns, context=context) as metered:
             memory = session.get(first.memory, MemoryObject)
             memory.write(first.offset, first.data)
             metered.received = written = len(first.data)
@@ -91,7 +91,7 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
         window = buffer[request.offset : request.offset + length]
         starts = range(0, window.size, READ_CHUNK_BYTES)
         chunks = (memory_pb2.ReadResponse(data=window[i : i + READ_CHUNK_BYTES].tobytes()) for i in starts)
-        metered = self._calls.start_other(session, "download", started_ns)
+        metered = self._calls.start_other(session, "download", started_ns, context=context)
         return self._watchdog.send(_metered(chunks, metered), context)
 
 

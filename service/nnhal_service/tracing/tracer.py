@@ -95,7 +95,7 @@ class _SampledCall:
     def end(self, call: MeteredCall) -> None:
         """End the trace."""
         now_ns = time.perf_counter_ns()
-        assert call.spans is not None, "set with the trace"
+        assert call.spans is not None, "set with the trace"  # without stages, if the call executes nothing
         self._add_all(call.spans.all(), call.spans.start_ns, now_ns)
         self._span.set_attributes({"nnhal.status": call.status, "nnhal.dropped_spans": call.spans.dropped})
         if call.status != OK:

@@ -222,7 +222,8 @@ class Connection(MemoryObjects):
         """
         await self.flush_releases()
         with hal_errors():
-            async for message in method(request):
+            metadata = trace_metadata()
+            async for message in method(request) if metadata is None else method(request, metadata=metadata):
                 yield message
 
     async def flush_releases(self) -> None:

@@ -3,6 +3,7 @@
 Hand-written: `prepare` returns a future, where the asyncio client has a coroutine.
 """
 
+import contextvars
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -160,7 +161,8 @@ class Preparation(Future[R]):
         super().__init__()
         self._work = work
         self._call = PreparationCall()
-        threading.Thread(target=self._run, name="nnhal-preparation", daemon=True).start()
+        context = contextvars.copy_context()  # which has the trace of the application
+        threading.Thread(target=context.run, args=(self._run,), name="nnhal-preparation", daemon=True).start()
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = "; result() returns the prepared model" if hasattr(PreparedModel, name) else ""
