@@ -26,6 +26,7 @@ class HalError(Exception):
         rule: id of the broken rule ("V-OPERAND-08"), or "".
         kind: an `ErrorKind`, for programs that need more than the status.
         limit: name of the exceeded limit if `kind` is LIMIT, otherwise "".
+        request: id of the failed call, which lines in the log of the service have; or "".
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class HalError(Exception):
         rule: str = "",
         kind: int = ErrorKind.UNSPECIFIED,
         limit: str = "",
+        request: str = "",
     ) -> None:
         self.status = ErrorStatus(status)
         self.reason = shorten(reason)
         self.rule = rule
         self.kind = kind
         self.limit = limit
+        self.request = request
         super().__init__(status, reason)
 
     def __str__(self) -> str:

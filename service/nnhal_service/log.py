@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
+from nnhal_service.request_id import current_id
+
 _log = logging.getLogger("nnhal.service")
 _audit_log = logging.getLogger("nnhal.audit")
 _audit_log.setLevel(logging.INFO)
@@ -107,9 +109,12 @@ class EventFormatter(logging.Formatter):
 
     def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
         """Return the fields of the line of a record."""
-        own: Mapping[str, object] = getattr(record, _FIELDS, _NO_FIELDS)
-        omitted = getattr(record, _OMITTED, 0)
-        return {**own, **self._common, **({"omitted": omitted} if omitted else {})}
+        own: dict[str, object] = {**getattr(record, _FIELDS, _NO_FIELDS), **self._common}
+        if "request" not in own and (request := current_id()):
+            own["request"] = request
+        if omitted := getattr(record, _OMITTED, 0):
+            own["omitted"] = omitted
+        return own
 
 
 class TextFormatter(EventFormatter):

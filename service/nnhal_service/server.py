@@ -191,7 +191,7 @@ class Server:
         self._server = grpc.server(self._executor, options=options)
         self.quota = quota = MemoryQuota(self._limits)
         users = {os.getuid(), *settings.data_users}
-        context = DataSocketContext(self.sessions, self._limits, quota, self.metrics.calls)
+        context = DataSocketContext(self.sessions, self._limits, quota, self.metrics.calls, self.metrics.count_error)
         self._data_socket = DataSocket(context, users)
         self._register(quota)
 
@@ -221,7 +221,7 @@ class Server:
             ),
             "PreparedModel": PreparedModelServicer(sessions, limits, quota, unread, calls),
             "Execution": ExecutionServicer(sessions, limits, quota, calls),
-            "Burst": BurstServicer(sessions, limits, quota, unread, calls),
+            "Burst": BurstServicer(sessions, limits, quota, unread, calls, self.metrics.count_error),
             "Buffer": BufferServicer(sessions, limits, quota, calls),
             "Fence": FenceServicer(sessions, executor, self._timers),
             "MemoryService": MemoryServicer(sessions, limits, quota, watchdogs["transfers"], calls),

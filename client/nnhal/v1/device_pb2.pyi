@@ -597,6 +597,7 @@ class Notify(_message.Message):
     OUTPUTS_FIELD_NUMBER: _builtins.int
     EXTENSION_TYPES_FIELD_NUMBER: _builtins.int
     MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
     status: _enums_pb2.ErrorStatus.ValueType
     """NONE if the model is prepared."""
     prepared_model: _builtins.bytes
@@ -611,6 +612,8 @@ class Notify(_message.Message):
     Also set for a model from the cache. Empty if the service does not know it: a pool is writable by the client, or is
     a part of a Memory object.
     """
+    request: _builtins.str
+    """Id of the call, as in ErrorDetail, if status is not NONE."""
     @_builtins.property
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Warning]:
         """Problems that did not make the preparation fail."""
@@ -651,10 +654,11 @@ class Notify(_message.Message):
         outputs: _abc.Iterable[_types_pb2.Operand] | None = ...,
         extension_types: _abc.Iterable[Global___ModelExtensionType] | None = ...,
         model_digest: _builtins.bytes = ...,
+        request: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "extension_types", b"extension_types", "inputs", b"inputs", "model_digest", b"model_digest", "outputs", b"outputs", "placement", b"placement", "prepared_model", b"prepared_model", "reason", b"reason", "rule", b"rule", "status", b"status", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "extension_types", b"extension_types", "inputs", b"inputs", "model_digest", b"model_digest", "outputs", b"outputs", "placement", b"placement", "prepared_model", b"prepared_model", "reason", b"reason", "request", b"request", "rule", b"rule", "status", b"status", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,17 +26,17 @@ from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 from nnhal.v1 import enums_pb2 as nnhal_dot_v1_dot_enums__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14nnhal/v1/error.proto\x12\x08nnhal.v1\x1a\x19google/protobuf/any.proto\x1a\x14nnhal/v1/enums.proto\"\x84\x01\n\x0b\x45rrorDetail\x12%\n\x06status\x18\x01 \x01(\x0e\x32\x15.nnhal.v1.ErrorStatus\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12!\n\x04kind\x18\x04 \x01(\x0e\x32\x13.nnhal.v1.ErrorKind\x12\r\n\x05limit\x18\x05 \x01(\t\"Q\n\tRpcStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any*\xf2\x01\n\tErrorKind\x12\x1a\n\x16\x45RROR_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45RROR_KIND_SESSION_LOST\x10\x01\x12\x1d\n\x19\x45RROR_KIND_UNKNOWN_HANDLE\x10\x02\x12\x14\n\x10\x45RROR_KIND_LIMIT\x10\x03\x12\x1c\n\x18\x45RROR_KIND_UNIMPLEMENTED\x10\x04\x12\x17\n\x13\x45RROR_KIND_STOPPING\x10\x05\x12\x1e\n\x1a\x45RROR_KIND_UNAUTHENTICATED\x10\x06\x12 \n\x1c\x45RROR_KIND_PERMISSION_DENIED\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14nnhal/v1/error.proto\x12\x08nnhal.v1\x1a\x19google/protobuf/any.proto\x1a\x14nnhal/v1/enums.proto\"\x95\x01\n\x0b\x45rrorDetail\x12%\n\x06status\x18\x01 \x01(\x0e\x32\x15.nnhal.v1.ErrorStatus\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12!\n\x04kind\x18\x04 \x01(\x0e\x32\x13.nnhal.v1.ErrorKind\x12\r\n\x05limit\x18\x05 \x01(\t\x12\x0f\n\x07request\x18\x06 \x01(\t\"Q\n\tRpcStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any*\xf2\x01\n\tErrorKind\x12\x1a\n\x16\x45RROR_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45RROR_KIND_SESSION_LOST\x10\x01\x12\x1d\n\x19\x45RROR_KIND_UNKNOWN_HANDLE\x10\x02\x12\x14\n\x10\x45RROR_KIND_LIMIT\x10\x03\x12\x1c\n\x18\x45RROR_KIND_UNIMPLEMENTED\x10\x04\x12\x17\n\x13\x45RROR_KIND_STOPPING\x10\x05\x12\x1e\n\x1a\x45RROR_KIND_UNAUTHENTICATED\x10\x06\x12 \n\x1c\x45RROR_KIND_PERMISSION_DENIED\x10\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnhal.v1.error_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ERRORKIND']._serialized_start=302
-  _globals['_ERRORKIND']._serialized_end=544
+  _globals['_ERRORKIND']._serialized_start=319
+  _globals['_ERRORKIND']._serialized_end=561
   _globals['_ERRORDETAIL']._serialized_start=84
-  _globals['_ERRORDETAIL']._serialized_end=216
-  _globals['_RPCSTATUS']._serialized_start=218
-  _globals['_RPCSTATUS']._serialized_end=299
+  _globals['_ERRORDETAIL']._serialized_end=233
+  _globals['_RPCSTATUS']._serialized_start=235
+  _globals['_RPCSTATUS']._serialized_end=316
 # @@protoc_insertion_point(module_scope)

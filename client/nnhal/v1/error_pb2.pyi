@@ -91,6 +91,7 @@ class ErrorDetail(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
     status: _enums_pb2.ErrorStatus.ValueType
     """The HAL's status, never NONE or OUTPUT_INSUFFICIENT_SIZE."""
     reason: _builtins.str
@@ -101,6 +102,10 @@ class ErrorDetail(_message.Message):
     """Kind of the error, where the status alone does not tell."""
     limit: _builtins.str
     """Name of the limit if kind is LIMIT."""
+    request: _builtins.str
+    """Id of the call, which lines in the log of the service have: that of the client's trace (W3C), or one that the service
+    has made; or empty.
+    """
     def __init__(
         self,
         *,
@@ -109,10 +114,11 @@ class ErrorDetail(_message.Message):
         rule: _builtins.str = ...,
         kind: Global___ErrorKind.ValueType = ...,
         limit: _builtins.str = ...,
+        request: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "limit", b"limit", "reason", b"reason", "rule", b"rule", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "limit", b"limit", "reason", b"reason", "request", b"request", "rule", b"rule", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

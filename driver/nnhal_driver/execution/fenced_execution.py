@@ -5,6 +5,7 @@ fence in error, a deadline or a cancellation ends a waiting execution at once, a
 fence must not end while outputs are still being written.
 """
 
+import contextvars
 import logging
 import threading
 import time
@@ -92,6 +93,7 @@ class _PendingRun:
     request: ValidRequest
     config: ExecutionConfig
     spans: SpanRecorder | None
+    context: contextvars.Context
 
 
 class _State(Enum):
@@ -116,7 +118,7 @@ class FencedExecution:
         self._launched_ns = time.perf_counter_ns()
         self._fenced_ns = self._launched_ns
         spans = (arguments.times or ExecutionTimes()).recorder(profile=config.profile)
-        self._pending: _PendingRun | None = _PendingRun(runner, request, config, spans)
+        self._pending: _PendingRun | None = _PendingRun(runner, request, config, spans, contextvars.copy_context())
         self._scheduler = runner.scheduler
         self._arguments = arguments
         self._deadline = Deadline(arguments.deadline_ns)
@@ -244,7 +246,7 @@ class FencedExecution:
             if pending is not None:
                 self._state = _State.RUNNING
         try:
-            info = self._execute(pending, ticket) if pending is not None else None
+            info = pending.context.run(self._execute, pending, ticket) if pending is not None else None
         finally:
             if ticket.is_released:
                 self._scheduler.workers.end_wait()

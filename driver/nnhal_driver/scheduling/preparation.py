@@ -5,6 +5,7 @@ queued one then leaves the queue. A running one cannot be interrupted: its resul
 until it returns or calls its check.
 """
 
+import contextvars
 import logging
 import threading
 import time
@@ -75,6 +76,7 @@ class PreparationTask(Generic[T]):
         self, request: AdmissionRequest, cancellation: Cancellation, work: Work[T], times: WorkTimes | None = None
     ) -> None:
         self._times = times or WorkTimes()
+        self._context = contextvars.copy_context()  # it may tell log lines of the work for whom it is
         self._deadline = request.deadline
         self._cancellation = cancellation
         self._work = work
@@ -185,9 +187,9 @@ class PreparationTask(Generic[T]):
     def _run_work(self) -> T:
         check = _WorkCheck(self)
         self._times.queued_ns = self._ticket.wait_ns
-        started_ns = time.perf_counter_ns()
+        started_ns = self._times.started_ns = time.perf_counter_ns()
         try:
-            return self._work.run(check)
+            return self._context.run(self._work.run, check)
         except BaseException as error:  # also SystemExit: the client must be notified, and the thread serves others
             _log.exception("a preparation failed")
             return self._work.fail(general_failure(f"the driver failed: {exception_text(error)}"))
@@ -214,7 +216,7 @@ class PreparationTask(Generic[T]):
         threads = self._threads
         self._cancellation.off_cancel(self._cancel)
         self._ticket.on_decided = None
-        del self._work, self._threads
+        del self._work, self._threads, self._context
         threads.end_preparation()
 
 

@@ -4,7 +4,7 @@ The contract has the table of codes (error.proto).
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import grpc
@@ -13,6 +13,8 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from nnhal.errors import DETAILS_KEY, HalError, exception_text, general_failure, out_of_memory, well_formed
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import error_pb2
+from nnhal_service.log import event
+from nnhal_service.request_id import carry, current_id, handles_requests, request_id
 
 _END = object()
 
@@ -42,8 +44,13 @@ KIND_CODES = {
 }
 
 
-def error_detail(error: HalError) -> error_pb2.ErrorDetail:
-    """Return an error as a message of the contract."""
+def error_detail(error: HalError, request: str = "") -> error_pb2.ErrorDetail:
+    """Return an error as a message of the contract.
+
+    Args:
+        error: the error.
+        request: id of the request; by default that for which this thread works.
+    """
     error = well_formed(error)
     return error_pb2.ErrorDetail(
         status=int(error.status),  # type: ignore[arg-type]
@@ -51,6 +58,7 @@ def error_detail(error: HalError) -> error_pb2.ErrorDetail:
         rule=error.rule,
         kind=int(error.kind),  # type: ignore[arg-type]
         limit=error.limit,
+        request=request or current_id(),
     )
 
 
@@ -68,7 +76,7 @@ def set_error(context: grpc.ServicerContext, error: HalError) -> tuple[grpc.Stat
     """
     code, text = status_of(error)
     packed = AnyMessage()
-    packed.Pack(error_detail(error))
+    packed.Pack(error_detail(error, request_id(context)))
     status = error_pb2.RpcStatus(code=code.value[0], message=text, details=[packed])
     context.set_code(code)
     context.set_details(text)
@@ -81,11 +89,28 @@ def internal_error(error: BaseException) -> HalError:
     if isinstance(error, MemoryError):
         return out_of_memory("the call", error)
     _log.error("internal error", exc_info=error)
-    return general_failure(f"internal error: {exception_text(error)}")
+    request = current_id()
+    return general_failure(f"internal error: {exception_text(error)}{f' (request {request})' if request else ''}")
 
 
 def _ignore(error: HalError) -> None:
     pass
+
+
+def log_error(method: str, error: HalError) -> None:
+    """Log a call that has failed. Operators see it at the level DEBUG, because most errors are those of clients."""
+    status = well_formed(error).status.name
+    event(
+        "call-failed",
+        logging.DEBUG,
+        method=method.removeprefix("nnhal.v1."),
+        status=status,
+        reason=exception_text(error),
+    )
+
+
+def _find_id(variables: Mapping[str, Any]) -> str:
+    return request_id(variables["context"])
 
 
 def map_errors(
@@ -101,6 +126,7 @@ def map_errors(
         on_error: called with each error.
     """
 
+    @handles_requests(_find_id)
     def call(request: Any, context: grpc.ServicerContext, *rest: Any) -> Any:
         try:
             return method(request, context, *rest)
@@ -118,6 +144,7 @@ def map_stream_errors(
 ) -> Callable[..., Any]:
     """Wrap an RPC method that responds with a stream, as `map_errors` does for the others."""
 
+    @handles_requests(_find_id)
     def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         responses: Iterator[Any] | None = None
         while True:
@@ -137,9 +164,10 @@ def map_stream_errors(
 
 
 def _set_error(context: grpc.ServicerContext, error: BaseException, on_error: OnError) -> tuple[grpc.StatusCode, str]:
-    hal_error = _hal_error(error, context)
-    on_error(hal_error)
-    return set_error(context, hal_error)
+    with carry(context):
+        hal_error = _hal_error(error, context)
+        on_error(hal_error)
+        return set_error(context, hal_error)
 
 
 def _hal_error(error: BaseException, context: grpc.ServicerContext) -> HalError:

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pool import Default
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorKind, ErrorStatus
-from nnhal_service.grpc_support.errors import map_errors, map_stream_errors
+from nnhal_service.grpc_support.errors import log_error, map_errors, map_stream_errors
 from nnhal_service.grpc_support.request_decoding import check_request, check_requests, without_raising
 from nnhal_service.grpc_support.response_stream import QueuedSend
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
@@ -93,13 +93,17 @@ class HandlerRegistrar:
             service, {name: self._wrap(f"{service}.{name}", handler) for name, handler in handlers.items()}
         )
 
+    def _note_error(self, name: str, error: HalError) -> None:
+        self._on_error(name, error)
+        log_error(name, error)
+
     def _wrap(self, name: str, original: Handler) -> Handler:
         requests = "stream" if original.request_streaming else "unary"
         responses = "stream" if original.response_streaming else "unary"
         method = getattr(original, f"{requests}_{responses}")
         options = getattr(method, "handler_options", None)
         caught: type[BaseException] = BaseException
-        on_error = partial(self._on_error, name)
+        on_error = partial(self._note_error, name)
         if options is None and name.startswith("nnhal."):
             method, options = _unimplemented(name), HandlerOptions(non_blocking=False, raw=False, pool="")
         elif (

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import NamedTuple
@@ -16,13 +16,14 @@ from nnhal.v1 import burst_pb2, burst_pb2_grpc, types_pb2
 from nnhal_driver.execution.burst import NOT_CACHED, Burst
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.grpc_support.call_context import SessionCall, abort_call, call_deadline, earliest, field_or_omitted
-from nnhal_service.grpc_support.errors import error_detail, internal_error
+from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache, ReceivedMessage
 from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
 from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
 from nnhal_service.metrics.calls import CallMeter, MeteredCall
+from nnhal_service.request_id import request_id
 from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
@@ -34,8 +35,8 @@ BurstRequest = burst_pb2.BurstExecuteRequest | burst_pb2.BurstExecuteWithConfigR
 
 REJECTING_THREADS = 8
 """Additional threads of the pool for streams; they reject streams above the limit burst_streams."""
-
-
+_STREAM = "Burst.Stream"
+"""Name of the method, for metrics and logs of the calls of a stream."""
 _SMALL: AbstractContextManager[object] = nullcontext()
 """Context in which an error is sent."""
 
@@ -100,10 +101,17 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
     """Servicer of Burst. `Stream` occupies a thread while it is open, so it runs on a pool of its own."""
 
     def __init__(
-        self, sessions: SessionRegistry, limits: Limits, quota: MemoryQuota, unread: UnreadResponses, calls: CallMeter
+        self,
+        sessions: SessionRegistry,
+        limits: Limits,
+        quota: MemoryQuota,
+        unread: UnreadResponses,
+        calls: CallMeter,
+        count_error: Callable[[str, HalError], None],
     ) -> None:
         super().__init__(sessions, limits, quota, calls)
         self._unread = unread
+        self._count_error = count_error
         self._requests = ValidatedRequestCache(limits)
         self._messages = DecodedRequestCache(
             self._requests, burst_pb2.BurstStreamRequest, lambda message: message.execute.request, _describe
@@ -175,12 +183,18 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
                 except SessionLostError:
                     raise  # no later call of the stream could succeed
                 except HalError as error:
-                    response, sending = _error_response(error), _SMALL
+                    response, sending = self._error_response(error, context), _SMALL
                 except BaseException as error:
-                    response, sending = _error_response(internal_error(error)), _SMALL
+                    response, sending = self._error_response(internal_error(error), context), _SMALL
                 with sending:
                     yield response
                 life.end_call()
+
+    def _error_response(self, error: HalError, context: grpc.ServicerContext) -> bytes:
+        """Return the response to a call that has failed, and count and log it."""
+        self._count_error(_STREAM, error)
+        log_error(_STREAM, error)
+        return burst_pb2.BurstStreamResponse(error=error_detail(error, request_id(context))).SerializeToString()
 
     def _respond(
         self,
@@ -247,10 +261,6 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             if is_inline and identifier > NOT_CACHED and not target.burst.is_cached(identifier):
                 assert isinstance(pool, Memory)
                 self._quota.charge(target.session, pool.buffer)
-
-
-def _error_response(error: HalError) -> bytes:
-    return burst_pb2.BurstStreamResponse(error=error_detail(error)).SerializeToString()
 
 
 def _describe(message: burst_pb2.BurstStreamRequest) -> _BurstCall:

@@ -29,6 +29,7 @@ from nnhal_service.metrics.preparations import PreparationMeter
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
+from nnhal_service.request_id import carry
 from nnhal_service.rpc.preparation import PreparationStream, Stream, reject_preparation
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import read_memory
@@ -193,7 +194,9 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         started_ns = time.perf_counter_ns()
         session, device = self._sessions.get(request.session, context), self._devices.get(request.device)
         size = request.ByteSize()
-        with self._metrics.calls.start_other(session, "allocate", started_ns, size, device.name) as metered:
+        with self._metrics.calls.start_other(
+            session, "allocate", started_ns, size, device.name, context=context
+        ) as metered:
             roles = len(request.input_roles) + len(request.output_roles)
             self._limits.require("arguments", roles, "the allocation has")
             buffer = device.allocate(
@@ -296,20 +299,21 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         try:
             session = self._sessions.get(request.session, context)
         except HalError as error:
-            reject_preparation(responses, error)
+            reject_preparation(responses, error, context)
             return
         longest_ns = now_ns() + self._limits["preparation_seconds"] * 10**9
         limited = deadline_ns == OMITTED or deadline_ns > longest_ns
         device = self._devices.label(request.device)
-        meter = PreparationMeter(self._metrics, session, path, device, started_ns, request.ByteSize())
-        stream = PreparationStream(session, responses, self._executor, meter, limited=limited)
+        meter = PreparationMeter(self._metrics, session, path, device, started_ns, request.ByteSize(), context)
+        stream = PreparationStream(session, responses, self._executor, meter, context, limited=limited)
 
         def reject(error: HalError) -> None:
             self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
             stream.reject(error)
 
         try:
-            cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
+            with carry(context):
+                cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
         except HalError as error:
             reject(error)
         except BaseException as error:

@@ -42,4 +42,4 @@ class ExecutionServicer(ServicerBase, execution_pb2_grpc.ExecutionServicer):
         execution = session.get(request.execution, ReusableExecution)
         size = request.ByteSize()
         metered = self._calls.start(session, execution.prepared_model, "fenced", time.perf_counter_ns(), size, context)
-        return launch_fenced(session, request, execution.execute_fenced, metered)
+        return launch_fenced(session, request, execution.execute_fenced, metered, context)

@@ -17,6 +17,7 @@ from nnhal_service.grpc_support.call_context import field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.metrics.calls import MeteredCall
+from nnhal_service.request_id import Request, carry
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
 
@@ -49,6 +50,7 @@ def launch_fenced(
     request: LaunchRequest,
     execute: Callable[[FencedArguments], FencedExecution],
     metered: MeteredCall,
+    context: Request,
 ) -> prepared_model_pb2.FencedExecutionResult:
     """Launch a fenced execution, which is cancelled when its session ends.
 
@@ -57,6 +59,7 @@ def launch_fenced(
         request: the request to launch.
         execute: launches the execution.
         metered: meter of the execution.
+        context: of the call.
 
     Raises:
         HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: a fence of `wait_for` (V-EXECARG-04); a limit of the session;
@@ -74,7 +77,8 @@ def launch_fenced(
         handle = session.add(fence, "fences")
         session.acquire_slot("fenced_executions")
         try:
-            fence.execution = execute(arguments)
+            with carry(context):
+                fence.execution = execute(arguments)
         except BaseException:
             session.release_slot("fenced_executions")
             raise

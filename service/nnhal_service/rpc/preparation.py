@@ -22,6 +22,7 @@ from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.log import event
 from nnhal_service.metrics.preparations import PreparationMeter
+from nnhal_service.request_id import Request, carry, request_id
 from nnhal_service.sessions.session import Session
 
 Stream = ResponseStream[device_pb2.PrepareModelEvent]
@@ -34,16 +35,25 @@ class PreparationStream:
 
     Args:
         meter: meter of the preparation.
+        request: the call.
         limited: whether the deadline is the service's limit, not the client's.
     """
 
     def __init__(
-        self, session: Session, stream: Stream, executor: Executor, meter: PreparationMeter, *, limited: bool
+        self,
+        session: Session,
+        stream: Stream,
+        executor: Executor,
+        meter: PreparationMeter,
+        request: Request,
+        *,
+        limited: bool,
     ) -> None:
         self._session = session
         self._stream = stream
         self._executor = executor
         self._meter = meter
+        self._request = request
         self._limited = limited
         self._started = time.perf_counter()
         self._lock = threading.Lock()
@@ -64,7 +74,7 @@ class PreparationStream:
             self._outcome = outcome
             ready = self._launched
         if ready:
-            self._executor.submit(self._finish, outcome)
+            self._executor.submit(self._finish_carried, outcome)
 
     def cancel_with_session(self, cancellation: Cancellation) -> None:
         """Cancel the preparation when its session ends. Call it before `send_launched`."""
@@ -85,8 +95,12 @@ class PreparationStream:
     def reject(self, error: HalError) -> None:
         """Report a failed launch: first the `notify` of the callback, then the error."""
         outcome = self._outcome or Outcome.from_error(error)
-        reject_preparation(self._stream, error, outcome)
+        reject_preparation(self._stream, error, self._request, outcome)
         self._report(outcome)
+
+    def _finish_carried(self, outcome: Outcome) -> None:
+        with carry(self._request):
+            self._finish(outcome)
 
     def _finish(self, outcome: Outcome) -> None:
         """Send the outcome if the client is still connected; release a prepared model that it did not receive."""
@@ -98,11 +112,11 @@ class PreparationStream:
         try:
             if self._stream.active:
                 handle = self._handle(outcome)
-            message = _notify_message(outcome, handle, self._session.identity)
+            message = _notify_message(outcome, self._request, handle, self._session.identity)
         except BaseException as error:  # the client waits for its notify
             self._session.release([handle])
             handle, outcome = b"", Outcome.from_error(error if isinstance(error, HalError) else internal_error(error))
-            message = _notify_message(outcome)
+            message = _notify_message(outcome, self._request)
         wanted = bool(handle) or outcome.prepared_model is None
         if wanted and not self._stream.send(device_pb2.PrepareModelEvent(notify=message)):
             self._session.release([handle])
@@ -137,19 +151,22 @@ class PreparationStream:
         )
 
 
-def reject_preparation(stream: Stream, error: HalError, outcome: Outcome | None = None) -> None:
+def reject_preparation(stream: Stream, error: HalError, request: Request, outcome: Outcome | None = None) -> None:
     """End the call of a failed launch: first with the `notify` of the callback, then with the error.
 
     Args:
         stream: the stream of the call.
         error: the error of the call.
+        request: the call.
         outcome: what the callback gets; by default the error.
     """
-    stream.send(device_pb2.PrepareModelEvent(notify=_notify_message(outcome or Outcome.from_error(error))))
+    stream.send(device_pb2.PrepareModelEvent(notify=_notify_message(outcome or Outcome.from_error(error), request)))
     stream.end(error)
 
 
-def _notify_message(outcome: Outcome, handle: bytes = b"", identity: Identity = ANONYMOUS) -> device_pb2.Notify:
+def _notify_message(
+    outcome: Outcome, request: Request, handle: bytes = b"", identity: Identity = ANONYMOUS
+) -> device_pb2.Notify:
     prepared = outcome.prepared_model
     return device_pb2.Notify(
         status=int(outcome.status),  # type: ignore[arg-type]
@@ -165,4 +182,5 @@ def _notify_message(outcome: Outcome, handle: bytes = b"", identity: Identity = 
         if prepared and prepared.extension_types
         else (),
         model_digest=scoped_digest(identity, prepared.digest) if prepared else b"",
+        request="" if outcome.status == ErrorStatus.NONE else request_id(request),
     )

@@ -139,7 +139,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         def execute(arguments: FencedArguments) -> FencedExecution:
             return prepared.execute_fenced(self._requests.decode(session, request.request), config, arguments)
 
-        return launch_fenced(session, request, execute, metered)
+        return launch_fenced(session, request, execute, metered, context)
 
     @handler()
     def CreateReusableExecution(

@@ -5,7 +5,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +16,10 @@ from nnhal.local_users import socket_user
 from nnhal.shm import protocol
 from nnhal.shm.protocol import Definition, Packet, PacketKind, ProtocolError
 from nnhal.shm.spin_wait import SpinThenBlock
-from nnhal_service.grpc_support.errors import error_detail, internal_error
+from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
 from nnhal_service.log import RepeatedEvent
 from nnhal_service.metrics.calls import CallMeter
+from nnhal_service.request_id import carry, handles_requests, new_id, trace_id
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
@@ -34,6 +35,9 @@ SEND_TIMEOUT_S = 5
 SPIN_S = 100e-6
 """Seconds to spin for the next request before blocking."""
 
+_METHOD_PREFIX = "DataSocket."
+"""Start of the names of requests for metrics and logs. The kind of the packet follows."""
+_KINDS = frozenset(PacketKind)
 _ENDED = RepeatedEvent("data-ended")
 _MAX_DESCRIPTORS = 4
 _DESCRIPTOR = struct.Struct("i")
@@ -42,8 +46,19 @@ _ANCILLARY = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _DESCRIPTOR.size)
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
+OnMethodError: TypeAlias = Callable[[str, HalError], None]
+"""Function to call with the name of a request and its error."""
 _Received: TypeAlias = tuple[int, list[tuple[int, int, bytes]], int, Any]
 """Size, ancillary data, flags and sender of a packet."""
+
+
+def _find_id(variables: Mapping[str, Any]) -> str:
+    connection, packet = variables["self"], variables.get("packet")
+    return str(connection.request_id(packet)) if packet is not None else ""
+
+
+def _ignore(method: str, error: HalError) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,7 @@ class DataSocketContext:
     limits: Limits
     quota: MemoryQuota
     calls: CallMeter
+    count_error: OnMethodError = _ignore
 
 
 class ClientConnection:
@@ -73,6 +89,7 @@ class ClientConnection:
         self._shared: set[int] = set()
         self._requests: dict[int, ReadyRequest] = {}
         self._is_cut_off = False
+        self._identified: tuple[Packet, str] | None = None
         self.is_draining = False
         self._buffer = memoryview(bytearray(protocol.MAX_BYTES))
         self._waiter = SpinThenBlock(SPIN_S)
@@ -136,6 +153,7 @@ class ClientConnection:
         # a buffer that is kept: to allocate space for the largest packet costs as much as the system call
         return self._socket.recvmsg_into([self._buffer], _ANCILLARY, _CLOSE_ON_EXEC | flags)
 
+    @handles_requests(_find_id)
     def _respond(self, data: bytes, descriptors: Sequence[int]) -> Packet:
         """Return the response to a request.
 
@@ -152,11 +170,27 @@ class ClientConnection:
                 raise ProtocolError(f"packet kind {packet.kind} is not a request")
             return _METHODS[packet.kind](self, self._session, packet, descriptors)
         except HalError as error:
-            return _error(packet, stopping() if self._is_cut_off else error)
+            return self._error(packet, stopping() if self._is_cut_off else error)
         except ProtocolError:
             raise
         except BaseException as error:
-            return _error(packet, internal_error(error))
+            return self._error(packet, error)
+
+    def _error(self, packet: Packet, error: BaseException) -> Packet:
+        """Return the response to a request that has failed, and count and log it."""
+        method = _METHOD_PREFIX + (PacketKind(packet.kind).name if packet.kind in _KINDS else "other")
+        with carry(self.request_id(packet)):
+            hal_error = error if isinstance(error, HalError) else internal_error(error)
+            self._context.count_error(method, hal_error)
+            log_error(method, hal_error)
+            return Packet(PacketKind.ERROR, packet.number, body=error_detail(hal_error).SerializeToString())
+
+    def request_id(self, packet: Packet) -> str:
+        """Return the id of a request of this connection, which is the same as long as no other one is asked for."""
+        if self._identified is None or self._identified[0] is not packet:
+            trace = trace_id(packet.body.decode("ascii", "replace")) if packet.flags & protocol.TRACE else ""
+            self._identified = (packet, trace or new_id())
+        return self._identified[1]
 
     def run(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
         """RUN: execute a request."""
@@ -266,10 +300,6 @@ _METHODS: dict[int, Callable[[ClientConnection, Session, Packet, Sequence[int]],
     PacketKind.FORGET: ClientConnection.forget,
     PacketKind.RUN: ClientConnection.run,
 }
-
-
-def _error(packet: Packet, error: HalError) -> Packet:
-    return Packet(PacketKind.ERROR, packet.number, body=error_detail(error).SerializeToString())
 
 
 def _set_timeout(connection: socket.socket, option: int, seconds: int) -> None:

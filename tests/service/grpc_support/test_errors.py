@@ -13,6 +13,7 @@ import pytest
 from nnhal.errors import HalError, general_failure, invalid_argument
 from nnhal.types import ErrorStatus
 from nnhal_service.grpc_support.errors import internal_error, map_errors, map_stream_errors, set_error
+from nnhal_service.request_id import current_id, request_id
 
 
 class Context:
@@ -25,6 +26,9 @@ class Context:
 
     def is_active(self) -> bool:
         return True
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
 
     def set_code(self, code: grpc.StatusCode) -> None:
         self.code = code
@@ -58,6 +62,22 @@ def test_failed_call_frees_its_memory_at_once(without_collector: None, error: Ex
         large = np.zeros(1000)
         seen.append(weakref.ref(large))
         raise type(error)(*error.args)
+
+    with pytest.raises(Exception, match=r"^$") as caught:
+        map_errors(method)(None, Context())
+    del caught
+    assert seen[0]() is None
+
+
+def test_failed_call_that_logs_frees_its_memory_at_once(without_collector: None) -> None:
+    """A line that is logged reads variables of the function that handles the call; the frame keeps what it has read."""
+    seen: list[weakref.ref[Any]] = []
+
+    def method(request: object, context: Any) -> NoReturn:
+        large = np.zeros(1000)
+        seen.append(weakref.ref(large))
+        assert current_id() == request_id(context)
+        raise ValueError("x")
 
     with pytest.raises(Exception, match=r"^$") as caught:
         map_errors(method)(None, Context())

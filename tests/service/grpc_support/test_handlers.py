@@ -1,5 +1,6 @@
 """Registered handlers: invalid requests, missing methods, raw methods and thread pools."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -84,4 +85,5 @@ def test_missing_methods(channel: grpc.Channel) -> None:
 def test_raw_method_and_unexpected_exception(channel: grpc.Channel) -> None:
     error = error_of(channel, "Signal", b"text")
     assert error.status == ErrorStatus.GENERAL_FAILURE
-    assert error.reason == "internal error: ValueError: text"
+    assert re.fullmatch(r"internal error: ValueError: text \(request [0-9a-f]{12}\)", error.reason)
+    assert error.reason.endswith(f"(request {error.request})")

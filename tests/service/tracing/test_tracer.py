@@ -1,5 +1,6 @@
 """Traces of calls: the spans of each path, and their way to a collector."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,10 +15,12 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 import nnhal
 from nnhal.client.core.session import Transport
+from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_service.metrics.exposition import render
 from nnhal_service.server import Server
 from nnhal_service.settings import Settings
 from nnhal_service.tracing.tracer import ServiceTracer
+from tests.concurrency import wait_until
 from tests.driver.blocking_backend import TWICE
 
 ONE = np.ones(2, np.float32)
@@ -38,6 +41,13 @@ def trace_all(server: Server, *, ratio: float = 1.0, operations: bool = True) ->
     return exporter
 
 
+def of_execution(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, ...]:
+    """Return the spans of the traces of executions, without those of preparations."""
+    spans = exporter.get_finished_spans()
+    others = {span.context.trace_id for span in spans if span.name == "nnhal prepare"}
+    return tuple(span for span in spans if span.context.trace_id not in others)
+
+
 def names(spans: tuple[ReadableSpan, ...]) -> set[str]:
     return {span.name for span in spans}
 
@@ -48,7 +58,7 @@ def test_trace_has_queue_transfer_partition_and_operation(server: Server, transp
     with nnhal.connect(server.addresses[0], transport=transport) as device:
         prepared = device.prepare(TWICE).result(60)
         outputs = prepared.execute([ONE, ONE])
-    spans = exporter.get_finished_spans()
+    spans = of_execution(exporter)
     assert {"transfer", "queue", "execute", "partition"} < names(spans)
     assert any(name.startswith("operation ") for name in names(spans))
     (root,) = (span for span in spans if span.parent is None)
@@ -85,12 +95,42 @@ def test_each_path_is_traced(server: Server, path: str) -> None:
     assert {f"nnhal {path}", "queue", "partition"} < names(exporter.get_finished_spans())
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_preparations_are_traced(server: Server, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    if fails:
+        monkeypatch.setattr(CpuRef, "compile", fail)
+    exporter = trace_all(server)
+    with nnhal.connect(server.addresses[0]) as device:
+        error = device.prepare(TWICE).exception(60)
+        assert (error is not None) == fails
+        assert wait_until(lambda: any(span.parent is None for span in exporter.get_finished_spans()), 60)
+    spans = exporter.get_finished_spans()
+    (root,) = (span for span in spans if span.parent is None)
+    assert root.name == "nnhal prepare" and root.attributes is not None
+    assert root.attributes["nnhal.status"] == ("general_failure" if fails else "ok")
+    assert [span.name for span in spans if span.parent] == ["transfer", "queue", "prepare", "transfer"]
+    times = [(span.start_time, span.end_time) for span in spans if span.parent]
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(times))  # type: ignore[operator]
+
+
+def test_transfers_of_memory_are_traced(server: Server) -> None:
+    exporter = trace_all(server)
+    with nnhal.connect(server.addresses[0], transport="grpc") as device:
+        memory = device._connection.create_memory(8)
+        device._connection.write_memory(memory, np.zeros(8, np.uint8))
+        device._connection.read_memory(memory)
+    assert names(exporter.get_finished_spans()) == {"nnhal upload", "nnhal download"}
+
+
 def test_clients_spans_are_for_clients_that_ask(server: Server) -> None:
     exporter = trace_all(server, operations=False)
     with nnhal.connect(server.addresses[0], transport="grpc") as device:
         prepared = device.prepare(TWICE).result(60)
         prepared.execute([ONE, ONE])
-        assert not any(name.startswith("operation") for name in names(exporter.get_finished_spans()))
+        assert not any(name.startswith("operation") for name in names(of_execution(exporter)))
         assert prepared.profile([ONE, ONE]).spans
 
 
@@ -100,7 +140,7 @@ def test_failed_call_is_an_error(server: Server) -> None:
         prepared = device.prepare(TWICE).result(60)
         with pytest.raises(nnhal.HalError):
             prepared.execute([ONE, ONE], deadline=1e-9)
-    (root,) = (span for span in exporter.get_finished_spans() if span.parent is None)
+    (root,) = (span for span in of_execution(exporter) if span.parent is None)
     assert not root.status.is_ok
 
 
@@ -108,7 +148,7 @@ def test_histogram_names_a_trace(server: Server) -> None:
     exporter = trace_all(server)
     with nnhal.connect(server.addresses[0], transport="grpc") as device:
         device.prepare(TWICE).result(60).execute([ONE, ONE])
-    (root,) = (span for span in exporter.get_finished_spans() if span.parent is None)
+    (root,) = (span for span in of_execution(exporter) if span.parent is None)
     text, _ = render(server.metrics.snapshot(), "application/openmetrics-text; version=1.0.0")
     assert f'trace_id="{root.context.trace_id:032x}"' in text.decode()
 
@@ -176,7 +216,8 @@ async def test_client_passes_its_trace_on(server: Server, is_async: bool, transp
                 model.execute([ONE, ONE])
                 model.profile([ONE, ONE])
     roots = [each for each in exporter.get_finished_spans() if each.name.startswith("nnhal")]
-    assert len(roots) == 2
+    assert [root.name for root in roots].count("nnhal prepare") == 1
+    assert len(roots) == 3
     for root in roots:
         assert root.parent is not None
         assert root.parent.span_id == span.get_span_context().span_id

@@ -91,7 +91,7 @@ def notify_error(notify: device_pb2.Notify) -> HalError | None:
     """Return the error that a preparation reported, or None if it succeeded."""
     if int(notify.status) == ErrorStatus.NONE:
         return None
-    return HalError(notify.status, notify.reason, rule=notify.rule)
+    return HalError(notify.status, notify.reason, rule=notify.rule, request=notify.request)
 
 
 def constants_changed() -> SessionLostError:

@@ -40,7 +40,14 @@ def hal_error(error: grpc.RpcError) -> HalError:
 def error_from_detail(detail: error_pb2.ErrorDetail) -> HalError:
     """Return the error that the service reported."""
     error = _ERRORS.get(int(detail.kind), HalError)
-    return error(detail.status, detail.reason, rule=detail.rule, kind=detail.kind, limit=detail.limit)
+    return error(
+        detail.status,
+        detail.reason,
+        rule=detail.rule,
+        kind=detail.kind,
+        limit=detail.limit,
+        request=detail.request,
+    )
 
 
 def _find_detail(error: grpc.RpcError) -> error_pb2.ErrorDetail | None:
