@@ -3,11 +3,14 @@
 `python -m tests.benchmark.attacks` starts a service for each attack, and a client that executes a small model, opens
 sessions, and checks health. It prints the median and the 99th percentile of each, in milliseconds, and the longest
 health check. Names select attacks, for example `python -m tests.benchmark.attacks "long shape"`; everything after `--`
-is passed to `nnhal serve`, for example `-- --workers 2`.
+is passed to `nnhal serve`, for example `-- --workers 2`. `--nnhal COMMAND` attacks another release. `--table` prints
+the 99th percentiles alone and under attack as rows of Markdown.
 """
 
 import argparse
 import json
+import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,10 +31,18 @@ _WARM_UP_S = 2.0
 _STOP_S = 60.0
 
 
-def measure(name: str, seconds: float, options: Sequence[str]) -> None:
-    """Run one attack on a new service, and print the figures of the client."""
+def measure(name: str, seconds: float, options: Sequence[str], nnhal: str, *, table: bool) -> None:
+    """Run one attack on a new service, and print the figures of the client.
+
+    Args:
+        name: name of the attack.
+        seconds: time alone and under attack.
+        options: more options of `nnhal serve`.
+        nnhal: command of another release, or "".
+        table: whether to print rows of a table.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        service = start_service(Path(folder), *options)
+        service = _start_other(nnhal, Path(folder), options) if nnhal else start_service(Path(folder), *options)
         try:
             client = subprocess.Popen(
                 [sys.executable, "-m", "tests.benchmark.attacks.well_behaved_client", service.target],
@@ -51,11 +62,30 @@ def measure(name: str, seconds: float, options: Sequence[str]) -> None:
             ended = service.process.poll()
         finally:
             stopped = _stop(service)
+    if table:
+        _show_row(name, json.loads(output), "ended" if ended is not None else stopped)
+        return
     print(f"\n{name}: {attacked}")
     if ended is not None:
         print(f"  THE SERVICE ENDED with status {ended}")
     _show(json.loads(output))
     print(f"  {stopped}", flush=True)
+
+
+def _start_other(command: str, folder: Path, options: Sequence[str]) -> Service:
+    """Start the service of another release."""
+    log, environment = folder / "service.log", {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": ""}
+    environment["NNHAL_CACHE_DIR"] = str(folder / "cache")
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            [*command.split(), "serve", "--listen", "127.0.0.1:0", *options],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=environment,
+        )
+    assert process.stdout is not None
+    return Service(process.stdout.readline().removeprefix("listening on ").strip(), process, log)
 
 
 def _begin(client: "subprocess.Popen[str]", phase: str) -> None:
@@ -87,11 +117,25 @@ def _show(result: dict[str, Any]) -> None:
         print(f"  {kind:8}" + "; ".join(columns))
 
 
+def _show_row(name: str, result: dict[str, Any], ended: str) -> None:
+    """Print a row: for each kind of call its p99 alone and under attack, and the number of failed calls."""
+    cells = []
+    for kind in _KINDS:
+        p99s = [f"{_p99(result['durations'].get(phase, {}).get(kind, [])):.0f}" for phase in (_ALONE, _ATTACKED)]
+        failed = sum(sum(result["failures"].get(phase, {}).get(kind, {}).values()) for phase in (_ATTACKED, _AFTER))
+        cells.append(" → ".join(p99s) + (f", {failed} failed" if failed else ""))
+    print(f"| {name} | {' | '.join(cells)} | {ended} |", flush=True)
+
+
+def _p99(durations: Sequence[float]) -> float:
+    return sorted(durations)[min(len(durations) - 1, int(len(durations) * 0.99))] if durations else math.nan
+
+
 def _summary(durations: Sequence[float]) -> str:
     if not durations:
         return "no calls"
-    p50, p99 = durations[len(durations) // 2], durations[min(len(durations) - 1, int(len(durations) * 0.99))]
-    return f"{len(durations):4} calls p50 {p50:7.1f} p99 {p99:7.1f} max {durations[-1]:7.1f} ms"
+    p50 = durations[len(durations) // 2]
+    return f"{len(durations):4} calls p50 {p50:7.1f} p99 {_p99(durations):7.1f} max {durations[-1]:7.1f} ms"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -99,13 +143,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="ATTACK", help=f"one of: {', '.join(ATTACKS)}; by default all")
     parser.add_argument("--seconds", type=float, default=8, help="seconds alone and under attack (default 8)")
+    parser.add_argument("--nnhal", default="", metavar="COMMAND", help="command of another release")
+    parser.add_argument("--table", action="store_true", help="print rows of Markdown")
     given = list(sys.argv[1:] if arguments is None else arguments)
     own, _, options = _partition(given, "--")
     chosen = parser.parse_args(own)
     if unknown := set(chosen.names) - set(ATTACKS):
         parser.error(f"unknown attack {sorted(unknown)[0]!r}; expected one of: {', '.join(ATTACKS)}")
     for name in chosen.names or ATTACKS:
-        measure(name, chosen.seconds, options)
+        measure(name, chosen.seconds, options, chosen.nnhal, table=chosen.table)
 
 
 def _partition(arguments: Sequence[str], separator: str) -> tuple[list[str], str, list[str]]:

@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from nnhal.v1 import prepared_model_pb2
+from nnhal.v1 import prepared_model_pb2, session_pb2, session_pb2_grpc
 from tests.benchmark.attacks.attack import attack, count_codes, end_calls, own_channel, wait_until
 from tests.benchmark.attacks.http2 import Http2Connection
 from tests.end_to_end.support.raw_client import open_raw_session, prepare_request
@@ -19,6 +19,19 @@ from tests.end_to_end.support.valid_requests import inline_request, loop
 _CALLS = 600
 """More than the service has threads for calls."""
 _CONNECTIONS = 800
+_SESSIONS = 1100
+_PINGS = 100
+"""Number of pings that are sent at once."""
+
+
+@attack("sessions")
+def sessions(target: str, end: float) -> str:
+    """Open more sessions than the service allows."""
+    with own_channel(target) as channel:
+        stub = session_pb2_grpc.SessionStub(channel)
+        streams: list[grpc.Call] = [stub.Open(session_pb2.OpenRequest(client_name="flood")) for _ in range(_SESSIONS)]
+        wait_until(end)
+        return f"{_SESSIONS} sessions, of which ended: {sum(not stream.is_active() for stream in streams)}"
 
 
 @attack("silent calls")
@@ -106,6 +119,18 @@ def rapid_reset(target: str, end: float) -> str:
                 break
             count += 1
     return f"{count} streams"
+
+
+@attack("pings")
+def pings(target: str, end: float) -> str:
+    """Send pings of HTTP/2 without a pause, and connect again when the service ends the connection."""
+    count = connections = 0
+    while time.monotonic() < end:
+        connections += 1
+        with contextlib.closing(Http2Connection(target)) as connection:
+            while time.monotonic() < end and connection.send_pings(_PINGS):
+                count += _PINGS
+    return f"{count} pings on {connections} connections"
 
 
 @attack("idle connections")

@@ -5,7 +5,7 @@ import socket
 import struct
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS = 0, 1, 3, 4
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING = 0, 1, 3, 4, 6
 _END_STREAM, _END_HEADERS = 1, 4
 _CANCEL = 8
 
@@ -47,6 +47,14 @@ class Http2Connection:
         reset = frame(_RST_STREAM, 0, stream, struct.pack(">I", _CANCEL))
         try:
             self.socket.sendall(call_frames(path, stream) + reset)
+        except OSError:
+            return False
+        return self.discard_input()
+
+    def send_pings(self, count: int) -> bool:
+        """Send pings. Return False if the peer has closed the connection."""
+        try:
+            self.socket.sendall(count * frame(_PING, 0, 0, bytes(8)))
         except OSError:
             return False
         return self.discard_input()

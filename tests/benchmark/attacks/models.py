@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from typing import Any
 
 import grpc
 import numpy as np
@@ -97,6 +98,27 @@ def large_preparations(target: str, end: float) -> str:
 def endless_loops(target: str, end: float) -> str:
     """Execute two WHILE loops that never end, without a deadline and with the longest loop timeout."""
     return _execute_twice(target, end, loop(), inline_request(), loop_timeout_duration_ns=_LONGEST_NS)
+
+
+@attack("high priority")
+def high_priority(target: str, end: float) -> str:
+    """Execute loops of a second with the highest priority, eight at a time."""
+    with open_raw_session(target) as raw:
+        prepare = prepare_request(raw, loop())
+        prepare.priority = enums_pb2.PRIORITY_HIGH
+        *_, event = raw.device.PrepareModel(prepare)
+        request = prepared_model_pb2.ExecuteSynchronouslyRequest(
+            session=raw.session,
+            prepared_model=event.notify.prepared_model,
+            request=inline_request(),
+            loop_timeout_duration_ns=10**9,
+        )
+        calls: list[Any] = []
+        while time.monotonic() < end:
+            calls += [raw.prepared_model.ExecuteSynchronously.future(request) for _ in range(8)]
+            for call in calls[-8:]:
+                call.exception()
+        return count_codes(calls)
 
 
 @attack("endless kernel")
