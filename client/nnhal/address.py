@@ -9,6 +9,11 @@ from typing import Literal
 
 SECURE_SCHEME = "grpcs://"
 """Prefix of targets that clients reach over TLS. It is not a part of the address."""
+PLAIN_SCHEME = "grpc://"
+"""Prefix of targets that clients reach without TLS. It may be left out."""
+RAY_SCHEME = "ray://"
+"""Prefix of the heads of clusters of Ray, which know the services of a fleet."""
+_RAY_PORT = 6379
 MAX_UNIX_PATH_BYTES = 107 if sys.platform == "linux" else 103
 """Longest path of a Unix socket that the operating system supports."""
 
@@ -77,6 +82,21 @@ class Address:
         if Address.parse(text).is_local and not self.is_local:
             raise ValueError(f"a service on another machine redirects to {text!r}, which is on this machine")
         return text
+
+
+def target_address(target: str) -> Address:
+    """Return the address in a target, which may have a scheme. The port of the head of a cluster may be missing.
+
+    Raises:
+        ValueError: the text is not a target.
+    """
+    if target.startswith(RAY_SCHEME):
+        text = target.removeprefix(RAY_SCHEME).rstrip("/")
+        return Address.parse(text if text.rpartition(":")[2].isdecimal() else f"{text}:{_RAY_PORT}")
+    for scheme in (SECURE_SCHEME, PLAIN_SCHEME):
+        if target.startswith(scheme):
+            return Address.parse(target.removeprefix(scheme).rstrip("/"))
+    return Address.parse(target)
 
 
 def _is_host(text: str) -> bool:

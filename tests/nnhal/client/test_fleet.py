@@ -1,10 +1,13 @@
 """Clients of a fleet, with both clients: they follow redirects between services, and go to others when one is gone."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
+import nnhal
+from nnhal.address import target_address
 from tests.nnhal.client.test_redirects import Session, free_port, session  # noqa: F401 - a fixture
 from tests.redirecting_server import RedirectingServer, redirecting
 
@@ -49,3 +52,30 @@ async def test_another_service_that_is_gone(
     first.redirect, first.other_service = f"127.0.0.1:{free_port()}", True
     assert await session(first.target) == first.target
     assert flags(first) == [(True, False), (False, False)]
+
+
+async def test_scheme_of_addresses_without_tls(
+    session: Session,  # noqa: F811
+    servers: list[RedirectingServer],
+) -> None:
+    assert await session(f"grpc://{servers[0].target}/") == servers[0].target
+
+
+@pytest.mark.parametrize(
+    ("target", "port"), [("ray://head", 6379), ("ray://head:7", 7), ("ray://[::1]:7/", 7), ("grpcs://head:8/", 8)]
+)
+def test_addresses_in_targets(target: str, port: int) -> None:
+    assert target_address(target).port == port
+
+
+async def test_cluster_that_is_not_there(session: Session) -> None:  # noqa: F811
+    pytest.importorskip("ray", reason="needs nnhal[fleet]")
+    with pytest.raises(nnhal.DeadObjectError, match="cannot be reached"):
+        await session(f"ray://127.0.0.1:{free_port()}")
+
+
+async def test_cluster_without_ray(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray._raylet", None)
+    with pytest.raises(ImportError, match=r"nnhal\[fleet\]"):
+        await session("ray://127.0.0.1:1")

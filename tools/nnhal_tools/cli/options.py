@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 
-from nnhal.address import SECURE_SCHEME, Address
+from nnhal.address import PLAIN_SCHEME, RAY_SCHEME, SECURE_SCHEME, Address
 from nnhal_tools.cli.errors import CommandError
 
 Number = TypeVar("Number", int, float)
@@ -60,8 +60,9 @@ def parse_address(text: str) -> str:
 
 
 def parse_target(text: str) -> str:
-    """Return the address of a service to connect to unchanged if it has the form of one. It may begin with grpcs://."""
-    parse_address(text.removeprefix(SECURE_SCHEME).rstrip("/"))
+    """Return the address of a service to connect to unchanged if it has the form of one. It may have a scheme."""
+    if not text.startswith(RAY_SCHEME):
+        parse_address(text.removeprefix(SECURE_SCHEME).removeprefix(PLAIN_SCHEME).rstrip("/"))
     return text
 
 

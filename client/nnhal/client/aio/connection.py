@@ -60,6 +60,7 @@ class Connection(MemoryObjects):
         user: user who runs the service, if it runs on this machine; connections to one service share the object.
         security: credentials of the connection.
         redirected: whether the address is that of a redirect.
+        needs: what the client is about to use, for a service that belongs to a fleet.
 
     Attributes:
         session: handle of the session.
@@ -78,11 +79,13 @@ class Connection(MemoryObjects):
         security: Security = PLAIN,
         *,
         redirected: bool = False,
+        needs: session_pb2.SessionNeeds | None = None,
     ) -> None:
         self._target = target
         self._security = security
         self._user = user or ServiceUser()
         self._redirected = redirected
+        self._needs = needs
         self._transport = transport
         self._client_name = client_name or program_name()
         self._open_channel()
@@ -125,7 +128,9 @@ class Connection(MemoryObjects):
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
         """
         self._user.check(self._target)
-        request = session_pb2.OpenRequest(client_name=self._client_name, accept_redirect=accept_redirect, placed=placed)
+        request = session_pb2.OpenRequest(
+            client_name=self._client_name, accept_redirect=accept_redirect, needs=self._needs, placed=placed
+        )
         try:
             event = await self._open_stream(request, timeout)
             redirect = None if event.HasField("opened") else read_redirect(self._target, event, request)

@@ -3,12 +3,13 @@
 Hand-written: `prepare` is a coroutine, where the synchronous client returns a future.
 """
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Literal, Unpack, overload
 
 import grpc
 
 from nnhal.client.aio.buffer import Buffer
+from nnhal.client.aio.concurrency import run_blocking
 from nnhal.client.aio.fallback import FallbackDevice
 from nnhal.client.aio.partitioned_model import PartitionedModel
 from nnhal.client.aio.preparation import load_model
@@ -20,9 +21,11 @@ from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
+from nnhal.client.fleet.needs import session_needs
+from nnhal.client.fleet.targets import ResolvedTarget, is_cluster, resolve_target
 from nnhal.client.security.options import PemSource, SecurityOptions, TokenSource
-from nnhal.client.security.security import Security, secured
 from nnhal.types import ExecutionPreference, Priority
+from nnhal.v1.session_pb2 import SessionNeeds
 
 __all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "PreparedModel", "connect"]
 
@@ -41,12 +44,14 @@ def connect(
     key: PemSource | None = None,
     server_name: str = "",
     token: TokenSource | None = None,
+    model: ModelSource | None = None,
+    accelerator: str = "",
 ) -> "Connecting":
     """Return a device to connect: await it, or use it in `async with`.
 
     Args:
         target: "HOST:PORT", "unix:PATH", or "grpcs://HOST:PORT" for TLS. None starts a service in a child process,
-            which stops with the device.
+            which stops with the device. "ray://HOST" is the head of a cluster of Ray with a fleet (docs/fleet.md).
         device: name of the device; by default the server's first.
         timeout: seconds to wait for the service to respond. If nothing listens at the address, `connect` fails at once.
         transport: "auto" uses shared memory if the service is on this machine; "grpc" never does.
@@ -60,6 +65,8 @@ def connect(
         server_name: name that the certificate of the service must have; by default the host of the target.
         token: bearer token, sent with each call; or a function that returns the current one. Never sent to another
             machine without TLS.
+        model: the model that this client is about to use, by which a fleet chooses the service.
+        accelerator: name of an accelerator, a backend or a device that the service of a fleet must have.
 
     Raises:
         DeadObjectError: on connecting: the service cannot be reached, does not respond in time, or does not start.
@@ -72,8 +79,15 @@ def connect(
     options = SecurityOptions(
         credentials=credentials, tls=tls, ca=ca, cert=cert, key=key, server_name=server_name, token=token
     )
-    address, security = secured(target, options)
-    return Connecting(address, device, timeout, transport, client_name, security)
+    found = None if is_cluster(target) else resolve_target(target, options, timeout)
+
+    async def resolve() -> ResolvedTarget:
+        return found or await run_blocking(resolve_target, target, options, timeout)
+
+    async def find_needs() -> SessionNeeds | None:
+        return session_needs(None if model is None else await load_model(model), accelerator)
+
+    return Connecting(resolve, find_needs, device, timeout, transport, client_name)
 
 
 class Connecting:
@@ -81,17 +95,17 @@ class Connecting:
 
     def __init__(
         self,
-        target: str | None,
+        resolve: Callable[[], Awaitable[ResolvedTarget]],
+        find_needs: Callable[[], Awaitable[SessionNeeds | None]],
         name: str,
         timeout: float,
         transport: Transport,
         client_name: str,
-        security: Security,
     ) -> None:
-        self._security = security
+        self._resolve = resolve
+        self._find_needs = find_needs
         self._transport = transport
         self._client_name = client_name
-        self._target = target
         self._name = name
         self._timeout = timeout
         self._device: Device | None = None
@@ -108,7 +122,16 @@ class Connecting:
         await self._device.close()
 
     async def _connect(self) -> "Device":
-        session = ReconnectingSession(self._target, self._timeout, self._transport, self._client_name, self._security)
+        found = await self._resolve()
+        session = ReconnectingSession(
+            found.address,
+            self._timeout,
+            self._transport,
+            self._client_name,
+            found.security,
+            found.members,
+            await self._find_needs(),
+        )
         await session.open(self._name)
         return Device(session, self._name)
 

@@ -5,7 +5,7 @@ import os
 from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
-from nnhal.address import SECURE_SCHEME, Address
+from nnhal.address import target_address
 from nnhal.errors import invalid_argument
 from nnhal.types import Model
 
@@ -34,7 +34,7 @@ def check_connect(target: object, device: object, timeout: object, transport: ob
         if not isinstance(target, str):
             raise type_error("target", target, "an address such as 'localhost:50051' or 'unix:PATH', or None")
         try:
-            Address.parse(target.removeprefix(SECURE_SCHEME).rstrip("/"))
+            target_address(target)
         except ValueError as error:
             raise invalid_argument(str(error)) from None
     if not isinstance(device, str):

@@ -1,7 +1,7 @@
 """Common base of the reconnecting sessions of both clients, and its constants."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import Generic
@@ -14,7 +14,7 @@ from nnhal.client.security.security import PLAIN, Security
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.types import ErrorKind
-from nnhal.v1.session_pb2 import SessionRedirect
+from nnhal.v1.session_pb2 import SessionNeeds, SessionRedirect
 
 MAX_RETRIES = 3
 """Largest number of times that work is repeated because its service is lost."""
@@ -53,11 +53,12 @@ class AddressBook:
 
     Args:
         given: the address that the client was given.
+        members: others that it was given.
     """
 
-    def __init__(self, given: str) -> None:
+    def __init__(self, given: str, members: Sequence[str] = ()) -> None:
         self._given = given
-        self._members: tuple[str, ...] = ()
+        self._members = tuple(members)
         self._failed: dict[str, float] = {}
 
     def candidates(self) -> list[str]:
@@ -100,6 +101,8 @@ class ReconnectingSessionBase(Generic[C]):
         transport: transport of executions.
         client_name: name of the client in the log of the service; "" for the name of the program.
         security: credentials of all connections.
+        members: addresses of other services of a fleet.
+        needs: what the client is about to use, for services of a fleet.
 
     Attributes:
         connection: the current connection.
@@ -114,9 +117,12 @@ class ReconnectingSessionBase(Generic[C]):
         transport: Transport,
         client_name: str,
         security: Security = PLAIN,
+        members: Sequence[str] = (),
+        needs: SessionNeeds | None = None,
     ) -> None:
         self._target = target
-        self._addresses = AddressBook(target or "")
+        self._addresses = AddressBook(target or "", members)
+        self._needs = needs
         self._security = security
         self._timeout = timeout
         self._transport = transport

@@ -16,8 +16,9 @@ from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
+from nnhal.client.fleet.needs import session_needs
+from nnhal.client.fleet.targets import resolve_target
 from nnhal.client.security.options import PemSource, SecurityOptions, TokenSource
-from nnhal.client.security.security import secured
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.fallback import FallbackDevice
 from nnhal.client.sync.partitioned_model import PartitionedModel
@@ -46,12 +47,14 @@ def connect(
     key: PemSource | None = None,
     server_name: str = "",
     token: TokenSource | None = None,
+    model: ModelSource | None = None,
+    accelerator: str = "",
 ) -> "Device":
     """Open a session on a service.
 
     Args:
         target: "HOST:PORT", "unix:PATH", or "grpcs://HOST:PORT" for TLS. None starts a service in a child process,
-            which stops with the device.
+            which stops with the device. "ray://HOST" is the head of a cluster of Ray with a fleet (docs/fleet.md).
         device: name of the device; by default the server's first.
         timeout: seconds to wait for the service to respond. If nothing listens at the address, `connect` fails at once.
         transport: "auto" uses shared memory if the service is on this machine; "grpc" never does.
@@ -65,6 +68,8 @@ def connect(
         server_name: name that the certificate of the service must have; by default the host of the target.
         token: bearer token, sent with each call; or a function that returns the current one. Never sent to another
             machine without TLS.
+        model: the model that this client is about to use, by which a fleet chooses the service.
+        accelerator: name of an accelerator, a backend or a device that the service of a fleet must have.
 
     Raises:
         DeadObjectError: the service cannot be reached, does not respond in time, or does not start.
@@ -77,8 +82,9 @@ def connect(
     options = SecurityOptions(
         credentials=credentials, tls=tls, ca=ca, cert=cert, key=key, server_name=server_name, token=token
     )
-    address, security = secured(target, options)
-    session = ReconnectingSession(address, timeout, transport, client_name, security)
+    needs = session_needs(None if model is None else load_model(model), accelerator)
+    found = resolve_target(target, options, timeout)
+    session = ReconnectingSession(found.address, timeout, transport, client_name, found.security, found.members, needs)
     session.open(device)
     return Device(session, device)
 

@@ -6,6 +6,7 @@ prepared again once. Work that may be done twice is repeated by `ReconnectingSes
 executions that only compute.
 """
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from nnhal.client.core.cache import SharedDeadline, is_session_lost
@@ -28,6 +29,7 @@ from nnhal.client.sync.preparation import device_version
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.types import ErrorStatus
+from nnhal.v1.session_pb2 import SessionNeeds
 
 T = TypeVar("T")
 
@@ -42,8 +44,10 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         transport: Transport,
         client_name: str,
         security: Security = PLAIN,
+        members: Sequence[str] = (),
+        needs: SessionNeeds | None = None,
     ) -> None:
-        super().__init__(target, timeout, transport, client_name, security)
+        super().__init__(target, timeout, transport, client_name, security, members, needs)
         self._reconnecting = Lock()
 
     def open(self, device: str = "") -> None:
@@ -228,7 +232,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
 
     def _connection(self, target: str, *, redirected: bool = False) -> Connection:
         name, user, security = self._client_name, self._user, self._security
-        return Connection(target, self._transport, name, user, security, redirected=redirected)
+        return Connection(target, self._transport, name, user, security, redirected=redirected, needs=self._needs)
 
     def close(self) -> None:
         """End the session, and stop the service if the device started it. A second call does nothing."""
