@@ -13,6 +13,8 @@ from tests.end_to_end.support.service_process import Service, start_service, sto
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 README = EXAMPLES / "README.md"
 PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
+SAMPLE = ("build_model.py", "use_asyncio.py")
+"""Programs with each of the clients. The others are started with an address, and pass it on in the same way."""
 MAX_LINES = 60
 TIME = re.compile(r" *\d+\.\d(?= (?:µs|ms))")
 
@@ -63,7 +65,9 @@ def test_program_uses_the_service_at_an_address(program: str, service: Service) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program", [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.nightly) for name in PROGRAMS]
+)
 def test_program_starts_a_service_without_an_address(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,9 +40,9 @@ from nnhal_driver.validation.model import validate_model
 from tests.driver.one_operation import int_tensor, run_kernel, tensor
 from tests.end_to_end.support.random_models import random_sample
 
-ELEMENTS = 2**18
+ELEMENTS = 2**16
 """Elements of an oversized constant."""
-STEPS = 2**17
+STEPS = 2**15
 """Lines of Python that a preparation of one operation may run: far more than any needs, and fewer than elements."""
 CONVERTED = 64
 """Elements that may become Python objects at once: two for each dimension of a tensor."""
@@ -174,11 +174,11 @@ X = (tensor(T.TENSOR_FLOAT32, (1, 1)), [[1.0]])
 @pytest.mark.parametrize(
     ("type_", "inputs", "reason"),
     [
-        (Op.RESHAPE, [X, LONG], "has rank 262144; this device takes at most 32"),
-        (Op.FILL, [LONG, (tensor(T.FLOAT32), 0.0)], "has rank 262144; this device takes at most 32"),
-        (Op.TILE, [X, LONG], "multiples has 262144 elements; it must have 2"),
-        (Op.TRANSPOSE, [X, LONG], "perm has 262144 elements; it must have 2"),
-        (Op.PAD, [X, int_tensor(np.ones((ELEMENTS, 2), np.int32))], r"paddings has shape \[262144, 2\]"),
+        (Op.RESHAPE, [X, LONG], "has rank 65536; this device takes at most 32"),
+        (Op.FILL, [LONG, (tensor(T.FLOAT32), 0.0)], "has rank 65536; this device takes at most 32"),
+        (Op.TILE, [X, LONG], "multiples has 65536 elements; it must have 2"),
+        (Op.TRANSPOSE, [X, LONG], "perm has 65536 elements; it must have 2"),
+        (Op.PAD, [X, int_tensor(np.ones((ELEMENTS, 2), np.int32))], r"paddings has shape \[65536, 2\]"),
     ],
     ids=lambda value: value.name if isinstance(value, Op) else "",
 )

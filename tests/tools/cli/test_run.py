@@ -246,7 +246,7 @@ def test_public_models_are_recognized_and_drawn(
     with Image.open(picture) as before, Image.open(tmp_path / "drawn.png") as drawn:
         assert drawn.size >= before.size
         part = drawn.crop((0, 0, *before.size))
-        is_changed = np.asarray(part).tolist() != np.asarray(before.convert("RGB")).tolist()
+        is_changed = not np.array_equal(np.asarray(part), np.asarray(before.convert("RGB")))
         assert is_changed or drawn.height > before.height
 
 
