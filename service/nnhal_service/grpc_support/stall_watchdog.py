@@ -152,13 +152,13 @@ class StallWatchdog:
         waits = list(self._waits)
         self._quiet_checks = self._quiet_checks + 1 if self._received == self._received_before else 0
         self._received_before = self._received
-        patience = QUIET_CHECKS if self._quiet_checks >= QUIET_CHECKS else LATE_CHECKS
+        allowed_checks = QUIET_CHECKS if self._quiet_checks >= QUIET_CHECKS else LATE_CHECKS
         surplus = len(waits) - self._capacity
         stalled = []
         for number, wait in enumerate(waits):
             # counted, not timed: after a pause of the whole process, requests that have come are not yet read
             wait.checks += 1
-            if (number < surplus and wait.checks >= patience) or now - wait.since_ns >= self._timeout_ns:
+            if (number < surplus and wait.checks >= allowed_checks) or now - wait.since_ns >= self._timeout_ns:
                 stalled.append(wait)
         for wait in stalled:
             self._waits.pop(wait, None)

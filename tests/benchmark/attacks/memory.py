@@ -39,7 +39,7 @@ def untouched_memory(target: str, end: float) -> str:
 
 @attack("exhausted data limit")
 def exhausted_data_limit(target: str, end: float) -> str:
-    """Fill the process with memory that is never touched, but for some MiB, and send calls that need more than that.
+    """Fill the process with memory that is never touched, except some MiB, and send calls that need more than that.
 
     A malloc that fails in gRPC, protobuf or the interpreter ends the process.
     """
