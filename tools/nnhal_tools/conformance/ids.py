@@ -434,6 +434,7 @@ GROUPS = (
             "data socket: the execution of a client that disconnects is cancelled",
             "getCapabilities lists every operand type of which the device supports an operation",
             "a deadline counts from the call: one of an hour is met, however long the device is up",
+            "only a client that accepts a redirect gets one, as the only event; it leads to a session, and back to it",
         ),
     ),
     Group(

@@ -147,6 +147,34 @@ class Target:
             self._use_channel(self._service_channel)
             return None
 
+    def open_at_service(self, request: session_pb2.OpenRequest) -> list[session_pb2.SessionEvent]:
+        """Open or resume a session at the address of the service. Return the first event, or all after a redirect.
+
+        Raises:
+            grpc.RpcError: the service refuses.
+        """
+        stream = session_pb2_grpc.SessionStub(self._service_channel).Open(request, timeout=WATCHDOG_S)
+        first = next(stream)
+        others = list(stream) if first.HasField("redirect") else []
+        stream.cancel()
+        return [first, *others]
+
+    def follow(self, redirect: session_pb2.SessionRedirect, session: bytes = b"") -> session_pb2.SessionEvent | None:
+        """Open or resume a session at the address of a redirect. Return its first event; None if nothing listens there.
+
+        Raises:
+            grpc.RpcError: the service refuses.
+        """
+        address = self._redirected(redirect)
+        if connection_problem(address) is not None:
+            return None
+        with self._security.channel(address, [*CHANNEL_OPTIONS]) as channel:
+            request = session_pb2.OpenRequest(session=session, client_name="nnhal conformance")
+            event: session_pb2.SessionEvent = next(
+                session_pb2_grpc.SessionStub(channel).Open(request, timeout=WATCHDOG_S)
+            )
+            return event
+
     def _open_stream(self, *, accept_redirect: bool = False) -> session_pb2.SessionEvent:
         request = session_pb2.OpenRequest(client_name="nnhal conformance", accept_redirect=accept_redirect)
         self.stream = self.sessions.Open(request)

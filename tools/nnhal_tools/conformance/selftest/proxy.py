@@ -85,6 +85,8 @@ class ProxyCall:
         """
         if isinstance(request, Iterator):
             request = self._requests_until_cancelled(request)
+        elif self.method == "Session.Open":
+            request.accept_redirect = False  # a redirected client would leave the proxy
         start = self._upstream if self.streams_responses else self._upstream.future
         call = start(request, timeout=self._timeout(), metadata=self._metadata())
         if not self._context.add_callback(call.cancel):
@@ -197,8 +199,6 @@ class Proxy:
         respond = _stream if method.server_streaming else _single
 
         def handle(message: Any, context: grpc.ServicerContext) -> Any:
-            if name == "Session.Open":
-                message.accept_redirect = False  # a redirected client would leave the proxy
             return respond(hook, ProxyCall(name, self._state, self._upstreams, context), message, context)
 
         return getattr(grpc, f"{kind}_rpc_method_handler")(

@@ -56,6 +56,21 @@ def session_never_taken_up_again(call: ProxyCall, request: Any) -> Any:
     return call.forward(request)
 
 
+@fault("NNHAL-43", on=("Session.Open",))
+def redirect_that_the_client_does_not_accept(call: ProxyCall, request: session_pb2.OpenRequest) -> Any:
+    """Redirect the clients that accept no redirect, and no others."""
+    redirect = session_pb2.SessionEvent(redirect=session_pb2.SessionRedirect(address=":1"))
+    return call.forward(request) if request.accept_redirect else iter([redirect])
+
+
+@fault("NNHAL-43", on=("Session.Open",))
+def resumed_session_not_found_by_redirects(call: ProxyCall, request: session_pb2.OpenRequest) -> Any:
+    """Open a new session for clients that would follow a redirect to resume theirs."""
+    if request.accept_redirect:
+        request.session = b""
+    return call.forward(request)
+
+
 @fault("NNHAL-19", on=("MemoryService.Create",))
 def digest_unchecked(call: ProxyCall, request: Any) -> Any:
     """Ignore the digest of an upload, and leave the memory writable."""

@@ -1,4 +1,6 @@
-"""Sessions and their objects (NNHAL-09 to -13)."""
+"""Sessions and their objects (NNHAL-09 to -13), and redirects (NNHAL-43)."""
+
+from collections.abc import Sequence
 
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import memory_pb2, session_pb2
@@ -149,3 +151,45 @@ def resumed_session(target: Target, recorder: CheckRecorder) -> None:
         recorder.expect("NNHAL-13", same, "resuming a session whose stream broke", "the same session", "another")
         execution = other.execute(model, builtin_request("add_float"))
         expect_correct(recorder, "NNHAL-13", "add_float", execution, "a model of a resumed session")
+
+
+@check("NNHAL-43")
+def redirects(target: Target, recorder: CheckRecorder) -> None:
+    """Check that redirects go to clients that accept them only, and that they lead to sessions."""
+    (opened,) = _open_at_service(target, recorder, "a client that accepts no redirect")
+    recorder.expect("NNHAL-43", opened.HasField("opened"), "a client that accepts no redirect", "a session", opened)
+    events = _open_at_service(target, recorder, "a client that accepts a redirect", accept_redirect=True)
+    _expect_session(target, recorder, events, "a client that accepts a redirect")
+    with target.new_session() as other:
+        other.stream.cancel()
+        stimulus = "resuming a session at the address of the service"
+        events = _open_at_service(target, recorder, stimulus, session=other.session, accept_redirect=True)
+        _expect_session(target, recorder, events, stimulus, other.session)
+
+
+def _open_at_service(
+    target: Target, recorder: CheckRecorder, stimulus: str, *, session: bytes = b"", accept_redirect: bool = False
+) -> list[session_pb2.SessionEvent]:
+    """Open or resume a session. Return its first event."""
+    request = _open_request(session)
+    request.accept_redirect = accept_redirect
+    events = target.open_at_service(request)
+    recorder.expect("NNHAL-43", len(events) == 1, stimulus, "no event after a redirect", len(events))
+    return events[:1]
+
+
+def _expect_session(
+    target: Target,
+    recorder: CheckRecorder,
+    events: Sequence[session_pb2.SessionEvent],
+    stimulus: str,
+    session: bytes = b"",
+) -> None:
+    """Check that the first event opens a session, if need be at the address of a redirect."""
+    event: session_pb2.SessionEvent | None = events[0]
+    if events[0].HasField("redirect"):
+        event = target.follow(events[0].redirect, session)
+    if event is None:  # a firewall may be in the way: the client would stay where it was
+        return
+    is_session = event.HasField("opened") and session in (b"", event.opened.session)
+    recorder.expect("NNHAL-43", is_session, stimulus, "the session" if session else "a session", event)
