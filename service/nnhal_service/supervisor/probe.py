@@ -41,6 +41,7 @@ from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_probe import Probe
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_service import log
 from nnhal_service.hosting import Hosting
 from nnhal_service.log import event
 from nnhal_service.memory_limits import limit_memory, tune_malloc
@@ -50,12 +51,15 @@ from nnhal_service.server import Server
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.channel import Channel
+from nnhal_service.supervisor.worker_output import redirect_output
 
 _TIMEOUT_S = 60.0
 """Seconds after which a probe counts as hanging."""
 _EXECUTION_S = 10
 """Seconds for its execution."""
 _POLL_S = 0.05
+_STDOUT = 1
+"""Descriptor of the output of the worker, which is a pipe to the supervisor."""
 _MAX_KNOWN = 4096
 """Number of models that a worker remembers as probed."""
 _MAX_CRASHES = 3
@@ -118,7 +122,7 @@ class Prober:
                 "digest": digest.hex(),
                 "settings": self._settings.model_dump(mode="json", exclude_unset=True),
             }
-            self._supervisor.send(message, [memory, table, other.fileno()])
+            self._supervisor.send(message, [memory, table, other.fileno(), _STDOUT])
             other.close()
             how, backends = _await_end(own, check)
             if how:
@@ -159,7 +163,7 @@ def _await_end(channel: Channel, check: Callable[[], None]) -> tuple[str, list[s
     return "the process did not end", backends
 
 
-def run_probe(message: Mapping[str, Any], memory: int, table: int, channel: Channel) -> None:
+def run_probe(message: Mapping[str, Any], memory: int, table: int, channel: Channel, output: int) -> None:
     """Prepare and run a model in this process, which was forked from the template for it.
 
     Args:
@@ -167,13 +171,16 @@ def run_probe(message: Mapping[str, Any], memory: int, table: int, channel: Chan
         memory: descriptor of the memory with the model.
         table: descriptor of the memory for the table of activities.
         channel: to the worker.
+        output: descriptor of the pipe for the output of the worker.
     """
     end_with(message["supervisor"])
     _end_with_channel(channel)
+    stream = redirect_output(output)
     faulthandler.enable()
     tune_malloc()
     given = Settings.model_validate(message["settings"])
     settings = given.model_copy(update={"cache_bytes": 0, "warm": 0})
+    log.configure(settings.log_level, settings.log_format, stream, fields={"process": "probe"})
     enter_sandbox(settings, (), Path(message["temporary"]))
     activities = ActivityTable(memoryview(mmap.mmap(table, TABLE_BYTES)))
     hosting = Hosting((), 0, None, activities, QuarantineFile(settings.state_dir), None)

@@ -197,8 +197,9 @@ class Supervisor:
         self._start_due()
         if self._announced and self._admin.is_due:  # not before: it must not delay the workers
             settings = self._worker_settings()
-            channel = self._admin.start(self._template.fork_admin, settings, self._metrics.file.parent)
+            channel, output = self._admin.start(self._template.fork_admin, settings, self._metrics.file.parent)
             self._selector.register(channel, selectors.EVENT_READ, self._admin)
+            self._selector.register(output, selectors.EVENT_READ, output)
         if not self._announced and sum(worker.is_serving for worker in self._workers) == self._settings.workers:
             self._announced = True
             self._write_service_file()
@@ -354,8 +355,9 @@ class Supervisor:
 
     def _bury_admin(self, how: str) -> None:
         """Clean up after the admin process, which is started again soon."""
-        if self._admin.channel is not None:
-            self._selector.unregister(self._admin.channel)
+        for each in (self._admin.channel, self._admin.output):
+            if each is not None and each in self._registered():
+                self._selector.unregister(each)
         self._admin.note_end(how)
 
     def _find(self, pid: int) -> WorkerProcess | None:

@@ -61,7 +61,7 @@ class Template:
 
         Args:
             message: tells the process what it must know.
-            descriptors: the process's end of its channel, and its listening sockets.
+            descriptors: the process's end of its channel, the pipe for its output, and its listening sockets.
         """
         self.channel.send(message, descriptors)
 
@@ -127,13 +127,13 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
                 os._exit(0)
             channel.close()
             if "probe" in message:
-                memory, table, own = descriptors
-                _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own)))
+                memory, table, own, output = descriptors
+                _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own), output))
             if "admin" in message:
                 from nnhal_service.supervisor.admin.main import run_admin  # noqa: PLC0415
 
-                own, *sockets = descriptors
-                _run_child(partial(run_admin, message, Channel.from_descriptor(own), sockets))
+                own, output, *sockets = descriptors
+                _run_child(partial(run_admin, message, Channel.from_descriptor(own), output, sockets))
             own, crash_log, output, *sockets = descriptors
             spec = WorkerSpec.from_json(message)
             _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, output, scoreboard, sockets))

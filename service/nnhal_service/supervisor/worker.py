@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TextIO
 
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.scheduling.deadline import now_ns
@@ -33,6 +32,7 @@ from nnhal_service.supervisor.probe import Prober
 from nnhal_service.supervisor.redirector import WorkerRedirector
 from nnhal_service.supervisor.scoreboard import NOBODY, Scoreboard, WorkerState
 from nnhal_service.supervisor.spec import WorkerSpec
+from nnhal_service.supervisor.worker_output import redirect_output
 
 HEARTBEAT_S = 0.1
 """Seconds between heartbeats."""
@@ -66,7 +66,7 @@ def run_worker(
     faulthandler.enable(crash_log)
     faulthandler.register(STACKS_SIGNAL, crash_log)
     channel.send({"pid": os.getpid()})
-    stream = _redirect_output(output)
+    stream = redirect_output(output)
     log.configure(spec.settings.log_level, spec.settings.log_format, stream, fields={"worker": spec.slot})
     enter_sandbox(spec.settings, spec.addresses[spec.slot].listen, spec.temporary)
     tune_malloc()
@@ -137,15 +137,6 @@ def _start_control(spec: WorkerSpec, server: Server, quarantine: QuarantineFile,
     if spec.drained:
         control.drain()
     return control
-
-
-def _redirect_output(output: int) -> TextIO:
-    """Have all that this process prints go to a pipe. Return a stream to the stderr of the service, for the log."""
-    stream = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace", buffering=1)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
-    return stream
 
 
 class Heart:

@@ -1,4 +1,4 @@
-"""Output of the code that a worker runs, such as engines and plug-ins, on stdout and stderr: as events of the log.
+"""Output of engines, plug-ins and libraries on stdout and stderr, in workers and other processes: as events of the log.
 
 The supervisor reads it from a pipe, so that the last lines of a worker that crashes are not lost.
 """
@@ -8,7 +8,9 @@ import logging
 import os
 import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import TextIO
 
 from nnhal_service.log import event
 
@@ -28,17 +30,17 @@ _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": log
 
 
 class WorkerOutput:
-    """Pipe for the output of a worker. Close it when the worker has ended.
+    """Pipe for the output of a worker and its probes, or of the admin process. Close it when the process has ended.
 
     Args:
-        worker: number of the worker.
+        worker: number of the worker; None for the admin process.
 
     Attributes:
         write_end: descriptor for the worker. The supervisor closes its own copy with `close_write_end`.
     """
 
-    def __init__(self, worker: int) -> None:
-        self._worker = worker
+    def __init__(self, worker: int | None) -> None:
+        self._process: Mapping[str, object] = {"process": "admin"} if worker is None else {"worker": worker}
         self._read_end, self.write_end = os.pipe()
         os.set_blocking(self._read_end, False)
         with suppress(OSError):  # more than this user may have
@@ -89,8 +91,17 @@ class WorkerOutput:
         if len(self._known) > _MAX_KNOWN:
             del self._known[next(iter(self._known))]
         text = line[:_MAX_LINE_BYTES].decode(errors="backslashreplace")
-        repeated = {"repeated": repeats} if repeats else {}
-        event("worker-output", _level(text), worker=self._worker, line=text, **repeated)
+        repeated: Mapping[str, object] = {"repeated": repeats} if repeats else {}
+        event("worker-output", _level(text), **self._process, line=text, **repeated)
+
+
+def redirect_output(output: int) -> TextIO:
+    """Have all that this process prints go to a pipe. Return a stream to the stderr of the service, for the log."""
+    stream = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    return stream
 
 
 def _level(text: str) -> int:

@@ -1,17 +1,22 @@
 """Output of engines and plug-ins: as events, at most once a minute for equal lines, complete after a crash."""
 
+import json
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import nnhal
 from nnhal_service.supervisor import worker_output
 from nnhal_service.supervisor.worker_output import WorkerOutput
 from tests.concurrency import wait_until
-from tests.end_to_end.support.service_process import start_service, stop_service, worker_pids
+from tests.driver.blocking_backend import TWICE
+from tests.end_to_end.support.service_process import Service, start_service, stop_service, worker_pids
 
 Line = tuple[int, str]
 
@@ -82,12 +87,26 @@ def test_long_lines_are_cut(lines: list[Line]) -> None:
 
 
 @pytest.mark.slow
-def test_output_of_a_worker_is_in_the_log(tmp_path: Path) -> None:
-    service = start_service(tmp_path, "--log-format", "json")
+def test_all_output_is_in_the_format_of_the_log(tmp_path: Path) -> None:
+    service = start_service(tmp_path, "--log-format", "json", "--http-listen", "127.0.0.1:0", "--probe")
     try:
         (worker,) = worker_pids(service.process.pid)[-1:]
         with Path(f"/proc/{worker}/fd/2").open("wb", buffering=0) as stderr:
             stderr.write(b"a plug-in says this\n")
         assert wait_until(lambda: service.logged('"event": "worker-output", "worker": 0, "line": "a plug-in says'), 60)
+        assert wait_until(lambda: service.logged('"event": "http-serving"'), 60)
+        (serving,) = (line for line in read_lines(service) if line.get("event") == "http-serving")
+        with socket.create_connection(("127.0.0.1", serving["port"])) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")  # of which the HTTP library warns
+        assert wait_until(lambda: service.logged('"event": "worker-output", "process": "admin", "line": "Invalid'), 60)
+        with nnhal.connect(service.target) as device:
+            device.prepare(TWICE).result(60)
+        assert wait_until(lambda: service.logged('"event": "probed"'), 60)
     finally:
         assert stop_service(service) == 0
+    assert all("time" in line and "level" in line for line in read_lines(service))
+
+
+def read_lines(service: Service) -> list[dict[str, Any]]:
+    """Return the lines of the log, each of which is an object."""
+    return [json.loads(line) for line in service.log.read_text().splitlines()]

@@ -27,6 +27,7 @@ from nnhal_service.settings import Settings
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.channel import Channel
+from nnhal_service.supervisor.worker_output import redirect_output
 from nnhal_service.tls import load_certificates
 
 PROCESS_NAME = "nnhal-admin"
@@ -34,12 +35,13 @@ PROCESS_NAME = "nnhal-admin"
 _NAME_FILE = Path("/proc/self/comm")
 
 
-def run_admin(message: Mapping[str, Any], channel: Channel, descriptors: Sequence[int]) -> None:
+def run_admin(message: Mapping[str, Any], channel: Channel, output: int, descriptors: Sequence[int]) -> None:
     """Serve operators until SIGTERM, or the end of the supervisor.
 
     Args:
         message: the message of the supervisor: its process, the settings, a private folder, and the names of sockets.
         channel: to the supervisor.
+        output: descriptor of the pipe for what libraries print.
         descriptors: the listening sockets, in the order of their names.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -47,7 +49,7 @@ def run_admin(message: Mapping[str, Any], channel: Channel, descriptors: Sequenc
     _NAME_FILE.write_text(PROCESS_NAME)
     channel.send({"pid": os.getpid()})
     settings, folder = Settings.model_validate(message["settings"]), Path(message["admin"])
-    log.configure(settings.log_level, settings.log_format, fields={"process": "admin"})
+    log.configure(settings.log_level, settings.log_format, redirect_output(output), fields={"process": "admin"})
     if settings.sandbox != "off":
         listen = [text for text in (settings.http_listen, _tcp_address(settings)) if text is not None]
         # it connects to the sockets of the workers, which no rule can tell from others

@@ -17,6 +17,7 @@ from nnhal_service.log import event
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.admin.listener import AdminListener
 from nnhal_service.supervisor.channel import Channel, Message
+from nnhal_service.supervisor.worker_output import WorkerOutput
 
 _FIRST_DELAY_S = 0.1
 _MAX_DELAY_S = 5.0
@@ -40,11 +41,13 @@ class AdminProcess:
 
     Attributes:
         channel: the supervisor's end of the channel to the process; None while there is none.
+        output: what its libraries print; None while there is no process.
         pid: id of the process; 0 while there is none.
     """
 
     def __init__(self, listener: AdminListener, answer: Answer) -> None:
         self.channel: Channel | None = None
+        self.output: WorkerOutput | None = None
         self.pid = 0
         self._listener = listener
         self._answer = answer
@@ -59,8 +62,8 @@ class AdminProcess:
         """True if the process should be started now."""
         return bool(self._listener.sockets) and self.channel is None and time.monotonic() >= self._start_at
 
-    def start(self, fork: Fork, settings: Settings, metrics: Path) -> Channel:
-        """Start the process, and return the channel to it.
+    def start(self, fork: Fork, settings: Settings, metrics: Path) -> tuple[Channel, WorkerOutput]:
+        """Start the process, and return the channel to it and its output.
 
         Args:
             fork: has the process forked.
@@ -70,6 +73,7 @@ class AdminProcess:
         self._folder = Path(tempfile.mkdtemp(prefix="nnhal-admin-"))
         self._started_at = time.monotonic()
         self.channel, other = Channel.pair()
+        self.output = WorkerOutput(None)
         message = {
             "admin": str(self._folder),
             "supervisor": os.getpid(),
@@ -77,9 +81,11 @@ class AdminProcess:
             "metrics": str(metrics),
             "sockets": list(self._listener.sockets),
         }
-        fork(message, [other.fileno(), *(each.fileno() for each in self._listener.sockets.values())])
+        sockets = [each.fileno() for each in self._listener.sockets.values()]
+        fork(message, [other.fileno(), self.output.write_end, *sockets])
+        self.output.close_write_end()
         other.close()
-        return self.channel
+        return self.channel, self.output
 
     def receive(self) -> bool:
         """Handle a message of the process. Return False if it has ended, or closed the channel."""
@@ -140,9 +146,11 @@ class AdminProcess:
                 os.kill(self.pid, signal.SIGKILL)
         if self.channel is not None:
             self.channel.close()
+        if self.output is not None:
+            self.output.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self.channel, self.pid, self._folder = None, 0, None
+        self.channel, self.output, self.pid, self._folder = None, None, 0, None
 
     def close(self) -> None:
         """End the process, and give its address up."""
