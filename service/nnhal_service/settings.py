@@ -280,8 +280,8 @@ class Settings(BaseModel):
         """Check that TLS is complete; and that only this machine can reach the addresses, if there is no TLS.
 
         Raises:
-            ValueError: a part of TLS is missing, or other machines can reach an address, and the operator has not
-                allowed it.
+            ValueError: a part of TLS is missing; other machines can reach an address, and the operator has not allowed
+                it; or the administration has a TCP address, but no TLS or identities.
         """
         if (self.tls_cert is None) != (self.tls_key is None):
             given, missing = ("tls-cert", "tls-key") if self.tls_key is None else ("tls-key", "tls-cert")
@@ -293,6 +293,17 @@ class Settings(BaseModel):
                 raise ValueError(
                     f"{text} can be reached from other machines; that needs TLS (--tls-cert, --tls-key) or --insecure"
                 )
+        if self.admin_tcp_listen is not None and (self.tls_cert is None or not self.needs_identity):
+            raise ValueError(
+                f"--admin-listen {self.admin_listen}: a TCP address needs TLS (--tls-cert, --tls-key) and identities "
+                "(docs/security.md)"
+            )
+
+    @property
+    def admin_tcp_listen(self) -> str | None:
+        """TCP address of the administration; None if it has none."""
+        text = self.admin_listen
+        return text if text not in (None, "none") and Address.parse(text).kind == "tcp" else None
 
     @field_validator(
         "listen",
@@ -323,6 +334,13 @@ class Settings(BaseModel):
         for text in addresses:
             Address.parse(text)
         return addresses
+
+    @field_validator("admin_listen")
+    @classmethod
+    def _require_address(cls, address: str | None) -> str | None:
+        if address not in (None, "none"):
+            Address.parse(address)
+        return address
 
     @field_validator("http_listen")
     @classmethod

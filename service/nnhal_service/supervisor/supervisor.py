@@ -296,17 +296,19 @@ class Supervisor:
     def _reload(self) -> str:
         """Read the settings again, and replace the workers one by one. Return why that cannot be done, or ""."""
         self._manager.reloading()
+        fixed = {name: getattr(self._settings, name) for name in _FIXED}
         try:
-            settings = self._reload_settings()
+            changed = self._reload_settings()
+            settings = changed.model_copy(update=fixed)
+            settings.check_exposure()  # of the addresses that stay
         except ValueError as error:
             event("reload-failed", logging.ERROR, why=str(error))
             self._manager.ready()
             return str(error)
-        for name in _FIXED:
-            if getattr(settings, name) != getattr(self._settings, name):
+        for name, value in fixed.items():
+            if getattr(changed, name) != value:
                 event("reload-needs-restart", logging.WARNING, setting=name)
-        fixed = {name: getattr(self._settings, name) for name in _FIXED}
-        self._settings = settings.model_copy(update=fixed)
+        self._settings = settings
         if self._keys.source != (self._settings.jwt_keys or ""):
             self._keys.close()
             self._keys = _key_fetcher(self._settings)

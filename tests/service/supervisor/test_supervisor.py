@@ -113,14 +113,19 @@ def test_reload_replaces_workers_and_reads_the_settings(tmp_path: Path) -> None:
         execute(service.target)
 
 
-def test_reload_with_invalid_settings_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("threads = 'many'\n", "threads"), ("tls_key = '/key'\n", "--tls-key without --tls-cert")],
+)
+def test_reload_with_invalid_settings_changes_nothing(tmp_path: Path, text: str, reason: str) -> None:
     config = tmp_path / "nnhal.toml"
     config.write_text("")
     with running(tmp_path, "--config", str(config)) as service:
         old = worker_pids(service.process.pid)
-        config.write_text("threads = 'many'\n")
+        config.write_text(text)
         service.process.send_signal(signal.SIGHUP)
         assert wait_until(lambda: service.logged("reload-failed"), 60)
+        assert reason in service.log.read_text()
         assert worker_pids(service.process.pid) == old
         execute(service.target)
 

@@ -29,6 +29,8 @@ def test_addresses_of_this_machine(listen: str) -> None:
         (Settings(tls_cert=CERT), "--tls-cert without --tls-key; TLS needs a certificate and its private key"),
         (Settings(tls_key=KEY), "--tls-key without --tls-cert; TLS needs a certificate and its private key"),
         (Settings(tls_client_ca=CERT), "--tls-client-ca without --tls-cert and --tls-key"),
+        (Settings(admin_listen="127.0.0.1:0", tokens=KEY), "--admin-listen 127.0.0.1:0: a TCP address needs TLS"),
+        (Settings(admin_listen="127.0.0.1:0", tls_cert=CERT, tls_key=KEY), "a TCP address needs TLS .* and identities"),
     ],
 )
 def test_missing_parts(settings: Settings, reason: str) -> None:

@@ -41,7 +41,7 @@ class AdminListener:
             stack.callback(self.close)
             if given is not None and given != _NONE:
                 with _naming(f"--admin-listen {given}"):
-                    self._listen_at(given, settings)
+                    self._listen_at(given)
             if given != _NONE and not self.address:
                 try:
                     self._listen_by_default(settings.state_dir, addresses)
@@ -52,19 +52,17 @@ class AdminListener:
                     self.http = self._listen_on_port("http", Address.parse(settings.http_listen))
             stack.pop_all()
 
-    def _listen_at(self, text: str, settings: Settings) -> None:
-        """Listen at the address of the settings.
+    def _listen_at(self, text: str) -> None:
+        """Listen at the address of the settings, which have what a TCP address needs (`check_exposure`).
 
         Raises:
-            ValueError: it is not an address, or reachable without authentication.
+            ValueError: it is not an address.
             OSError: it cannot be bound.
         """
         address = Address.parse(text)
         if address.kind == "unix":
             self._listen(text)
             return
-        if settings.tls_cert is None or not settings.needs_identity:
-            raise ValueError("a TCP address needs TLS (--tls-cert, --tls-key) and identities (docs/security.md)")
         self.tcp = self._listen_on_port("tcp", address)
 
     def _listen_by_default(self, folder: Path, addresses: Sequence[str]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 
-from nnhal.address import Address
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service import log
 from nnhal_service.access import create_authentication
@@ -51,7 +50,7 @@ def run_admin(message: Mapping[str, Any], channel: Channel, output: int, descrip
     settings, folder = Settings.model_validate(message["settings"]), Path(message["admin"])
     log.configure(settings.log_level, settings.log_format, redirect_output(output), fields={"process": "admin"})
     if settings.sandbox != "off":
-        listen = [text for text in (settings.http_listen, _tcp_address(settings)) if text is not None]
+        listen = [text for text in (settings.http_listen, settings.admin_tcp_listen) if text is not None]
         # it connects to the sockets of the workers, which no rule can tell from others
         profile = profile_of(settings, listen, folder)
         restrict(replace(profile, readable=(*profile.readable, Path(message["metrics"])), outgoing=True))
@@ -67,12 +66,6 @@ def run_admin(message: Mapping[str, Any], channel: Channel, output: int, descrip
         if "http" in sockets:
             _serve_http(settings, fleet, sockets["http"], stack)
         shutdown.wait()
-
-
-def _tcp_address(settings: Settings) -> str | None:
-    """Return the TCP address of the administration, or None if it has none."""
-    text = settings.admin_listen
-    return text if text not in (None, "none") and Address.parse(text).kind == "tcp" else None
 
 
 def _prepare_tcp(

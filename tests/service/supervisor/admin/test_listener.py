@@ -63,13 +63,8 @@ def test_default_that_cannot_be_bound_is_left_out(tmp_path: Path) -> None:
         assert found.address == "" and found.sockets == {}
 
 
-def test_tcp_needs_tls_and_identities(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"--admin-listen 127\.0\.0\.1:0: a TCP address needs TLS"):
-        listener(tmp_path, admin_listen="127.0.0.1:0", tokens=tmp_path / "tokens")
-    with pytest.raises(ValueError, match=r"--admin-listen 127\.0\.0\.1:0: a TCP address needs TLS"):
-        listener(tmp_path, admin_listen="127.0.0.1:0", tls_cert=tmp_path / "c", tls_key=tmp_path / "k")
-    settings: dict[str, Any] = {"tokens": tmp_path / "tokens", "tls_cert": tmp_path / "c", "tls_key": tmp_path / "k"}
-    with closing(listener(tmp_path, admin_listen="127.0.0.1:0", **settings)) as found:
+def test_tcp_address_does_not_replace_the_default(tmp_path: Path) -> None:
+    with closing(listener(tmp_path, admin_listen="127.0.0.1:0")) as found:
         assert found.tcp.startswith("127.0.0.1:") and list(found.sockets) == ["tcp", "admin"]
 
 
