@@ -249,10 +249,7 @@ def result_message(result: t.ExecutionResult, send: SendOutput = put_inline) -> 
 def fill_result(message: types_pb2.ExecutionResult, result: t.ExecutionResult, send: SendOutput = put_inline) -> None:
     """Fill a new message in place, for example a field of another one, which `result_message` would have to copy."""
     message.output_sufficient_size = result.output_sufficient_size
-    for shape in result.output_shapes:
-        shape_message = message.output_shapes.add()
-        shape_message.dimensions.extend(shape.dimensions)
-        shape_message.is_sufficient = shape.is_sufficient
+    message.output_shapes.extend(map(output_shape_message, result.output_shapes))
     timing = message.timing
     timing.time_on_device_ns = result.timing.time_on_device_ns
     timing.time_in_driver_ns = result.timing.time_in_driver_ns
@@ -263,6 +260,11 @@ def fill_result(message: types_pb2.ExecutionResult, result: t.ExecutionResult, s
     if result.spans:
         message.spans.extend(map(span_message, result.spans))
         message.dropped_spans = result.dropped_spans
+
+
+def output_shape_message(shape: t.OutputShape) -> types_pb2.OutputShape:
+    """Convert an OutputShape to a message."""
+    return types_pb2.OutputShape(dimensions=shape.dimensions, is_sufficient=shape.is_sufficient)
 
 
 def span_message(span: t.Span) -> types_pb2.Span:

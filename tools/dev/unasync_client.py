@@ -18,11 +18,13 @@ SOURCES = ROOT / "client/nnhal/client/aio"
 TARGETS = ROOT / "client/nnhal/client/sync"
 MODULES = (
     "buffer",
+    "definitions",
     "device_queries",
     "fallback",
     "fence",
     "memory_objects",
     "partitioned_model",
+    "plain_execution",
     "preparation",
     "prepared_model",
     "reconnect",

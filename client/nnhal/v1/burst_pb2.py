@@ -23,28 +23,29 @@ _sym_db = _symbol_database.Default()
 
 
 from nnhal.v1 import error_pb2 as nnhal_dot_v1_dot_error__pb2
+from nnhal.v1 import prepared_model_pb2 as nnhal_dot_v1_dot_prepared__model__pb2
 from nnhal.v1 import types_pb2 as nnhal_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14nnhal/v1/burst.proto\x12\x08nnhal.v1\x1a\x14nnhal/v1/error.proto\x1a\x14nnhal/v1/types.proto\"\x81\x02\n\x13\x42urstExecuteRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x62urst\x18\x02 \x01(\x0c\x12\"\n\x07request\x18\x03 \x01(\x0b\x32\x11.nnhal.v1.Request\x12 \n\x18memory_identifier_tokens\x18\x04 \x03(\x03\x12\x16\n\x0emeasure_timing\x18\x05 \x01(\x08\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12%\n\x18loop_timeout_duration_ns\x18\x07 \x01(\x03H\x01\x88\x01\x01\x42\x0e\n\x0c_deadline_nsB\x1b\n\x19_loop_timeout_duration_ns\"\xda\x01\n\x1d\x42urstExecuteWithConfigRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x62urst\x18\x02 \x01(\x0c\x12\"\n\x07request\x18\x03 \x01(\x0b\x32\x11.nnhal.v1.Request\x12 \n\x18memory_identifier_tokens\x18\x04 \x03(\x03\x12)\n\x06\x63onfig\x18\x05 \x01(\x0b\x32\x19.nnhal.v1.ExecutionConfig\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_deadline_ns\"_\n\x1cReleaseMemoryResourceRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x62urst\x18\x02 \x01(\x0c\x12\x1f\n\x17memory_identifier_token\x18\x03 \x01(\x03\"\x1f\n\x1dReleaseMemoryResourceResponse\"\xd1\x01\n\x12\x42urstStreamRequest\x12\x30\n\x07\x65xecute\x18\x01 \x01(\x0b\x32\x1d.nnhal.v1.BurstExecuteRequestH\x00\x12\x46\n\x13\x65xecute_with_config\x18\x02 \x01(\x0b\x32\'.nnhal.v1.BurstExecuteWithConfigRequestH\x00\x12\x39\n\x07release\x18\x03 \x01(\x0b\x32&.nnhal.v1.ReleaseMemoryResourceRequestH\x00\x42\x06\n\x04\x63\x61ll\"\xb1\x01\n\x13\x42urstStreamResponse\x12+\n\x06result\x18\x01 \x01(\x0b\x32\x19.nnhal.v1.ExecutionResultH\x00\x12;\n\x08released\x18\x02 \x01(\x0b\x32\'.nnhal.v1.ReleaseMemoryResourceResponseH\x00\x12&\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x15.nnhal.v1.ErrorDetailH\x00\x42\x08\n\x06\x61nswer2\xf4\x02\n\x05\x42urst\x12P\n\x14\x45xecuteSynchronously\x12\x1d.nnhal.v1.BurstExecuteRequest\x1a\x19.nnhal.v1.ExecutionResult\x12\x64\n\x1e\x45xecuteSynchronouslyWithConfig\x12\'.nnhal.v1.BurstExecuteWithConfigRequest\x1a\x19.nnhal.v1.ExecutionResult\x12h\n\x15ReleaseMemoryResource\x12&.nnhal.v1.ReleaseMemoryResourceRequest\x1a\'.nnhal.v1.ReleaseMemoryResourceResponse\x12I\n\x06Stream\x12\x1c.nnhal.v1.BurstStreamRequest\x1a\x1d.nnhal.v1.BurstStreamResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14nnhal/v1/burst.proto\x12\x08nnhal.v1\x1a\x14nnhal/v1/error.proto\x1a\x1dnnhal/v1/prepared_model.proto\x1a\x14nnhal/v1/types.proto\"\x81\x02\n\x13\x42urstExecuteRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x62urst\x18\x02 \x01(\x0c\x12\"\n\x07request\x18\x03 \x01(\x0b\x32\x11.nnhal.v1.Request\x12 \n\x18memory_identifier_tokens\x18\x04 \x03(\x03\x12\x16\n\x0emeasure_timing\x18\x05 \x01(\x08\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12%\n\x18loop_timeout_duration_ns\x18\x07 \x01(\x03H\x01\x88\x01\x01\x42\x0e\n\x0c_deadline_nsB\x1b\n\x19_loop_timeout_duration_ns\"\xda\x01\n\x1d\x42urstExecuteWithConfigRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x62urst\x18\x02 \x01(\x0c\x12\"\n\x07request\x18\x03 \x01(\x0b\x32\x11.nnhal.v1.Request\x12 \n\x18memory_identifier_tokens\x18\x04 \x03(\x03\x12)\n\x06\x63onfig\x18\x05 \x01(\x0b\x32\x19.nnhal.v1.ExecutionConfig\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_deadline_ns\"_\n\x1cReleaseMemoryResourceRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\r\n\x05\x62urst\x18\x02 \x01(\x0c\x12\x1f\n\x17memory_identifier_token\x18\x03 \x01(\x03\"\x1f\n\x1dReleaseMemoryResourceResponse\"\xf6\x01\n\x12\x42urstStreamRequest\x12\x30\n\x07\x65xecute\x18\x01 \x01(\x0b\x32\x1d.nnhal.v1.BurstExecuteRequestH\x00\x12\x46\n\x13\x65xecute_with_config\x18\x02 \x01(\x0b\x32\'.nnhal.v1.BurstExecuteWithConfigRequestH\x00\x12\x39\n\x07release\x18\x03 \x01(\x0b\x32&.nnhal.v1.ReleaseMemoryResourceRequestH\x00\x12#\n\x03run\x18\x04 \x01(\x0b\x32\x14.nnhal.v1.RunRequestH\x00\x42\x06\n\x04\x63\x61ll\"\xd7\x01\n\x13\x42urstStreamResponse\x12+\n\x06result\x18\x01 \x01(\x0b\x32\x19.nnhal.v1.ExecutionResultH\x00\x12;\n\x08released\x18\x02 \x01(\x0b\x32\'.nnhal.v1.ReleaseMemoryResourceResponseH\x00\x12&\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x15.nnhal.v1.ErrorDetailH\x00\x12$\n\x03ran\x18\x04 \x01(\x0b\x32\x15.nnhal.v1.RunResponseH\x00\x42\x08\n\x06\x61nswer2\xf4\x02\n\x05\x42urst\x12P\n\x14\x45xecuteSynchronously\x12\x1d.nnhal.v1.BurstExecuteRequest\x1a\x19.nnhal.v1.ExecutionResult\x12\x64\n\x1e\x45xecuteSynchronouslyWithConfig\x12\'.nnhal.v1.BurstExecuteWithConfigRequest\x1a\x19.nnhal.v1.ExecutionResult\x12h\n\x15ReleaseMemoryResource\x12&.nnhal.v1.ReleaseMemoryResourceRequest\x1a\'.nnhal.v1.ReleaseMemoryResourceResponse\x12I\n\x06Stream\x12\x1c.nnhal.v1.BurstStreamRequest\x1a\x1d.nnhal.v1.BurstStreamResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnhal.v1.burst_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BURSTEXECUTEREQUEST']._serialized_start=79
-  _globals['_BURSTEXECUTEREQUEST']._serialized_end=336
-  _globals['_BURSTEXECUTEWITHCONFIGREQUEST']._serialized_start=339
-  _globals['_BURSTEXECUTEWITHCONFIGREQUEST']._serialized_end=557
-  _globals['_RELEASEMEMORYRESOURCEREQUEST']._serialized_start=559
-  _globals['_RELEASEMEMORYRESOURCEREQUEST']._serialized_end=654
-  _globals['_RELEASEMEMORYRESOURCERESPONSE']._serialized_start=656
-  _globals['_RELEASEMEMORYRESOURCERESPONSE']._serialized_end=687
-  _globals['_BURSTSTREAMREQUEST']._serialized_start=690
-  _globals['_BURSTSTREAMREQUEST']._serialized_end=899
-  _globals['_BURSTSTREAMRESPONSE']._serialized_start=902
-  _globals['_BURSTSTREAMRESPONSE']._serialized_end=1079
-  _globals['_BURST']._serialized_start=1082
-  _globals['_BURST']._serialized_end=1454
+  _globals['_BURSTEXECUTEREQUEST']._serialized_start=110
+  _globals['_BURSTEXECUTEREQUEST']._serialized_end=367
+  _globals['_BURSTEXECUTEWITHCONFIGREQUEST']._serialized_start=370
+  _globals['_BURSTEXECUTEWITHCONFIGREQUEST']._serialized_end=588
+  _globals['_RELEASEMEMORYRESOURCEREQUEST']._serialized_start=590
+  _globals['_RELEASEMEMORYRESOURCEREQUEST']._serialized_end=685
+  _globals['_RELEASEMEMORYRESOURCERESPONSE']._serialized_start=687
+  _globals['_RELEASEMEMORYRESOURCERESPONSE']._serialized_end=718
+  _globals['_BURSTSTREAMREQUEST']._serialized_start=721
+  _globals['_BURSTSTREAMREQUEST']._serialized_end=967
+  _globals['_BURSTSTREAMRESPONSE']._serialized_start=970
+  _globals['_BURSTSTREAMRESPONSE']._serialized_end=1185
+  _globals['_BURST']._serialized_start=1188
+  _globals['_BURST']._serialized_end=1560
 # @@protoc_insertion_point(module_scope)

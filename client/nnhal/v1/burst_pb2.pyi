@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from nnhal.v1 import error_pb2 as _error_pb2
+from nnhal.v1 import prepared_model_pb2 as _prepared_model_pb2
 from nnhal.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
 import sys
@@ -185,6 +186,7 @@ class BurstStreamRequest(_message.Message):
     EXECUTE_FIELD_NUMBER: _builtins.int
     EXECUTE_WITH_CONFIG_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def execute(self) -> Global___BurstExecuteRequest:
         """Calls ExecuteSynchronously."""
@@ -197,18 +199,23 @@ class BurstStreamRequest(_message.Message):
     def release(self) -> Global___ReleaseMemoryResourceRequest:
         """Calls ReleaseMemoryResource."""
 
+    @_builtins.property
+    def run(self) -> _prepared_model_pb2.RunRequest:
+        """Calls PreparedModel.Run, for a definition of any target."""
+
     def __init__(
         self,
         *,
         execute: Global___BurstExecuteRequest | None = ...,
         execute_with_config: Global___BurstExecuteWithConfigRequest | None = ...,
         release: Global___ReleaseMemoryResourceRequest | None = ...,
+        run: _prepared_model_pb2.RunRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "execute", b"execute", "execute_with_config", b"execute_with_config", "release", b"release"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "execute", b"execute", "execute_with_config", b"execute_with_config", "release", b"release", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "execute", b"execute", "execute_with_config", b"execute_with_config", "release", b"release"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "execute", b"execute", "execute_with_config", b"execute_with_config", "release", b"release", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["execute", "execute_with_config", "release"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["execute", "execute_with_config", "release", "run"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
@@ -223,6 +230,7 @@ class BurstStreamResponse(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    RAN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def result(self) -> _types_pb2.ExecutionResult:
         """Result of an execution."""
@@ -235,18 +243,23 @@ class BurstStreamResponse(_message.Message):
     def error(self) -> _error_pb2.ErrorDetail:
         """The call failed. Later calls on the stream are not affected."""
 
+    @_builtins.property
+    def ran(self) -> _prepared_model_pb2.RunResponse:
+        """Result of a run."""
+
     def __init__(
         self,
         *,
         result: _types_pb2.ExecutionResult | None = ...,
         released: Global___ReleaseMemoryResourceResponse | None = ...,
         error: _error_pb2.ErrorDetail | None = ...,
+        ran: _prepared_model_pb2.RunResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "error", b"error", "released", b"released", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "error", b"error", "ran", b"ran", "released", b"released", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "error", b"error", "released", b"released", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "error", b"error", "ran", b"ran", "released", b"released", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["result", "released", "error"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["result", "released", "error", "ran"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 

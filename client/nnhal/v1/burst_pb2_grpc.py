@@ -85,7 +85,7 @@ class BurstServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Stream(self, request_iterator, context):
-        """The same three calls over one stream. Several calls may be in flight; responses come in order.
+        """The same three calls and PreparedModel.Run over one stream. Several calls may be in flight; responses come in order.
         The response to a failed call contains the error, and the stream continues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

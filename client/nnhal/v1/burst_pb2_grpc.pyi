@@ -43,7 +43,7 @@ class BurstStub:
     those below -1 are INVALID_ARGUMENT.
     """
     Stream: _grpc.StreamStreamMultiCallable[_burst_pb2.BurstStreamRequest, _burst_pb2.BurstStreamResponse]
-    """The same three calls over one stream. Several calls may be in flight; responses come in order.
+    """The same three calls and PreparedModel.Run over one stream. Several calls may be in flight; responses come in order.
     The response to a failed call contains the error, and the stream continues.
     """
 
@@ -61,7 +61,7 @@ class BurstAsyncStub(BurstStub):
     those below -1 are INVALID_ARGUMENT.
     """
     Stream: _aio.StreamStreamMultiCallable[_burst_pb2.BurstStreamRequest, _burst_pb2.BurstStreamResponse]  # type: ignore[assignment]
-    """The same three calls over one stream. Several calls may be in flight; responses come in order.
+    """The same three calls and PreparedModel.Run over one stream. Several calls may be in flight; responses come in order.
     The response to a failed call contains the error, and the stream continues.
     """
 
@@ -100,7 +100,7 @@ class BurstServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_burst_pb2.BurstStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_burst_pb2.BurstStreamResponse], _abc.AsyncIterator[_burst_pb2.BurstStreamResponse]]:
-        """The same three calls over one stream. Several calls may be in flight; responses come in order.
+        """The same three calls and PreparedModel.Run over one stream. Several calls may be in flight; responses come in order.
         The response to a failed call contains the error, and the stream continues.
         """
 

@@ -141,6 +141,142 @@ class ExecuteSynchronouslyWithConfigRequest(_message.Message):
 Global___ExecuteSynchronouslyWithConfigRequest: _TypeAlias = ExecuteSynchronouslyWithConfigRequest  # noqa: Y015
 
 @_typing.final
+class DefineRequest(_message.Message):
+    """Arguments of PreparedModel.Define."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    session: _builtins.bytes
+    """Handle of the session, from SessionOpened.session."""
+    target: _builtins.bytes
+    """Handle of the prepared model, or of a burst of it. The executions of a burst take turns."""
+    @_builtins.property
+    def request(self) -> _types_pb2.Request:
+        """The request. Each run gives the values of its ValuePools. Other pools are those that are named here."""
+
+    @_builtins.property
+    def config(self) -> _types_pb2.ExecutionConfig:
+        """Options of each run. Absent: no measurements, hints or extensions."""
+
+    def __init__(
+        self,
+        *,
+        session: _builtins.bytes = ...,
+        target: _builtins.bytes = ...,
+        request: _types_pb2.Request | None = ...,
+        config: _types_pb2.ExecutionConfig | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "request", b"request", "session", b"session", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefineRequest: _TypeAlias = DefineRequest  # noqa: Y015
+
+@_typing.final
+class DefineResponse(_message.Message):
+    """Result of PreparedModel.Define."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    OUTPUT_SHAPES_FIELD_NUMBER: _builtins.int
+    definition: _builtins.bytes
+    """Handle of the definition, for RunRequest.definition. Session.Release releases it. It does not keep its target."""
+    @_builtins.property
+    def output_shapes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.OutputShape]:
+        """Shapes of the outputs, for runs that return values. Empty if not every shape is known: runs then return a result."""
+
+    def __init__(
+        self,
+        *,
+        definition: _builtins.bytes = ...,
+        output_shapes: _abc.Iterable[_types_pb2.OutputShape] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "output_shapes", b"output_shapes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefineResponse: _TypeAlias = DefineResponse  # noqa: Y015
+
+@_typing.final
+class RunRequest(_message.Message):
+    """Arguments of PreparedModel.Run, and of a run on a stream of the Burst service."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    DEADLINE_NS_FIELD_NUMBER: _builtins.int
+    session: _builtins.bytes
+    """Handle of the session, from SessionOpened.session. On a stream, only the first message needs it."""
+    definition: _builtins.bytes
+    """Handle of the definition, from DefineResponse.definition."""
+    deadline_ns: _builtins.int
+    """Nanoseconds from now. Absent or -1: no deadline. 0: the deadline has passed."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Values of the ValuePools, in the order of the pools."""
+
+    def __init__(
+        self,
+        *,
+        session: _builtins.bytes = ...,
+        definition: _builtins.bytes = ...,
+        values: _abc.Iterable[_builtins.bytes] | None = ...,
+        deadline_ns: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns", "deadline_ns", b"deadline_ns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns", "deadline_ns", b"deadline_ns", "definition", b"definition", "session", b"session", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__deadline_ns: _TypeAlias = _typing.Literal["deadline_ns"]  # noqa: Y015
+    _WhichOneofArgType__deadline_ns: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deadline_ns) -> _WhichOneofReturnType__deadline_ns | None: ...
+
+Global___RunRequest: _TypeAlias = RunRequest  # noqa: Y015
+
+@_typing.final
+class RunResponse(_message.Message):
+    """Result of PreparedModel.Run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Without a result: the execution was successful and not measured, and its outputs have the shapes of
+        DefineResponse.output_shapes. These are the values of the outputs in ReturnedPools, in the order of the outputs.
+        """
+
+    @_builtins.property
+    def result(self) -> _types_pb2.ExecutionResult:
+        """In all other cases, the result. There are no values beside it."""
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[_builtins.bytes] | None = ...,
+        result: _types_pb2.ExecutionResult | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunResponse: _TypeAlias = RunResponse  # noqa: Y015
+
+@_typing.final
 class ExecuteFencedRequest(_message.Message):
     """Arguments of PreparedModel.ExecuteFenced."""
 

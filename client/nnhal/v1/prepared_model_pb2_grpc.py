@@ -62,6 +62,16 @@ class PreparedModelStub:
                 request_serializer=nnhal_dot_v1_dot_prepared__model__pb2.ExecuteFencedWithConfigRequest.SerializeToString,
                 response_deserializer=nnhal_dot_v1_dot_prepared__model__pb2.FencedExecutionResult.FromString,
                 _registered_method=True)
+        self.Define = channel.unary_unary(
+                '/nnhal.v1.PreparedModel/Define',
+                request_serializer=nnhal_dot_v1_dot_prepared__model__pb2.DefineRequest.SerializeToString,
+                response_deserializer=nnhal_dot_v1_dot_prepared__model__pb2.DefineResponse.FromString,
+                _registered_method=True)
+        self.Run = channel.unary_unary(
+                '/nnhal.v1.PreparedModel/Run',
+                request_serializer=nnhal_dot_v1_dot_prepared__model__pb2.RunRequest.SerializeToString,
+                response_deserializer=nnhal_dot_v1_dot_prepared__model__pb2.RunResponse.FromString,
+                _registered_method=True)
         self.ConfigureExecutionBurst = channel.unary_unary(
                 '/nnhal.v1.PreparedModel/ConfigureExecutionBurst',
                 request_serializer=nnhal_dot_v1_dot_prepared__model__pb2.PreparedModelRequest.SerializeToString,
@@ -115,6 +125,21 @@ class PreparedModelServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Define(self, request, context):
+        """Validates a request once, to run it many times with other values. Not in the HAL.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Run(self, request, context):
+        """Executes a defined request with the given values. Messages are small, so this is the fastest way over gRPC.
+        Not in the HAL.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ConfigureExecutionBurst(self, request, context):
         """Creates a burst of this model.
         """
@@ -156,6 +181,16 @@ def add_PreparedModelServicer_to_server(servicer, server):
                     servicer.ExecuteFencedWithConfig,
                     request_deserializer=nnhal_dot_v1_dot_prepared__model__pb2.ExecuteFencedWithConfigRequest.FromString,
                     response_serializer=nnhal_dot_v1_dot_prepared__model__pb2.FencedExecutionResult.SerializeToString,
+            ),
+            'Define': grpc.unary_unary_rpc_method_handler(
+                    servicer.Define,
+                    request_deserializer=nnhal_dot_v1_dot_prepared__model__pb2.DefineRequest.FromString,
+                    response_serializer=nnhal_dot_v1_dot_prepared__model__pb2.DefineResponse.SerializeToString,
+            ),
+            'Run': grpc.unary_unary_rpc_method_handler(
+                    servicer.Run,
+                    request_deserializer=nnhal_dot_v1_dot_prepared__model__pb2.RunRequest.FromString,
+                    response_serializer=nnhal_dot_v1_dot_prepared__model__pb2.RunResponse.SerializeToString,
             ),
             'ConfigureExecutionBurst': grpc.unary_unary_rpc_method_handler(
                     servicer.ConfigureExecutionBurst,
@@ -304,6 +339,60 @@ class PreparedModel:
             '/nnhal.v1.PreparedModel/ExecuteFencedWithConfig',
             nnhal_dot_v1_dot_prepared__model__pb2.ExecuteFencedWithConfigRequest.SerializeToString,
             nnhal_dot_v1_dot_prepared__model__pb2.FencedExecutionResult.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Define(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnhal.v1.PreparedModel/Define',
+            nnhal_dot_v1_dot_prepared__model__pb2.DefineRequest.SerializeToString,
+            nnhal_dot_v1_dot_prepared__model__pb2.DefineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Run(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnhal.v1.PreparedModel/Run',
+            nnhal_dot_v1_dot_prepared__model__pb2.RunRequest.SerializeToString,
+            nnhal_dot_v1_dot_prepared__model__pb2.RunResponse.FromString,
             options,
             channel_credentials,
             insecure,

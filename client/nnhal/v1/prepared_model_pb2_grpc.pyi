@@ -49,6 +49,12 @@ class PreparedModelStub:
     """
     ExecuteFencedWithConfig: _grpc.UnaryUnaryMultiCallable[_prepared_model_pb2.ExecuteFencedWithConfigRequest, _prepared_model_pb2.FencedExecutionResult]
     """Launches an execution with the options of an ExecutionConfig."""
+    Define: _grpc.UnaryUnaryMultiCallable[_prepared_model_pb2.DefineRequest, _prepared_model_pb2.DefineResponse]
+    """Validates a request once, to run it many times with other values. Not in the HAL."""
+    Run: _grpc.UnaryUnaryMultiCallable[_prepared_model_pb2.RunRequest, _prepared_model_pb2.RunResponse]
+    """Executes a defined request with the given values. Messages are small, so this is the fastest way over gRPC.
+    Not in the HAL.
+    """
     ConfigureExecutionBurst: _grpc.UnaryUnaryMultiCallable[_prepared_model_pb2.PreparedModelRequest, _prepared_model_pb2.ConfigureExecutionBurstResponse]
     """Creates a burst of this model."""
     CreateReusableExecution: _grpc.UnaryUnaryMultiCallable[_prepared_model_pb2.CreateReusableExecutionRequest, _prepared_model_pb2.CreateReusableExecutionResponse]
@@ -73,6 +79,12 @@ class PreparedModelAsyncStub(PreparedModelStub):
     """
     ExecuteFencedWithConfig: _aio.UnaryUnaryMultiCallable[_prepared_model_pb2.ExecuteFencedWithConfigRequest, _prepared_model_pb2.FencedExecutionResult]  # type: ignore[assignment]
     """Launches an execution with the options of an ExecutionConfig."""
+    Define: _aio.UnaryUnaryMultiCallable[_prepared_model_pb2.DefineRequest, _prepared_model_pb2.DefineResponse]  # type: ignore[assignment]
+    """Validates a request once, to run it many times with other values. Not in the HAL."""
+    Run: _aio.UnaryUnaryMultiCallable[_prepared_model_pb2.RunRequest, _prepared_model_pb2.RunResponse]  # type: ignore[assignment]
+    """Executes a defined request with the given values. Messages are small, so this is the fastest way over gRPC.
+    Not in the HAL.
+    """
     ConfigureExecutionBurst: _aio.UnaryUnaryMultiCallable[_prepared_model_pb2.PreparedModelRequest, _prepared_model_pb2.ConfigureExecutionBurstResponse]  # type: ignore[assignment]
     """Creates a burst of this model."""
     CreateReusableExecution: _aio.UnaryUnaryMultiCallable[_prepared_model_pb2.CreateReusableExecutionRequest, _prepared_model_pb2.CreateReusableExecutionResponse]  # type: ignore[assignment]
@@ -124,6 +136,24 @@ class PreparedModelServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_prepared_model_pb2.FencedExecutionResult, _abc.Awaitable[_prepared_model_pb2.FencedExecutionResult]]:
         """Launches an execution with the options of an ExecutionConfig."""
+
+    @_abc_1.abstractmethod
+    def Define(
+        self,
+        request: _prepared_model_pb2.DefineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_prepared_model_pb2.DefineResponse, _abc.Awaitable[_prepared_model_pb2.DefineResponse]]:
+        """Validates a request once, to run it many times with other values. Not in the HAL."""
+
+    @_abc_1.abstractmethod
+    def Run(
+        self,
+        request: _prepared_model_pb2.RunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_prepared_model_pb2.RunResponse, _abc.Awaitable[_prepared_model_pb2.RunResponse]]:
+        """Executes a defined request with the given values. Messages are small, so this is the fastest way over gRPC.
+        Not in the HAL.
+        """
 
     @_abc_1.abstractmethod
     def ConfigureExecutionBurst(

@@ -502,6 +502,7 @@ class RequestMemoryPool(_message.Message):
     POOL_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     """A driver-managed buffer, by its token (> 0). Arguments in it have offset, length and padding 0. An execution that
     fails leaves its output buffers uninitialized, also if its launch refused the request.
@@ -514,22 +515,49 @@ class RequestMemoryPool(_message.Message):
     def returned(self) -> Global___ReturnedPool:
         """A pool for outputs that ExecutionResult.returned contains. It exists only during this call."""
 
+    @_builtins.property
+    def value(self) -> Global___ValuePool:
+        """A pool for inputs whose bytes RunRequest.values contains. Only in a DefineRequest."""
+
     def __init__(
         self,
         *,
         pool: Global___Memory | None = ...,
         token: _builtins.int = ...,
         returned: Global___ReturnedPool | None = ...,
+        value: Global___ValuePool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "pool", b"pool", "returned", b"returned", "token", b"token"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "pool", b"pool", "returned", b"returned", "token", b"token", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "pool", b"pool", "returned", b"returned", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "pool", b"pool", "returned", b"returned", "token", b"token", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["pool", "token", "returned"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["pool", "token", "returned", "value"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___RequestMemoryPool: _TypeAlias = RequestMemoryPool  # noqa: Y015
+
+@_typing.final
+class ValuePool(_message.Message):
+    """Inputs that each run of a defined request gives by value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    """Size of the value in bytes."""
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValuePool: _TypeAlias = ValuePool  # noqa: Y015
 
 @_typing.final
 class ReturnedPool(_message.Message):

@@ -8,22 +8,23 @@ from types import TracebackType
 from typing import NamedTuple
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from nnhal import wire
 from nnhal.errors import HalError, SessionLostError, invalid_argument
+from nnhal.run_messages import RunCall, read_stream_run, run_call
 from nnhal.types import OMITTED, ExecutionConfig, ExecutionResult, Memory, Request
-from nnhal.v1 import burst_pb2, burst_pb2_grpc, types_pb2
+from nnhal.v1 import burst_pb2, burst_pb2_grpc, prepared_model_pb2, types_pb2
 from nnhal_driver.execution.burst import NOT_CACHED, Burst
+from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.grpc_support.call_context import SessionCall, abort_call, call_deadline, earliest, field_or_omitted
 from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
-from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache, ReceivedMessage
-from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
-from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
 from nnhal_service.metrics.calls import CallMeter, MeteredCall
 from nnhal_service.request_id import request_id
+from nnhal_service.requests.prepared_request import PreparedRequest, find_model
 from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.limits import Limits
@@ -59,10 +60,41 @@ class _BurstCall(NamedTuple):
     has_identifiers: bool = False
     released: int = NOT_CACHED
 
-    @property
-    def names_burst(self) -> bool:
-        """The message names its session and burst."""
-        return bool(self.session or self.burst)
+
+class _NamedTarget:
+    """Session and burst that the last message of a stream has named which named any."""
+
+    def __init__(self) -> None:
+        self.session = self.burst = b""
+
+    def session_of(self, call: RunCall | _BurstCall) -> bytes:
+        """Return the handle of a call's session.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: no message has named it yet.
+        """
+        if call.session or (isinstance(call, _BurstCall) and call.burst):
+            self.session = call.session
+            self.burst = call.burst if isinstance(call, _BurstCall) else self.burst
+        elif not self.session and not self.burst:
+            raise invalid_argument("the first message of a stream must name its session and burst")
+        return self.session
+
+
+class _Received(NamedTuple):
+    """Circumstances of a call of a stream.
+
+    Attributes:
+        started_ns: time.perf_counter_ns() at the receipt.
+        size: size of the message in bytes.
+        stream_deadline_ns: deadline of the stream, as an instant; -1: none.
+    """
+
+    started_ns: int
+    size: int
+    stream_deadline_ns: int
+    cancellation: Cancellation
+    context: grpc.ServicerContext
 
 
 class _BurstTarget(NamedTuple):
@@ -112,13 +144,6 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         super().__init__(sessions, limits, quota, calls)
         self._unread = unread
         self._count_error = count_error
-        self._requests = ValidatedRequestCache(limits)
-        self._messages = DecodedRequestCache(
-            self._requests, burst_pb2.BurstStreamRequest, lambda message: message.execute.request, _describe
-        )
-        self._responses = ResponseTemplateCache(
-            burst_pb2.BurstStreamResponse, lambda response: response.result, limits, quota
-        )
         self._slots = _StreamSlots(limits)
 
     @handler()
@@ -145,7 +170,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             deadline_ns = earliest(call.deadline_ns, call_deadline(context))
             with SessionCall(session, context) as metered.cancellation:
                 result = self._execute(target, call, request, deadline_ns, metered, started_ns)
-            message = self._result_message(result, session)
+            message = self._result_message(result, session, started_ns)
             metered.note(result, message.ByteSize())
         return message
 
@@ -165,21 +190,17 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         if not context.add_callback(executions.cancel):
             executions.cancel()
         deadline_ns = call_deadline(context)
-        named: _BurstCall | None = None  # the last call that named its session and burst
+        named = _NamedTarget()
         with self._slots.acquire(), _StreamLife(context) as life:
             for encoded in _until_disconnected(requests, context):
                 life.begin_call()
-                started_ns = time.perf_counter_ns()
-                received = self._messages.decode(encoded)
-                named = received.call if received.call.names_burst else named
+                call = read_stream_run(encoded) or _read_call(encoded)
+                received = _Received(time.perf_counter_ns(), len(encoded), deadline_ns, executions.next(), context)
                 try:
-                    if named is None:
-                        raise invalid_argument("the first message of a stream must name its session and burst")
-                    target = self._find(named.session, named.burst, context)
-                    life.bind(target.session)
-                    cancellation, size = executions.next(), len(encoded)
-                    response = self._respond(target, received, deadline_ns, cancellation, started_ns, size, context)
-                    sending = self._unread.sending(target.session, context, len(response))
+                    session = self._sessions.get(named.session_of(call), context)
+                    life.bind(session)
+                    response = self._respond(session, named, call, received)
+                    sending = self._unread.sending(session, context, len(response))
                 except SessionLostError:
                     raise  # no later call of the stream could succeed
                 except HalError as error:
@@ -197,28 +218,40 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         return burst_pb2.BurstStreamResponse(error=error_detail(error, request_id(context))).SerializeToString()
 
     def _respond(
-        self,
-        target: _BurstTarget,
-        received: ReceivedMessage[burst_pb2.BurstStreamRequest, _BurstCall],
-        stream_deadline_ns: int,
-        cancellation: Cancellation,
-        started_ns: int,
-        size: int,
-        context: grpc.ServicerContext,
+        self, session: Session, named: "_NamedTarget", call: "RunCall | _BurstCall", received: "_Received"
     ) -> bytes:
-        call, message = received.call, received.call.message
-        if message is None:
-            target.burst.release_memory_resource(call.released)
+        """Return the encoded response to a call of a stream."""
+        if isinstance(call, RunCall):
+            return self._run(session, call, received)
+        burst = session.get(named.burst, Burst)
+        if call.message is None:
+            burst.release_memory_resource(call.released)
             released = burst_pb2.BurstStreamResponse(released=burst_pb2.ReleaseMemoryResourceResponse())
             return released.SerializeToString()
-        session, burst = target
-        with self._calls.start(session, burst.prepared_model, "stream", started_ns, size, context) as metered:
-            metered.cancellation = cancellation
-            deadline_ns = earliest(call.deadline_ns, stream_deadline_ns)
-            result = self._execute(target, call, message, deadline_ns, metered, started_ns, received)
-            response = self._responses.encode(result, burst.prepared_model, session)
+        with self._meter(session, burst.prepared_model, received) as metered:
+            deadline_ns = earliest(call.deadline_ns, received.stream_deadline_ns)
+            target = _BurstTarget(session, burst)
+            result = self._execute(target, call, call.message, deadline_ns, metered, received.started_ns)
+            response = burst_pb2.BurstStreamResponse(result=self._result_message(result, session, received.started_ns))
+            encoded = response.SerializeToString()
+            metered.note(result, len(encoded))
+        return encoded
+
+    def _run(self, session: Session, call: RunCall, received: "_Received") -> bytes:
+        """Execute a defined request, and return the encoded response."""
+        defined = session.get(call.definition, PreparedRequest)
+        prepared, use = find_model(session, defined.target)
+        with self._meter(session, prepared, received) as metered, use:
+            deadline_ns = earliest(call.deadline_ns, received.stream_deadline_ns)
+            result = defined.execute(prepared, session, call.values, deadline_ns, received.started_ns, metered)
+            response = self._encode_run(defined, result, session, received.started_ns, stream=True)
             metered.note(result, len(response))
         return response
+
+    def _meter(self, session: Session, prepared: PreparedModel, received: "_Received") -> MeteredCall:
+        metered = self._calls.start(session, prepared, "stream", received.started_ns, received.size, received.context)
+        metered.cancellation = received.cancellation
+        return metered
 
     def _find(self, session: bytes, burst: bytes, context: grpc.ServicerContext) -> _BurstTarget:
         found = self._sessions.get(session, context)
@@ -232,25 +265,21 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         deadline_ns: int,
         metered: MeteredCall,
         started_ns: int,
-        received: ReceivedMessage[burst_pb2.BurstStreamRequest, _BurstCall] | None = None,
     ) -> ExecutionResult:
-        """Execute a request. `received` is the message that contains the call, if it came over a stream."""
+        """Execute a request."""
         session, burst, config = target.session, target.burst, call.config
         cancellation = metered.cancellation
         assert cancellation is not None
         if call.has_identifiers:
-            request = self._requests.decode(session, message.request)
+            request = self._request(session, message.request)
             self._charge(target, message, request)
             return burst.execute_synchronously(
                 request, call.identifiers, config, deadline_ns, cancellation, session.owner, metered
             )
-        if received is not None and call.names_burst and isinstance(message, burst_pb2.BurstExecuteRequest):
-            valid = self._messages.validate(session, burst.prepared_model, received, config)
-        else:
-            valid = self._requests.validate(session, burst.prepared_model, message.request, config)
+        prepared = burst.prepared_model
+        valid = prepared.validate_execution(self._request(session, message.request), config)
         with burst.exclusive:
-            prepared, owner = burst.prepared_model, session.owner
-            return prepared.execute_valid(valid, config, deadline_ns, cancellation, owner, started_ns, metered)
+            return prepared.execute_valid(valid, config, deadline_ns, cancellation, session.owner, started_ns, metered)
 
     def _charge(self, target: _BurstTarget, message: BurstRequest, request: Request) -> None:
         """Charge the inline pools that the burst is going to cache to the quota, as memory of the client."""
@@ -263,9 +292,20 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
                 self._quota.charge(target.session, pool.buffer)
 
 
-def _describe(message: burst_pb2.BurstStreamRequest) -> _BurstCall:
-    """Return the call in a message of a stream."""
+def _read_call(encoded: bytes) -> RunCall | _BurstCall:
+    """Return the call in a message of a stream.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: the bytes are not such a message.
+    """
+    message = burst_pb2.BurstStreamRequest()
+    try:
+        message.ParseFromString(encoded)
+    except DecodeError as error:
+        raise invalid_argument(f"the request cannot be decoded: {error}") from None
     call = getattr(message, message.WhichOneof("call") or "execute")
+    if isinstance(call, prepared_model_pb2.RunRequest):
+        return run_call(call)
     if isinstance(call, burst_pb2.ReleaseMemoryResourceRequest):
         return _BurstCall(call.session, call.burst, released=call.memory_identifier_token)
     return _describe_execution(call)

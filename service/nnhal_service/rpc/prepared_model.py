@@ -1,46 +1,33 @@
 """PreparedModel: IPreparedModel over the contract."""
 
 import time
-from typing import NamedTuple
 
 import grpc
 
 from nnhal import wire
+from nnhal.errors import invalid_argument
+from nnhal.run_messages import read_run
 from nnhal.types import HAL_HASH, HAL_VERSION, ExecutionConfig
 from nnhal.v1 import device_pb2, prepared_model_pb2, prepared_model_pb2_grpc, types_pb2
 from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.execution import ReusableExecution
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.execution.profiling import later_stage
 from nnhal_service.grpc_support.call_context import SessionCall, call_deadline, earliest, field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
-from nnhal_service.message_caches.decoded_request_cache import DecodedRequestCache
-from nnhal_service.message_caches.response_template_cache import ResponseTemplateCache
-from nnhal_service.message_caches.validated_request_cache import ValidatedRequestCache
 from nnhal_service.metrics.calls import CallMeter
+from nnhal_service.requests.prepared_request import PreparedRequest, find_model
 from nnhal_service.rpc.fence import launch_fenced
 from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session_registry import SessionRegistry
 
+ExecuteRequest = (
+    prepared_model_pb2.ExecuteSynchronouslyRequest | prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest
+)
 FencedRequest = prepared_model_pb2.ExecuteFencedRequest | prepared_model_pb2.ExecuteFencedWithConfigRequest
-
-
-class _ExecuteCall(NamedTuple):
-    """The fields of an ExecuteSynchronouslyRequest besides its request."""
-
-    session: bytes
-    prepared_model: bytes
-    config: ExecutionConfig
-    deadline_ns: int
-
-
-def _describe(message: prepared_model_pb2.ExecuteSynchronouslyRequest) -> _ExecuteCall:
-    config = ExecutionConfig(message.measure_timing, field_or_omitted(message, "loop_timeout_duration_ns"))
-    return _ExecuteCall(message.session, message.prepared_model, config, field_or_omitted(message, "deadline_ns"))
 
 
 class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelServicer):
@@ -56,10 +43,6 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
     ) -> None:
         super().__init__(sessions, limits, quota, calls)
         self._unread = unread
-        self._requests = ValidatedRequestCache(limits)
-        message_type = prepared_model_pb2.ExecuteSynchronouslyRequest
-        self._messages = DecodedRequestCache(self._requests, message_type, lambda message: message.request, _describe)
-        self._responses = ResponseTemplateCache(types_pb2.ExecutionResult, lambda result: result, limits, quota)
 
     @handler()
     def GetInterfaceVersion(
@@ -69,50 +52,69 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         self._sessions.get(request.session, context).get(request.prepared_model, PreparedModel)
         return device_pb2.GetInterfaceVersionResponse(version=HAL_VERSION, hash=HAL_HASH)
 
-    @handler(raw=True)
-    def ExecuteSynchronously(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    @handler()
+    def ExecuteSynchronously(
+        self, request: prepared_model_pb2.ExecuteSynchronouslyRequest, context: grpc.ServicerContext
+    ) -> types_pb2.ExecutionResult:
         """Execute a request, and respond when it has finished."""
-        started_ns = time.perf_counter_ns()
-        received = self._messages.decode(request)
-        call = received.call
-        session = self._sessions.get(call.session, context)
-        prepared = session.get(call.prepared_model, PreparedModel)
-        with self._calls.start(session, prepared, "unary", started_ns, len(request), context) as metered:
-            valid = self._messages.validate(session, prepared, received, call.config)
-            deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-            with SessionCall(session, context) as cancellation:
-                metered.cancellation = cancellation
-                result = prepared.execute_valid(
-                    valid, call.config, deadline_ns, cancellation, session.owner, started_ns, metered
-                )
-            response = self._responses.encode(result, prepared, session)
-            metered.note(result, len(response))
-            self._unread.count(call.session, context, len(response))
-        return response
+        timeout = field_or_omitted(request, "loop_timeout_duration_ns")
+        return self._execute(request, ExecutionConfig(request.measure_timing, timeout), context)
 
     @handler()
     def ExecuteSynchronouslyWithConfig(
         self, request: prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         """Execute a request with hints, and respond when it has finished."""
+        return self._execute(request, wire.to_execution_config(request.config), context)
+
+    def _execute(
+        self, request: ExecuteRequest, config: ExecutionConfig, context: grpc.ServicerContext
+    ) -> types_pb2.ExecutionResult:
         started_ns = time.perf_counter_ns()
         session = self._sessions.get(request.session, context)
         prepared = session.get(request.prepared_model, PreparedModel)
         with self._calls.start(session, prepared, "unary", started_ns, request.ByteSize(), context) as metered:
-            config = wire.to_execution_config(request.config)
-            valid = self._requests.validate(session, prepared, request.request, config)
+            valid = prepared.validate_execution(self._request(session, request.request), config)
             deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
             with SessionCall(session, context) as cancellation:
                 metered.cancellation = cancellation
                 result = prepared.execute_valid(
                     valid, config, deadline_ns, cancellation, session.owner, started_ns, metered
                 )
-            executed_ns = time.perf_counter_ns()
-            message = self._result_message(result, session)
-            if result.spans:
-                message.spans.append(wire.span_message(later_stage("encode", result, started_ns, executed_ns)))
+            message = self._result_message(result, session, started_ns)
             metered.note(result, message.ByteSize())
         return message
+
+    @handler()
+    def Define(
+        self, request: prepared_model_pb2.DefineRequest, context: grpc.ServicerContext
+    ) -> prepared_model_pb2.DefineResponse:
+        """Define a request."""
+        session = self._sessions.get(request.session, context)
+        if any(pool.pool.inline for pool in request.request.pools):
+            raise invalid_argument("a definition keeps no inline pools; use a ValuePool or a Memory object")
+        config = wire.to_execution_config(request.config)
+        defined = PreparedRequest.of(session, request.target, request.request, config, self._limits)
+        handle = session.add(defined, "defined_requests")
+        shapes = map(wire.output_shape_message, defined.output_shapes)
+        return prepared_model_pb2.DefineResponse(definition=handle, output_shapes=shapes)
+
+    @handler(raw=True)
+    def Run(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Execute a defined request, and respond when it has finished."""
+        started_ns = time.perf_counter_ns()
+        call = read_run(request)
+        session = self._sessions.get(call.session, context)
+        defined = session.get(call.definition, PreparedRequest)
+        prepared, use = find_model(session, defined.target)
+        with self._calls.start(session, prepared, "unary", started_ns, len(request), context) as metered:
+            deadline_ns = earliest(call.deadline_ns, call_deadline(context))
+            with SessionCall(session, context) as metered.cancellation, use:
+                result = defined.execute(prepared, session, call.values, deadline_ns, started_ns, metered)
+            response = self._encode_run(defined, result, session, started_ns)
+            metered.note(result, len(response))
+            self._unread.count(call.session, context, len(response))
+        return response
 
     @handler()
     def ExecuteFenced(
@@ -137,7 +139,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         metered = self._calls.start(session, prepared, "fenced", time.perf_counter_ns(), request.ByteSize(), context)
 
         def execute(arguments: FencedArguments) -> FencedExecution:
-            return prepared.execute_fenced(self._requests.decode(session, request.request), config, arguments)
+            return prepared.execute_fenced(self._request(session, request.request), config, arguments)
 
         return launch_fenced(session, request, execute, metered, context)
 
@@ -148,7 +150,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         """Create a reusable execution of a request."""
         session = self._sessions.get(request.session, context)
         prepared = session.get(request.prepared_model, PreparedModel)
-        decoded = self._requests.decode(session, request.request)
+        decoded = self._request(session, request.request)
         execution = ReusableExecution(prepared, decoded, wire.to_execution_config(request.config))
         handle = session.add(execution, "reusable_executions")
         return prepared_model_pb2.CreateReusableExecutionResponse(execution=handle)

@@ -87,6 +87,7 @@ LIMITS = {
         Limit("data_connections", 128, "connections", TRANSIENT, "Data connections of the service (same machine)."),
         Limit("session_data_connections", 16, "connections", TRANSIENT, "Data connections of one session."),
         Limit("data_requests", 256, "requests", TRANSIENT, "Requests that one data connection has defined."),
+        Limit("defined_requests", 1000, "requests", TRANSIENT, "Requests that one session has defined over gRPC."),
         Limit("burst_streams", 128, "streams", TRANSIENT, "Open Burst.Streams of the service."),
         Limit("queued_preparations", 256, "preparations", TRANSIENT, "Preparations of a device in the queue."),
         Limit("preparation_seconds", 600, "seconds", MISSED, "One preparation, including its time in the queue."),
@@ -160,14 +161,16 @@ class Limits(Mapping[str, int]):
         """Check the size of a request message, before it is converted."""
         self.require("arguments", len(request.inputs) + len(request.outputs), "the request has")
         self.require("pools", len(request.pools), "the request has")
-        self.require_inline(pool.pool for pool in request.pools if pool.HasField("pool"))
+        values = sum(pool.value.size for pool in request.pools)
+        self.require_inline((pool.pool for pool in request.pools if pool.HasField("pool")), values)
         for pool in request.pools:
             if pool.HasField("returned"):
                 self.require("pool_bytes", pool.returned.size, "a ReturnedPool has")
 
-    def require_inline(self, pools: Iterable[types_pb2.Memory]) -> None:
-        """Check the bytes that the inline pools of one message have together."""
-        self.require("inline_bytes", sum(len(pool.inline) for pool in pools), "the message has inline pools of")
+    def require_inline(self, pools: Iterable[types_pb2.Memory], values: int = 0) -> None:
+        """Check the bytes that the inline pools of one message and other values have together."""
+        size = values + sum(len(pool.inline) for pool in pools)
+        self.require("inline_bytes", size, "the message has inline pools of")
 
 
 def _default_text(limit: Limit) -> str:

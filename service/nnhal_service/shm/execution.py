@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,38 +15,31 @@ from nnhal.shm import protocol
 from nnhal.shm.protocol import Definition, OutputLocation, OutputRecord, Packet
 from nnhal.types import PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult, OutputShape
 from nnhal.v1 import types_pb2
-from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.profiling import later_stage
-from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import to_absolute
 from nnhal_service.metrics.calls import MeteredCall
+from nnhal_service.requests.prepared_request import PreparedRequest, find_model
 from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.memory_objects import read_memory
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.output_writer import OutputWriter
 from nnhal_service.sessions.session import Session
 
-_SHARED_USE = nullcontext()
-"""Use of a prepared model: any number of executions at once."""
-
 
 @dataclass
 class ReadyRequest:
-    """A validated request. It has the handle of its model, so that it does not keep the model alive.
+    """A request that has been defined over the data socket.
 
     Attributes:
-        handle: of a prepared model or a burst.
+        definition: the request; all of its pools are shared or returned.
         area: shared memory for returned outputs.
         input_bytes, output_bytes: size of the regions of inputs and outputs.
         shapes: output shapes of the last execution without returned outputs.
         body: encoded result of that execution; most executions of a request have the same.
     """
 
-    handle: bytes
-    request: ValidRequest
-    config: ExecutionConfig
+    definition: PreparedRequest
     area: Bytes
     input_bytes: int
     output_bytes: int
@@ -65,15 +58,15 @@ class ReadyRequest:
             message.ParseFromString(definition.request)
         except DecodeError as error:
             raise invalid_argument(f"the request cannot be decoded: {error}") from None
-        limits.require_request(message)
-        request = wire.to_request(message, lambda pool: read_memory(session, pool))
-        prepared = _find_model(session, definition.handle)[0]
         config = ExecutionConfig(loop_timeout_duration_ns=loop_timeout_ns)
-        valid = prepared.validate_execution(request, config)
+        defined = PreparedRequest.of(session, definition.handle, message, config, limits)
+        if defined.values:
+            raise invalid_argument("a RUN packet has no values, so the request must have no ValuePool")
+        valid = defined.request
         area = _area(session, definition)
         received = sum(region.end - region.start for region in valid.input_bindings if region is not None)
         sent = sum(region.end - region.start for region in valid.output_bindings if region is not None)
-        return ReadyRequest(definition.handle, valid, config, area, received, sent)
+        return ReadyRequest(defined, area, received, sent)
 
     def find_model(self, session: Session) -> tuple[PreparedModel, AbstractContextManager[None]]:
         """Return the model to execute, and its use, which `execute` requires.
@@ -81,7 +74,7 @@ class ReadyRequest:
         Raises:
             HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: it has been released.
         """
-        return _find_model(session, self.handle)
+        return find_model(session, self.definition.target)
 
     def execute(
         self,
@@ -93,13 +86,13 @@ class ReadyRequest:
         metered: MeteredCall,
     ) -> ExecutionResult:
         """Execute the request with the flags and the deadline of a RUN packet, received at time.perf_counter_ns()."""
-        config = self.config
+        config = self.definition.config
         if packet.flags:
             measure, profile = bool(packet.flags & protocol.MEASURE), bool(packet.flags & protocol.PROFILE)
             config = replace(config, measure_timing=measure, profile=profile)
         deadline_ns = to_absolute(packet.first)
         return prepared.execute_valid(
-            self.request, config, deadline_ns, cancellation, session.owner, started_ns, metered
+            self.definition.request, config, deadline_ns, cancellation, session.owner, started_ns, metered
         )
 
     def pack_result(self, result: ExecutionResult, session: Session, quota: MemoryQuota) -> bytes:
@@ -156,11 +149,3 @@ def _area(session: Session, definition: Definition) -> Bytes:
     if start < 0 or definition.length < 0 or end > memory.size or not memory.prot & PROT_WRITE:
         raise invalid_argument(f"bytes {start}..{end} of memory {definition.area} are not writable shared memory")
     return memory.view[start:end]
-
-
-def _find_model(session: Session, handle: bytes) -> tuple[PreparedModel, AbstractContextManager[None]]:
-    """Return the prepared model with a handle, or that of the burst with the handle; and the use of it to enter."""
-    value = session.get(handle, object)
-    if isinstance(value, Burst):
-        return value.prepared_model, value.exclusive
-    return session.get(handle, PreparedModel), _SHARED_USE

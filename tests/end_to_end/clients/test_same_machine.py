@@ -50,7 +50,8 @@ def forbid_grpc_executions(monkeypatch: pytest.MonkeyPatch, device: nnhal.Device
     def fail(request: object) -> None:
         raise AssertionError("a tensor went through gRPC")
 
-    monkeypatch.setattr(device._connection, "execute", fail)
+    monkeypatch.setattr(device._connection, "run", fail)
+    monkeypatch.setattr(device._connection.prepared_model, "ExecuteSynchronously", fail)
 
 
 def test_tensors_do_not_pass_through_grpc(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

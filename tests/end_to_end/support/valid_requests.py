@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal.v1 import device_pb2, enums_pb2, memory_pb2, prepared_model_pb2, session_pb2, types_pb2
+from nnhal.v1 import burst_pb2, device_pb2, enums_pb2, memory_pb2, prepared_model_pb2, session_pb2, types_pb2
 from nnhal.wire import model_message
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.support.raw_client import F32, I32, ModelWriter, add_chain, open_raw_session, prepare_request
@@ -34,6 +34,7 @@ class Stage:
         session: handle of the session.
         model: handle of a prepared model, `add_chain(2)`.
         memory: handle of a memory object of 64 bytes.
+        definition: handle of a defined request of the model.
     """
 
     def __init__(self, target: str) -> None:
@@ -45,6 +46,7 @@ class Stage:
         self.model = events[-1].notify.prepared_model
         create = memory_pb2.CreateMemoryRequest(session=self.session, size=len(CONTENT))
         self.memory = self.raw.memory.Create(create).memory
+        self.definition = self.raw.prepared_model.Define(self._define_request()).definition
 
     @property
     def whole(self) -> bool:
@@ -144,7 +146,15 @@ class Stage:
         config = types_pb2.ExecutionConfig(measure_timing=True, loop_timeout_duration_ns=10**8)
         config.execution_hints.add(token=0x00010001, value=b"hint")
         config.extension_name_to_prefix.add(name="org.example.test", prefix=1)
-        calls: list[Call] = [("PreparedModel.GetInterfaceVersion", [handles])]
+        run = prepared_model_pb2.RunRequest(
+            session=self.session, definition=self.definition, values=[bytes(8)], deadline_ns=10**10
+        )
+        calls: list[Call] = [
+            ("PreparedModel.GetInterfaceVersion", [handles]),
+            ("PreparedModel.Define", [self._define_request()]),
+            ("PreparedModel.Run", [run]),
+            ("Burst.Stream", [burst_pb2.BurstStreamRequest(run=run)] * 2),
+        ]
         for request in (inline_request(), self._mapped_request()):
             plain = prepared_model_pb2.ExecuteSynchronouslyRequest(
                 session=self.session, prepared_model=self.model, request=request, deadline_ns=10**10
@@ -158,6 +168,11 @@ class Stage:
                 ("PreparedModel.ExecuteSynchronouslyWithConfig", [configured]),
             ]
         return calls
+
+    def _define_request(self) -> prepared_model_pb2.DefineRequest:
+        request = inline_request()
+        request.pools[0].value.size = 8
+        return prepared_model_pb2.DefineRequest(session=self.session, target=self.model, request=request)
 
     def _mapped_request(self) -> types_pb2.Request:
         """Return a request with input and output in two windows of the memory object."""

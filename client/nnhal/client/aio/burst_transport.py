@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from nnhal.client.aio.connection import Connection, hal_errors
+from nnhal.client.aio.definitions import define
 from nnhal.client.aio.shm_transport import OpenSession, open_channel, receive_result, take_large_outputs
 from nnhal.client.core.arrays import ModelIO, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs
@@ -22,7 +23,8 @@ from nnhal.client.core.burst import (
     burst_closed_error,
     result_or_raise,
 )
-from nnhal.client.core.prepared_model import decode_outputs, memory_handles
+from nnhal.client.core.definitions import RequestDefinitions
+from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, memory_handles
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import connection_lost_error
 from nnhal.client.shm.pool import BURST_DEPTH
@@ -96,8 +98,9 @@ class GrpcBurstTransport:
         self._in_progress: deque[Pending] = deque()
         self._error: HalError | None = None
         self._messages = BurstMessages(io, connection.session, burst, cached_inputs)
-        self._outbox: asyncio.Queue[burst_pb2.BurstStreamRequest | None] = asyncio.Queue()
-        self._call = connection.burst.Stream(self._requests())
+        self._definitions = RequestDefinitions(io)
+        self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._call = connection.burst_stream(self._requests())
         # one task reads for all, so that cancelling an execution does not cancel the stream
         self._reader = asyncio.create_task(self._read())
 
@@ -110,24 +113,36 @@ class GrpcBurstTransport:
         """See BurstTransport."""
         async with self._sending:
             await self._connection.flush_releases()
-            pools = self._messages.pools(execution)
-            try:
-                uploaded = await self._connection.upload_large(pools, execution.handles)
-                message = self._messages.execute(execution, pools, uploaded, deadline, measure_timing)
-                self._send(message, execution)
-            except BaseException:
-                self._connection.discard(*execution.handles)
-                raise
+            if not self._messages.cached_inputs and execution.buffered is None:
+                target = RemoteModel(self._connection, self._burst)
+                execution.definition = await define(
+                    self._definitions, target, execution.arrays, measure_timing=measure_timing
+                )
+            if execution.definition is not None:
+                self._send(execution.definition.encode(execution.arrays, deadline, stream=True), execution)
+            else:
+                await self._send_message(execution, deadline, measure_timing)
         return await execution.future
 
-    def _send(self, message: burst_pb2.BurstStreamRequest, execution: Pending) -> None:
+    async def _send_message(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
+        """Send an execution as a message that contains the whole request."""
+        pools = self._messages.pools(execution)
+        try:
+            uploaded = await self._connection.upload_large(pools, execution.handles)
+            message = self._messages.execute(execution, pools, uploaded, deadline, measure_timing)
+            self._send(message.SerializeToString(), execution)
+        except BaseException:
+            self._connection.discard(*execution.handles)
+            raise
+
+    def _send(self, encoded: bytes, execution: Pending) -> None:
         # does not wait: cancelling a write would cancel the stream
         if self._error is not None:
             raise self._error.with_traceback(None)
         self._in_progress.append(execution)
-        self._outbox.put_nowait(message)
+        self._outbox.put_nowait(encoded)
 
-    async def _requests(self) -> AsyncIterator[burst_pb2.BurstStreamRequest]:
+    async def _requests(self) -> AsyncIterator[bytes]:
         while (request := await self._outbox.get()) is not None:
             yield request
 
@@ -135,8 +150,8 @@ class GrpcBurstTransport:
         """Give each response to the execution sent longest ago, until the stream ends."""
         error: HalError = DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the burst")
         try:
-            async for response in self._call:
-                await self._settle(self._in_progress.popleft(), response)
+            async for encoded in self._call:
+                await self._settle(self._in_progress.popleft(), encoded)
         except grpc.RpcError as failed:
             error = hal_error(failed)
         except asyncio.CancelledError:
@@ -148,13 +163,18 @@ class GrpcBurstTransport:
                 execution.future.set_exception(error)
         self._in_progress.clear()
 
-    async def _settle(self, execution: Pending, response: burst_pb2.BurstStreamResponse) -> None:
+    async def _settle(self, execution: Pending, encoded: bytes) -> None:
         try:
-            await settle(execution, self._outputs(execution, response))
+            await settle(execution, self._outputs(execution, encoded))
         finally:
             self._connection.discard(*execution.handles)
 
-    async def _outputs(self, execution: Pending, response: burst_pb2.BurstStreamResponse) -> AnyOutputs:
+    async def _outputs(self, execution: Pending, encoded: bytes) -> AnyOutputs:
+        if execution.definition is not None:
+            outputs = execution.definition.decode(encoded, stream=True)
+            if outputs is not None:
+                return outputs
+        response = burst_pb2.BurstStreamResponse.FromString(encoded)
         if response.HasField("released"):
             return Outputs()
         try:
@@ -173,7 +193,7 @@ class GrpcBurstTransport:
             if self._error is None:
                 execution: Pending = PendingExecution((), asyncio.get_running_loop().create_future())
                 execution.future.add_done_callback(_ignore_error)
-                self._send(self._messages.release(identifier), execution)
+                self._send(self._messages.release(identifier).SerializeToString(), execution)
 
     async def close(self) -> None:
         """See BurstTransport."""

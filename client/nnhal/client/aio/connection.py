@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -27,6 +27,7 @@ from nnhal.client.core.session import (
     connection_replaced_error,
     gone_error,
     lost_error,
+    method_path,
     program_name,
 )
 from nnhal.client.security.security import PLAIN, Security
@@ -36,18 +37,23 @@ from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
 from nnhal.v1 import (
     buffer_pb2_grpc,
+    burst_pb2,
     burst_pb2_grpc,
     cache_pb2_grpc,
     device_pb2_grpc,
     execution_pb2_grpc,
     fence_pb2_grpc,
     memory_pb2_grpc,
+    prepared_model_pb2,
     prepared_model_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
 )
 
 T = TypeVar("T")
+
+_EncodedRun: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
+_EncodedStream: TypeAlias = "grpc.aio.StreamStreamMultiCallable[bytes, bytes]"
 
 
 class Connection(MemoryObjects):
@@ -68,6 +74,7 @@ class Connection(MemoryObjects):
         lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
         version: version of the device, once it has been read.
+        run, burst_stream: methods that take and return encoded messages, see `nnhal.run_messages`.
     """
 
     def __init__(
@@ -108,6 +115,8 @@ class Connection(MemoryObjects):
         self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
+        self.run: _EncodedRun = self._channel.unary_unary(method_path(prepared_model_pb2, "Run"))
+        self.burst_stream: _EncodedStream = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
@@ -207,6 +216,20 @@ class Connection(MemoryObjects):
         with hal_errors():
             metadata = trace_metadata()
             return await (method(request) if metadata is None else method(request, metadata=metadata))
+
+    async def send(self, method: Callable[..., Awaitable[T]], request: Any) -> Awaitable[T]:
+        """Start a unary call, for `wait`."""
+        await self.flush_releases()
+        return method(request, metadata=trace_metadata())
+
+    async def wait(self, call: Awaitable[T]) -> T:
+        """Wait for the end of a call.
+
+        Raises:
+            HalError: the call failed.
+        """
+        with hal_errors():
+            return await call
 
     async def call_idempotent(self, method: Callable[..., Awaitable[T]], request: Any) -> T:
         """Make a unary call whose result never changes. Retry once if the service could not be reached.

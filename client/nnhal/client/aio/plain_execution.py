@@ -1,19 +1,22 @@
-"""Executions without buffers. Unlike the synchronous form, this one does not cache encodings."""
+"""Executions without buffers, over shared memory or gRPC."""
 
 from nnhal.client.aio.connection import Connection
+from nnhal.client.aio.definitions import define
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
+from nnhal.client.core.definitions import Arrays, RequestDefinitions
 from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, empty_execute_request, memory_handles
 from nnhal.client.core.profile import GRPC, ExecutionProfile, StageTimer, profile_request
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
-from nnhal.client.trace_context import trace_metadata
+from nnhal.v1 import prepared_model_pb2, types_pb2
 
 
 class PlainExecutor:
-    """Executes a prepared model over shared memory if possible, or else over gRPC."""
+    """Executes a prepared model over shared memory if possible, or else over gRPC. This is a hot path."""
 
     def __init__(self, io: ModelIO, templates: RequestTemplates) -> None:
         self._io = io
         self._templates = templates
+        self._definitions = RequestDefinitions(io)
 
     async def execute(
         self, remote: RemoteModel[Connection], inputs: Inputs, deadline: float | None, measure_timing: bool
@@ -25,14 +28,32 @@ class PlainExecutor:
             if outputs is not None:
                 return outputs
         arrays = self._io.arrays(inputs)
+        definition = await define(self._definitions, remote, arrays, measure_timing=measure_timing)
+        if definition is None:
+            return await self._execute_message(remote, arrays, deadline, measure_timing)
+        encoded = await connection.call(connection.run, definition.encode(arrays, deadline))
+        outputs = definition.decode(encoded)
+        if outputs is None:
+            return await self._decode(connection, prepared_model_pb2.RunResponse.FromString(encoded).result)
+        return outputs
+
+    async def _execute_message(
+        self,
+        remote: RemoteModel[Connection],
+        arrays: Arrays,
+        deadline: float | None,
+        measure_timing: bool,
+    ) -> Outputs:
+        """Execute the model with a message that contains the whole request."""
+        connection, handle = remote
         pools, handles = input_pools(arrays), list[bytes]()
         try:
             uploaded = await connection.upload_large(pools, handles)
             message = empty_execute_request(connection.session, handle, deadline, measure_timing)
             self._templates.fill(message.request, arrays, pools, uploaded)
-            response = await connection.call(connection.prepared_model.ExecuteSynchronously, message)
-            memories = await connection.take_memories(memory_handles(response.returned))
-            return decode_outputs(self._io, response, memories)
+            return await self._decode(
+                connection, await connection.call(connection.prepared_model.ExecuteSynchronously, message)
+            )
         finally:
             connection.discard(*handles)
 
@@ -56,10 +77,9 @@ class PlainExecutor:
             message = profile_request(connection.session, handle, deadline)
             self._templates.fill(message.request, arrays, pools, uploaded)
             timer.lap("encode")
-            await connection.flush_releases()
-            call = connection.prepared_model.ExecuteSynchronouslyWithConfig(message, metadata=trace_metadata())
+            call = await connection.send(connection.prepared_model.ExecuteSynchronouslyWithConfig, message)
             timer.lap("send")
-            response = await connection.call(lambda call, **_: call, call)
+            response = await connection.wait(call)
             timer.lap("wait")
             returned = memory_handles(response.returned)
             memories = await connection.take_memories(returned)
@@ -70,3 +90,7 @@ class PlainExecutor:
             return timer.profile(outputs, response, GRPC)
         finally:
             connection.discard(*handles)
+
+    async def _decode(self, connection: Connection, result: types_pb2.ExecutionResult) -> Outputs:
+        """Return the outputs in a result."""
+        return decode_outputs(self._io, result, await connection.take_memories(memory_handles(result.returned)))

@@ -12,6 +12,7 @@ from nnhal.client.core.arguments import nanoseconds
 from nnhal.client.core.arrays import ModelIO
 from nnhal.client.core.buffered_execution import BufferedExecution, BufferInputs, OutputBuffers, plain_inputs
 from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline
+from nnhal.client.core.definitions import RequestDefinition
 from nnhal.client.core.memory import pool_encoder
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
 from nnhal.client.core.rpc_errors import error_from_detail
@@ -65,6 +66,7 @@ class PendingExecution(Generic[F]):
         deadline: its deadline.
         measure_timing: whether it is measured.
         retries: number of times that it was sent again, because the service was lost.
+        definition: the definition that it runs; None if the whole request is sent.
     """
 
     arrays: Arrays
@@ -74,6 +76,7 @@ class PendingExecution(Generic[F]):
     deadline: SharedDeadline = NO_DEADLINE
     measure_timing: bool = False
     retries: int = 0
+    definition: RequestDefinition | None = None
 
     @staticmethod
     def of(io: ModelIO, inputs: BufferInputs, outputs: OutputBuffers | None, future: F) -> "PendingExecution[F]":
@@ -202,4 +205,4 @@ def result_or_raise(response: burst_pb2.BurstStreamResponse) -> types_pb2.Execut
     """
     if response.HasField("error"):
         raise error_from_detail(response.error)
-    return response.result
+    return response.ran.result if response.HasField("ran") else response.result

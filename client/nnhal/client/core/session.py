@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 from nnhal.errors import DeadObjectError, SessionLostError
@@ -87,3 +88,9 @@ class PendingReleases:
             while True:
                 handles.append(self.handles.popleft())
         return handles
+
+
+def method_path(module: ModuleType, method: str) -> str:
+    """Return the path of a gRPC method of the one service in a file of the contract."""
+    (service,) = module.DESCRIPTOR.services_by_name.values()
+    return f"/{service.full_name}/{service.methods_by_name[method].name}"

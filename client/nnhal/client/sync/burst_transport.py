@@ -14,16 +14,16 @@ import grpc
 from nnhal.client.core.arrays import ModelIO, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
 from nnhal.client.core.burst import BurstMessages, CachedInputs, PendingExecution, result_or_raise
-from nnhal.client.core.encoding_cache import RequestEncodingCache, ResponseDecodingCache
-from nnhal.client.core.prepared_model import decode_outputs, memory_handles
+from nnhal.client.core.definitions import RequestDefinitions
+from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, memory_handles
 from nnhal.client.core.reconnect import MAX_RETRIES
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import connection_lost_error
 from nnhal.client.shm.pool import BURST_DEPTH
 from nnhal.client.sync.connection import INTERRUPTS, Connection
+from nnhal.client.sync.definitions import define
 from nnhal.client.sync.shm_transport import OpenSession, receive_result, take_large_outputs
 from nnhal.errors import DeadObjectError, HalError
-from nnhal.message_template import inline_memories
 from nnhal.types import ErrorStatus
 from nnhal.v1 import burst_pb2, prepared_model_pb2
 
@@ -137,17 +137,20 @@ class GrpcBurstTransport:
         self._io = io
         self._messages = BurstMessages(io, connection.session, burst, cached_inputs)
         self.cached_inputs = cached_inputs
-        self._encoded_requests = RequestEncodingCache()
-        self._encoded_responses = ResponseDecodingCache(io)
+        self._definitions = RequestDefinitions(io)
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._responses = connection.start(connection.burst_stream, iter(self._outbox.get, None))
 
     def send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
         """See BurstTransport."""
         self._connection.flush_releases()
-        cacheable = not self.cached_inputs and deadline is None and execution.buffered is None
-        encoded = self._encoded_requests.encode(measure_timing, execution.arrays) if cacheable else None
-        self._outbox.put(encoded or self._encode(execution, deadline, measure_timing))
+        if not self.cached_inputs and execution.buffered is None:
+            target = RemoteModel(self._connection, self._burst)
+            execution.definition = define(self._definitions, target, execution.arrays, measure_timing=measure_timing)
+        if execution.definition is not None:
+            self._outbox.put(execution.definition.encode(execution.arrays, deadline, stream=True))
+        else:
+            self._outbox.put(self._encode(execution, deadline, measure_timing))
 
     def _encode(self, execution: Pending, deadline: float | None, measure_timing: bool) -> bytes:
         pools = self._messages.pools(execution)
@@ -157,10 +160,6 @@ class GrpcBurstTransport:
             self._connection.discard(*execution.handles)
             raise
         message = self._messages.execute(execution, pools, uploaded, deadline, measure_timing)
-        if not (self.cached_inputs or uploaded or execution.buffered is not None or deadline is not None):
-            self._encoded_requests.add(
-                measure_timing, execution.arrays, message, lambda message: inline_memories(message.execute.request)
-            )
         return message.SerializeToString()
 
     def release(self, identifier: int) -> Pending | None:
@@ -180,12 +179,10 @@ class GrpcBurstTransport:
         except INTERRUPTS:
             self._connection.replace_channel()
             raise
-        if (
-            not execution.handles
-            and execution.buffered is None
-            and (outputs := self._encoded_responses.decode(encoded)) is not None
-        ):
-            return outputs
+        if execution.definition is not None:
+            outputs = execution.definition.decode(encoded, stream=True)
+            if outputs is not None:
+                return outputs
         try:
             return self._decode(encoded, execution.buffered)
         except HalError:
@@ -202,9 +199,7 @@ class GrpcBurstTransport:
         memories = self._connection.take_memories(memory_handles(result.returned))
         if execution is not None:
             return execution.read(result, memories)
-        outputs = decode_outputs(self._io, result, memories)
-        self._encoded_responses.add(encoded, response, lambda message: message.result.returned, outputs)
-        return outputs
+        return decode_outputs(self._io, result, memories)
 
     def close(self) -> None:
         """See BurstTransport."""

@@ -11,7 +11,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import ModuleType
 from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
@@ -28,6 +27,7 @@ from nnhal.client.core.session import (
     connection_replaced_error,
     gone_error,
     lost_error,
+    method_path,
     program_name,
 )
 from nnhal.client.security.security import PLAIN, Security
@@ -54,7 +54,7 @@ from nnhal.v1 import (
 
 T = TypeVar("T")
 
-_EncodedExecute: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
+_EncodedRun: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
 _EncodedStream: TypeAlias = "grpc.StreamStreamMultiCallable[bytes, bytes]"
 
 
@@ -63,12 +63,6 @@ INTERRUPTS = (KeyboardInterrupt, SystemExit)
 
 _INTERRUPTED: list[tuple[grpc.Channel, object]] = []
 """Channels on which a call was interrupted, and their streams. They stay, because their finalizers may block."""
-
-
-def _method_path(module: ModuleType, method: str) -> str:
-    """Return the path of a gRPC method of the one service in a file of the contract."""
-    (service,) = module.DESCRIPTOR.services_by_name.values()
-    return f"/{service.full_name}/{service.methods_by_name[method].name}"
 
 
 class Connection(MemoryObjects):
@@ -89,7 +83,7 @@ class Connection(MemoryObjects):
         lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
         version: version of the device, once it has been read.
-        execute, burst_stream: methods that take and return encoded messages, see `nnhal.client.core.encoding_cache`.
+        run, burst_stream: methods that take and return encoded messages, see `nnhal.run_messages`.
     """
 
     def __init__(
@@ -130,10 +124,8 @@ class Connection(MemoryObjects):
         self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
-        self.execute: _EncodedExecute = self._channel.unary_unary(
-            _method_path(prepared_model_pb2, "ExecuteSynchronously")
-        )
-        self.burst_stream: _EncodedStream = self._channel.stream_stream(_method_path(burst_pb2, "Stream"))
+        self.run: _EncodedRun = self._channel.unary_unary(method_path(prepared_model_pb2, "Run"))
+        self.burst_stream: _EncodedStream = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
@@ -257,6 +249,29 @@ class Connection(MemoryObjects):
             return self.start(method, request)
         except grpc.RpcError as error:
             raise hal_error(error) from error
+
+    def send(self, method: "grpc.UnaryUnaryMultiCallable[Any, T]", request: Any) -> "grpc.Future[T]":
+        """Start a unary call, for `wait`.
+
+        Raises:
+            HalError: the service has ended, or the connection has been closed.
+        """
+        return self.call(method.future, request)
+
+    def wait(self, call: "grpc.Future[T]") -> T:
+        """Wait for the end of a call, and cancel it if that is interrupted.
+
+        Raises:
+            HalError: the call failed.
+        """
+
+        def result(call: "grpc.Future[T]", **_: object) -> T:
+            try:
+                return call.result()
+            finally:
+                call.cancel()  # does nothing to a call that has ended
+
+        return self.call(result, call)
 
     def call_idempotent(self, method: Callable[..., T], request: Any) -> T:
         """Make a unary call whose result never changes. Retry once if the service could not be reached.

@@ -1,24 +1,14 @@
-"""Executions without buffers. Unlike the asyncio form, this one caches the encodings of requests and responses."""
-
-from collections.abc import Sequence
-
-import grpc
+# Generated from aio/plain_execution.py by `python -m tools.dev.unasync_client`. Do not edit.
+"""Executions without buffers, over shared memory or gRPC."""
 
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
-from nnhal.client.core.encoding_cache import RequestEncodingCache, ResponseDecodingCache
-from nnhal.client.core.prepared_model import (
-    RemoteModel,
-    decode_outputs,
-    empty_execute_request,
-    encode_deadline,
-    memory_handles,
-)
+from nnhal.client.core.definitions import Arrays, RequestDefinitions
+from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, empty_execute_request, memory_handles
 from nnhal.client.core.profile import GRPC, ExecutionProfile, StageTimer, profile_request
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
 from nnhal.client.sync.connection import Connection
-from nnhal.message_template import inline_memories
-from nnhal.types import AnyArray
-from nnhal.v1 import types_pb2
+from nnhal.client.sync.definitions import define
+from nnhal.v1 import prepared_model_pb2, types_pb2
 
 
 class PlainExecutor:
@@ -27,26 +17,44 @@ class PlainExecutor:
     def __init__(self, io: ModelIO, templates: RequestTemplates) -> None:
         self._io = io
         self._templates = templates
-        self._requests = RequestEncodingCache()
-        self._responses = ResponseDecodingCache(io)
+        self._definitions = RequestDefinitions(io)
 
     def execute(
         self, remote: RemoteModel[Connection], inputs: Inputs, deadline: float | None, measure_timing: bool
     ) -> Outputs:
         """Execute the model, see `PreparedModel.execute`."""
         connection, handle = remote
-        shm = connection.shm
-        if shm is not None and (outputs := shm.execute(handle, self._io, inputs, deadline, measure_timing)) is not None:
-            return outputs
-        handles = list[bytes]()
+        if connection.shm is not None:
+            outputs = connection.shm.execute(handle, self._io, inputs, deadline, measure_timing)
+            if outputs is not None:
+                return outputs
+        arrays = self._io.arrays(inputs)
+        definition = define(self._definitions, remote, arrays, measure_timing=measure_timing)
+        if definition is None:
+            return self._execute_message(remote, arrays, deadline, measure_timing)
+        encoded = connection.call(connection.run, definition.encode(arrays, deadline))
+        outputs = definition.decode(encoded)
+        if outputs is None:
+            return self._decode(connection, prepared_model_pb2.RunResponse.FromString(encoded).result)
+        return outputs
+
+    def _execute_message(
+        self,
+        remote: RemoteModel[Connection],
+        arrays: Arrays,
+        deadline: float | None,
+        measure_timing: bool,
+    ) -> Outputs:
+        """Execute the model with a message that contains the whole request."""
+        connection, handle = remote
+        pools, handles = input_pools(arrays), list[bytes]()
         try:
-            encoded = self._encode(remote, self._io.arrays(inputs), measure_timing, handles)
-            if deadline is not None:
-                encoded += encode_deadline(deadline)
-            return self._decode(connection, connection.call(connection.execute, encoded))
+            uploaded = connection.upload_large(pools, handles)
+            message = empty_execute_request(connection.session, handle, deadline, measure_timing)
+            self._templates.fill(message.request, arrays, pools, uploaded)
+            return self._decode(connection, connection.call(connection.prepared_model.ExecuteSynchronously, message))
         finally:
-            if handles:
-                connection.discard(*handles)
+            connection.discard(*handles)
 
     def profile(self, remote: RemoteModel[Connection], inputs: Inputs, deadline: float | None) -> ExecutionProfile:
         """Execute the model with profiling, see `PreparedModel.profile`."""
@@ -66,9 +74,9 @@ class PlainExecutor:
             message = profile_request(connection.session, handle, deadline)
             self._templates.fill(message.request, arrays, pools, uploaded)
             timer.lap("encode")
-            call = connection.call(connection.prepared_model.ExecuteSynchronouslyWithConfig.future, message)
+            call = connection.send(connection.prepared_model.ExecuteSynchronouslyWithConfig, message)
             timer.lap("send")
-            response = connection.call(_wait, call)
+            response = connection.wait(call)
             timer.lap("wait")
             returned = memory_handles(response.returned)
             memories = connection.take_memories(returned)
@@ -80,38 +88,6 @@ class PlainExecutor:
         finally:
             connection.discard(*handles)
 
-    def _encode(
-        self,
-        remote: RemoteModel[Connection],
-        arrays: Sequence[AnyArray | None],
-        measure_timing: bool,
-        handles: list[bytes],
-    ) -> bytes:
-        """Return the encoded message of an execution without a deadline; `handles` takes its Memory objects."""
-        options = (remote.handle, measure_timing)
-        if (cached := self._requests.encode(options, arrays)) is not None:
-            return cached
-        pools = input_pools(arrays)
-        uploaded = remote.connection.upload_large(pools, handles)
-        message = empty_execute_request(remote.connection.session, remote.handle, None, measure_timing)
-        self._templates.fill(message.request, arrays, pools, uploaded)
-        if not uploaded:
-            self._requests.add(options, arrays, message, lambda message: inline_memories(message.request))
-        return message.SerializeToString()
-
-    def _decode(self, connection: Connection, encoded: bytes) -> Outputs:
-        """Return the outputs in an encoded response."""
-        if (cached := self._responses.decode(encoded)) is not None:
-            return cached
-        response = types_pb2.ExecutionResult.FromString(encoded)
-        outputs = decode_outputs(self._io, response, connection.take_memories(memory_handles(response.returned)))
-        self._responses.add(encoded, response, lambda message: message.returned, outputs)
-        return outputs
-
-
-def _wait(call: "grpc.Future[types_pb2.ExecutionResult]", **_: object) -> types_pb2.ExecutionResult:
-    """Wait for the end of a call, and cancel it if that is interrupted."""
-    try:
-        return call.result()
-    finally:
-        call.cancel()  # does nothing to a call that has ended
+    def _decode(self, connection: Connection, result: types_pb2.ExecutionResult) -> Outputs:
+        """Return the outputs in a result."""
+        return decode_outputs(self._io, result, connection.take_memories(memory_handles(result.returned)))

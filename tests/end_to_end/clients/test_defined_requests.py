@@ -1,4 +1,7 @@
-"""Repeated requests, whose encodings are cached: results and errors equal those of the first request."""
+"""Repeated requests, which the client defines: results and errors equal those of the first request.
+
+Other tests send such requests without a client.
+"""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -36,6 +39,41 @@ Stream: TypeAlias = "grpc.StreamStreamMultiCallable[bytes, bytes]"
 def prepared(service: Service) -> Iterator[PreparedModel]:
     with nnhal.connect(service.target, transport="grpc") as device, device.prepare(ADD).result(30) as model:
         yield model
+
+
+def test_service_that_cannot_define_requests(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older service refuses the call. The client sends whole requests then."""
+    tried = []
+
+    def define(self: object, *_: object, **__: object) -> None:
+        tried.append(self)
+        raise nnhal.HalError(ErrorStatus.GENERAL_FAILURE, "the service does not offer this call")
+
+    with nnhal.connect(service.target, transport="grpc") as device, device.prepare(ADD).result(30) as model:
+        connection = model._remote.connection
+        monkeypatch.setattr(connection.prepared_model, "Define", define)
+        a, b = np.ones((2, 4, 3), np.float32)
+        for value in range(5):
+            a[:] = value
+            np.testing.assert_array_equal(model.execute([a, b])[0], a + b)
+        assert len(tried) == 1
+
+
+def test_closed_model_cannot_be_executed(prepared: PreparedModel) -> None:
+    a, b = np.ones((2, 4, 3), np.float32)
+    for _ in range(3):
+        prepared.execute([a, b])
+    prepared.close()
+    with pytest.raises(nnhal.HalError, match="no such object") as caught:
+        prepared.execute([a, b])
+    assert caught.value.status == ErrorStatus.INVALID_ARGUMENT
+
+
+def test_more_forms_than_definitions(prepared: PreparedModel) -> None:
+    for rows in [*range(1, 40), *range(1, 40)]:
+        a, b = np.full((2, rows, 3), rows, np.float32)
+        for _ in range(2):
+            np.testing.assert_array_equal(prepared.execute([a, b])[0], a + b)
 
 
 def test_changing_values_and_shapes(prepared: PreparedModel) -> None:
@@ -79,24 +117,9 @@ def prepare_handle(raw: RawSession) -> bytes:
     return events[-1].notify.prepared_model
 
 
-def test_cached_request_is_rejected_in_another_session(service: Service) -> None:
-    with open_raw_session(service.target) as owner, open_raw_session(service.target) as thief:
-        request = execute_request(owner, prepare_handle(owner), [np.ones(2, np.float32)])
-        for _ in range(4):
-            owner.prepared_model.ExecuteSynchronously(request)
-        request.session = thief.session
-        for _ in range(4):
-            with pytest.raises(grpc.RpcError) as caught:
-                thief.prepared_model.ExecuteSynchronously(request)
-            assert (
-                error_detail(caught.value).reason
-                == "no such object in this session; it was closed, or it belongs to another session"
-            )
-
-
 def test_bytes_that_do_not_parse(service: Service) -> None:
     with open_raw_session(service.target) as raw:
-        unary: Unary = raw.channel.unary_unary("/nnhal.v1.PreparedModel/ExecuteSynchronously")
+        unary: Unary = raw.channel.unary_unary("/nnhal.v1.PreparedModel/Run")
         stream: Stream = raw.channel.stream_stream("/nnhal.v1.Burst/Stream")
         for number in range(2):
             with pytest.raises(grpc.RpcError) as caught:
@@ -106,7 +129,7 @@ def test_bytes_that_do_not_parse(service: Service) -> None:
 
 
 def test_stream_that_alternates_forms_of_requests(service: Service) -> None:
-    """Requests without a session and with cached memories go between executions of a cached form."""
+    """Requests without a session and with cached memories."""
     with open_raw_session(service.target) as raw:
         handle = prepare_handle(raw)
         configure = prepared_model_pb2.PreparedModelRequest(session=raw.session, prepared_model=handle)

@@ -1,0 +1,151 @@
+"""Definitions: requests that the service has validated once, and that run with nothing but their values.
+
+A request is defined when it is sent for the second time. All of its inputs are values, and so are its outputs.
+"""
+
+import threading
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnhal import wire
+from nnhal.client.core.arguments import nanoseconds
+from nnhal.client.core.arrays import ModelIO, Outputs, output_array
+from nnhal.client.core.handles import AnyConnection, release_with
+from nnhal.client.core.memory import MAX_MESSAGE_VALUES_BYTES
+from nnhal.errors import general_failure
+from nnhal.lru import LruDict
+from nnhal.run_messages import RunRequestEncoder, read_values
+from nnhal.types import OMITTED, UNMEASURED, AnyArray
+from nnhal.v1 import prepared_model_pb2, types_pb2
+
+MAX_DEFINITIONS = 16
+"""Number of definitions of one prepared model or burst."""
+
+Arrays = Sequence[AnyArray | None]
+Form: TypeAlias = tuple[Hashable, ...]
+"""Common properties of the runs of a definition: its target, whether it is measured, and the shapes of the inputs."""
+
+
+class RequestDefinition:
+    """A request that has been defined on the service, which releases it with this object.
+
+    Args:
+        io: inputs and outputs of the model.
+        connection: the connection.
+        arrays: the inputs that it was defined with.
+        response: the response of the service.
+    """
+
+    def __init__(
+        self, io: ModelIO, connection: AnyConnection, arrays: Arrays, response: prepared_model_pb2.DefineResponse
+    ) -> None:
+        self._io = io
+        sizes = [array.nbytes for array in arrays if array is not None]
+        self._encoder = RunRequestEncoder(connection.session, response.definition, sizes)
+        self._shapes = [tuple(shape.dimensions) for shape in response.output_shapes]
+        self._finalizer: Any = release_with(self, connection.discard, response.definition)
+
+    def encode(self, arrays: Arrays, deadline: float | None, *, stream: bool = False) -> bytes:
+        """Return the message of a run.
+
+        Args:
+            arrays: the checked inputs, of the shapes of the definition.
+            deadline: seconds from now.
+            stream: whether the message is for a stream of the Burst service.
+        """
+        deadline_ns = OMITTED if deadline is None else nanoseconds(deadline)
+        return self._encoder.encode([array for array in arrays if array is not None], deadline_ns, stream=stream)
+
+    def decode(self, encoded: bytes, *, stream: bool = False) -> Outputs | None:
+        """Return the outputs in a response, as copies; None if it contains anything but values.
+
+        Raises:
+            HalError: GENERAL_FAILURE: the values do not match the outputs of the model.
+        """
+        spans = read_values(encoded, stream=stream)
+        if spans is None:
+            return None
+        if len(spans) != len(self._shapes):
+            raise general_failure(f"the service returned {len(spans)} values; expected {len(self._shapes)}")
+        data = np.frombuffer(encoded, np.uint8) if encoded else np.empty(0, np.uint8)
+        try:
+            arrays = [
+                output_array(operand, data[start:end], shape)
+                for operand, (start, end), shape in zip(self._io.outputs, spans, self._shapes, strict=True)
+            ]
+        except ValueError as error:
+            raise general_failure(f"the service returned a value of another size: {error}") from None
+        return Outputs.of(arrays, self._io.output_names, UNMEASURED)
+
+
+class RequestDefinitions:
+    """The definitions of one prepared model or burst. Thread safe.
+
+    To execute, look for the definition with `find`. If there is none, ask `next_request` whether to define one now, and
+    give the response of the service to `add`. Without a definition, send the whole request.
+    """
+
+    def __init__(self, io: ModelIO) -> None:
+        self._io = io
+        # None: the request has been sent once; False: it is being defined, or the service has refused that
+        self._entries: LruDict[Form, RequestDefinition | bool | None] = LruDict(MAX_DEFINITIONS)
+        self._lock = threading.Lock()
+
+    def find(self, form: Form) -> RequestDefinition | None:
+        """Return the definition of a form, if there is one."""
+        entry = self._entries.get(form)
+        return entry if isinstance(entry, RequestDefinition) else None
+
+    def next_request(
+        self, form: Form, session: bytes, target: bytes, arrays: Arrays, *, measure_timing: bool
+    ) -> prepared_model_pb2.DefineRequest | None:
+        """Return the request that defines a form; None if it should not be defined, or not yet.
+
+        Args:
+            form: the form.
+            session: handle of the session.
+            target: handle of the prepared model or the burst.
+            arrays: the checked inputs.
+            measure_timing: whether each run is measured.
+        """
+        if sum(_sizes(arrays)) > MAX_MESSAGE_VALUES_BYTES:  # they need Memory objects, which are others each time
+            return None
+        with self._lock:
+            is_second = self._entries.get(form, True) is None
+            if is_second or form not in self._entries:
+                self._entries.put(form, False if is_second else None)
+        if not is_second:
+            return None
+        request = wire.request_message(self._io.build_request(arrays), lambda pool: types_pb2.Memory())
+        for pool, size in zip(request.pools, _sizes(arrays), strict=False):  # the last pool is for outputs
+            pool.value.size = size
+        config = types_pb2.ExecutionConfig(measure_timing=measure_timing)
+        return prepared_model_pb2.DefineRequest(session=session, target=target, request=request, config=config)
+
+    def add(
+        self, form: Form, connection: AnyConnection, arrays: Arrays, response: prepared_model_pb2.DefineResponse
+    ) -> RequestDefinition:
+        """Add the definition of a form, and return it.
+
+        Args:
+            form: the form.
+            connection: the connection.
+            arrays: the inputs of the request for it.
+            response: the response to the request.
+        """
+        definition = RequestDefinition(self._io, connection, arrays, response)
+        with self._lock:
+            self._entries.put(form, definition)
+        return definition
+
+
+def form_of(target: bytes, arrays: Arrays, *, measure_timing: bool) -> Form:
+    """Return the form of an execution with some inputs."""
+    return (target, measure_timing, *[None if array is None else array.shape for array in arrays])
+
+
+def _sizes(arrays: Arrays) -> Iterable[int]:
+    """Return the sizes in bytes of the inputs that are present."""
+    return [array.nbytes for array in arrays if array is not None]

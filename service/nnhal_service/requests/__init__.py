@@ -1,0 +1,1 @@
+"""Requests that clients define once and run many times."""
