@@ -435,6 +435,8 @@ GROUPS = (
             "getCapabilities lists every operand type of which the device supports an operation",
             "a deadline counts from the call: one of an hour is met, however long the device is up",
             "only a client that accepts a redirect gets one, as the only event; it leads to a session, and back to it",
+            "a defined request runs with other values each time, on a model and on a burst, by call and by stream",
+            "a run with another number or size of values is INVALID_ARGUMENT, and the definition stays usable",
         ),
     ),
     Group(

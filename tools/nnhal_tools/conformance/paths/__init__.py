@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from nnhal_tools.conformance.device.data_connection import is_data_socket_reachable
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths import burst, fenced, local, reusable, synchronous  # noqa: F401  (they register)
+from nnhal_tools.conformance.paths import burst, defined, fenced, local, reusable, synchronous  # noqa: F401  (they register)
 from nnhal_tools.conformance.paths.buffers import with_buffers
 from nnhal_tools.conformance.paths.path import REGISTERED, ExecutionPath, check_steps
 
 _FAMILIES = ("SYNC", "BURST", "FENCED")
-_STREAMS = ("BURST-STREAM", "BURST-C-STREAM")
+_STREAMS = ("BURST-STREAM", "BURST-C-STREAM", "BURST-D-STREAM")
 
 
 def _sort_key(code: str) -> tuple[int, str]:
@@ -22,7 +22,7 @@ CALLS: dict[str, ExecutionPath] = {code: REGISTERED[code] for code in sorted(REG
 PATHS = CALLS | {f"{code}/BUFFER": with_buffers(path) for code, path in CALLS.items() if code not in _STREAMS}
 """All paths. `/BUFFER`: arguments lie in buffers of the device where possible."""
 
-DEFAULT_PATHS = ("SYNC", "SYNC-C", "SYNC-R", "BURST", "FENCED", "FENCED/BUFFER")
+DEFAULT_PATHS = ("SYNC", "SYNC-C", "SYNC-D", "SYNC-R", "BURST", "FENCED", "FENCED/BUFFER")
 """Paths that vectors are executed on by default: every id, and each kind of call once."""
 
 LOCAL_PATHS = ("SYNC-LOCAL", "BURST-LOCAL")

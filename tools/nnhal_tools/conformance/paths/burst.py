@@ -115,6 +115,7 @@ _FIELDS: dict[type, str] = {
     burst_pb2.BurstExecuteRequest: "execute",
     burst_pb2.BurstExecuteWithConfigRequest: "execute_with_config",
     burst_pb2.ReleaseMemoryResourceRequest: "release",
+    prepared_model_pb2.RunRequest: "run",
 }
 """Field of BurstStreamRequest by type of message."""
 

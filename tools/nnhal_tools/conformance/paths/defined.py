@@ -1,0 +1,125 @@
+"""Paths SYNC-D and BURST-D-STREAM, which define a request and run it twice.
+
+Pools inside the message become values of the runs.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnhal.types import Bytes, ErrorStatus
+from nnhal.v1 import burst_pb2, prepared_model_pb2, types_pb2
+from nnhal_tools.conformance.device.calls import invoke
+from nnhal_tools.conformance.device.options import RunOptions
+from nnhal_tools.conformance.device.results import OK, CallOutcome, ExecutionOutcome
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.paths.burst import call_stream, open_burst, stream_outcome
+from nnhal_tools.conformance.paths.path import expect_ok, owned_object, register_path, run_twice, with_earlier_steps
+
+
+@dataclass(frozen=True)
+class RunnableRequest:
+    """A request that the device has been asked to define.
+
+    Attributes:
+        outcome: outcome of the call.
+        defined: the response; an empty one if the call failed.
+        request: the request with ValuePools.
+        values: the bytes that the request had in place of them.
+    """
+
+    outcome: CallOutcome
+    defined: prepared_model_pb2.DefineResponse
+    request: types_pb2.Request
+    values: Sequence[bytes]
+
+    def message(
+        self, target: Target, values: Sequence[bytes] | None = None, deadline_ns: int | None = None
+    ) -> prepared_model_pb2.RunRequest:
+        """Return the message of a run, with the values of the request if no others are given."""
+        return prepared_model_pb2.RunRequest(
+            session=target.session,
+            definition=self.defined.definition,
+            values=self.values if values is None else values,
+            deadline_ns=deadline_ns,
+        )
+
+    def run(
+        self, target: Target, values: Sequence[bytes] | None = None, deadline_ns: int | None = None
+    ) -> ExecutionOutcome:
+        """Call PreparedModel.Run."""
+        outcome, response = invoke(target.prepared_model.Run, self.message(target, values, deadline_ns))
+        return ExecutionOutcome(outcome) if response is None else self.read(target, response)
+
+    def read(self, target: Target, response: prepared_model_pb2.RunResponse) -> ExecutionOutcome:
+        """Return the outcome that the response to a run reports."""
+        if response.HasField("result"):
+            return target.execution_outcome(OK, response.result)
+        returned = [_is_returned(self.request, argument) for argument in self.request.outputs]
+        if len(response.values) != sum(returned) or len(self.defined.output_shapes) != len(returned):
+            reason = f"the harness: {len(response.values)} values for {sum(returned)} outputs, and no result"
+            return ExecutionOutcome(CallOutcome(ErrorStatus.GENERAL_FAILURE, reason))
+        values = iter(response.values)
+        outputs: list[Bytes | None] = [np.frombuffer(next(values), np.uint8) if each else None for each in returned]
+        return ExecutionOutcome(OK, self.defined.output_shapes, outputs=outputs)
+
+    def read_answer(self, target: Target, answer: burst_pb2.BurstStreamResponse) -> ExecutionOutcome:
+        """Return the outcome that the answer of a stream to a run reports."""
+        if answer.WhichOneof("answer") == "ran":
+            return self.read(target, answer.ran)
+        return stream_outcome(target, answer)
+
+
+def _is_returned(request: types_pb2.Request, argument: types_pb2.RequestArgument) -> bool:
+    return not argument.has_no_value and request.pools[argument.location.pool_index].HasField("returned")
+
+
+@contextmanager
+def runnable_request(
+    target: Target, handle: bytes, request: types_pb2.Request, config: types_pb2.ExecutionConfig | None = None
+) -> Iterator[RunnableRequest]:
+    """Call PreparedModel.Define for a prepared model or a burst. The definition is released at the end."""
+    with_values, values = types_pb2.Request(), []
+    with_values.CopyFrom(request)
+    for pool in with_values.pools:
+        if pool.pool.WhichOneof("memory") == "inline":
+            values.append(pool.pool.inline)
+            pool.value.size = len(values[-1])
+    message = prepared_model_pb2.DefineRequest(
+        session=target.session, target=handle, request=with_values, config=config
+    )
+    outcome, response = invoke(target.prepared_model.Define, message)
+    defined = response or prepared_model_pb2.DefineResponse()
+    with owned_object(target, outcome, defined.definition) as (outcome, _):
+        yield RunnableRequest(outcome, defined, with_values, values)
+
+
+@register_path("SYNC-D", "GEN-04")
+def _synchronous(target: Target, model: bytes, request: types_pb2.Request, options: RunOptions) -> ExecutionOutcome:
+    with runnable_request(target, model, request, options.config) as runnable:
+        if runnable.outcome.status:
+            return ExecutionOutcome(runnable.outcome)
+        return run_twice(lambda: runnable.run(target, deadline_ns=options.deadline_ns))
+
+
+@register_path("BURST-D-STREAM", "GEN-06")
+def _on_a_stream(target: Target, model: bytes, request: types_pb2.Request, options: RunOptions) -> ExecutionOutcome:
+    """Run twice on a stream, for a definition of a burst."""
+    with open_burst(target, model) as (outcome, burst):
+        steps = [expect_ok("GEN-05", "configureExecutionBurst", outcome)]
+        if outcome.status:
+            return ExecutionOutcome(outcome, steps=steps)
+        with runnable_request(target, burst, request, options.config) as runnable:
+            if runnable.outcome.status:
+                return ExecutionOutcome(runnable.outcome, steps=steps)
+            message = runnable.message(target, deadline_ns=options.deadline_ns)
+            answers = call_stream(target, [message, message])
+            if isinstance(answers, CallOutcome):
+                return ExecutionOutcome(answers, steps=steps)
+            if len(answers) != 2:
+                reason = f"the harness: {len(answers)} answers to 2 calls"
+                return ExecutionOutcome(CallOutcome(ErrorStatus.GENERAL_FAILURE, reason), steps=steps)
+            remaining = iter(answers)
+            return with_earlier_steps(steps, run_twice(lambda: runnable.read_answer(target, next(remaining))))
