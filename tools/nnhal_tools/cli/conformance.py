@@ -358,17 +358,19 @@ def _describe_run(config: "TargetConfig", label: str) -> "RunInfo":
 
 
 def _run(console: "Console", config: "TargetConfig", tasks: "Sequence[CheckTask]", jobs: int) -> "list[Result]":
-    from nnhal_tools.conformance.report import summary_line
+    from nnhal_tools.conformance.report.counts import Counts, counts_line
     from nnhal_tools.conformance.report.failures import FailureGroups
     from nnhal_tools.conformance.runner import run_tasks
 
     results: list[Result] = []
+    counts: Counts = Counts()
     failures = FailureGroups()
     with make_progress(console) as progress:
         bar = progress.add_task("", total=len(tasks))
         for result in run_tasks(config, tasks, jobs, lambda: progress.advance(bar)):
             results.append(result)
-            progress.update(bar, description=summary_line(results))
+            counts[result.status] += 1
+            progress.update(bar, description=counts_line(counts))
             if failures.is_new(result):
                 _show_failure(console, result)
     for line in failures.repetitions():

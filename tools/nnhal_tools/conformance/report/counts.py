@@ -18,7 +18,11 @@ Groups = dict[str, Counts]
 
 def summary_line(results: Sequence[Result]) -> str:
     """Return `N passed, M failed, K skipped`, with the number of unsupported results if there are any."""
-    counts = Counter(result.status for result in results)
+    return counts_line(Counter(result.status for result in results))
+
+
+def counts_line(counts: Counts) -> str:
+    """Return the summary line of results that were counted before."""
     statuses = [Status.PASSED, Status.FAILED, Status.SKIPPED]
     if counts[Status.UNSUPPORTED]:
         statuses.append(Status.UNSUPPORTED)
