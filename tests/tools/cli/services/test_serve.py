@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
 from nnhal_service.settings import Settings
 from nnhal_service.settings_sources import option_name
+from tests.end_to_end.support.forking import forked_services
 from tests.tools.cli.command import DIGITS, PROGRAM, assert_fails, invoke
 
 
@@ -20,13 +22,15 @@ def assert_serve_fails(options: Sequence[object], *words: str, **environment: st
 
     It has to fail with one line on stderr that contains the words, and no other output.
     """
-    command = [*PROGRAM, "serve", *map(str, options)]
-    variables = {**os.environ, **environment}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2 and done.stdout == "", done.stderr
-    assert done.stderr.startswith("nnhal: ") and done.stderr.count("\n") == 1, done.stderr
+    with TemporaryFile("w+") as stderr:
+        arguments = ["serve", *map(str, options)]
+        with forked_services.start(arguments, {**os.environ, **environment}, stderr) as process:
+            assert process.wait(60) == 2 and process.stdout.read() == ""
+        stderr.seek(0)
+        message = stderr.read()
+    assert message.startswith("nnhal: ") and message.count("\n") == 1, message
     for word in words:
-        assert word in done.stderr
+        assert word in message
 
 
 @pytest.mark.parametrize(
