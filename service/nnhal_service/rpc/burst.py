@@ -330,7 +330,7 @@ class _StreamLife:
         self._sessions: list[Session] = []
         self._lock = threading.Lock()
         self._is_busy = False
-        self._is_draining = False
+        self._drain_reason = ""
 
     def bind(self, session: Session) -> None:
         """Bind the stream to a session."""
@@ -345,19 +345,22 @@ class _StreamLife:
             self._is_busy = True
 
     def end_call(self) -> None:
-        """Note that the response to a call has been sent.
+        """Note that the response to a call has been sent, and end the stream if a session drains.
 
         Raises:
-            HalError: DEVICE_UNAVAILABLE: the session drains.
+            HalError: DEVICE_UNAVAILABLE: the service stops.
         """
         with self._lock:
             self._is_busy = False
-            if self._is_draining:
-                raise stopping()
+            reason = self._drain_reason
+        if reason == STOPPING:
+            raise stopping()
+        if reason:
+            self._cancel(reason)
 
     def _drain(self, reason: str) -> None:
         with self._lock:
-            self._is_draining = True
+            self._drain_reason = reason
             is_idle = not self._is_busy
         if is_idle:
             self._cancel(reason)
