@@ -10,6 +10,7 @@ from nnhal.types import OMITTED
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns, to_absolute
 from nnhal_service.grpc_support.errors import status_of
+from nnhal_service.sessions.memory_quota import Reservation
 from nnhal_service.sessions.session import Session
 
 _UNLIMITED_S = (2**63 - 1) / 1e9
@@ -35,13 +36,17 @@ class SessionCall:
     """Execution on the thread of a gRPC call. As a context manager, it counts against `session_calls`.
 
     It is cancelled with its call, and with its session.
+
+    Args:
+        request: reservation of its request; None for a small one.
     """
 
-    __slots__ = ("_context", "_session", "cancellation")
+    __slots__ = ("_context", "_request", "_session", "cancellation")
 
-    def __init__(self, session: Session, context: grpc.ServicerContext) -> None:
+    def __init__(self, session: Session, context: grpc.ServicerContext, request: Reservation | None = None) -> None:
         self._session = session
         self._context = context
+        self._request = request
         self.cancellation = cancellation_of(context)
 
     def __enter__(self) -> Cancellation:
@@ -50,6 +55,8 @@ class SessionCall:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._session.end_call(self)
+        if self._request is not None:
+            self._request.release()
 
     def abort(self, error: HalError) -> None:
         """End the call with an error, although its thread goes on."""

@@ -18,7 +18,7 @@ from nnhal.v1 import burst_pb2, burst_pb2_grpc, prepared_model_pb2, types_pb2
 from nnhal_driver.execution.burst import NOT_CACHED, Burst
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.scheduling.cancellation import Cancellation
-from nnhal_service.grpc_support.call_context import SessionCall, abort_call, call_deadline, earliest, field_or_omitted
+from nnhal_service.grpc_support.call_context import abort_call, call_deadline, earliest, field_or_omitted
 from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
@@ -39,7 +39,7 @@ REJECTING_THREADS = 8
 _STREAM = "Burst.Stream"
 """Name of the method, for metrics and logs of the calls of a stream."""
 _SMALL: AbstractContextManager[object] = nullcontext()
-"""Context in which an error is sent."""
+"""Context of messages that are too small to count."""
 
 
 class _BurstCall(NamedTuple):
@@ -168,7 +168,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             session, burst.prepared_model, "burst", started_ns, request.ByteSize(), context
         ) as metered:
             deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-            with SessionCall(session, context) as metered.cancellation:
+            with self._running(session, context, metered) as metered.cancellation:
                 result = self._execute(target, call, request, deadline_ns, metered, started_ns)
             message = self._result_message(result, session, started_ns)
             metered.note(result, message.ByteSize())
@@ -199,7 +199,8 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
                 try:
                     session = self._sessions.get(named.session_of(call), context)
                     life.bind(session)
-                    response = self._respond(session, named, call, received)
+                    with self._quota.reserve_request(session, len(encoded)) or _SMALL:
+                        response = self._respond(session, named, call, received)
                     sending = self._unread.sending(session, context, len(response))
                 except SessionLostError:
                     raise  # no later call of the stream could succeed

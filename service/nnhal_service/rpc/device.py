@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import grpc
+from google.protobuf.message import Message
 
 from nnhal import wire
 from nnhal.errors import HalError
@@ -140,9 +142,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         device = self._devices.get(request.device)
         self._limits.require_model(request.model)
         _require_extensions(session, request.model.extension_name_to_prefix)
-        with device.admit_analysis(
+        analysis = device.admit_analysis(
             _model_size(request.model), call_deadline(context), session.owner, cancellation_of(context)
-        ) as check:
+        )
+        with self._counted(session, request), analysis as check:
             model = self._model(session, request.model)
             supported, placement = device.get_supported_operations(model, self._reserve(session), check)
         return device_pb2.GetSupportedOperationsResponse(
@@ -152,6 +155,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
     def _reserve(self, session: Session) -> Callable[[int], Reservation]:
         """Return a function that reserves memory of the session for a model and its executions."""
         return lambda size: self._quota.reserve(session, size, "the model or execution")
+
+    def _counted(self, session: Session, request: Message) -> AbstractContextManager[object]:
+        """Return the context in which a request counts, while its model waits for its analysis."""
+        return self._quota.reserve_request(session, request.ByteSize()) or nullcontext()
 
     def _model(self, session: Session, message: types_pb2.Model) -> Model:
         return wire.to_model(message, lambda pool: read_memory(session, pool))
@@ -250,9 +257,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             device = self._devices.get(request.device)
             self._limits.require_model(request.model)
             _require_extensions(session, (*request.model.extension_name_to_prefix, *config.extension_name_to_prefix))
-            with device.admit_analysis(
+            analysis = device.admit_analysis(
                 _model_size(request.model), deadline_ns, session.owner, cancellation_of(context)
-            ) as check:
+            )
+            with self._counted(session, request), analysis as check:
                 model, digest = self._models.read(session, request.model)
                 target = self._cache_arguments.open_for_saving(device, session, cache)
                 bounded = replace(config, deadline_ns=deadline_ns)

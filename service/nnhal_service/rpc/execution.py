@@ -6,7 +6,7 @@ import grpc
 
 from nnhal.v1 import execution_pb2, execution_pb2_grpc, prepared_model_pb2, types_pb2
 from nnhal_driver.execution.execution import ReusableExecution
-from nnhal_service.grpc_support.call_context import SessionCall, call_deadline, earliest, field_or_omitted
+from nnhal_service.grpc_support.call_context import call_deadline, earliest, field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.rpc.fence import launch_fenced
 from nnhal_service.rpc.servicer import ServicerBase
@@ -26,7 +26,7 @@ class ExecutionServicer(ServicerBase, execution_pb2_grpc.ExecutionServicer):
         size = request.ByteSize()
         with self._calls.start(session, execution.prepared_model, "reusable", started_ns, size, context) as metered:
             deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-            with SessionCall(session, context) as cancellation:
+            with self._running(session, context, metered) as cancellation:
                 metered.cancellation = cancellation
                 result = execution.execute_synchronously(deadline_ns, cancellation, session.owner, metered)
             message = self._result_message(result, session)

@@ -13,7 +13,7 @@ from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.execution import ReusableExecution
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_service.grpc_support.call_context import SessionCall, call_deadline, earliest, field_or_omitted
+from nnhal_service.grpc_support.call_context import call_deadline, earliest, field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.metrics.calls import CallMeter
@@ -76,7 +76,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         with self._calls.start(session, prepared, "unary", started_ns, request.ByteSize(), context) as metered:
             valid = prepared.validate_execution(self._request(session, request.request), config)
             deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-            with SessionCall(session, context) as cancellation:
+            with self._running(session, context, metered) as cancellation:
                 metered.cancellation = cancellation
                 result = prepared.execute_valid(
                     valid, config, deadline_ns, cancellation, session.owner, started_ns, metered
@@ -109,7 +109,7 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         prepared, use = find_model(session, defined.target)
         with self._calls.start(session, prepared, "unary", started_ns, len(request), context) as metered:
             deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-            with SessionCall(session, context) as metered.cancellation, use:
+            with self._running(session, context, metered) as metered.cancellation, use:
                 result = defined.execute(prepared, session, call.values, deadline_ns, started_ns, metered)
             response = self._encode_run(defined, result, session, started_ns)
             metered.note(result, len(response))
@@ -139,7 +139,11 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         metered = self._calls.start(session, prepared, "fenced", time.perf_counter_ns(), request.ByteSize(), context)
 
         def execute(arguments: FencedArguments) -> FencedExecution:
-            return prepared.execute_fenced(self._request(session, request.request), config, arguments)
+            kept = self._quota.reserve_request(session, metered.received)
+            execution = prepared.execute_fenced(self._request(session, request.request), config, arguments)
+            if kept is not None:
+                execution.fence.add_listener(lambda _: kept.release())
+            return execution
 
         return launch_fenced(session, request, execute, metered, context)
 
@@ -152,6 +156,8 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         prepared = session.get(request.prepared_model, PreparedModel)
         decoded = self._request(session, request.request)
         execution = ReusableExecution(prepared, decoded, wire.to_execution_config(request.config))
+        if (kept := self._quota.reserve_request(session, request.ByteSize(), copies=1)) is not None:
+            kept.keep_for(execution)
         handle = session.add(execution, "reusable_executions")
         return prepared_model_pb2.CreateReusableExecutionResponse(execution=handle)
 

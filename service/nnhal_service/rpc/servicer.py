@@ -2,12 +2,15 @@
 
 import time
 
+import grpc
+
 from nnhal import wire
 from nnhal.run_messages import encode_values
 from nnhal.types import ExecutionResult, Request
 from nnhal.v1 import burst_pb2, prepared_model_pb2, types_pb2
 from nnhal_driver.execution.profiling import later_stage
-from nnhal_service.metrics.calls import CallMeter
+from nnhal_service.grpc_support.call_context import SessionCall
+from nnhal_service.metrics.calls import CallMeter, MeteredCall
 from nnhal_service.requests.prepared_request import PreparedRequest
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import read_memory
@@ -34,6 +37,14 @@ class ServicerBase:
         """
         self._limits.require_request(message)
         return wire.to_request(message, lambda pool: read_memory(session, pool))
+
+    def _running(self, session: Session, context: grpc.ServicerContext, metered: MeteredCall) -> SessionCall:
+        """Return the context in which a call executes, with its cancellation.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes: its request is too large.
+        """
+        return SessionCall(session, context, self._quota.reserve_request(session, metered.received))
 
     def _output_writer(self, session: Session) -> OutputWriter:
         return OutputWriter(session, self._limits["inline_bytes"], self._quota)

@@ -52,8 +52,8 @@ LIMITS = {
             DERIVED,
             "bytes",
             TRANSIENT,
-            "All memory that clients use, touched or not, and responses that they have not read. A session may use "
-            "three times what it leaves to others.",
+            "All memory that clients use, touched or not, requests in progress, and responses that they have not "
+            "read. A session may use three times what it leaves to others.",
         ),
         Limit("tensor_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One tensor that an execution computes."),
         Limit("pools", 10_000, "pools", PERSISTENT, "Pools of one model or request."),

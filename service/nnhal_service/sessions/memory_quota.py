@@ -8,6 +8,7 @@ against a quota below that limit (`nnhal_service.memory_limits`).
 import threading
 import weakref
 from collections import Counter, deque
+from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from nnhal.errors import HalError, limit_exceeded
@@ -21,13 +22,20 @@ from nnhal_service.sessions.session import Session
 SHARE = 3
 """A session may use this many times what it leaves to all others. So one session gets three quarters of the memory, and
 the next one finds some, however many there are."""
+REQUEST_BYTES = 2**14
+"""Smallest request that counts. A call with a smaller one takes about as much memory as one without."""
+REQUEST_COPIES = 4
+"""Memory of a request in multiples of its size: the message of gRPC, its bytes in Python, and what is decoded."""
 
 
 T = TypeVar("T")
 
 
 class Reservation:
-    """Bytes that count until `release`, or until this object and the owners of `keep_for` are freed."""
+    """Bytes that count until `release`, or until this object and the owners of `keep_for` are freed.
+
+    As a context manager, it is released at the end.
+    """
 
     __slots__ = ("_identity", "_quota", "_session", "_size")
 
@@ -42,6 +50,12 @@ class Reservation:
         size, self._size = self._size, 0
         if size:
             self._quota.give_back(self._session, self._identity, size)
+
+    def __enter__(self) -> "Reservation":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.release()
 
     def keep_for(self, owner: object) -> None:
         """Count the bytes until an object is freed, too."""
@@ -122,6 +136,22 @@ class MemoryQuota:
         client = _client(session)
         self._take(client, None, size, subject)
         return Reservation(self, client, None, size)
+
+    def reserve_request(self, session: Session, size: int, copies: int = REQUEST_COPIES) -> Reservation | None:
+        """Count a request while its call runs or waits for its turn, or while an object keeps it.
+
+        Args:
+            session: of the client.
+            size: of the request in bytes.
+            copies: number of copies of it.
+
+        Returns:
+            the reservation; None for a request that is too small to count.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes.
+        """
+        return None if size < REQUEST_BYTES else self.reserve(session, copies * size, "the request")
 
     def give_back(self, session: bytes, identity: Identity | None, size: int) -> None:
         """Count bytes no longer. Called by reservations."""

@@ -1,13 +1,13 @@
 """Clients that cause much memory with small messages: refused by name, and the service and other clients go on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 import numpy as np
 import pytest
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import memory_pb2, types_pb2
+from nnhal.v1 import fence_pb2, fence_pb2_grpc, memory_pb2, prepared_model_pb2, types_pb2
 from tests.end_to_end.robustness.hostile_models import overlapping_windows
 from tests.end_to_end.support.attacked_service import GoodClient
 from tests.end_to_end.support.raw_client import (
@@ -22,6 +22,7 @@ from tests.end_to_end.support.service_process import Service, start_service, sto
 
 PROCESS_BYTES = 512 * 2**20
 ELEMENTS = 400_000
+INLINE_BYTES = 2_000_000
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,47 @@ def execute_once(raw: RawSession, returned: int | None = None) -> types_pb2.Exec
         request.request.pools[1].returned.size = returned
         request.request.outputs[0].location.length = 8
     return raw.prepared_model.ExecuteSynchronously(request, timeout=60)
+
+
+def large_request(raw: RawSession) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
+    """Return an execution with almost as many inline bytes as a request may have."""
+    handle = list(raw.device.PrepareModel(prepare_request(raw, add_chain(1)), timeout=60))[-1].notify.prepared_model
+    request = execute_request(raw, handle, [np.ones(2, np.float32)])
+    request.request.pools[0].pool.inline += bytes(INLINE_BYTES)
+    return request
+
+
+def test_requests_of_reusable_executions(service: Service) -> None:
+    with open_raw_session(service.target) as raw:
+        large = large_request(raw)
+        message = prepared_model_pb2.CreateReusableExecutionRequest(
+            session=raw.session, prepared_model=large.prepared_model, request=large.request
+        )
+        refuse_at_last(lambda: raw.prepared_model.CreateReusableExecution(message, timeout=60))
+
+
+def test_requests_of_fenced_executions(service: Service) -> None:
+    with open_raw_session(service.target) as raw:
+        large, fences = large_request(raw), fence_pb2_grpc.FenceStub(raw.channel)
+        output = raw.memory.Create(memory_pb2.CreateMemoryRequest(session=raw.session, size=8)).memory
+        large.request.pools[1].pool.mapped.memory = output
+        large.request.outputs[0].location.length = 8
+        fence = fences.Create(fence_pb2.CreateFenceRequest(session=raw.session)).fence
+        message = prepared_model_pb2.ExecuteFencedRequest(
+            session=raw.session, prepared_model=large.prepared_model, request=large.request, wait_for=[fence]
+        )
+        refuse_at_last(lambda: raw.prepared_model.ExecuteFenced(message, timeout=60))
+
+
+def refuse_at_last(call: Callable[[], object]) -> None:
+    """Repeat a call until the service refuses it because of its memory."""
+    for _ in range(PROCESS_BYTES // INLINE_BYTES):
+        try:
+            call()
+        except grpc.RpcError as error:
+            assert error_detail(error).limit == "service_memory_bytes"
+            return
+    raise AssertionError("the service refuses nothing")
 
 
 def test_untouched_memory_of_several_sessions(service: Service) -> None:
