@@ -401,3 +401,63 @@ def test_cached_inputs_count_against_the_memory_limit(tmp_path: Path) -> None:
             stub.ExecuteSynchronously(execution(raw, burst, [2, -1]))
     finally:
         assert stop_service(service) == 0
+
+
+# ---- Without copies -------------------------------------------------------------------------------------
+
+
+def test_outputs_that_are_not_copied(service: Service, transport: Transport) -> None:
+    with (
+        nnhal.connect(service.target, transport=transport) as device,
+        device.prepare(ADD).result() as prepared,
+        prepared.burst() as burst,
+    ):
+        for size in (4, 100_000, 4):  # the shape of the output is not fixed, and large ones do not fit at first
+            for value in range(4):
+                x = np.full(size, value, np.float32)
+                np.testing.assert_array_equal(burst.execute([x, x], copy=False)[0], 2 * x)
+                kept = burst.execute([x, x])[0]
+                burst.execute([x + 1, x], copy=False)
+                np.testing.assert_array_equal(kept, 2 * x)
+
+
+def test_inputs_that_are_written_in_place(service: Service, transport: Transport) -> None:
+    with (
+        nnhal.connect(service.target, transport=transport) as device,
+        device.prepare(ADD_FIXED).result() as prepared,
+        prepared.burst() as burst,
+    ):
+        waiting = []
+        for value in range(40):  # more than may be in progress
+            a, b = inputs = burst.inputs
+            a[:], b[:] = value, 1
+            if value % 3:
+                np.testing.assert_array_equal(burst.execute(inputs, copy=False)[0], np.full(4, value + 1))
+            else:
+                waiting.append((value, burst.submit(inputs)))
+        other = np.full(4, 7, np.float32)
+        burst.inputs[0][:] = 1000  # not executed
+        np.testing.assert_array_equal(burst.execute([other, other])[0], other * 2)
+        for value, future in waiting:
+            np.testing.assert_array_equal(future.result()[0], np.full(4, value + 1))
+
+
+def test_inputs_in_place_are_in_shared_memory(service: Service) -> None:
+    with nnhal.connect(service.target) as device, device.prepare(ADD_FIXED).result() as prepared:
+        with prepared.burst() as burst:
+            inputs = burst.inputs
+            outputs = burst.execute(inputs, copy=False)
+            first, last = sorted([inputs[0].ctypes.data, outputs[0].ctypes.data])
+            assert last - first < 2**16
+        inputs[0][:] = 1  # the memory stays as long as its arrays
+        np.testing.assert_array_equal(outputs[0], np.zeros(4))
+
+
+def test_inputs_in_place_need_fixed_shapes(service: Service) -> None:
+    with (
+        nnhal.connect(service.target) as device,
+        device.prepare(ADD).result() as prepared,
+        prepared.burst() as burst,
+        pytest.raises(nnhal.HalError, match="does not fix the shape of input 0"),
+    ):
+        _ = burst.inputs

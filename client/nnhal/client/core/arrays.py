@@ -153,6 +153,17 @@ class ModelIO:
         inputs = describe_operands(self.inputs, self.input_names)
         return f"with inputs {inputs}; outputs {describe_operands(self.outputs, self.output_names)}"
 
+    def new_inputs(self) -> list[AnyArray]:
+        """Return an array of zeros for each input.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the shape of an input is not fixed.
+        """
+        for index, operand in enumerate(self.inputs):
+            if not has_fixed_shape(operand):
+                raise invalid_argument(f"the model does not fix the shape of {self._input_name(index)}")
+        return [np.zeros(operand.dimensions, require_dtype(operand)) for operand in self.inputs]
+
     @cached_property
     def has_known_sizes(self) -> bool:
         """True if the sizes of all types are known. The service tells those of extensions, unless it is too old."""
@@ -399,9 +410,9 @@ def _matches_shape(operand: Operand, array: AnyArray) -> bool:
     return len(declared) == array.ndim and all(d in (0, a) for d, a in zip(declared, array.shape, strict=True))
 
 
-def output_array(operand: Operand, data: Bytes | None, shape: tuple[int, ...]) -> AnyArray:
-    """Return the bytes of an output as a writable array of its operand's dtype."""
+def output_array(operand: Operand, data: Bytes | None, shape: tuple[int, ...], *, copy: bool = True) -> AnyArray:
+    """Return the bytes of an output as an array of its operand's dtype; with `copy`, as a writable one."""
     assert data is not None
     dtype = element_dtype(operand) or DTYPES.get(operand.type)
     array = elements(data, shape) if dtype is None else data.view(dtype).reshape(shape)
-    return array if array.flags.writeable else array.copy()
+    return array.copy() if copy and not array.flags.writeable else array

@@ -60,6 +60,16 @@ class ExecuteOptions(TypedDict, total=False):
     measure_timing: bool
 
 
+class BurstOptions(ExecuteOptions, total=False):
+    """Options of an execution of a burst.
+
+    Attributes:
+        copy: whether to copy the outputs. Otherwise they are valid until the next call of the burst.
+    """
+
+    copy: bool
+
+
 def plain_inputs(inputs: BufferInputs, outputs: OutputBuffers | None) -> Inputs | None:
     """Return the inputs of an execution without buffers, or None if it uses any. This is a hot path."""
     if outputs is not None:

@@ -67,6 +67,7 @@ class PendingExecution(Generic[F]):
         measure_timing: whether it is measured.
         retries: number of times that it was sent again, because the service was lost.
         definition: the definition that it runs; None if the whole request is sent.
+        copy: whether to copy the outputs out of shared memory or out of the message.
     """
 
     arrays: Arrays
@@ -77,6 +78,7 @@ class PendingExecution(Generic[F]):
     measure_timing: bool = False
     retries: int = 0
     definition: RequestDefinition | None = None
+    copy: bool = True
 
     @staticmethod
     def of(io: ModelIO, inputs: BufferInputs, outputs: OutputBuffers | None, future: F) -> "PendingExecution[F]":

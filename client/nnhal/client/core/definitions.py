@@ -58,8 +58,13 @@ class RequestDefinition:
         deadline_ns = OMITTED if deadline is None else nanoseconds(deadline)
         return self._encoder.encode([array for array in arrays if array is not None], deadline_ns, stream=stream)
 
-    def decode(self, encoded: bytes, *, stream: bool = False) -> Outputs | None:
-        """Return the outputs in a response, as copies; None if it contains anything but values.
+    def decode(self, encoded: bytes, *, stream: bool = False, copy: bool = True) -> Outputs | None:
+        """Return the outputs in a response; None if it contains anything but values.
+
+        Args:
+            encoded: the response.
+            stream: whether it is that of a stream of the Burst service.
+            copy: whether to copy the outputs. Otherwise they are read-only views of the response.
 
         Raises:
             HalError: GENERAL_FAILURE: the values do not match the outputs of the model.
@@ -72,7 +77,7 @@ class RequestDefinition:
         data = np.frombuffer(encoded, np.uint8) if encoded else np.empty(0, np.uint8)
         try:
             arrays = [
-                output_array(operand, data[start:end], shape)
+                output_array(operand, data[start:end], shape, copy=copy)
                 for operand, (start, end), shape in zip(self._io.outputs, spans, self._shapes, strict=True)
             ]
         except ValueError as error:

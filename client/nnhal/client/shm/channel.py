@@ -69,6 +69,7 @@ class ShmChannel:
         self._defined: LruDict[tuple[object, ...], DefinedRequest] = LruDict(MAX_DEFINITIONS * depth)
         self._depth = depth
         self._slots = itertools.cycle(range(depth))
+        self._reserved_slot: int | None = None  # of the inputs that the caller writes in place
         self._slot_bytes = 0
         self._memory = 0
         self._bytes: Bytes = np.empty(0, np.uint8)
@@ -104,8 +105,25 @@ class ShmChannel:
             OSError: the connection is broken; the execution was not sent.
         """
         self._grow_scratch()
-        request = self._find_or_define(handle, io, arrays, identifiers)
+        request = self._find_or_define(handle, io, arrays, identifiers, self._next_slot())
         self._run(request, arrays, deadline, measure_timing)
+
+    def reserve_inputs(self, handle: bytes, io: ModelIO, arrays: Arrays) -> tuple[AnyArray | None, ...]:
+        """Return views of the inputs of the next execution. One with these arrays copies nothing.
+
+        Args:
+            handle: handle of a prepared model or a burst.
+            io: inputs and outputs of the model.
+            arrays: arrays of the same shapes.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        self._grow_scratch()
+        slot = self._next_slot()
+        request = self._find_or_define(handle, io, arrays, (), slot)
+        self._reserved_slot = slot
+        return request.inputs
 
     def start_profiled(
         self, handle: bytes, io: ModelIO, arrays: Arrays, deadline: float | None, timer: StageTimer
@@ -116,7 +134,7 @@ class ShmChannel:
             OSError: the connection is broken; the execution was not sent.
         """
         self._grow_scratch()
-        request = self._find_or_define(handle, io, arrays, ())
+        request = self._find_or_define(handle, io, arrays, (), self._next_slot())
         timer.lap("encode")
         _copy_inputs(request, arrays)
         timer.lap("upload")
@@ -155,7 +173,7 @@ class ShmChannel:
         """Send an execution that uses buffers. Its request is defined for it alone: tokens are looked up each time."""
         execution.require_buffers()
         self._grow_scratch()
-        slot, arrays = next(self._slots), execution.inputs
+        slot, arrays = self._next_slot(), execution.inputs
         identifiers = identifiers or (-1,) * len(arrays)
         layout = self._lay_out(io, arrays, identifiers)
         request = self._define(handle, io, arrays, identifiers, layout, slot, execution)
@@ -186,8 +204,13 @@ class ShmChannel:
         self._expected.append(definition)
         send_packet(self.connection, packet.pack(), descriptors)
 
-    def _find_or_define(self, handle: bytes, io: ModelIO, arrays: Arrays, identifiers: Sequence[int]) -> DefinedRequest:
-        slot = next(self._slots)
+    def _next_slot(self) -> int:
+        slot, self._reserved_slot = self._reserved_slot, None
+        return next(self._slots) if slot is None else slot
+
+    def _find_or_define(
+        self, handle: bytes, io: ModelIO, arrays: Arrays, identifiers: Sequence[int], slot: int
+    ) -> DefinedRequest:
         shapes: list[tuple[int, ...] | None] = []
         for array in arrays:  # hot path: a comprehension costs more
             shapes.append(None if array is None else array.shape)
@@ -343,5 +366,5 @@ class ShmChannel:
 
 def _copy_inputs(request: DefinedRequest, arrays: Arrays) -> None:
     for view, array in zip(request.inputs, arrays, strict=True):
-        if view is not None:
+        if view is not None and view is not array:
             view[...] = array

@@ -77,28 +77,33 @@ class ShmResult:
         sizes = (_output_size(operand, record) for operand, record in pairs if record.location != OutputLocation.REGION)
         return sum(map(align, sizes))
 
-    def outputs(self, io: ModelIO, execution: BufferedExecution | None, memories: dict[bytes, Bytes]) -> AnyOutputs:
-        """Return copies of the outputs, or the buffers that they were written to.
+    def outputs(
+        self, io: ModelIO, execution: BufferedExecution | None, memories: dict[bytes, Bytes], *, copy: bool = True
+    ) -> AnyOutputs:
+        """Return the outputs, or the buffers that they were written to.
 
         Args:
             io: inputs and outputs of the model.
             execution: the execution, if it uses buffers.
             memories: the bytes of `memories`.
+            copy: whether to copy the outputs of an execution without buffers. Otherwise they are views of the slot.
         """
         if execution is None:
-            return self.plain_outputs(io, memories)
+            return self.plain_outputs(io, memories, copy=copy)
         triples = zip(io.outputs, self._records, self._request.outputs, strict=True)
         execution.set_shapes(record.shape.dimensions for record in self._records)
         arrays = [
-            None if target is not None else self._copy_output(*triple, memories)
+            None if target is not None else self._output(*triple, memories).copy()
             for target, triple in zip(execution.targets, triples, strict=True)
         ]
         return execution.combine_outputs(arrays, self._timing)
 
-    def plain_outputs(self, io: ModelIO, memories: dict[bytes, Bytes]) -> Outputs:
-        """Return copies of the outputs of an execution without buffers."""
+    def plain_outputs(self, io: ModelIO, memories: dict[bytes, Bytes], *, copy: bool = True) -> Outputs:
+        """Return the outputs of an execution without buffers."""
         triples = zip(io.outputs, self._records, self._request.outputs, strict=True)
-        arrays = [self._copy_output(*triple, memories) for triple in triples]
+        arrays = [self._output(*triple, memories) for triple in triples]
+        if copy:
+            arrays = [array.copy() for array in arrays]
         return Outputs.of(arrays, io.output_names, self._timing)
 
     @property
@@ -115,16 +120,16 @@ class ShmResult:
         encoded = memories[self._spans].tobytes() if self._spans_in_memory else self._spans
         return types_pb2.ExecutionResult.FromString(encoded)
 
-    def _copy_output(
+    def _output(
         self, operand: Operand, record: OutputRecord, view: AnyArray | None, memories: dict[bytes, Bytes]
     ) -> AnyArray:
         if view is not None:
-            return view.copy()
+            return view
         if record.location == OutputLocation.MEMORY:
             raw = memories[record.memory]
         else:
             raw = self._request.scratch[record.offset : record.offset + _output_size(operand, record)]
-        return raw.view(require_dtype(operand)).reshape(record.shape.dimensions).copy()
+        return raw.view(require_dtype(operand)).reshape(record.shape.dimensions)
 
 
 @lru_cache(maxsize=256)

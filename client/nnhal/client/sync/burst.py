@@ -23,6 +23,7 @@ from nnhal.client.core.buffered_execution import (
     AnyOutputs,
     BufferInputs,
     BufferOutputs,
+    BurstOptions,
     ExecuteOptions,
     OutputBuffers,
 )
@@ -82,11 +83,11 @@ class Burst:
         self._finalizer = release_with(self, transport.close)
 
     @overload
-    def execute(self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ExecuteOptions]) -> Outputs: ...
+    def execute(self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[BurstOptions]) -> Outputs: ...
 
     @overload
     def execute(
-        self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[ExecuteOptions]
+        self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[BurstOptions]
     ) -> BufferOutputs: ...
 
     def execute(
@@ -96,10 +97,21 @@ class Burst:
         outputs: OutputBuffers | None = None,
         deadline: float | None = None,
         measure_timing: bool = False,
+        copy: bool = True,
     ) -> AnyOutputs:
-        """Run the model and wait. Arguments, result and errors are those of `PreparedModel.execute`."""
+        """Run the model and wait. Result and errors are those of `PreparedModel.execute`.
+
+        Args:
+            inputs: as for `PreparedModel.execute`, or the arrays of `inputs`.
+            outputs: as for `PreparedModel.execute`.
+            deadline: seconds from now.
+            measure_timing: whether to fill `timing` of the result.
+            copy: whether to copy the outputs. Otherwise, they may be read-only and are valid until the next call of
+                this burst.
+        """
         result = PendingResult()
         execution: Pending = PendingExecution.of(self._io, inputs, outputs, result)
+        execution.copy = copy
         self._send(execution, deadline, measure_timing)
         while not result.done():
             self._receive_next(result)
@@ -145,6 +157,27 @@ class Burst:
             self._submitted.notify()
         return future
 
+    @property
+    def inputs(self) -> list[AnyArray]:
+        """An array for each input. Write the inputs of the next execution into them, and pass them to `execute`.
+
+        On the same machine, they are in shared memory, so that nothing is copied. They belong to the next execution
+        only: get them again for each one.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model does not fix the shape of an input; or the burst has been closed.
+        """
+        while True:
+            transport = self._transport
+            try:
+                while (oldest := self._oldest_if_full()) is not None:
+                    self._receive_next(oldest)
+                with self._sending:
+                    return self._transport.inputs()
+            except TransportClosed as closed:
+                with self._receiving:
+                    self._recover(transport, closed.error.with_traceback(None))
+
     def keep(self, array: AnyArray) -> AnyArray:
         """Return a read-only copy of an input. The bytes of the copy are sent only once, with its first use."""
         with self._sending:
@@ -187,15 +220,24 @@ class Burst:
             HalError: the burst has been closed, or the service accepts no more memory.
         """
         with self._sending:
-            if self._error is not None:
-                raise self._error.with_traceback(None)
-            if self._failure is not None:
-                raise TransportClosed(self._failure)
-            if len(self._in_progress) >= self._transport.depth:
-                return self._in_progress[0].future
+            if (oldest := self._oldest_if_full()) is not None:
+                return oldest
             self._transport.send(execution, execution.deadline.remaining, execution.measure_timing)
             self._in_progress.append(execution)
             return None
+
+    def _oldest_if_full(self) -> Future[Any] | PendingResult | None:
+        """Return the oldest execution if too many are in progress.
+
+        Raises:
+            TransportClosed: the transport cannot be used any more.
+            HalError: the burst has been closed.
+        """
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        if self._failure is not None:
+            raise TransportClosed(self._failure)
+        return self._in_progress[0].future if len(self._in_progress) >= self._transport.depth else None
 
     def _receive_next(self, until: Future[Any] | PendingResult) -> None:
         """Receive the next result, unless another thread has already received the one that is waited for."""

@@ -24,7 +24,7 @@ from nnhal.client.sync.connection import INTERRUPTS, Connection
 from nnhal.client.sync.definitions import define
 from nnhal.client.sync.shm_transport import OpenSession, receive_result, take_large_outputs
 from nnhal.errors import DeadObjectError, HalError
-from nnhal.types import ErrorStatus
+from nnhal.types import AnyArray, ErrorStatus
 from nnhal.v1 import burst_pb2, prepared_model_pb2
 
 if TYPE_CHECKING:
@@ -98,6 +98,15 @@ class BurstTransport(Protocol):
         """
         ...
 
+    def inputs(self) -> list[AnyArray]:
+        """Return an array for each input, into which the caller may write the inputs of the next execution.
+
+        Raises:
+            TransportClosed: the transport cannot be used any more.
+            HalError: INVALID_ARGUMENT: the shape of an input is not fixed.
+        """
+        ...
+
     def close(self) -> None:
         """Close the transport."""
         ...
@@ -138,6 +147,7 @@ class GrpcBurstTransport:
         self._messages = BurstMessages(io, connection.session, burst, cached_inputs)
         self.cached_inputs = cached_inputs
         self._definitions = RequestDefinitions(io)
+        self._inputs: list[AnyArray] = []
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._responses = connection.start(connection.burst_stream, iter(self._outbox.get, None))
 
@@ -180,7 +190,7 @@ class GrpcBurstTransport:
             self._connection.replace_channel()
             raise
         if execution.definition is not None:
-            outputs = execution.definition.decode(encoded, stream=True)
+            outputs = execution.definition.decode(encoded, stream=True, copy=execution.copy)
             if outputs is not None:
                 return outputs
         try:
@@ -200,6 +210,11 @@ class GrpcBurstTransport:
         if execution is not None:
             return execution.read(result, memories)
         return decode_outputs(self._io, result, memories)
+
+    def inputs(self) -> list[AnyArray]:
+        """See BurstTransport."""
+        self._inputs = self._inputs or self._io.new_inputs()
+        return self._inputs
 
     def close(self) -> None:
         """See BurstTransport."""
@@ -241,11 +256,20 @@ class ShmBurstTransport:
         try:
             result = receive_result(self._channel)
             memories = take_large_outputs(self._channel, result, self._io, self._session)
-            return result.outputs(self._io, execution.buffered, memories)
+            return result.outputs(self._io, execution.buffered, memories, copy=execution.copy)
         except HalError as error:
             if self._channel.broken:
                 raise TransportClosed(error) from None
             raise
+
+    def inputs(self) -> list[AnyArray]:
+        """See BurstTransport."""
+        arrays = self._io.new_inputs()
+        try:
+            views = self._channel.reserve_inputs(self._burst, self._io, arrays)
+        except OSError:
+            raise TransportClosed(connection_lost_error()) from None
+        return [view for view in views if view is not None]
 
     def close(self) -> None:
         """See BurstTransport."""
