@@ -14,6 +14,8 @@ from tests.end_to_end.support.forking import forked_services
 from tests.end_to_end.support.forking.forked_services import ForkedProcess
 
 _PROGRAM = "nnhal_tools.cli"
+_READ_AT_START = ("GRPC_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON")
+"""Prefixes of variables that the interpreter and libraries read when they start."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def start_service(folder: Path, *options: str, module: str = _PROGRAM, **setting
     """Start `nnhal serve` on a free port and wait until it listens.
 
     Tests fork the process from one that has imported everything, unless they run another module, or set variables that
-    the interpreter or libraries may read when they start. Benchmarks start the program as operators do.
+    the interpreter or libraries read when they start. Benchmarks start the program as operators do.
 
     Args:
         folder: place of its log and its cache. Services that are started in the same folder share a cache.
@@ -85,7 +87,7 @@ def start_service(folder: Path, *options: str, module: str = _PROGRAM, **setting
     defaults = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1", "NNHAL_CACHE_DIR": str(folder / "cache")}
     defaults["NNHAL_SANDBOX_PATHS"] = str(folder)  # plug-ins of tests record their calls there
     environment = {**os.environ, **defaults, **settings}
-    is_plain = module == _PROGRAM and all(name.startswith(("NNHAL_", "XDG_")) for name in settings)
+    is_plain = module == _PROGRAM and not any(name.startswith(_READ_AT_START) for name in settings)
     with log.open("w") as stderr:
         process = _start(module, arguments, environment, stderr, forked=is_plain and "PYTEST_VERSION" in os.environ)
     assert process.stdout is not None
@@ -108,6 +110,11 @@ def _start(
 def stop_service(service: Service) -> int:
     """Stop a service with SIGTERM and return its exit status. A service that hangs logs where, and exits."""
     service.process.terminate()
+    return await_end(service)
+
+
+def await_end(service: Service) -> int:
+    """Return the exit status of a service that has been told to stop. A second SIGTERM at its end might kill it."""
     try:
         return service.process.wait(timeout=60)
     finally:

@@ -16,7 +16,7 @@ import nnhal
 from nnhal.types import ErrorStatus
 from tests.concurrency import wait_until
 from tests.end_to_end.support.raw_client import add_chain, execute_request, open_raw_session, prepare_request
-from tests.end_to_end.support.service_process import Service, stop_service
+from tests.end_to_end.support.service_process import Service, await_end
 from tests.service.supervisor.hostile_service import VALUES, relu_model, start_hostile
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def stop_while_executing(service: Service, execute: Execute, behavior: Path, *, 
         behavior.write_text("")
     thread.join(60)
     behavior.write_text("")
-    assert stop_service(service) == 0, service.log.read_text()
+    assert await_end(service) == 0, service.log.read_text()
     return results[0]
 
 
@@ -93,6 +93,6 @@ def test_no_call_that_is_cut_off_looks_as_if_its_client_had_cancelled_it(tmp_pat
         assert wait_until(behavior.with_suffix(".waiting").exists, 60)
         service.process.send_signal(signal.SIGTERM)
         told = [(call.code(), call.details()) for call in calls]
-    assert stop_service(service) == 0, service.log.read_text()
+    assert await_end(service) == 0, service.log.read_text()
     assert {code for code, _ in told} == {grpc.StatusCode.UNAVAILABLE}, told
     assert sum("the service is stopping" in text for _, text in told) >= running, told

@@ -1,6 +1,7 @@
 """A real service with workers: deaths, hangs, reloads and stops."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -95,8 +96,7 @@ def test_clients_are_spread_over_the_workers(tmp_path: Path) -> None:
             before = service.log.read_text()
             with nnhal.connect(target), nnhal.connect(target):
                 new = service.log.read_text().removeprefix(before)
-                opened = [line for line in new.splitlines() if " session-opened " in line]
-                assert sorted(line.rpartition("worker=")[2] for line in opened) == ["0", "1"]
+                assert sorted(re.findall(r" session-opened .* worker=(\d+)", new)) == ["0", "1"]
 
 
 def test_reload_replaces_workers_and_reads_the_settings(tmp_path: Path) -> None:
