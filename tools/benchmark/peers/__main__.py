@@ -1,13 +1,15 @@
 """`python -m tools.benchmark.peers`: nnhal beside Triton and MLServer, and beside the engine without a server.
 
 All of them run the same model with LiteRT, one thread for each execution, and as many executions at once as there are
-cores. Clients are processes. Everything takes turns in rounds. Servers that cannot be had here are left out, with the
-reason. The first run installs them, which takes minutes and a gigabyte.
+cores. nnhal runs with one worker, and with one for each core, as the other servers have a process for each. Clients are
+processes. Everything takes turns in rounds. Servers that cannot be had here are left out, with the reason. The first
+run installs them, which takes minutes and a gigabyte.
 """
 
 import argparse
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -22,13 +24,22 @@ from nnhal_tools.bench.results import LoadResult
 from nnhal_tools.bench.specification import ENGINE, ClientTask, Subject, parse_levels
 from tools.benchmark.peers.environment import Environment, Unavailable
 from tools.benchmark.peers.picture import draw
-from tools.benchmark.peers.servers import MLSERVER, TRITON, PrepareServer, prepare_mlserver, prepare_triton, run_server
+from tools.benchmark.peers.servers import (
+    MLSERVER,
+    TRITON,
+    PrepareServer,
+    prepare_mlserver,
+    prepare_nnhal,
+    prepare_triton,
+    run_server,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVERS: dict[str, tuple[Environment, PrepareServer]] = {
     "Triton": (TRITON, prepare_triton),
     "MLServer": (MLSERVER, prepare_mlserver),
 }
+OWN_PATHS = {"grpc": "gRPC", "grpc-burst": "gRPC burst"}
 
 
 def make_inputs(model: Path, file: Path) -> int:
@@ -64,12 +75,10 @@ def measure(model: Path, concurrency: str, duration_s: float, rounds: int, envir
         base = ClientTask(
             str(model), str(folder / "inputs.npz"), Subject(ENGINE, "", "LiteRT, no server"), "", {}, True
         )
-        labels = {
-            "same-machine": "nnhal, same machine",
-            "grpc": "nnhal, gRPC",
-            "grpc-burst": "nnhal, gRPC burst",
-        }
-        tasks = [base, *(replace(base, subject=Subject(p, service.target, text)) for p, text in labels.items())]
+        workers = run_server(Path(sys.prefix), prepare_nnhal, folder / "nnhal", model)
+        tasks = [base, replace(base, subject=Subject("same-machine", service.target, "nnhal, same machine"))]
+        for name, address in {"nnhal": service.target, "nnhal, more workers": stack.enter_context(workers)}.items():
+            tasks += [replace(base, subject=Subject(p, address, f"{name}, {text}")) for p, text in OWN_PATHS.items()]
         for name, (environment, prepare) in SERVERS.items():
             try:
                 client = TRITON.create(environments)

@@ -1,4 +1,4 @@
-"""The other servers: how they are installed and started."""
+"""The servers: how they are installed and started."""
 
 import json
 import os
@@ -93,6 +93,14 @@ def prepare_mlserver(environment: Path, folder: Path, model: Path) -> Command:
     (folder / "model-settings.json").write_text(json.dumps(model_settings))
     shutil.copy(_FILES / "mlserver_runtime.py", folder)
     return Command([str(environment / "bin/mlserver"), "start", str(folder)], {"PYTHONPATH": str(folder)}, port)
+
+
+def prepare_nnhal(environment: Path, folder: Path, model: Path) -> Command:
+    """Have one worker for each core."""
+    folder.mkdir(parents=True)
+    port = _free_port()
+    words = [str(environment / "bin/nnhal"), "serve", f"--listen=127.0.0.1:{port}", f"--workers={available_cpus()}"]
+    return Command([*words, f"--state-dir={folder / 'state'}", "--cache-bytes=0"], {}, port)
 
 
 @contextmanager
