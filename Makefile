@@ -4,11 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Tests also wait, so two cores serve three workers. Each begins with a part of the tests, and then takes over others'.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
+
+# Without compiled modules, each of the hundreds of processes that tests start would compile the project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A stamp for each set of extras in the environment. `dev` includes `cli`, so it also serves the demo.
 DEV := $(VENV)/.dev
 CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
 
-.PHONY: help setup demo test test-all test-nightly lint lint-systems proto contract native bench self-test nightly clean
+.PHONY: help setup demo fleet-demo test test-all test-nightly lint lint-systems proto contract native bench self-test nightly clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -19,13 +25,13 @@ demo: $(CLI) ## Start a service, prepare a model on it and classify handwritten 
 	@$(BIN)/nnhal demo
 
 test: $(DEV) ## Run the tests, except the slow ones: at most 5 minutes on two idle cores
-	$(BIN)/python -m pytest -n 2 -m "not slow and not nightly"
+	$(PYTEST) -m "not slow and not nightly"
 
 test-all: $(DEV) ## Run all tests that CI runs
-	$(BIN)/python -m pytest -n 2 -m "not nightly"
+	$(PYTEST) -m "not nightly"
 
 test-nightly: $(DEV) ## Run all tests
-	$(BIN)/python -m pytest -n 2
+	$(PYTEST)
 
 lint: $(DEV) ## Check style, types, the direction of imports, and the contract
 	$(BIN)/ruff check .
@@ -60,6 +66,9 @@ native: ## Build the example of a native backend in build/native
 	@mkdir -p build/native
 	$(CC) -std=c99 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -I driver/nnhal_driver/backends/native \
 		driver/nnhal_driver/backends/native/example/Example_Simple_backend.c -o build/native/Example_Simple_backend.so
+
+fleet-demo: $(DEV) $(VENV)/.fleet ## Kill one host of a fleet under load, and draw the latency
+	$(BIN)/python -m tests.benchmark.fleet
 
 self-test: $(DEV) ## Show that the conformance harness catches faults
 	$(BIN)/nnhal conformance --self-test

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import grpc
 
+from nnhal.address import Address
 from nnhal_fleet.report import ServiceReporter
 from nnhal_fleet.service_process import ServiceProcess
 from nnhal_service.fleet.member import Member, MemberTable
@@ -20,6 +21,10 @@ _INTERVAL_S = 0.5
 """Seconds between two reports of a member."""
 _MEMBERS_PER_S = 200
 """Reports that the registry should get in a second. With more members, each reports less often."""
+
+
+_MAX_FAILURES = 3
+"""Starts at the address of before, until a service gets another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,36 @@ class FleetError(Exception):
     """A part of the fleet that cannot be reached. The text says why."""
 
 
+class KeptAddress:
+    """Address of a service that stays the same when it starts again, also if its port was chosen by the system.
+
+    Clients know it. It changes only when several starts in a row have failed, because another program has the port.
+
+    Args:
+        given: the address that the operator gave, perhaps with port 0.
+        file: file that keeps the address for the next agent of the host.
+    """
+
+    def __init__(self, given: str, file: Path) -> None:
+        self._given = given
+        self._file = file
+        self._failures = 0
+
+    def next(self) -> str:
+        """Return the address for the next start."""
+        self._failures += 1
+        if self._failures > _MAX_FAILURES or not self._file.exists():
+            return self._given
+        kept = Address.parse(self._file.read_text("utf-8"))
+        given = Address.parse(self._given)
+        return given.with_port(given.port or kept.port)
+
+    def note(self, address: str) -> None:
+        """Keep the address at which the service listens."""
+        self._failures = 0
+        self._file.write_text(address, "utf-8")
+
+
 class HostAgent:
     """Agent of one host. Call `start` first, and `stop` at the end.
 
@@ -76,13 +111,14 @@ class HostAgent:
         self._file = members / "members.json"
         self._write_table(())
         admin = f"unix:{folder}/admin.sock"
-        own = ["--listen", listen, "--admin-listen", admin, "--fleet-members", str(self._file)]
+        self._options = ("--admin-listen", admin, "--fleet-members", str(self._file), *options)
+        self._listen = KeptAddress(listen, folder / "address")
         self._address = ""
         self._drained = False
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._reporter = ServiceReporter(admin, member)
-        self._service = ServiceProcess([*own, *options], folder / "service.log", self._note_address)
+        self._service = ServiceProcess(self._next_options, folder / "service.log", self._note_address)
         self._thread = threading.Thread(target=self._run, name="nnhal-fleet-report", daemon=True)
 
     def start(self) -> None:
@@ -112,7 +148,12 @@ class HostAgent:
         self._thread.join()
         self._reporter.close()
 
+    def _next_options(self) -> Sequence[str]:
+        return ["--listen", self._listen.next(), *self._options]
+
     def _note_address(self, address: str) -> None:
+        if address:
+            self._listen.note(address)
         self._address = address
         self._drained = False  # a new service takes sessions
         self._changed.set()

@@ -24,6 +24,7 @@ _STABLE_S = 10.0
 """Seconds after which a service that ran does not count as a failure."""
 _SERVE = ("-P", "-m", "nnhal_fleet.launcher")
 
+Options = Callable[[], Sequence[str]]
 Changed = Callable[[str], None]
 """Is called with the address of a service that has begun to listen, or "" for one that has ended."""
 
@@ -34,7 +35,7 @@ class ServiceProcess:
     The thread that watches the service starts it too: the kernel ends a child with the thread that has started it.
 
     Args:
-        options: options of `nnhal serve`.
+        options: returns the options of `nnhal serve` for the next start.
         log: file for its log.
         changed: called on the thread that watches the service, when it listens and when it ends.
         environment: variables in addition to those of this process.
@@ -44,10 +45,10 @@ class ServiceProcess:
     """
 
     def __init__(
-        self, options: Sequence[str], log: Path, changed: Changed, environment: Mapping[str, str] | None = None
+        self, options: Options, log: Path, changed: Changed, environment: Mapping[str, str] | None = None
     ) -> None:
         self.generation = 0
-        self._options = tuple(options)
+        self._options = options
         self._log = log
         self._changed = changed
         self._environment = {**os.environ, **(environment or {})}
@@ -94,7 +95,7 @@ class ServiceProcess:
 
     def _run_once(self) -> int:
         """Run a service until it ends, and return its exit code."""
-        command = [sys.executable, *_SERVE, str(os.getpid()), *self._options]
+        command = [sys.executable, *_SERVE, str(os.getpid()), *self._options()]
         with self._log.open("a") as log:
             process = subprocess.Popen(
                 command,

@@ -35,6 +35,10 @@ class Redirector(Protocol):
     def members(self) -> Sequence[str]:
         """Return the addresses of other services that can take over when this one is gone."""
 
+    @property
+    def member(self) -> str:
+        """Id of this service in its fleet, or ""."""
+
 
 def _nothing(identity: str = "") -> None:
     pass

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nnhal
-from nnhal_fleet.agent import FleetError, HostAgent, Orders
+from nnhal_fleet.agent import FleetError, HostAgent, KeptAddress, Orders
 from nnhal_service.fleet.member import Member
 from nnhal_service.fleet.members_file import MembersFile
 from tests.concurrency import wait_until
@@ -97,8 +97,19 @@ def test_an_agent_reports_drains_and_replaces_its_service(tmp_path: Path, agent:
     assert wait_until(lambda: registry.left > 0, 60)
     assert reported(registry, generation=2)
     assert agent.service_pid not in (0, killed) and has_ended(killed)
+    assert registry.last().address == first.address, "clients know it"
     with nnhal.connect(registry.last().address, timeout=60):
         pass
+
+
+def test_the_address_of_a_service_stays_unless_it_cannot_be_used(tmp_path: Path) -> None:
+    address = KeptAddress("127.0.0.1:0", tmp_path / "address")
+    assert address.next() == "127.0.0.1:0"
+    address.note("127.0.0.1:7")
+    assert [address.next() for _ in range(4)] == [*["127.0.0.1:7"] * 3, "127.0.0.1:0"]
+    address.note("127.0.0.1:8")
+    assert KeptAddress("127.0.0.1:0", tmp_path / "address").next() == "127.0.0.1:8"
+    assert KeptAddress("0.0.0.0:9", tmp_path / "address").next() == "0.0.0.0:9"
 
 
 def test_a_report_survives_json() -> None:

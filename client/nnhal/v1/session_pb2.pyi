@@ -74,6 +74,7 @@ class SessionNeeds(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     ACCELERATOR_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    AVOID_FIELD_NUMBER: _builtins.int
     accelerator: _builtins.str
     """Name of an accelerator, a backend or a device that the service must have, or empty. If no service of the fleet has
     it, the error is DEVICE_UNAVAILABLE.
@@ -84,16 +85,21 @@ class SessionNeeds(_message.Message):
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Digests (model_digest of a preparation) or cache tokens of models."""
 
+    @_builtins.property
+    def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of members of the fleet (SessionOpened.member) that the client uses already. Others are better."""
+
     def __init__(
         self,
         *,
         models: _abc.Iterable[_builtins.bytes] | None = ...,
         accelerator: _builtins.str = ...,
         memory_bytes: _builtins.int = ...,
+        avoid: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "memory_bytes", b"memory_bytes", "models", b"models"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "avoid", b"avoid", "memory_bytes", b"memory_bytes", "models", b"models"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -170,6 +176,7 @@ class SessionOpened(_message.Message):
     DATA_SOCKET_FIELD_NUMBER: _builtins.int
     DATA_SECRET_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """Handle of the session, for all calls that take one."""
     grace_ns: _builtins.int
@@ -180,6 +187,8 @@ class SessionOpened(_message.Message):
     """Path of the Unix socket for memfds, or empty."""
     data_secret: _builtins.bytes
     """Secret that authenticates the client on the data socket. Empty when a session is resumed."""
+    member: _builtins.str
+    """Id of this service in its fleet, or empty."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Effective limits, by name."""
@@ -200,10 +209,11 @@ class SessionOpened(_message.Message):
         data_socket: _builtins.str = ...,
         data_secret: _builtins.bytes = ...,
         members: _abc.Iterable[_builtins.str] | None = ...,
+        member: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_secret", b"data_secret", "data_socket", b"data_socket", "grace_ns", b"grace_ns", "limits", b"limits", "members", b"members", "service_version", b"service_version", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_secret", b"data_secret", "data_socket", b"data_socket", "grace_ns", b"grace_ns", "limits", b"limits", "member", b"member", "members", b"members", "service_version", b"service_version", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -59,6 +59,14 @@ class LocalCluster:
             node_name=f"host-{self._started}",
         )
 
+    def remove_host(self, node: Any) -> None:
+        """End the processes of a host that are left."""
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def kill_head(self) -> None:
+        """Kill the server of the head that knows the cluster. It does not come back."""
+        self._cluster.head_node.kill_gcs_server(check_alive=False)
+
     def close(self) -> None:
         """End all processes."""
         self._cluster.shutdown()

@@ -20,9 +20,10 @@ RAY_SETTINGS = {
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "500",
     "RAY_health_check_failure_threshold": "3",
+    "RAY_worker_niceness": "0",  # by default, Ray's actors, and so the services, yield to all other programs
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""Environment of the processes of Ray: with them, a dead host is noticed within two seconds."""
+"""Environment of the processes of Ray. With the settings of the health check, a dead host is noticed in two seconds."""
 
 
 def host_actor(node: str) -> str:

@@ -67,6 +67,12 @@ class FleetDirectory:
             self._sent.append((time.monotonic(), found.member.id))
         return found
 
+    @property
+    def here(self) -> str:
+        """Id of this member; "" if it is unknown."""
+        table = self._file.table()
+        return "" if table is None else table.here
+
     def others(self) -> list[str]:
         """Return the addresses of other members that can take over when this one is gone."""
         table = self._file.table()
@@ -90,4 +96,6 @@ class FleetDirectory:
 
 def _needs(request: session_pb2.OpenRequest) -> Needs:
     needs = request.needs
-    return Needs(frozenset(key.hex() for key in needs.models), needs.accelerator, needs.memory_bytes)
+    return Needs(
+        frozenset(key.hex() for key in needs.models), needs.accelerator, needs.memory_bytes, frozenset(needs.avoid)
+    )

@@ -16,6 +16,8 @@ WARM_ADVANTAGE = 4.0
 preparation, but if the difference is larger, all of its executions would wait."""
 HERE_ADVANTAGE = 1.0
 """The same for the member that the client has reached: it need not connect again."""
+USED_DISADVANTAGE = 1000.0
+"""Load by which members are worse that the client uses already: only if there are no others, it gets one of them."""
 SHORTLIST = 8
 """Number of members without a model of the client that are compared, chosen at random. All members know loads that are
 somewhat old. If all compared all, they would send their clients to the same one."""
@@ -29,11 +31,13 @@ class Needs:
         models: digests or cache tokens of the models that it is about to use, in hexadecimal.
         accelerator: name of an accelerator, backend or device; "" for any.
         memory_bytes: memory that its models need; 0 if unknown.
+        avoid: ids of members that it uses already, for the same model.
     """
 
     models: frozenset[str] = frozenset()
     accelerator: str = ""
     memory_bytes: int = 0
+    avoid: frozenset[str] = frozenset()
 
 
 NO_NEEDS = Needs()
@@ -75,7 +79,8 @@ def place(
 
     def cost(member: Member) -> float:
         load = member.load + sent.get(member.id, 0) / member.cpus
-        return load - WARM_ADVANTAGE * is_warm(member, needs) - HERE_ADVANTAGE * (member.id == here)
+        advantage = WARM_ADVANTAGE * is_warm(member, needs) + HERE_ADVANTAGE * (member.id == here)
+        return load - advantage + USED_DISADVANTAGE * (member.id in needs.avoid)
 
     compared = _shortlist(fit, needs, random, here)
     chosen = min(compared, key=lambda member: (cost(member), random.random()))

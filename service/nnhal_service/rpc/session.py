@@ -115,6 +115,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
             data_socket=self._data_socket,
             data_secret=b"" if resumed else session.secret,  # who has only the token must not learn it
             members=self._redirect.members() if self._redirect is not None else (),
+            member=self._redirect.member if self._redirect is not None else "",
         )
 
     @handler()

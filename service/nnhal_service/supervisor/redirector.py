@@ -37,3 +37,8 @@ class WorkerRedirector:
     def members(self) -> Sequence[str]:
         """Return the addresses of other services that can take over when this one is gone."""
         return self._fleet.others() if self._fleet is not None else ()
+
+    @property
+    def member(self) -> str:
+        """Id of this service in its fleet, or ""."""
+        return self._fleet.here if self._fleet is not None else ""

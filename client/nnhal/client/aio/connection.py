@@ -71,6 +71,7 @@ class Connection(MemoryObjects):
     Attributes:
         session: handle of the session.
         members: addresses of other services, as the service has sent them.
+        member: id of the service in its fleet, or "".
         lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
         version: version of the device, once it has been read.
@@ -103,6 +104,7 @@ class Connection(MemoryObjects):
         self._broken_at = 0.0  # and at which monotonic time
         self.session = b""
         self.members: tuple[str, ...] = ()
+        self.member = ""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
 
@@ -150,7 +152,7 @@ class Connection(MemoryObjects):
             await self._channel.close()
             return redirect
         self.session = event.opened.session
-        self.members = tuple(event.opened.members)
+        self.members, self.member = tuple(event.opened.members), event.opened.member
         if self._transport == "auto" and is_same_host(self._target):
             self.shm = ShmTransport(event.opened, self)
         return None

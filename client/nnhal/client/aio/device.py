@@ -122,7 +122,7 @@ class Connecting:
         await self._device.close()
 
     async def _connect(self) -> "Device":
-        found = await self._resolve()
+        found, needs = await self._resolve(), await self._find_needs()
         session = ReconnectingSession(
             found.address,
             self._timeout,
@@ -130,7 +130,7 @@ class Connecting:
             self._client_name,
             found.security,
             found.members,
-            await self._find_needs(),
+            lambda: needs,
         )
         await session.open(self._name)
         return Device(session, self._name)

@@ -1,7 +1,7 @@
 """Common base of the reconnecting sessions of both clients, and its constants."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import Generic
@@ -31,6 +31,19 @@ RETRY_DELAY_S = 0.02
 def is_stopping(error: HalError) -> bool:
     """Return whether a service says that it is stopping."""
     return error.kind == ErrorKind.STOPPING
+
+
+FindNeeds = Callable[[], SessionNeeds | None]
+"""Returns the needs of a client for its next session."""
+
+
+def no_needs() -> SessionNeeds | None:
+    """Return the needs of a client that any service can serve."""
+    return None
+
+
+_MAX_ADDRESSES = 32
+"""Number of other services that a client remembers."""
 
 
 class Hop(Enum):
@@ -87,7 +100,7 @@ class AddressBook:
             with suppress(ValueError):  # this client cannot reach it
                 others.append(Address.parse(opened_at).redirected(text))
         if others:
-            self._members = tuple(dict.fromkeys([opened_at, *others]))
+            self._members = tuple(dict.fromkeys([opened_at, *others, *self._members]))[:_MAX_ADDRESSES]
         known = {self._given, *self._members}
         self._failed = {each: at for each, at in self._failed.items() if each in known and each != opened_at}
 
@@ -102,7 +115,7 @@ class ReconnectingSessionBase(Generic[C]):
         client_name: name of the client in the log of the service; "" for the name of the program.
         security: credentials of all connections.
         members: addresses of other services of a fleet.
-        needs: what the client is about to use, for services of a fleet.
+        needs: returns what the client is about to use, for services of a fleet.
 
     Attributes:
         connection: the current connection.
@@ -118,7 +131,7 @@ class ReconnectingSessionBase(Generic[C]):
         client_name: str,
         security: Security = PLAIN,
         members: Sequence[str] = (),
-        needs: SessionNeeds | None = None,
+        needs: FindNeeds = no_needs,
     ) -> None:
         self._target = target
         self._addresses = AddressBook(target or "", members)

@@ -84,7 +84,9 @@ def connect(
     )
     needs = session_needs(None if model is None else load_model(model), accelerator)
     found = resolve_target(target, options, timeout)
-    session = ReconnectingSession(found.address, timeout, transport, client_name, found.security, found.members, needs)
+    session = ReconnectingSession(
+        found.address, timeout, transport, client_name, found.security, found.members, lambda: needs
+    )
     session.open(device)
     return Device(session, device)
 

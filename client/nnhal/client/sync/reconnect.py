@@ -17,9 +17,11 @@ from nnhal.client.core.reconnect import (
     REDIRECT_TIMEOUT_S,
     REPLACEMENT_TIMEOUT_S,
     RETRY_DELAY_S,
+    FindNeeds,
     Hop,
     ReconnectingSessionBase,
     is_stopping,
+    no_needs,
 )
 from nnhal.client.core.session import Transport, closed_error
 from nnhal.client.security.security import PLAIN, Security
@@ -29,7 +31,6 @@ from nnhal.client.sync.preparation import device_version
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
 from nnhal.types import ErrorStatus
-from nnhal.v1.session_pb2 import SessionNeeds
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         client_name: str,
         security: Security = PLAIN,
         members: Sequence[str] = (),
-        needs: SessionNeeds | None = None,
+        needs: FindNeeds = no_needs,
     ) -> None:
         super().__init__(target, timeout, transport, client_name, security, members, needs)
         self._reconnecting = Lock()
@@ -232,7 +233,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
 
     def _connection(self, target: str, *, redirected: bool = False) -> Connection:
         name, user, security = self._client_name, self._user, self._security
-        return Connection(target, self._transport, name, user, security, redirected=redirected, needs=self._needs)
+        return Connection(target, self._transport, name, user, security, redirected=redirected, needs=self._needs())
 
     def close(self) -> None:
         """End the session, and stop the service if the device started it. A second call does nothing."""

@@ -1,8 +1,7 @@
 """`nnhal fleet`: start a fleet on a cluster of Ray, see its members, and take them out of use."""
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from nnhal_fleet.ray_cluster.connection import FleetConnection
-
-_POLL_S = 0.2
 
 Address: TypeAlias = Annotated[
     str | None,
@@ -77,6 +74,7 @@ def up(
     """
     from nnhal_fleet.ray_cluster.connection import start_fleet
     from nnhal_fleet.ray_cluster.options import FleetOptions
+    from nnhal_fleet.rolling import wait_for
 
     file = LocalClusterFile.of(state_dir)
     used = address or start_cluster(file, hosts)
@@ -85,7 +83,8 @@ def up(
     try:
         with _joined(used):
             running = start_fleet(options)
-            status = _wait(running.status, _is_complete, timeout, "some members do not serve; see their service.log")
+            problem = "some members do not serve; see service.log in their folders"
+            status = wait_for(running, _is_complete, timeout, problem)
     except CommandError:
         if address is None:
             stop_cluster(file)
@@ -133,10 +132,11 @@ def drain(
     members: Members, *, address: Address = None, state_dir: StateDirectory = None, timeout: Timeout = 60.0
 ) -> None:
     """Send the clients of members to others, and wait until they have left. `nnhal fleet resume` undoes it."""
+    from nnhal_fleet.rolling import drain_members
+
     with _connected(address, state_dir) as found:
         ids = _ids(found.status(), members)
-        found.set_drained(ids, drained=True)
-        _wait(found.status, lambda report: _have_left(report, ids), timeout, "some clients have not left")
+        drain_members(found, ids, timeout)
     typer.echo(f"drained {', '.join(ids)}")
 
 
@@ -146,11 +146,36 @@ def resume(
     members: Members, *, address: Address = None, state_dir: StateDirectory = None, timeout: Timeout = 60.0
 ) -> None:
     """Let members take sessions again."""
+    from nnhal_fleet.rolling import resume_members
+
     with _connected(address, state_dir) as found:
         ids = _ids(found.status(), members)
-        found.set_drained(ids, drained=False)
-        _wait(found.status, lambda report: _serve(report, ids), timeout, "some members do not serve")
+        resume_members(found, ids, timeout)
     typer.echo(f"resumed {', '.join(ids)}")
+
+
+@fleet.command()
+@reporting_errors()
+def restart(
+    members: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MEMBER...", help="Ids of members, or the first letters of one. Default: all."),
+    ] = None,
+    *,
+    address: Address = None,
+    state_dir: StateDirectory = None,
+    timeout: Timeout = 120.0,
+) -> None:
+    """Drain members and start their services again, one after the other, with the version that is installed now.
+
+    No call fails, if another member can take the clients.
+    """
+    from nnhal_fleet.rolling import replace_services
+
+    with _connected(address, state_dir) as found:
+        report = found.status()
+        ids = _ids(report, members) if members else report["hosts"]
+        replace_services(found, ids, timeout, lambda id_: typer.echo(f"{id_} serves again"))
 
 
 @contextmanager
@@ -179,33 +204,8 @@ def _connected(address: str | None, state_dir: Path | None) -> "Iterator[FleetCo
         yield find_fleet()
 
 
-def _wait(
-    read: Callable[[], Mapping[str, Any]], is_done: Callable[[Mapping[str, Any]], bool], timeout: float, problem: str
-) -> Mapping[str, Any]:
-    """Return the state of the fleet as soon as a condition holds.
-
-    Raises:
-        CommandError: it does not hold in time.
-    """
-    end = time.monotonic() + timeout
-    while not is_done(report := read()):
-        if time.monotonic() >= end:
-            raise CommandError(problem, FAILED)
-        time.sleep(_POLL_S)
-    return report
-
-
 def _is_complete(report: Mapping[str, Any]) -> bool:
     return bool(report["hosts"]) and {member["id"] for member in report["members"]} == set(report["hosts"])
-
-
-def _have_left(report: Mapping[str, Any], ids: Sequence[str]) -> bool:
-    return all(member["draining"] and not member["sessions"] for member in report["members"] if member["id"] in ids)
-
-
-def _serve(report: Mapping[str, Any], ids: Sequence[str]) -> bool:
-    serving = {member["id"] for member in report["members"] if not member["draining"]}
-    return serving.issuperset(ids)
 
 
 def _ids(report: Mapping[str, Any], given: Sequence[str]) -> list[str]:
