@@ -10,12 +10,6 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
 # Without compiled modules, each of the hundreds of processes that tests start would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests also wait, so two cores serve three workers. Each begins with a part of the tests, and then takes over others'.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
-
-# Without compiled modules, each of the hundreds of processes that tests start would compile the project again.
-unexport PYTHONDONTWRITEBYTECODE
-
 # A stamp for each set of extras in the environment. `dev` includes `cli`, so it also serves the demo.
 DEV := $(VENV)/.dev
 CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
