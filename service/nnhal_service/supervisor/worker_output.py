@@ -45,6 +45,7 @@ class WorkerOutput:
         os.set_blocking(self._read_end, False)
         with suppress(OSError):  # more than this user may have
             fcntl.fcntl(self._read_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._is_closed = False
         self._rest = b""
         self._known: dict[bytes, tuple[float, int]] = {}
 
@@ -57,7 +58,9 @@ class WorkerOutput:
         os.close(self.write_end)
 
     def read(self) -> bool:
-        """Log the lines that have arrived. Return whether more can follow."""
+        """Log the lines that have arrived. Return whether more can follow; True if it is closed."""
+        if self._is_closed:  # since the caller has waited for it
+            return True
         for _ in range(_CHUNKS):
             try:
                 chunk = os.read(self._read_end, _CHUNK_BYTES)
@@ -77,6 +80,7 @@ class WorkerOutput:
         """Log what has arrived, and close the pipe."""
         self.read()
         self._log(self._rest)
+        self._is_closed = True
         os.close(self._read_end)
 
     def _log(self, line: bytes) -> None:

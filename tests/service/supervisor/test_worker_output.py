@@ -78,6 +78,13 @@ def test_equal_lines_are_counted(lines: list[Line], monkeypatch: pytest.MonkeyPa
     assert lines == [(logging.INFO, "again"), (logging.INFO, "other"), (logging.INFO, "again +499")]
 
 
+def test_closed_output_is_not_read(lines: list[Line]) -> None:
+    """The supervisor may close it after it has learned that there is something to read."""
+    with output() as (received, written):
+        os.close(written)
+    assert received.read()
+
+
 def test_long_lines_are_cut(lines: list[Line]) -> None:
     with output() as (received, written):
         os.write(written, b"x" * 10000 + b"\n")
