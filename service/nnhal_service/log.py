@@ -135,7 +135,8 @@ class JsonFormatter(EventFormatter):
         entry["event" if hasattr(record, _FIELDS) else "message"] = record.getMessage()
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry | {key: _json(value) for key, value in self.fields(record).items()})
+        fields = {key: _json(value) for key, value in self.fields(record).items() if key not in entry}
+        return json.dumps(entry | fields)
 
 
 def fields_text(record: logging.LogRecord) -> str:

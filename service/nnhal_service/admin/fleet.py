@@ -230,7 +230,7 @@ class Fleet:
 
     def set_log_level(self, by: str, level: str) -> str:
         """Log from this severity on, in all processes, until the next start or reload."""
-        with _Audited("log-level", by, level=level) as audited:
+        with _Audited("log-level", by, to=level) as audited:
             if level.upper() not in get_args(LogLevel):
                 raise AdminError(f"invalid level {level!r}; expected {', '.join(get_args(LogLevel))}")
             self._link.ask("log-level", level=level.upper())

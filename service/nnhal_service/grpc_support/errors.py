@@ -99,13 +99,13 @@ def _ignore(error: HalError) -> None:
 
 def log_error(method: str, error: HalError) -> None:
     """Log a call that has failed. Operators see it at the level DEBUG, because most errors are those of clients."""
-    status = well_formed(error).status.name
+    error = well_formed(error)
     event(
         "call-failed",
         logging.DEBUG,
         method=method.removeprefix("nnhal.v1."),
-        status=status,
-        reason=exception_text(error),
+        status=error.status.name,
+        reason=error.reason,
     )
 
 

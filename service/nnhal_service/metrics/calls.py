@@ -150,9 +150,14 @@ class MeteredCall(ExecutionTimes):
         status = well_formed(error).status if isinstance(error, HalError) else ErrorStatus.GENERAL_FAILURE
         self.fail_with(status)
 
-    def fail_with(self, status: int) -> None:
-        """Count the call, which has failed with a status."""
-        self.status = status_label(status)
+    def fail_with(self, status: int, label: str = "") -> None:
+        """Count the call, which has failed with a status.
+
+        Args:
+            status: an `ErrorStatus`.
+            label: its label, if it is not the name of the status.
+        """
+        self.status = label or status_label(status)
         self._series.add_error(self.status, self.device_ns, self.received)
         if self.trace is not None:
             self.trace.end(self)

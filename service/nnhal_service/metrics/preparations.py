@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 
-from nnhal.types import CacheOutcome, ErrorStatus, Span, SpanKind
+from nnhal.types import CacheOutcome, CacheState, ErrorStatus, Span, SpanKind
 from nnhal_driver.execution.profiling import SpanRecorder
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.work_times import WorkTimes
@@ -12,6 +12,14 @@ from nnhal_service.metrics import catalog
 from nnhal_service.metrics.cache_reasons import cache_labels
 from nnhal_service.metrics.calls import CallContext, Caller, MeteredCall
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
+
+CACHE_MISS = "cache_miss"
+"""Status of look-ups of models that are not in the cache. The client then sends the model; nothing has failed."""
+
+
+def is_miss(cache: CacheOutcome) -> bool:
+    """Return whether a preparation that has no model is a miss of the cache."""
+    return cache.state == CacheState.MISS
 
 
 class PreparationMeter(WorkTimes):
@@ -73,7 +81,7 @@ class PreparationMeter(WorkTimes):
         if status == ErrorStatus.NONE:
             call.finish()
         else:
-            call.fail_with(status)
+            call.fail_with(status, CACHE_MISS if is_miss(cache) else "")
         if cache.state:
             self._metrics.count(catalog.CACHE_RESULTS, self._device, *cache_labels(cache))
 

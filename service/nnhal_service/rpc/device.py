@@ -316,7 +316,8 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         stream = PreparationStream(session, responses, self._executor, meter, context, limited=limited)
 
         def reject(error: HalError) -> None:
-            self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
+            if not stream.is_miss:
+                self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
             stream.reject(error)
 
         try:

@@ -21,7 +21,7 @@ from nnhal_service.grpc_support.response_stream import ResponseStream
 from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.log import event
-from nnhal_service.metrics.preparations import PreparationMeter
+from nnhal_service.metrics.preparations import PreparationMeter, is_miss
 from nnhal_service.request_id import Request, carry, request_id
 from nnhal_service.sessions.session import Session
 
@@ -92,6 +92,11 @@ class PreparationStream:
         if outcome is not None:
             self._finish(outcome)
 
+    @property
+    def is_miss(self) -> bool:
+        """True if the launch has failed because the model is not in the cache."""
+        return self._outcome is not None and is_miss(self._outcome.cache)
+
     def reject(self, error: HalError) -> None:
         """Report a failed launch: first the `notify` of the callback, then the error."""
         outcome = self._outcome or Outcome.from_error(error)
@@ -137,7 +142,7 @@ class PreparationStream:
         digest = outcome.prepared_model.digest if outcome.prepared_model is not None else b""
         self._meter.end(outcome.status, digest, outcome.cache)
         session, ms = self._session.name, (time.perf_counter() - self._started) * 1e3
-        if outcome.cache.state == CacheState.MISS and outcome.prepared_model is None:
+        if outcome.prepared_model is None and is_miss(outcome.cache):
             event("cache-miss", session=session, ms=ms, reason=outcome.cache.reason)  # the client prepares the model
             return
         event(

@@ -184,7 +184,7 @@ def test_actions_are_in_the_audit_log(service: Service, folder: Path) -> None:
     admin(folder, "resume")
     admin(folder, "log-level", "INFO")
     by = f"by=user:{os.getuid()}"
-    assert service.logged(f"audit action=log-level {by} level=ERROR result='2 workers log from ERROR'")
+    assert service.logged(f"audit action=log-level {by} to=ERROR result='2 workers log from ERROR'")
     assert service.log.read_text().count(f"audit action=GetSnapshot {by} result=ok") == 1  # one a minute
     assert service.logged(f"audit action=resume {by} worker=all result='2 workers resumed'")
 
