@@ -50,6 +50,7 @@ from nnhal_driver.preparation.work import PreparationWork, run_preparation
 from nnhal_driver.quarantine import NoQuarantine, Quarantine
 from nnhal_driver.scheduling.admission import ExecutionCounts
 from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.collector_pause import pause_collector
 from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_driver.scheduling.paced_check import CurrentCheck, PacedCheck, call_check, proceed
 from nnhal_driver.scheduling.preparation import Check, PreparationTask
@@ -225,7 +226,8 @@ class Device:
         if size <= _LARGE_MODEL:
             yield check
             return
-        with self._scheduler.analyses.admit(AdmissionRequest(Priority.MEDIUM, deadline, owner), cancellation):
+        request = AdmissionRequest(Priority.MEDIUM, deadline, owner)
+        with self._scheduler.analyses.admit(request, cancellation), pause_collector():
             yield check
 
     def get_supported_operations(

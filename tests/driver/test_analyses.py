@@ -1,5 +1,6 @@
 """Analyses of large models on threads of calls: one at a time, until their deadline or cancellation."""
 
+import gc
 import threading
 from collections.abc import Iterator
 
@@ -113,3 +114,11 @@ def test_cancelled_analysis_is_ended(device: Device) -> None:
         cancellation.cancel()
         while True:
             check()
+
+
+def test_the_collector_waits_for_large_models(device: Device) -> None:
+    with device.admit_analysis(SMALL):
+        assert gc.isenabled()
+    with device.admit_analysis(LARGE):
+        assert not gc.isenabled()
+    assert gc.isenabled()

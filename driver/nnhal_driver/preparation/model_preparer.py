@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from nnhal.errors import general_failure
@@ -25,10 +26,14 @@ from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.preparation.work import Prepare
 from nnhal_driver.quarantine import Quarantine, Verdict
 from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.collector_pause import pause_collector
 from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_driver.scheduling.latency_history import LatencyHistory
 from nnhal_driver.scheduling.preparation import Check
 from nnhal_driver.scheduling.scheduler import Scheduler
+
+_LARGE_MODEL = 2000
+"""Number of operations from which on the collection of garbage is worth a pause."""
 
 
 class ModelPreparer:
@@ -118,7 +123,8 @@ class ModelPreparer:
             probe(check)
         verdict = self._quarantine.verdict(digest)
         backends = _allowed(self._backends, verdict)
-        with NetworkLoad(backends) as network:
+        is_large = sum(len(graph.subgraph.operations) for graph in graphs) > _LARGE_MODEL
+        with NetworkLoad(backends) as network, pause_collector() if is_large else nullcontext():
             options = CompileOptions(
                 config.preference, self._tensor_bytes, network.number, check=check, reserve=memory.reserve
             )

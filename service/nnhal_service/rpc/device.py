@@ -146,8 +146,10 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             _model_size(request.model), call_deadline(context), session.owner, cancellation_of(context)
         )
         with self._counted(session, request), analysis as check:
-            model = self._model(session, request.model)
-            supported, placement = device.get_supported_operations(model, self._reserve(session), check)
+            # the collector is paused, so the model, which nothing refers to afterwards, ends before it starts again
+            supported, placement = device.get_supported_operations(
+                self._model(session, request.model), self._reserve(session), check
+            )
         return device_pb2.GetSupportedOperationsResponse(
             supported=supported, placement=wire.placement_message(placement) if request.explain else None
         )
