@@ -68,7 +68,7 @@ class _Worker:
         return self.state != "retiring"
 
 
-class Fleet:
+class WorkersView:
     """A service with workers: see `ServiceView`."""
 
     def __init__(self, link: SupervisorLink) -> None:

@@ -14,6 +14,7 @@ import grpc
 from nnhal.client.core.arguments import ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
+from nnhal.client.core.reconnect import FindNeeds
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
 from nnhal.client.fleet.needs import session_needs
@@ -78,15 +79,36 @@ def connect(
         LinuxRequiredError: there is no target, and this system is not Linux.
         TypeError: an argument has a wrong type.
     """
-    check_connect(target, device, timeout, transport, client_name)
     options = SecurityOptions(
         credentials=credentials, tls=tls, ca=ca, cert=cert, key=key, server_name=server_name, token=token
     )
+    check_connect(target, device, timeout, transport, client_name)
     needs = session_needs(None if model is None else load_model(model), accelerator)
+    return open_device(target, device, timeout, transport, client_name, options, lambda: needs)
+
+
+def open_device(
+    target: str | None,
+    device: str,
+    timeout: float,
+    transport: Transport,
+    client_name: str,
+    options: SecurityOptions,
+    needs: FindNeeds,
+) -> "Device":
+    """Open a session for arguments of `connect` that have been checked. Errors are those of `connect`.
+
+    Args:
+        target: as for `connect`, like the next four.
+        device: name of the device.
+        timeout: seconds to wait.
+        transport: transport of executions.
+        client_name: name of this client.
+        options: the options of `connect` for TLS and tokens.
+        needs: returns the needs of the client, for each session.
+    """
     found = resolve_target(target, options, timeout)
-    session = ReconnectingSession(
-        found.address, timeout, transport, client_name, found.security, found.members, lambda: needs
-    )
+    session = ReconnectingSession(found.address, timeout, transport, client_name, found.security, found.members, needs)
     session.open(device)
     return Device(session, device)
 

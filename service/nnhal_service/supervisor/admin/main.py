@@ -15,7 +15,7 @@ import grpc
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service import log
 from nnhal_service.access import create_authentication
-from nnhal_service.admin.fleet import Fleet
+from nnhal_service.admin.fleet import WorkersView
 from nnhal_service.admin.server import AddPort, AdminServer, Identify
 from nnhal_service.admin.supervisor_link import SupervisorLink
 from nnhal_service.grpc_support.inherited_socket import InheritedSocket
@@ -54,7 +54,7 @@ def run_admin(message: Mapping[str, Any], channel: Channel, output: int, descrip
         # it connects to the sockets of the workers, which no rule can tell from others
         profile = profile_of(settings, listen, folder)
         restrict(replace(profile, readable=(*profile.readable, Path(message["metrics"])), outgoing=True))
-    fleet = Fleet(SupervisorLink(channel))
+    fleet = WorkersView(SupervisorLink(channel))
     with ShutdownSignal(message["supervisor"]) as shutdown, ExitStack() as stack:
         sockets = {
             name: stack.enter_context(socket.socket(fileno=descriptor))
@@ -95,7 +95,7 @@ def _prepare_tcp(
     return add_port, identify
 
 
-def _serve_http(settings: Settings, fleet: Fleet, listener: socket.socket, stack: ExitStack) -> None:
+def _serve_http(settings: Settings, fleet: WorkersView, listener: socket.socket, stack: ExitStack) -> None:
     """Serve the HTTP port until the stack is closed. Without it, the administration goes on."""
     from nnhal_service.web.http_port import HttpPort  # noqa: PLC0415 - its imports take time
 

@@ -1,0 +1,61 @@
+"""A model with replicas on two services of a fleet."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import nnhal
+from tests.concurrency import wait_until
+from tests.end_to_end.service.test_fleet import ADD, ONES, Pair, pair  # noqa: F401 - a fixture
+from tests.end_to_end.support.service_process import stop_running, worker_pids
+
+
+@pytest.fixture
+def model(pair: Pair) -> Iterator[nnhal.ReplicatedModel]:  # noqa: F811 - the fixture
+    with nnhal.Fleet(pair.hosts[0].target, timeout=60).prepare(ADD, replicas=2, cache=True) as model:
+        yield model
+
+
+def test_replicas_are_on_different_members_and_survive_one(pair: Pair, model: nnhal.ReplicatedModel) -> None:  # noqa: F811
+    assert sorted(model.members) == ["a", "b"]
+    futures = [model.submit([ONES, ONES * number]) for number in range(40)]
+    pair.hosts[1].kill()
+    futures += [model.submit([ONES, ONES * number]) for number in range(40, 80)]
+    for number, future in enumerate(futures):
+        np.testing.assert_array_equal(future.result(60)[0], ONES * (number + 1))
+    assert wait_until(lambda: model.members == ["a", "a"], 60), "the lost replica was prepared again"
+    assert model.outstanding == [0, 0]
+    np.testing.assert_array_equal(model.execute([ONES, ONES], deadline=60)[0], 2 * ONES)
+
+
+def test_an_execution_is_hedged_and_inputs_may_change(pair: Pair) -> None:  # noqa: F811
+    """One service is frozen, so that only the copy that goes to the other one is answered."""
+    with nnhal.Fleet(pair.hosts[0].target, timeout=60).prepare(ADD, replicas=2, hedge=0.05) as model:
+        (worker,) = worker_pids(pair.hosts[0].service.process.pid)
+        stop_running(worker)
+        values = ONES.copy()
+        futures = [model.submit([values, ONES]) for _ in range(10)]
+        values += 1
+        for future in futures:
+            np.testing.assert_array_equal(future.result(60)[0], 2 * ONES)
+        os.kill(worker, signal.SIGCONT)
+
+
+def test_what_cannot_be_served_in_time_is_refused(model: nnhal.ReplicatedModel) -> None:
+    while not all(replica.workload.expected_s for replica in model._replicas):
+        model.execute([ONES, ONES])
+    with pytest.raises(nnhal.HalError, match="MISSED_DEADLINE_TRANSIENT: the execution would take"):
+        model.execute([ONES, ONES], deadline=1e-9)
+
+
+def test_errors_of_the_model_are_not_repeated(model: nnhal.ReplicatedModel) -> None:
+    with pytest.raises(nnhal.HalError, match="INVALID_ARGUMENT"):
+        model.execute([ONES])
+    assert model.outstanding == [0, 0]
+    with pytest.raises(nnhal.HalError, match="replicas is 0"):
+        nnhal.Fleet("localhost:1").prepare(ADD, replicas=0)
+    with pytest.raises(TypeError, match="unexpected argument 'colour'"):
+        nnhal.Fleet("localhost:1", colour="red")
