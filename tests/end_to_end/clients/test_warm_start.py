@@ -23,7 +23,7 @@ from nnhal.types import OperationType as Op
 from tests.concurrency import wait_until
 from tests.end_to_end.support.process_usage import ProcessUsage
 from tests.end_to_end.support.relay import relay
-from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_service
 
 SIZE = 50_000
 WEIGHTS = np.arange(SIZE, dtype=np.float32)
@@ -55,8 +55,11 @@ class RestartableService:
         return self.service
 
     def kill(self) -> None:
+        supervisor = self.service.process.pid
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
         self.service.process.kill()
-        self.service.process.wait(10)
+        self.service.process.wait(60)
+        assert wait_until(lambda: all(has_ended(int(child)) for child in children), 60)  # they listen until then
         assert self.service.process.stdout is not None
         self.service.process.stdout.close()
 
