@@ -1,0 +1,1 @@
+"""Compilations, memories, executions and events of the program."""

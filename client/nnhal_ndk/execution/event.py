@@ -1,0 +1,174 @@
+"""Events: computations in progress, and sync fences of the system."""
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol
+
+from nnhal_ndk.api.constants import ResultCode
+from nnhal_ndk.objects import OBJECTS
+from nnhal_ndk.results import NdkError, bad_data, op_failed
+
+NO_DESCRIPTOR = -1
+
+
+class EventSource(Protocol):
+    """Something that ends once, with a result code."""
+
+    def wait(self) -> ResultCode:
+        """Wait for the end and return its code."""
+        ...
+
+    def on_end(self, callback: Callable[[ResultCode], None]) -> None:
+        """Call a function at the end, in any thread; at once if it has ended."""
+        ...
+
+    def descriptor(self) -> int:
+        """Return a new descriptor that becomes readable at the end, or NO_DESCRIPTOR."""
+        ...
+
+    def close(self) -> None:
+        """Free what it uses, after the end."""
+        ...
+
+
+class NdkEvent:
+    """Event of the program."""
+
+    def __init__(self, source: EventSource) -> None:
+        self._source = source
+
+    def wait(self) -> None:
+        """Wait for the end.
+
+        Raises:
+            NdkError: the code of the end, if it failed.
+        """
+        code = self._source.wait()
+        if code != ResultCode.NO_ERROR:
+            raise NdkError(code, "the event has ended in error")
+
+    def on_end(self, callback: Callable[[ResultCode], None]) -> None:
+        """Call a function at the end, in any thread; at once if it has ended."""
+        self._source.on_end(callback)
+
+    def duplicate_descriptor(self) -> int:
+        """Return a descriptor that becomes readable at the end. The caller closes it.
+
+        Raises:
+            NdkError: BAD_DATA: the event has none. The C function then returns -1.
+        """
+        descriptor = self._source.descriptor()
+        if descriptor == NO_DESCRIPTOR:
+            raise NdkError(ResultCode.BAD_DATA, "the event has no sync fence", (NO_DESCRIPTOR,))
+        return descriptor
+
+    def close(self) -> None:
+        """Wait for the end, and free the event. The memory of its computation is in use until then."""
+        self._source.close()
+
+
+class ComputationEvent:
+    """End of a computation.
+
+    Args:
+        future: the computation; its result is the code.
+        is_fenced: whether it has a descriptor.
+    """
+
+    def __init__(self, future: "Future[ResultCode]", *, is_fenced: bool) -> None:
+        self._future = future
+        self._is_fenced = is_fenced
+
+    def wait(self) -> ResultCode:
+        """Wait for the end and return its code."""
+        return self._future.result()
+
+    def on_end(self, callback: Callable[[ResultCode], None]) -> None:
+        """Call a function at the end."""
+        self._future.add_done_callback(lambda future: callback(future.result()))
+
+    def descriptor(self) -> int:
+        """Return a new descriptor that becomes readable at the end."""
+        if not self._is_fenced:
+            return NO_DESCRIPTOR
+        signal = os.eventfd(0, os.EFD_CLOEXEC)
+        given = os.dup(signal)
+        self._future.add_done_callback(lambda _: _signal(signal))
+        return given
+
+    def close(self) -> None:
+        """Wait for the end."""
+        self._future.result()
+
+
+def _signal(descriptor: int) -> None:
+    os.eventfd_write(descriptor, 1)
+    os.close(descriptor)
+
+
+class SyncFenceEvent:
+    """Sync fence of the system: a descriptor that becomes readable when it is signalled.
+
+    Raises:
+        NdkError: BAD_DATA: it is not a descriptor.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        if descriptor <= 0:
+            raise bad_data(f"{descriptor} is not a sync fence")
+        try:
+            self._descriptor = os.dup(descriptor)
+        except OSError as error:
+            raise bad_data(f"descriptor {descriptor} cannot be used: {error}") from None
+
+    def wait(self) -> ResultCode:
+        """Wait for the signal."""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        ((_, events),) = poll.poll()
+        return ResultCode.OP_FAILED if events & (select.POLLERR | select.POLLNVAL) else ResultCode.NO_ERROR
+
+    def on_end(self, callback: Callable[[ResultCode], None]) -> None:
+        """Call a function when it is signalled, from a thread of its own."""
+        threading.Thread(target=lambda: callback(self.wait()), name="nnhal-ndk-fence", daemon=True).start()
+
+    def descriptor(self) -> int:
+        """Return a duplicate of the descriptor."""
+        return os.dup(self._descriptor)
+
+    def close(self) -> None:
+        """Close the descriptor, without waiting: nothing of this process depends on the fence."""
+        os.close(self._descriptor)
+
+
+def event_of(handle: int) -> NdkEvent:
+    """Return the event with a handle.
+
+    Raises:
+        NdkError: BAD_DATA: there is no such event.
+    """
+    return OBJECTS.get(handle, NdkEvent)
+
+
+def after_all(events: list[NdkEvent], then: Callable[[NdkError | None], None]) -> None:
+    """Call a function when all events have ended: with an error if one of them failed."""
+    remaining = len(events) + 1
+    failure: NdkError | None = None
+    lock = threading.Lock()
+
+    def count(code: ResultCode) -> None:
+        nonlocal remaining, failure
+        with lock:
+            remaining -= 1
+            if code != ResultCode.NO_ERROR:
+                failure = op_failed(f"a dependency has failed with {code.name}")
+            is_last = remaining == 0
+        if is_last:
+            then(failure)
+
+    for event in events:
+        event.on_end(count)
+    count(ResultCode.NO_ERROR)

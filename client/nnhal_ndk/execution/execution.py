@@ -1,0 +1,390 @@
+"""Executions of the program, and bursts."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from enum import Enum
+
+import numpy as np
+
+import nnhal
+from nnhal.client.core.buffers import BufferBase
+from nnhal.client.sync.burst import Burst
+from nnhal.types import MAXIMUM_LOOP_TIMEOUT_NS, OMITTED, AnyArray, Bytes, Timing, is_fully_specified
+from nnhal_ndk.api.constants import DurationCode, ResultCode
+from nnhal_ndk.execution.arguments import Argument, ArgumentSlot, MemoryArgument, OmittedArgument, TensorArgument
+from nnhal_ndk.execution.compilation import NdkCompilation
+from nnhal_ndk.execution.event import ComputationEvent, NdkEvent, after_all
+from nnhal_ndk.execution.memory import NdkMemory
+from nnhal_ndk.execution.plan import ComputeOptions, ComputeResult, Value
+from nnhal_ndk.model.operand_type import Dimensions, GivenType
+from nnhal_ndk.results import NdkError, bad_data, bad_state, code_of_error, log_error, op_failed
+
+NOT_MEASURED = 2**64 - 1
+
+_executor = ThreadPoolExecutor(64, "nnhal-ndk")
+
+Run = Callable[[list[Value], dict[int, nnhal.Buffer], ComputeOptions], ComputeResult]
+
+
+class ExecutionState(Enum):
+    """State of an execution."""
+
+    PREPARATION = "being prepared"
+    COMPUTATION = "computing"
+    COMPLETED = "completed"
+
+
+class NdkBurst:
+    """Burst: executions of one compilation, one after the other.
+
+    Attributes:
+        compilation: the compilation.
+
+    Raises:
+        NdkError: BAD_STATE: the compilation is not finished.
+        HalError: the device failed.
+    """
+
+    def __init__(self, compilation: NdkCompilation) -> None:
+        self.compilation = compilation
+        plan = compilation.plan.single
+        self._burst: Burst | None = None if plan is None else plan.prepared.burst()
+        self._plan = plan
+        self.is_busy = threading.Lock()
+
+    def run(self, inputs: list[Value], outputs: dict[int, nnhal.Buffer], options: ComputeOptions) -> ComputeResult:
+        """Run the model in the burst."""
+        if self._burst is None or self._plan is None:
+            return self.compilation.plan.run(inputs, outputs, options)
+        return self._plan.run_in_burst(self._burst, inputs, outputs, options)
+
+    def close(self) -> None:
+        """End the burst."""
+        if self._burst is not None:
+            self._burst.close()
+
+
+class NdkExecution:
+    """Execution of a compilation: arguments, and one computation, or several one after the other if it is reusable.
+
+    Raises:
+        NdkError: BAD_STATE: the compilation is not finished.
+    """
+
+    def __init__(self, compilation: NdkCompilation) -> None:
+        self._plan = compilation.plan
+        self._compilation = compilation
+        model = compilation.model
+        self._inputs: list[Argument | None] = [None] * len(model.inputs)
+        self._outputs: list[Argument | None] = [None] * len(model.outputs)
+        self._lock = threading.Lock()
+        self._state = ExecutionState.PREPARATION
+        self._is_reusable = False
+        self._is_padded = False
+        self._measures = False
+        self._timeout_ns = 0
+        self._loop_timeout_ns: int | None = None
+        self._failure: ResultCode | None = None
+        self._shapes: list[tuple[Dimensions, bool]] = []
+        self._timing = Timing()
+
+    @property
+    def is_computing(self) -> bool:
+        """True while a computation is in progress."""
+        return self._state is ExecutionState.COMPUTATION
+
+    def _require_preparation(self) -> None:
+        if self._state is not ExecutionState.PREPARATION:
+            raise bad_state(f"the execution is {self._state.value} and cannot be changed")
+
+    def _require_completed(self) -> None:
+        if self._state is not ExecutionState.COMPLETED:
+            raise bad_state(f"the execution is {self._state.value}")
+
+    # ---- Options ------------------------------------------------------------------------------------
+
+    def set_measure_timing(self, measure: bool) -> None:
+        """Set whether to measure computations.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: the compilation is not for a list of one device.
+        """
+        self._require_single_device("measurements need")
+        self._require_preparation()
+        self._measures = measure
+
+    def set_timeout(self, duration_ns: int) -> None:
+        """Set the time for each computation; 0 for no limit.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: the compilation is not for a list of one device.
+        """
+        self._require_single_device("a timeout needs")
+        self._require_preparation()
+        self._timeout_ns = duration_ns
+
+    def _require_single_device(self, subject: str) -> None:
+        if not self._compilation.has_single_device:
+            raise bad_data(f"{subject} a compilation that was created for one device")
+
+    def set_loop_timeout(self, duration_ns: int) -> None:
+        """Set the time for each WHILE; 0 for the default.
+
+        Raises:
+            NdkError: BAD_STATE.
+        """
+        self._require_preparation()
+        self._loop_timeout_ns = min(duration_ns, MAXIMUM_LOOP_TIMEOUT_NS)
+
+    def set_reusable(self, reusable: bool) -> None:
+        """Set whether it can be computed several times.
+
+        Raises:
+            NdkError: BAD_STATE.
+        """
+        self._require_preparation()
+        self._is_reusable = reusable
+
+    def enable_padding(self, enable: bool) -> None:
+        """Set whether memory may be larger than the values.
+
+        Raises:
+            NdkError: BAD_STATE: also if an argument was set before.
+        """
+        self._require_preparation()
+        if any(argument is not None for argument in (*self._inputs, *self._outputs)):
+            raise bad_state("padding must be enabled before inputs and outputs are set")
+        self._is_padded = enable
+
+    # ---- Arguments ----------------------------------------------------------------------------------
+
+    def set_buffer(self, index: int, given: GivenType | None, buffer: memoryview | None, *, is_output: bool) -> None:
+        """Set an input or output to a buffer of the program; None omits it.
+
+        Raises:
+            NdkError, HalError: BAD_STATE; BAD_DATA: there is no such input or output, or type or size are wrong.
+        """
+        self._require_preparation()
+        slot = self._slot(index, is_output=is_output)
+        self._set(index, slot.from_buffer(given, buffer), is_output=is_output)
+
+    def set_memory(
+        self, index: int, given: GivenType | None, memory: NdkMemory, offset: int, length: int, *, is_output: bool
+    ) -> None:
+        """Set an input or output to a part of a memory.
+
+        Raises:
+            NdkError, HalError: BAD_STATE; BAD_DATA: see `set_buffer`; or the part or the use of the memory is wrong.
+        """
+        self._require_preparation()
+        slot = self._slot(index, is_output=is_output)
+        self._set(index, slot.from_memory(given, memory, offset, length), is_output=is_output)
+
+    def _slot(self, index: int, *, is_output: bool) -> ArgumentSlot:
+        operand = self._compilation.operand(index, is_output=is_output)
+        role = (self._compilation, is_output, index)
+        return ArgumentSlot(operand, f"{'output' if is_output else 'input'} {index}", role, self._is_padded)
+
+    def _set(self, index: int, argument: Argument, *, is_output: bool) -> None:
+        arguments = self._outputs if is_output else self._inputs
+        if arguments[index] is not None:
+            raise bad_state(f"{'output' if is_output else 'input'} {index} has been set before")
+        arguments[index] = argument
+
+    # ---- Computation --------------------------------------------------------------------------------
+
+    def compute(self) -> None:
+        """Compute, and wait for the end.
+
+        Raises:
+            NdkError, HalError: BAD_STATE; BAD_DATA: an argument is missing; or the computation failed.
+        """
+        self._begin()
+        self._compute(self._plan.run, self._timeout_ns)
+
+    def compute_in_burst(self, burst: NdkBurst) -> None:
+        """Compute in a burst, and wait for the end.
+
+        Raises:
+            NdkError, HalError: see `compute`; BAD_DATA: the burst is of another compilation; BAD_STATE: it is busy.
+        """
+        if burst.compilation is not self._compilation:
+            raise bad_data("the burst belongs to another compilation")
+        if not burst.is_busy.acquire(blocking=False):
+            raise bad_state("the burst is busy")
+        try:
+            self._begin()
+            self._compute(burst.run, self._timeout_ns)
+        finally:
+            burst.is_busy.release()
+
+    def start(self) -> NdkEvent:
+        """Start to compute.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: an argument is missing.
+        """
+        self._begin()
+        future = _executor.submit(self._compute_to_code, self._timeout_ns)
+        return NdkEvent(ComputationEvent(future, is_fenced=False))
+
+    def start_after(self, dependencies: list[NdkEvent], duration_ns: int) -> NdkEvent:
+        """Start to compute when events have ended.
+
+        Args:
+            dependencies: the events. If one fails, so does the computation.
+            duration_ns: time for the computation from then on; 0 for no limit.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: an argument is missing, or the dimensions of an output are not all known;
+                there is a duration, but the compilation is not for a list of one device.
+        """
+        if duration_ns:
+            self._require_single_device("a duration needs")
+        self._begin()
+        for number, argument in enumerate(self._outputs):
+            operand = self._compilation.operand(number, is_output=True)
+            if isinstance(argument, MemoryArgument) and not is_fully_specified(operand.type, argument.dimensions):
+                self._end(ResultCode.BAD_DATA)
+                raise bad_data(f"output {number} has unknown dimensions")
+        future: Future[ResultCode] = Future()
+
+        def run(failure: NdkError | None) -> None:
+            if failure is not None:
+                self._end(failure.code)
+                future.set_result(failure.code)
+                return
+            _executor.submit(self._compute_to_code, duration_ns or self._timeout_ns).add_done_callback(
+                lambda done: future.set_result(done.result())
+            )
+
+        after_all(dependencies, run)
+        return NdkEvent(ComputationEvent(future, is_fenced=True))
+
+    def _begin(self) -> None:
+        """Begin a computation.
+
+        Raises:
+            NdkError: BAD_STATE: one is in progress, or the execution is used up; BAD_DATA: an argument is missing.
+        """
+        with self._lock:
+            if self.is_computing or (self._state is ExecutionState.COMPLETED and not self._is_reusable):
+                raise bad_state(f"the execution is {self._state.value}")
+            self._state = ExecutionState.COMPUTATION
+            self._failure, self._shapes, self._timing = None, [], Timing()
+        for kind, arguments in (("input", self._inputs), ("output", self._outputs)):
+            if None in arguments:
+                self._end(ResultCode.BAD_DATA)
+                raise bad_data(f"{kind} {arguments.index(None)} has not been set")
+
+    def _end(self, code: ResultCode | None) -> None:
+        with self._lock:
+            self._failure = code
+            self._state = ExecutionState.COMPLETED
+
+    def _compute_to_code(self, timeout_ns: int) -> ResultCode:
+        try:
+            self._compute(self._plan.run, timeout_ns)
+            return ResultCode.NO_ERROR
+        except Exception as error:
+            log_error("a computation", error)
+            return code_of_error(error)
+
+    def _compute(self, run: Run, timeout_ns: int) -> None:
+        try:
+            tensors = {i: each for i, each in enumerate(self._outputs) if isinstance(each, TensorArgument)}
+            inputs = [self._input_value(i, argument) for i, argument in enumerate(self._inputs)]
+            buffers = {i: each.tensor.buffer for i, each in tensors.items() if each.tensor.buffer is not None}
+            for each in tensors.values():
+                each.tensor.clear()
+            options = ComputeOptions(timeout_ns / 1e9 if timeout_ns else None, self._measures, self._loop_timeout_ns)
+            result = run(inputs, buffers, options)
+            self._timing = result.timing
+            self._store(result)
+        except BaseException as error:
+            self._end(code_of_error(error))
+            raise
+        self._end(None)
+
+    def _input_value(self, index: int, argument: Argument | None) -> AnyArray | nnhal.Buffer | None:
+        assert argument is not None
+        return self._slot(index, is_output=False).input_value(argument)
+
+    def _store(self, result: ComputeResult) -> None:
+        """Write outputs to where the program wants them.
+
+        Raises:
+            NdkError: OUTPUT_INSUFFICIENT_SIZE; OP_FAILED: an output has other dimensions than the program has given.
+        """
+        pairs = list(zip(result.outputs, self._outputs, strict=True))
+        self._shapes = [(_shape(value), _fits(value, argument)) for value, argument in pairs]
+        for number, ((dimensions, _), argument) in enumerate(zip(self._shapes, self._outputs, strict=True)):
+            if isinstance(argument, MemoryArgument | TensorArgument) and not _matches(dimensions, argument.dimensions):
+                raise op_failed(f"output {number} has dimensions {list(dimensions)}, not {list(argument.dimensions)}")
+        if not all(fits for _, fits in self._shapes):
+            raise NdkError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, f"dimensions of outputs: {self._shapes}")
+        for (value, argument), (dimensions, _) in zip(pairs, self._shapes, strict=True):
+            match argument:
+                case MemoryArgument() if isinstance(value, np.ndarray):
+                    _write(argument.data, value)
+                case TensorArgument():
+                    argument.tensor.set_output(value, dimensions)
+
+    # ---- Results ------------------------------------------------------------------------------------
+
+    def output_dimensions(self, index: int) -> Dimensions:
+        """Return the dimensions of an output of the last computation.
+
+        Raises:
+            NdkError: BAD_STATE: there was none, or it failed; BAD_DATA: there is no such output, or it is a scalar;
+                OUTPUT_INSUFFICIENT_SIZE, with the dimensions: its memory was too small.
+        """
+        self._require_completed()
+        self._compilation.operand(index, is_output=True)
+        if not self._shapes:
+            raise bad_state(f"the computation has failed with {getattr(self._failure, 'name', None)}")
+        dimensions, fits = self._shapes[index]
+        if not fits:
+            raise NdkError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, f"output {index} needs {list(dimensions)}", dimensions)
+        return dimensions
+
+    def duration_ns(self, code: int) -> int:
+        """Return a time of the last computation; NOT_MEASURED if the device does not tell.
+
+        Raises:
+            NdkError: BAD_DATA: there is no such duration; BAD_STATE: there was no computation, or it is not measured.
+        """
+        if code not in list(DurationCode):
+            raise bad_data(f"there is no duration {code}")
+        self._require_completed()
+        if not self._measures:
+            raise NdkError(ResultCode.BAD_STATE, "the execution does not measure", (NOT_MEASURED,))
+        on_device = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
+        time_ns = self._timing.time_on_device_ns if on_device else self._timing.time_in_driver_ns
+        return NOT_MEASURED if time_ns == OMITTED else time_ns
+
+
+def _shape(value: AnyArray | BufferBase) -> Dimensions:
+    return tuple(value.shape or ()) if not isinstance(value, np.ndarray) else value.shape
+
+
+def _fits(value: AnyArray | BufferBase, argument: Argument | None) -> bool:
+    if isinstance(argument, MemoryArgument) and isinstance(value, np.ndarray):
+        return value.nbytes <= argument.data.size
+    return True
+
+
+def _matches(dimensions: Dimensions, given: Dimensions) -> bool:
+    if not given:
+        return True
+    return len(given) == len(dimensions) and all(a in (0, b) for a, b in zip(given, dimensions, strict=True))
+
+
+def _write(target: Bytes, value: AnyArray) -> None:
+    if not target.flags.writeable:
+        raise bad_data("the memory of an output is read-only")
+    target[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+
+
+__all__ = ["NOT_MEASURED", "NdkBurst", "NdkExecution", "OmittedArgument"]

@@ -1,0 +1,96 @@
+"""Compiled models: a model on one device."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import nnhal
+from nnhal.client.core.buffers import BufferBase
+from nnhal.client.sync.burst import Burst
+from nnhal.types import AnyArray, Timing
+from nnhal_ndk.devices import NdkDevice
+
+OutputBuffers = Mapping[int, nnhal.Buffer]
+"""Buffers of the device for outputs, by position."""
+
+Value = AnyArray | nnhal.Buffer | None
+"""Value of an input: an array, a buffer of the device, or None if it is omitted."""
+
+
+@dataclass(frozen=True)
+class ComputeOptions:
+    """Options of one computation.
+
+    Attributes:
+        deadline_s: seconds from now, or None.
+        measure: whether to measure its times.
+        loop_timeout_ns: timeout of each WHILE, or None for the default.
+    """
+
+    deadline_s: float | None = None
+    measure: bool = False
+    loop_timeout_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class ComputeResult:
+    """Outputs of a computation: arrays, or the buffers that they were written to."""
+
+    outputs: Sequence[AnyArray | BufferBase]
+    timing: Timing
+
+
+class CompiledPlan(Protocol):
+    """Compiled model."""
+
+    @property
+    def single(self) -> "SingleDevicePlan | None":
+        """The plan itself, if one device runs the whole model."""
+        ...
+
+    def run(self, inputs: Sequence[Value], outputs: OutputBuffers, options: ComputeOptions) -> ComputeResult:
+        """Run the model.
+
+        Args:
+            inputs: one value per input.
+            outputs: buffers for outputs, by position.
+            options: the options.
+
+        Raises:
+            HalError: the execution failed.
+        """
+        ...
+
+
+class SingleDevicePlan:
+    """Model that one device runs.
+
+    Attributes:
+        device: the device.
+        prepared: the model on the device.
+    """
+
+    def __init__(self, device: NdkDevice, prepared: nnhal.PreparedModel) -> None:
+        self.device = device
+        self.prepared = prepared
+
+    @property
+    def single(self) -> "SingleDevicePlan":
+        """The plan itself."""
+        return self
+
+    def run(self, inputs: Sequence[Value], outputs: OutputBuffers, options: ComputeOptions) -> ComputeResult:
+        """Run the model, see `CompiledPlan.run`."""
+        result = self.prepared.execute(
+            inputs, outputs=outputs or None, deadline=options.deadline_s, measure_timing=options.measure
+        )
+        return ComputeResult(result, result.timing)
+
+    def run_in_burst(
+        self, burst: Burst, inputs: Sequence[Value], outputs: OutputBuffers, options: ComputeOptions
+    ) -> ComputeResult:
+        """Run the model in a burst, see `CompiledPlan.run`."""
+        result = burst.execute(
+            inputs, outputs=outputs or None, deadline=options.deadline_s, measure_timing=options.measure
+        )
+        return ComputeResult(result, result.timing)

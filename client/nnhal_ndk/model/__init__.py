@@ -1,0 +1,1 @@
+"""Models of the program, and their conversion to models of the HAL."""

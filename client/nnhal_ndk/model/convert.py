@@ -1,0 +1,90 @@
+"""Conversion of finished models to models of the HAL."""
+
+import numpy as np
+
+from nnhal.alignment import align
+from nnhal.types import (
+    PROT_READ,
+    DataLocation,
+    ExtensionNameAndPrefix,
+    Memory,
+    Model,
+    Operand,
+    OperandLifeTime,
+    Subgraph,
+)
+from nnhal_ndk.model.memory_regions import MappedMemory
+from nnhal_ndk.model.model import MemoryRegion, NdkModel, NdkOperand
+
+
+def to_hal_model(model: NdkModel, extensions: tuple[ExtensionNameAndPrefix, ...] = ()) -> Model:
+    """Return a finished model with the models that it refers to. Large values stay where they are."""
+    return _ModelConversion().convert(model, extensions)
+
+
+class _ModelConversion:
+    """Values and subgraphs that the subgraphs of a model share."""
+
+    def __init__(self) -> None:
+        self._values = bytearray()
+        self._pools: list[Memory] = []
+        self._memories: dict[int, int] = {}
+        self._references: dict[int, int] = {}
+        self._referenced: list[Subgraph | None] = []
+
+    def convert(self, model: NdkModel, extensions: tuple[ExtensionNameAndPrefix, ...]) -> Model:
+        main = self._subgraph(model)
+        return Model(
+            main,
+            tuple(graph for graph in self._referenced if graph is not None),
+            bytes(self._values),
+            tuple(self._pools),
+            model.is_relaxed,
+            extensions,
+        )
+
+    def _subgraph(self, model: NdkModel) -> Subgraph:
+        operands = tuple(map(self._operand, model.operands))
+        return Subgraph(operands, tuple(model.operations), model.inputs, model.outputs)
+
+    def _operand(self, operand: NdkOperand) -> Operand:
+        return Operand(
+            operand.type,
+            operand.dimensions,
+            operand.scale,
+            operand.zero_point,
+            operand.lifetime,
+            self._location(operand),
+            operand.extra_params,
+        )
+
+    def _location(self, operand: NdkOperand) -> DataLocation:
+        match operand.value:
+            case bytes() as value:
+                offset = align(len(self._values))
+                self._values += bytes(offset - len(self._values)) + value
+                return DataLocation(0, offset, len(value))
+            case memoryview() as value:
+                self._pools.append(Memory(np.frombuffer(value, np.uint8), prot=PROT_READ))
+                return DataLocation(len(self._pools) - 1, 0, len(value))
+            case MemoryRegion() as region:
+                return DataLocation(self._pool(region.memory), region.offset, region.length)
+            case NdkModel() as model:
+                return DataLocation(offset=self._reference(model))
+            case _:
+                assert operand.lifetime not in (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_POOL)
+                return DataLocation()
+
+    def _pool(self, memory: MappedMemory) -> int:
+        if id(memory) not in self._memories:
+            self._memories[id(memory)] = len(self._pools)
+            self._pools.append(Memory(memory.contents, prot=PROT_READ))
+        return self._memories[id(memory)]
+
+    def _reference(self, model: NdkModel) -> int:
+        number = self._references.get(id(model))
+        if number is None:
+            number = self._references[id(model)] = len(self._referenced)
+            self._referenced.append(None)
+            self._referenced[number] = self._subgraph(model)
+        return number

@@ -1,0 +1,302 @@
+"""Models while the program builds them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from nnhal.operations import SIGNATURES
+from nnhal.rules.control_flow import FIRST_VALUE
+from nnhal.types import (
+    ExtraParams,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    SymmPerChannelQuantParams,
+    is_extension,
+    is_fully_specified,
+    operation_name,
+)
+from nnhal_ndk.api.constants import MAX_COPIED_BYTES
+from nnhal_ndk.model.memory_regions import MappedMemory
+from nnhal_ndk.model.operand_type import GivenType, known_size
+from nnhal_ndk.model.order import execution_order
+from nnhal_ndk.results import bad_data, bad_state
+
+_WRITTEN = (OperandLifeTime.TEMPORARY_VARIABLE, OperandLifeTime.SUBGRAPH_OUTPUT)
+
+
+class BuildState(Enum):
+    """State of a model."""
+
+    OPEN = "not finished"
+    FINISHED = "finished"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True)
+class MemoryRegion:
+    """Value in a memory of the program."""
+
+    memory: MappedMemory
+    offset: int
+    length: int
+
+
+class NdkOperand:
+    """Operand of a model.
+
+    Attributes:
+        type, dimensions, scale, zero_point: its type.
+        lifetime: an OperandLifeTime.
+        value: its value: bytes that were copied, memory of the program, or a model.
+        extra_params: scales per channel, or parameters of an extension's type.
+    """
+
+    def __init__(self, given: GivenType) -> None:
+        self.type = given.type
+        self.dimensions = given.dimensions
+        self.scale = given.scale
+        self.zero_point = given.zero_point
+        self.lifetime = OperandLifeTime.TEMPORARY_VARIABLE
+        self.value: bytes | memoryview | MemoryRegion | NdkModel | None = None
+        self.extra_params: ExtraParams = None
+
+    @property
+    def description(self) -> Operand:
+        """Type and lifetime as an operand of the HAL, without a value."""
+        return Operand(
+            self.type, self.dimensions, self.scale, self.zero_point, self.lifetime, extra_params=self.extra_params
+        )
+
+
+class NdkModel:
+    """Model of the program: operands, operations, inputs and outputs. Not thread safe, as documented by Android.
+
+    Attributes:
+        operands: its operands.
+        operations: its operations, as added; after `finish`, in an order of execution.
+        order: for each of the sorted operations, its position as added.
+        inputs, outputs: operands that are inputs and outputs.
+        is_relaxed: whether float32 may be computed as float16.
+    """
+
+    def __init__(self) -> None:
+        self.operands: list[NdkOperand] = []
+        self.operations: list[Operation] = []
+        self.order: list[int] = []
+        self.inputs: tuple[int, ...] = ()
+        self.outputs: tuple[int, ...] = ()
+        self.is_relaxed = False
+        self._state = BuildState.OPEN
+
+    @property
+    def is_finished(self) -> bool:
+        """True if it is complete and valid."""
+        return self._state is BuildState.FINISHED
+
+    def require_finished(self) -> None:
+        """Check that the model can be used.
+
+        Raises:
+            NdkError: BAD_STATE.
+        """
+        if self._state is not BuildState.FINISHED:
+            raise bad_state(f"the model is {self._state.value}")
+
+    def _require_open(self) -> None:
+        if self._state is not BuildState.OPEN:
+            raise bad_state(f"the model is {self._state.value} and cannot be changed")
+
+    def operand(self, index: int) -> NdkOperand:
+        """Return an operand.
+
+        Raises:
+            NdkError: BAD_DATA: there is no such operand.
+        """
+        if not 0 <= index < len(self.operands):
+            raise bad_data(f"there is no operand {index}; the model has {len(self.operands)}")
+        return self.operands[index]
+
+    # ---- Operands -----------------------------------------------------------------------------------
+
+    def add_operand(self, given: GivenType) -> None:
+        """Add an operand.
+
+        Raises:
+            NdkError, HalError: BAD_STATE; BAD_DATA: its type is invalid.
+        """
+        self._require_open()
+        given.check(f"operand {len(self.operands)}")
+        self.operands.append(NdkOperand(given))
+
+    def set_value(self, index: int, buffer: memoryview | None) -> None:
+        """Set the value of a constant: small ones are copied, large ones stay in the memory of the program.
+
+        Args:
+            index: the operand.
+            buffer: the value; None for an omitted argument.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: unknown operand, or wrong size.
+        """
+        self._require_open()
+        operand = self.operand(index)
+        if buffer is None:
+            operand.lifetime, operand.value = OperandLifeTime.NO_VALUE, None
+            return
+        self._require_size(index, operand, len(buffer))
+        is_small = len(buffer) <= MAX_COPIED_BYTES
+        operand.lifetime = OperandLifeTime.CONSTANT_COPY if is_small else OperandLifeTime.CONSTANT_POOL
+        operand.value = bytes(buffer) if is_small else buffer
+
+    def set_value_from_memory(self, index: int, memory: MappedMemory, offset: int, length: int) -> None:
+        """Set the value of a constant to a region of a memory.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: unknown operand, wrong size, or a region outside of the memory.
+        """
+        self._require_open()
+        operand = self.operand(index)
+        self._require_size(index, operand, length)
+        size = memory.contents.size
+        if offset + length > size:
+            raise bad_data(f"bytes {offset} to {offset + length} are outside of a memory of {size} bytes")
+        operand.lifetime = OperandLifeTime.CONSTANT_POOL
+        operand.value = MemoryRegion(memory, offset, length)
+
+    def set_value_from_model(self, index: int, value: "NdkModel") -> None:
+        """Set the value of an operand to a model, for IF and WHILE.
+
+        Raises:
+            NdkError: BAD_STATE: also if the other model is not finished; BAD_DATA: unknown operand, or wrong type.
+        """
+        self._require_open()
+        value.require_finished()
+        operand = self.operand(index)
+        if operand.type != OperandType.SUBGRAPH:
+            raise bad_data(f"operand {index} is not of type MODEL")
+        operand.lifetime, operand.value = OperandLifeTime.SUBGRAPH, value
+
+    def set_channel_quantization(self, index: int, channel_dim: int, scales: tuple[float, ...]) -> None:
+        """Set the scales of an operand that is quantized per channel.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: unknown operand, wrong type, or wrong scales.
+        """
+        self._require_open()
+        operand = self.operand(index)
+        if operand.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+            raise bad_data(f"operand {index} is not quantized per channel")
+        if channel_dim >= len(operand.dimensions):
+            raise bad_data(f"operand {index} has no dimension {channel_dim}")
+        if operand.dimensions[channel_dim] != len(scales):
+            raise bad_data(f"{len(scales)} scales for {operand.dimensions[channel_dim]} channels of operand {index}")
+        if not all(scale > 0 and math.isfinite(scale) for scale in scales):
+            raise bad_data(f"operand {index} has a scale that is not above 0")
+        operand.extra_params = SymmPerChannelQuantParams(scales, channel_dim)
+
+    def _require_size(self, index: int, operand: NdkOperand, length: int) -> None:
+        if operand.type == OperandType.SUBGRAPH:
+            raise bad_data(f"operand {index} is of type MODEL")
+        if is_extension(operand.type):
+            return
+        if not is_fully_specified(operand.type, operand.dimensions):
+            raise bad_data(f"operand {index} is a constant with unknown dimensions")
+        if (needed := known_size(operand.type, operand.dimensions)) != length:
+            raise bad_data(f"operand {index} needs {needed} bytes, but {length} are given")
+
+    # ---- Operations, inputs and outputs -------------------------------------------------------------
+
+    def add_operation(self, type_: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Add an operation.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: unknown operands or operation, or operands of the wrong types.
+        """
+        self._require_open()
+        operation = Operation(type_, tuple(inputs), tuple(outputs))
+        self._check_signature(operation)
+        self.operations.append(operation)
+
+    def _check_signature(self, operation: Operation) -> None:
+        inputs = [self.operand(i).description for i in operation.inputs]
+        outputs = [self.operand(i).description for i in operation.outputs]
+        name = operation_name(operation.type)
+        if (first_value := FIRST_VALUE.get(operation.type)) is not None:
+            if len(inputs) < first_value or not outputs:
+                raise bad_data(f"{name} has {len(inputs)} inputs and {len(outputs)} outputs")
+            return
+        if is_extension(operation.type):
+            return
+        signature = SIGNATURES.get(operation.type)
+        if signature is None:
+            raise bad_data(f"there is no operation {operation.type}")
+        bound = signature.bind(inputs, outputs)
+        if isinstance(bound, str):
+            raise bad_data(f"{name}: {bound}")
+        for argument, operand in zip(bound.inputs, inputs, strict=True):
+            if operand.lifetime == OperandLifeTime.NO_VALUE and argument not in bound.optional:
+                raise bad_data(f"{name}: {argument} has no value")
+
+    def identify(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Declare the inputs and outputs.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: unknown operands, or operands that are something else already.
+        """
+        self._require_open()
+        for index in (*inputs, *outputs):
+            self.operand(index)
+        for indexes, lifetime in (
+            (inputs, OperandLifeTime.SUBGRAPH_INPUT),
+            (outputs, OperandLifeTime.SUBGRAPH_OUTPUT),
+        ):
+            for index in indexes:
+                operand = self.operands[index]
+                if operand.lifetime != OperandLifeTime.TEMPORARY_VARIABLE:
+                    raise bad_data(f"operand {index} is already {OperandLifeTime(operand.lifetime).name}")
+                operand.lifetime = lifetime
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+
+    def relax(self, allow: bool) -> None:
+        """Set whether float32 may be computed as float16.
+
+        Raises:
+            NdkError: BAD_STATE.
+        """
+        self._require_open()
+        self.is_relaxed = allow
+
+    def finish(self) -> None:
+        """Check the model and sort its operations.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: the model is invalid, and remains so.
+        """
+        if self._state is not BuildState.OPEN:
+            raise bad_state(f"the model is {self._state.value} already")
+        self._state = BuildState.INVALID
+        self._check()
+        available = {index for index, operand in enumerate(self.operands) if operand.lifetime not in _WRITTEN}
+        self.order = execution_order(self.operations, available)
+        self.operations = [self.operations[position] for position in self.order]
+        self._state = BuildState.FINISHED
+
+    def _check(self) -> None:
+        if not (self.operands and self.operations and self.inputs and self.outputs):
+            raise bad_data("a model needs operands, operations, inputs and outputs")
+        for operation in self.operations:
+            self._check_signature(operation)
+        written = [index for operation in self.operations for index in operation.outputs]
+        writers = set(written)
+        if len(writers) != len(written):
+            raise bad_data("two operations write the same operand")
+        for index, operand in enumerate(self.operands):
+            if operand.lifetime in _WRITTEN and index not in writers:
+                raise bad_data(f"no operation writes operand {index}, which is {operand.lifetime.name}")
+            if operand.lifetime not in _WRITTEN and index in writers:
+                raise bad_data(f"an operation writes operand {index}, which is {operand.lifetime.name}")
+            if operand.type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL and operand.extra_params is None:
+                raise bad_data(f"operand {index} has no scales per channel")

@@ -1,0 +1,91 @@
+"""Operand types as the program gives them."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from nnhal.rules.operand import OPERAND_RULES, RANGE_RULES
+from nnhal.types import (
+    DTYPES,
+    Operand,
+    OperandType,
+    is_extension,
+    is_tensor,
+)
+from nnhal_ndk.results import bad_data
+
+MAX_DIMENSION = 2**31 - 1
+MAX_VALUE_BYTES = 2**32 - 1
+
+Dimensions = tuple[int, ...]
+
+
+def unpack_uint32s(data: bytes) -> Dimensions:
+    """Return an array of uint32_t as numbers."""
+    return struct.unpack(f"{len(data) // 4}I", data)
+
+
+@dataclass(frozen=True)
+class GivenType:
+    """An `ANeuralNetworksOperandType`.
+
+    Attributes:
+        dimensions: 0 is an unknown dimension; () a scalar, or a tensor of unknown rank.
+    """
+
+    type: int
+    dimensions: Dimensions
+    scale: float
+    zero_point: int
+
+    @staticmethod
+    def of(
+        type_: int | None, dimensions: bytes | None, scale: float | None, zero_point: int | None
+    ) -> "GivenType | None":
+        """Return the type with these members, or None for NULL."""
+        if type_ is None or dimensions is None or scale is None or zero_point is None:
+            return None
+        return GivenType(type_, unpack_uint32s(dimensions), scale, zero_point)
+
+    def check(self, name: str) -> None:
+        """Check the type by the rules of operands.
+
+        Args:
+            name: the operand's name for the message.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: it breaks a rule.
+            NdkError: BAD_DATA: a number is too large.
+        """
+        operand = Operand(self.type, self.dimensions, self.scale, self.zero_point)
+        if any(dimension > MAX_DIMENSION for dimension in self.dimensions):
+            raise bad_data(f"{name} has a dimension above {MAX_DIMENSION}")
+        RANGE_RULES.check(operand, lambda: name)
+        if self.type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:  # its parameters are given later
+            if self.scale != 0 or self.zero_point != 0:
+                raise bad_data(f"{name} has a scale or zero point, but is quantized per channel")
+        else:
+            OPERAND_RULES.check(operand, lambda: name)
+        if not is_extension(self.type) and known_size(self.type, self.dimensions) > MAX_VALUE_BYTES:
+            raise bad_data(f"{name} is larger than {MAX_VALUE_BYTES} bytes")
+
+
+def known_size(type_: int, dimensions: Sequence[int]) -> int:
+    """Return the bytes of a value, or 0 if its shape is not fully known."""
+    if not is_tensor(type_):
+        return DTYPES[type_].itemsize if type_ in DTYPES else 0
+    return DTYPES[type_].itemsize * prod(dimensions) if dimensions else 0
+
+
+def merge_dimensions(operand: Dimensions, given: Dimensions, name: str) -> Dimensions:
+    """Return dimensions that satisfy both an operand and the type that is given for its value.
+
+    Raises:
+        NdkError: BAD_DATA: they contradict each other.
+    """
+    if not operand or not given:
+        return operand or given
+    if len(operand) != len(given) or any(a and b and a != b for a, b in zip(operand, given, strict=True)):
+        raise bad_data(f"{name} has dimensions {list(operand)}, but {list(given)} are given")
+    return tuple(a or b for a, b in zip(operand, given, strict=True))

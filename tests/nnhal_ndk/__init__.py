@@ -1,0 +1,1 @@
+"""Tests of `nnhal_ndk`: the C library through ctypes, and from C programs."""

@@ -1,0 +1,36 @@
+"""The C sources: generated from the table, exported as it says, and accepted by compilers of C and C++."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nnhal_ndk.api.functions import FUNCTIONS
+from nnhal_ndk.build import include_folder
+from nnhal_ndk.functions import REGISTERED
+from tests.nnhal_ndk.library import Library
+from tools.dev.ndk_sources import sources
+
+
+def test_the_generated_files_are_current() -> None:
+    outdated = [path.name for path, text in sources().items() if path.read_text() != text]
+    assert outdated == [], "run `python -m tools.dev.ndk_sources --write`"
+
+
+def test_the_table_has_all_public_functions() -> None:
+    assert len(FUNCTIONS) == len({function.name for function in FUNCTIONS}) == 69
+
+
+def test_all_functions_are_exported_and_nothing_else(library: Library) -> None:
+    command = ["nm", "-D", "--defined-only", str(library.path)]
+    symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[2::3]
+    assert sorted(symbols) == sorted(function.name for function in FUNCTIONS)
+    assert set(REGISTERED) <= set(symbols)
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+@pytest.mark.parametrize("header", ["NeuralNetworks.h", "NeuralNetworksTypes.h", "android/NeuralNetworks.h"])
+def test_the_header_is_strict_c_and_cpp(library_path: Path, language: str, header: str) -> None:
+    standard = "-std=c99" if language == "c" else "-std=c++11"
+    command = ["cc", standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x", language]
+    subprocess.run([*command, str(include_folder() / header)], check=True)

@@ -1,0 +1,1 @@
+"""Commands for `libneuralnetworks.so`, the C library of NNAPI."""
