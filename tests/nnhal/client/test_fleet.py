@@ -1,15 +1,35 @@
 """Clients of a fleet, with both clients: they follow redirects between services, and go to others when one is gone."""
 
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 import nnhal
+import nnhal.aio
 from nnhal.address import target_address
-from tests.nnhal.client.test_redirects import Session, free_port, session  # noqa: F401 - a fixture
 from tests.redirecting_server import RedirectingServer, redirecting
+
+Session = Callable[[str], Awaitable[str]]
+
+
+async def session_sync(target: str) -> str:
+    with nnhal.connect(target) as device:
+        return device._connection.session.decode()
+
+
+async def session_async(target: str) -> str:
+    async with nnhal.aio.connect(target) as device:
+        return device._connection.session.decode()
+
+
+@pytest.fixture(params=[session_sync, session_async])
+def session(request: pytest.FixtureRequest) -> Session:
+    """Return a function that connects with each client, and returns the address that opened the session."""
+    function: Session = request.param
+    return function
 
 
 @pytest.fixture
@@ -18,12 +38,17 @@ def servers() -> Iterator[list[RedirectingServer]]:
         yield [stack.enter_context(redirecting()) for _ in range(3)]
 
 
+def unused_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
 def flags(server: RedirectingServer) -> list[tuple[bool, bool]]:
     return [(request.accept_redirect, request.placed) for request in server.requests]
 
 
 async def test_another_service_may_send_the_client_to_its_worker(
-    session: Session,  # noqa: F811 - the fixture
+    session: Session,
     servers: list[RedirectingServer],
 ) -> None:
     first, second, worker = servers
@@ -34,7 +59,7 @@ async def test_another_service_may_send_the_client_to_its_worker(
 
 
 async def test_services_that_send_a_client_to_each_other(
-    session: Session,  # noqa: F811
+    session: Session,
     servers: list[RedirectingServer],
 ) -> None:
     first, second, _ = servers
@@ -45,17 +70,17 @@ async def test_services_that_send_a_client_to_each_other(
 
 
 async def test_another_service_that_is_gone(
-    session: Session,  # noqa: F811
+    session: Session,
     servers: list[RedirectingServer],
 ) -> None:
     first = servers[0]
-    first.redirect, first.other_service = f"127.0.0.1:{free_port()}", True
+    first.redirect, first.other_service = unused_address(), True
     assert await session(first.target) == first.target
     assert flags(first) == [(True, False), (False, False)]
 
 
 async def test_scheme_of_addresses_without_tls(
-    session: Session,  # noqa: F811
+    session: Session,
     servers: list[RedirectingServer],
 ) -> None:
     assert await session(f"grpc://{servers[0].target}/") == servers[0].target
@@ -68,13 +93,13 @@ def test_addresses_in_targets(target: str, port: int) -> None:
     assert target_address(target).port == port
 
 
-async def test_cluster_that_is_not_there(session: Session) -> None:  # noqa: F811
+async def test_cluster_that_is_not_there(session: Session) -> None:
     pytest.importorskip("ray", reason="needs nnhal[fleet]")
     with pytest.raises(nnhal.DeadObjectError, match="cannot be reached"):
-        await session(f"ray://127.0.0.1:{free_port()}")
+        await session(f"ray://{unused_address()}")
 
 
-async def test_cluster_without_ray(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+async def test_cluster_without_ray(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray._raylet", None)
     with pytest.raises(ImportError, match=r"nnhal\[fleet\]"):

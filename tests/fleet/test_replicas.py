@@ -9,17 +9,17 @@ import pytest
 
 import nnhal
 from tests.concurrency import wait_until
-from tests.end_to_end.service.test_fleet import ADD, ONES, Pair, pair  # noqa: F401 - a fixture
 from tests.end_to_end.support.service_process import stop_running, worker_pids
+from tests.fleet.pair import ADD, ONES, Pair
 
 
 @pytest.fixture
-def model(pair: Pair) -> Iterator[nnhal.ReplicatedModel]:  # noqa: F811 - the fixture
+def model(pair: Pair) -> Iterator[nnhal.ReplicatedModel]:
     with nnhal.Fleet(pair.hosts[0].target, timeout=60).prepare(ADD, replicas=2, cache=True) as model:
         yield model
 
 
-def test_replicas_are_on_different_members_and_survive_one(pair: Pair, model: nnhal.ReplicatedModel) -> None:  # noqa: F811
+def test_replicas_are_on_different_members_and_survive_one(pair: Pair, model: nnhal.ReplicatedModel) -> None:
     assert sorted(model.members) == ["a", "b"]
     futures = [model.submit([ONES, ONES * number]) for number in range(40)]
     pair.hosts[1].kill()
@@ -31,7 +31,7 @@ def test_replicas_are_on_different_members_and_survive_one(pair: Pair, model: nn
     np.testing.assert_array_equal(model.execute([ONES, ONES], deadline=60)[0], 2 * ONES)
 
 
-def test_an_execution_is_hedged_and_inputs_may_change(pair: Pair) -> None:  # noqa: F811
+def test_an_execution_is_hedged_and_inputs_may_change(pair: Pair) -> None:
     """One service is frozen, so that only the copy that goes to the other one is answered."""
     with nnhal.Fleet(pair.hosts[0].target, timeout=60).prepare(ADD, replicas=2, hedge=0.05) as model:
         (worker,) = worker_pids(pair.hosts[0].service.process.pid)
