@@ -25,8 +25,9 @@ _STABLE_S = 10.0
 _SERVE = ("-P", "-m", "nnhal_fleet.launcher")
 
 Options = Callable[[], Sequence[str]]
+"""Returns options of `nnhal serve`."""
 Changed = Callable[[str], None]
-"""Is called with the address of a service that has begun to listen, or "" for one that has ended."""
+"""Called with the address of a service that has begun to listen, or "" for one that has ended."""
 
 
 class ServiceProcess:

@@ -1,8 +1,9 @@
 """`nnhal fleet`: start a fleet on a cluster of Ray, see its members, and take them out of use."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -110,6 +111,30 @@ def status(address: Address = None, state_dir: StateDirectory = None, as_json: J
         print_table(console, members_table(report["members"]))
     for id_ in missing:
         print_text(console, f"{id_} does not serve")
+
+
+@fleet.command()
+@reporting_errors()
+def top(
+    address: Address = None,
+    *,
+    interval: Annotated[
+        float, typer.Option(parser=at_least(float, 0.2), metavar="S", help="Seconds between two looks.")
+    ] = 1.0,
+    state_dir: StateDirectory = None,
+) -> None:
+    """Show the members live, until Ctrl-C. Without a terminal, show them once, as `nnhal fleet status` does."""
+    from rich.live import Live
+
+    console = make_console()
+    if not console.is_terminal:
+        status(address, state_dir)
+        return
+    screen = Live(console=console, screen=True, auto_refresh=False)
+    with suppress(KeyboardInterrupt), _connected(address, state_dir) as found, screen as live:
+        while True:
+            live.update(members_table(found.status()["members"]), refresh=True)
+            time.sleep(interval)
 
 
 @fleet.command()
