@@ -19,3 +19,10 @@ def target() -> Iterator[str]:
 def _no_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove COLUMNS, which pytest-xdist sets for its workers."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _patient_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands wait for a service on a busy machine."""
+    for module in ("backends", "compare", "conformance", "demo", "explain", "info", "run"):
+        monkeypatch.setattr(f"nnhal_tools.cli.{module}.CONNECT_S", 60)
