@@ -1,12 +1,15 @@
 """Objects of sessions are freed: the tests count them in the process."""
 
 import gc
+from typing import NoReturn
 
 import numpy as np
+import pytest
 
 import nnhal
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_service.server import Server
 from nnhal_service.sessions.memory_objects import MemoryObject
@@ -58,3 +61,25 @@ def test_released_model_is_freed_at_once() -> None:
         assert (
             wait_for_counts(before | {"Session": before["Session"] + 1})["PreparedModel"] <= before["PreparedModel"] + 1
         )
+
+
+def test_failed_preparation_gives_its_memory_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of a service that has many failures must not be full until the garbage collector runs."""
+
+    def fail(*_: object) -> NoReturn:
+        raise MemoryError("none")
+
+    settings = Settings(listen=("127.0.0.1:0",), backends=("CpuRef",))
+    with Server(settings) as server, nnhal.connect(server.addresses[0]) as device:
+        device.prepare(ADD).result(10).close()
+        _ = device.version
+        gc.collect()
+        gc.disable()
+        try:
+            assert wait_until(lambda: server.quota.total == 0)
+            assert device.prepare(ADD, deadline=1e-9).exception(10)
+            monkeypatch.setattr(CpuRef, "compile", fail)
+            assert device.prepare(ADD).exception(10)
+            assert wait_until(lambda: server.quota.total == 0)
+        finally:
+            gc.enable()

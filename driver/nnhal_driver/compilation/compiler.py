@@ -136,7 +136,7 @@ class PartitionCompiler:
         if isinstance(error, MemoryError) or status in _OUT_OF_MEMORY:
             if self.memory_error:
                 raise error
-            self.memory_error = error
+            self.memory_error = error.with_traceback(None)  # whose frames refer to this object
 
 
 def _is_of_client(error: HalError) -> bool:

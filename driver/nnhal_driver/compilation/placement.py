@@ -175,7 +175,7 @@ class _SubgraphPlacer:
         try:
             return support(backend, view)
         except MemoryError as error:
-            self.memory_error = error
+            self.memory_error = error.with_traceback(None)  # whose frames refer to this object
             return Support("there is not enough memory to ask it")
 
     def _first_supporter(self, view: OperationView) -> int:

@@ -48,4 +48,7 @@ def run_preparation(files: AbstractContextManager[object], prepare: Callable[[],
     except BaseException as error:
         if is_interrupt(error):
             raise
-        return failed_outcome(error)
+        outcome = failed_outcome(error)
+        # its frames may refer to the error, and so keep all objects of the preparation until garbage is collected
+        error.__traceback__ = None
+        return outcome

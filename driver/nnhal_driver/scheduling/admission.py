@@ -187,7 +187,10 @@ class AdmissionQueue:
         with self._lock:
             if error is not None:
                 self._counts["refused"] += 1
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # the traceback has this frame
             owner = self._owners.get(request.owner) or self._new_owner(share)
             if share is not None and share.executions is not None:
                 self._begin_execution(share)
@@ -335,7 +338,11 @@ class AdmissionQueue:
             if error := ticket.request.deadline_error():
                 self.withdraw(ticket, error)  # sets `decided`, unless the ticket was granted at the last moment
         if ticket.error is not None:
-            raise ticket.error
+            error, ticket.error = ticket.error, None
+            try:
+                raise error
+            finally:
+                del error  # the traceback has this frame
 
     def _cancel(self, ticket: Ticket, cancellation: Cancellation) -> None:
         self.withdraw(ticket, cancellation.error())

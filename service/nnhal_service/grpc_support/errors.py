@@ -167,6 +167,7 @@ def _set_error(context: grpc.ServicerContext, error: BaseException, on_error: On
     with carry(context):
         hal_error = _hal_error(error, context)
         on_error(hal_error)
+        error.__traceback__ = None  # its frames may refer to the error, and so keep all objects of the call
         return set_error(context, hal_error)
 
 
