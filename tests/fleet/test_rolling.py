@@ -20,7 +20,9 @@ class ImaginedFleet:
     def __init__(self, *ids: str) -> None:
         self.steps: list[str] = []
         self.stays = ""
-        self._members = {id_: {"id": id_, "sessions": 2, "draining": False, "generation": 1} for id_ in ids}
+        self._members: dict[str, dict[str, Any]] = {
+            id_: {"id": id_, "sessions": 2, "draining": False, "generation": 1} for id_ in ids
+        }
         self._restarting = ""
 
     def status(self) -> Mapping[str, Any]:

@@ -67,7 +67,7 @@ Global___OpenRequest: _TypeAlias = OpenRequest  # noqa: Y015
 
 @_typing.final
 class SessionNeeds(_message.Message):
-    """What a client is about to use."""
+    """Needs of a client: the things that it is about to use."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
