@@ -15,17 +15,22 @@ _MAX_COUNTED_HITS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Description that is saved beside the two files. `identity` and `backends` are for operators; sizes in bytes."""
+    """Description that is saved beside the two files.
+
+    `identity`, `backends` and `origin` are for operators; sizes in bytes. An entry that was saved here has no origin.
+    """
 
     identity: str
     token: str
     backends: str
     model_bytes: int
     data_bytes: int
+    origin: str = ""
 
     def pack(self) -> bytes:
-        """Return the content of the file."""
-        return json.dumps(asdict(self), indent=1).encode() + b"\n"
+        """Return the content of the file. Earlier releases know no origin, so it is left out where it is empty."""
+        fields = {name: value for name, value in asdict(self).items() if name != "origin" or value}
+        return json.dumps(fields, indent=1).encode() + b"\n"
 
     @staticmethod
     def parse(raw: bytes) -> "Manifest":
@@ -39,7 +44,7 @@ class Manifest:
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         kinds = {name: str(kind) for name, kind in Manifest.__annotations__.items()}
-        if not isinstance(fields, dict) or fields.keys() != kinds.keys():
+        if not isinstance(fields, dict) or {"origin", *fields} != kinds.keys():
             raise ValueError(f"expected the fields {', '.join(kinds)}")
         for name, value in fields.items():
             if type(value) is not Manifest.__annotations__[name]:
@@ -47,6 +52,7 @@ class Manifest:
                 raise ValueError(f"{name} is a {type(value).__name__}; expected a {kind}")
         manifest = Manifest(**fields)
         manifest.identity.encode()  # raises for half a surrogate pair
+        manifest.origin.encode()
         if manifest.model_bytes < 0 or manifest.data_bytes < 0:
             raise ValueError("a size is negative")
         return manifest
@@ -66,6 +72,7 @@ class EntryInfo:
         hits: how often it was opened.
         backends: the argument of `PendingEntry.commit`.
         generation: a name that changes when the entry is replaced.
+        origin: where the entry comes from; "" if it was saved here.
     """
 
     identity: str
@@ -77,6 +84,7 @@ class EntryInfo:
     hits: int
     backends: str
     generation: str
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +117,10 @@ def read_info(link: Path, generations: Path) -> EntryInfo:
     """
     folder = generations / os.path.basename(os.readlink(link))
     usage, model, data = (os.stat(folder / name) for name in (USAGE, MODEL, DATA))
-    identity = backends = ""
+    identity = backends = origin = ""
     with contextlib.suppress(ValueError):  # an entry with a damaged manifest is listed, so that it can be cleared
         manifest = Manifest.parse((folder / MANIFEST).read_bytes())
-        identity, backends = manifest.identity, manifest.backends
+        identity, backends, origin = manifest.identity, manifest.backends, manifest.origin
     return EntryInfo(
         identity,
         link.parent.name,
@@ -123,6 +131,7 @@ def read_info(link: Path, generations: Path) -> EntryInfo:
         usage.st_size,
         backends,
         folder.name,
+        origin,
     )
 
 

@@ -106,12 +106,13 @@ class PendingEntry:
         self._open.append(descriptor)
         return descriptor
 
-    def commit(self, backends: str = "", quota: int | None = None) -> None:
+    def commit(self, backends: str = "", quota: int | None = None, origin: str = "") -> None:
         """Publish the files as the entry, in place of the previous one, and evict entries to make room.
 
         Args:
             backends: text for lists, for example "CpuAcc 1.0, CpuRef 1.0".
             quota: bytes that all entries of the identity may have. Its least recently used ones are evicted.
+            origin: text for lists: where the entry comes from, if it was not saved here.
 
         Raises:
             CacheError: this failed. The previous entry is unchanged.
@@ -121,7 +122,7 @@ class PendingEntry:
             self._store.require_fits(sum(sizes))
             if quota is not None and sum(sizes) > quota:
                 raise TooLargeError(f"the entry has {sum(sizes)} bytes; the identity has a quota of {quota} bytes")
-            manifest = Manifest(self._identity, self._token.hex(), backends, *sizes)
+            manifest = Manifest(self._identity, self._token.hex(), backends, sizes[0], sizes[1], origin)
             write_all(self._create(MANIFEST), manifest.pack())
             self._create(USAGE)
             for descriptor in self._open[1:]:
@@ -179,6 +180,11 @@ class Store:
         if used:
             self._count(link.parent.name, "misses" if entry is None else "hits")
         return entry
+
+    def has_entry(self, identity: str, token: bytes) -> bool:
+        """Return whether an entry exists. It may be damaged."""
+        link = self.layout.entry_link(identity, token)
+        return self._is_usable() and _generation(link) is not None
 
     def open_listed(self, entry: EntryInfo) -> Entry | None:
         """Return the open files of a listed entry, or None if it was removed. Count no hit."""

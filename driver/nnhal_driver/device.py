@@ -38,6 +38,7 @@ from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.graph import build_graphs, drop_caches
 from nnhal_driver.memory_estimate import model_bytes
 from nnhal_driver.model_cache.cache import ModelCache, SaveTarget
+from nnhal_driver.model_cache.environment import BuildEnvironment
 from nnhal_driver.model_cache.errors import CacheMissError
 from nnhal_driver.model_cache.files import FILE_COUNTS, NO_FILES, CacheFiles, MissingFiles, OpenFiles
 from nnhal_driver.model_probe import ModelProbe
@@ -191,6 +192,11 @@ class Device:
     def get_number_of_cache_files_needed(self) -> NumberOfCacheFiles:
         """Return one of each kind, for all backends; none if the device does not cache."""
         return NO_FILES if self._cache_unusable else FILE_COUNTS
+
+    @property
+    def build_environment(self) -> BuildEnvironment:
+        """The environment that a saved model depends on: versions, backends and CPU."""
+        return self._cache.environment
 
     def get_supported_extensions(self) -> tuple[Extension, ...]:
         """Return the well-formed extensions of the backends. Of several with the same name, the first counts."""

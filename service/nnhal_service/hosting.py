@@ -1,5 +1,6 @@
 """Services that a supervisor provides to the server of a worker."""
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,7 @@ class Hosting:
         claim: called with the identity of each new session, before it is opened. It may refuse.
         end_idle: called a while after the last session has ended.
         find_use: returns what an identity with quotas uses in other workers.
+        share: the socket to the process of the cache share; None if there is none.
     """
 
     addresses: tuple[str, ...]
@@ -75,3 +77,4 @@ class Hosting:
     claim: Callable[[str], None] = _nothing
     end_idle: Callable[[], None] = _nothing
     find_use: FindUse = lambda identity: QuotaUse()
+    share: socket.socket | None = None

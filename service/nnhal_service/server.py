@@ -28,6 +28,7 @@ from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.access import create_authentication
 from nnhal_service.allocation import create_allocator, with_allocator
 from nnhal_service.backends import assemble, device_settings, find_dynamic
+from nnhal_service.cache_share.client import ShareClient
 from nnhal_service.devices import Devices
 from nnhal_service.gauges import Gauges
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
@@ -129,6 +130,7 @@ class Server:
         self._limits = Limits(settings.limits)
         self.store = Store(settings.cache_dir, settings.cache_bytes)
         key, cache_unusable = load_key(settings, self.store)
+        self._share = None if cache_unusable or key is None else _share_client(settings, hosting, key)
         queues = QueueLimits(self._limits["queued_preparations"], self._limits["queued_executions"])
         performance, buffers = PerformanceStore(settings.state_dir), LiveBuffers()
         allocator = create_allocator(settings.allocator)
@@ -198,7 +200,7 @@ class Server:
     def _register(self, quota: MemoryQuota) -> None:
         """Add all services to the gRPC server."""
         sessions, limits, executor, calls = self.sessions, self._limits, self._executor, self.metrics.calls
-        devices, cache_arguments = self.devices, CacheArguments(self.store, limits)
+        devices, cache_arguments = self.devices, CacheArguments(self.store, limits, self._share)
         watchdogs = self._create_watchdogs()
         unread = UnreadResponses(sessions, quota, self.settings.transfer_idle_s, self._timers)
         quarantine = self._hosting.quarantine if self._hosting else NoQuarantine()
@@ -425,6 +427,13 @@ def serve_until_shutdown(server: Server, on_ready: Callable[[Sequence[str]], Non
         shutdown.wait()
         # not cancelled: the exit of the process may hang too
         faulthandler.dump_traceback_later(settings.stop_grace_s + STOP_TIMEOUT_S, exit=True)
+
+
+def _share_client(settings: Settings, hosting: Hosting | None, key: bytes) -> ShareClient | None:
+    """Return the share of a worker, if the operator wants one."""
+    if hosting is None or hosting.share is None or settings.cache_share is None:
+        return None
+    return ShareClient(hosting.share, key, settings.cache_share_timeout_s, settings.cache_share)
 
 
 def _ports(addresses: Sequence[str]) -> tuple[int, ...]:

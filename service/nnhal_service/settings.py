@@ -14,6 +14,7 @@ from nnhal.address import Address
 from nnhal.cpu import available_cpus
 from nnhal.types import DeviceType
 from nnhal_cache.layout import DEFAULT_BYTES, default_root, user_directory
+from nnhal_service.cache_share.locations import check_url
 from nnhal_service.identity.policy import Policy
 
 
@@ -220,6 +221,19 @@ class Settings(BaseModel):
         description="File with 32 secret bytes that seal saved models, for machines that share a cache. Without it, "
         "each cache directory has its own key.",
     )
+    cache_share: Annotated[str | None, Option("URL")] = Field(
+        default=None,
+        description="Store behind the cache that several services use (docs/cache.md): a folder, or a URL for fsspec "
+        "such as s3://BUCKET/FOLDER, which needs the extra `share`. It needs `cache_key_file`. Default: none.",
+    )
+    cache_share_bytes: Annotated[int, Option("N")] = Field(
+        default=64 * 2**30,
+        ge=0,
+        description="Size to which this service limits the store; 0 if the store does that itself.",
+    )
+    cache_share_timeout_s: Annotated[float, Option("S")] = Field(
+        default=5.0, gt=0, description="Seconds that a preparation waits for the store, before it compiles the model."
+    )
     warm: Annotated[int, Option("N")] = Field(
         default=0, ge=0, description="Number of saved models to prepare at start: the most used ones."
     )
@@ -419,6 +433,17 @@ class Settings(BaseModel):
         given = (self.jwt_keys, self.jwt_issuer, self.jwt_audience)
         if any(given) and not all(given):
             raise ValueError("jwt_keys, jwt_issuer and jwt_audience belong together; a token for others is not for us")
+        return self
+
+    @model_validator(mode="after")
+    def _require_key(self) -> "Settings":
+        if self.cache_share is not None:
+            if self.cache_key_file is None:
+                raise ValueError(
+                    "--cache-share needs --cache-key-file: entries of a share are sealed with a key that all its "
+                    "services have (docs/cache.md)"
+                )
+            check_url(self.cache_share)
         return self
 
     @field_validator("limits", mode="before")

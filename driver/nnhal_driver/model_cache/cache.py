@@ -58,12 +58,15 @@ class ModelCache:
         key: key of the seal. Its owners can make files that this device trusts.
         tensor_bytes: largest size of one tensor in an execution.
         check_data: whether to check the digest of the data cache.
+
+    Attributes:
+        environment: what a saved model depends on.
     """
 
     def __init__(
         self, driver: str, backends: Sequence[Backend], key: bytes, tensor_bytes: int, *, check_data: bool
     ) -> None:
-        self._environment = current_environment(driver, backends)
+        self.environment = current_environment(driver, backends)
         self._backends = {backend.id: backend for backend in backends}
         self._key = key
         self._tensor_bytes = tensor_bytes
@@ -75,7 +78,7 @@ class ModelCache:
         try:
             writer = ContainerWriter()
             document = dict(save_plan(model.plan, model.placement, writer))
-            document["origin"] = encode(BuildEnvironment, self._environment)
+            document["origin"] = encode(BuildEnvironment, self.environment)
             document["use"] = [model.priority, model.preference]
             document["digest"] = model.digest.hex()
             writer.write(files, self._key, document)
@@ -159,7 +162,7 @@ class ModelCache:
             container.check_data_size()
         except OSError as error:
             raise _unreadable(error) from error
-        if difference := decode(BuildEnvironment, container.document["origin"]).difference(self._environment):
+        if difference := decode(BuildEnvironment, container.document["origin"]).difference(self.environment):
             raise CacheMissError(difference)
         if files.digest and files.digest != _model_digest(container):
             raise CacheMissError("it was saved for another model")

@@ -6,6 +6,8 @@ from nnhal.types import CacheOutcome, CacheState
 from nnhal_service.metrics.calls import OTHER
 
 REASONS = (
+    ("share_unavailable", "the share is unavailable"),
+    ("share_refused", "the entry in the share"),
     ("no_entry", "there is no entry"),
     ("off", "the cache is off"),
     ("replaced", "replaced or removed"),

@@ -94,6 +94,15 @@ CACHE_RESULTS = _counter(
 )
 CACHE_EVICTIONS = _counter("nnhal_cache_evictions", "Entries that the model cache dropped to make room.")
 CACHE_DAMAGED = _counter("nnhal_cache_damaged", "Entries of the model cache that were set aside as invalid.")
+SHARE_READS = _counter("nnhal_cache_share_reads", "Entries that were looked for in the share, by result.", "result")
+SHARE_WRITES = _counter("nnhal_cache_share_writes", "Entries to write to the share, by result.", "result")
+SHARE_READ_BYTES = _counter("nnhal_cache_share_read_bytes", "Bytes of the entries that were read from the share.")
+SHARE_WRITTEN_BYTES = _counter("nnhal_cache_share_written_bytes", "Bytes of the entries written to the share.")
+SHARE_EVICTIONS = _counter("nnhal_cache_share_evictions", "Entries that this service removed to bound the share.")
+SHARE_AVAILABLE = _gauge(
+    "nnhal_cache_share_available", "1 if the share can be used, 0 if it is left alone for a while.", merge=Merge.MAX
+)
+SHARE_WAITING = _gauge("nnhal_cache_share_waiting", "Entries that wait to be written to the share.")
 SESSIONS_OPENED = _counter("nnhal_sessions_opened", "Sessions that were opened.", "identity")
 SESSIONS = _gauge("nnhal_sessions", "Open sessions.", "identity")
 IN_PROGRESS = _gauge("nnhal_calls_in_progress", "Preparations and executions that are running.", "device", "kind")
@@ -131,6 +140,13 @@ METRICS = {
         CACHE_BYTES,
         CACHE_LIMIT,
         CACHE_ENTRIES,
+        SHARE_READS,
+        SHARE_WRITES,
+        SHARE_READ_BYTES,
+        SHARE_WRITTEN_BYTES,
+        SHARE_EVICTIONS,
+        SHARE_AVAILABLE,
+        SHARE_WAITING,
         SESSIONS_OPENED,
         SESSIONS,
         IN_PROGRESS,

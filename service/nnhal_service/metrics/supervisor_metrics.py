@@ -5,7 +5,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,6 +56,21 @@ class SupervisorMetrics:
     def count_suspect(self, backend: str) -> None:
         """Count a model that may have caused the crash of a worker, in the code of a backend; "" if unknown."""
         self._total.add(catalog.SUSPECTS, 1, backend)
+        self._write()
+
+    def show_share(self, counts: Iterable[tuple[str, Sequence[str], float]], gauges: Mapping[str, float]) -> None:
+        """Add what the process of the share has counted, and show its gauges. Unknown metrics are ignored.
+
+        Args:
+            counts: names of metrics, labels, and what to add.
+            gauges: values by name of the metric.
+        """
+        for name, labels, amount in counts:
+            if name in METRICS:
+                self._total.add(METRICS[name], amount, *labels)
+        for name, value in gauges.items():
+            if name in METRICS:
+                self._total.values[name] = {(): float(value)}
         self._write()
 
     def bury(self, source: int, folder: Path, reason: str) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 
 from nnhal.errors import HalError, invalid_argument
 from nnhal.rules.cache_token import check_token
-from nnhal.types import CacheOutcome, CacheState
+from nnhal.types import OMITTED, CacheOutcome, CacheState
 from nnhal.v1 import types_pb2
 from nnhal_cache.errors import CacheError, TooLargeError
 from nnhal_cache.files import NamedFiles
@@ -19,6 +19,8 @@ from nnhal_cache.store import PendingEntry, Store
 from nnhal_driver.device import Device
 from nnhal_driver.model_cache.files import CacheFiles, MissingFiles
 from nnhal_driver.preparation.outcome import Outcome, PreparationCallback
+from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_service.cache_share.client import NO_ENTRY, ShareClient, WantedEntry, backends_text
 from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.log import event
 from nnhal_service.model_cache.cache_file import CacheFile, open_cache_files
@@ -39,12 +41,13 @@ class PendingSave:
         files: for the driver; None if nothing is to be saved, or the files cannot be opened.
     """
 
-    def __init__(self, device: Device, seen: SeenEntries) -> None:
+    def __init__(self, device: Device, seen: SeenEntries, share: ShareClient | None) -> None:
         self.files: CacheFiles | None = None
+        self._device = device
         self._seen = seen
+        self._share = share
         self._identity = ""
         self._token = b""
-        self._backends = " ".join(f"{backend.id} {backend.version}" for backend in device.backends)
         self._open_files = ExitStack()
         self._pending: PendingEntry | None = None
         self._error = ""
@@ -94,8 +97,12 @@ class PendingSave:
                 return outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, self._error))
             if self._pending is not None and outcome.cache.state == CacheState.SAVED:
                 try:
-                    self._pending.commit(self._backends, self._quota)
+                    self._pending.commit(backends_text(self._device), self._quota)
                     self._seen.saved(self._identity, self._token, self._pending.model_fd)
+                    if self._share is not None:
+                        self._share.offer(
+                            self._device, self._identity, self._token, self._pending, outcome.prepared_model
+                        )
                 except CacheError as error:
                     return outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, str(error)))
         return outcome
@@ -129,27 +136,38 @@ class LoadSource:
 
 
 class CacheArguments:
-    """Opens the files that the cache arguments of preparations name."""
+    """Opens the files that the cache arguments of preparations name.
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    Args:
+        store: the local cache.
+        limits: the limits of sessions.
+        share: fetches entries that the local cache does not have, and is offered those that are saved; or None.
+    """
+
+    def __init__(self, store: Store, limits: Limits, share: ShareClient | None = None) -> None:
         self._store = store
         self._limits = limits
+        self._share = share
         self._seen = SeenEntries()
 
     def open_for_saving(self, device: Device, session: Session, message: Message | None) -> PendingSave:
         """Return the target of a preparation; without a message one that saves nothing."""
-        target = PendingSave(device, self._seen)
+        target = PendingSave(device, self._seen, self._share)
         if message is not None:
             target.open(self._store, self._limits, session, message)
         return target
 
     @contextmanager
-    def open_for_loading(self, session: Session, message: Message, *, used: bool = True) -> Iterator[LoadSource]:
+    def open_for_loading(
+        self, device: Device, session: Session, message: Message, deadline_ns: int = OMITTED, *, used: bool = True
+    ) -> Iterator[LoadSource]:
         """Yield the files that a message names, open within the context.
 
         Args:
+            device: loads them.
             session: session of the client.
             message: the cache arguments.
+            deadline_ns: instant of CLOCK_BOOTTIME until which the share may be asked, or OMITTED.
             used: whether this counts as a use of the entry.
 
         Raises:
@@ -162,12 +180,13 @@ class CacheArguments:
             return
         check_token(message.token)
         try:
+            reason = self._fetch(device, session, message, deadline_ns)
             entry = self._store.open_entry(str(session.identity), message.token, used=used)
         except CacheError as error:
             yield LoadSource(MissingFiles(str(error)))
             return
         if entry is None:
-            yield LoadSource(MissingFiles("there is no entry for this token"))
+            yield LoadSource(MissingFiles(reason or NO_ENTRY))
             return
         with entry:
             if self._seen.is_rolled_back(str(session.identity), message.token, entry.model_fd):
@@ -180,13 +199,27 @@ class CacheArguments:
             on_damaged = partial(self._quarantine, str(session.identity), message.token, entry.generation)
             yield LoadSource(files, on_damaged, entry.generation)
 
+    def _fetch(self, device: Device, session: Session, message: Message, deadline_ns: int) -> str:
+        """Fetch an entry from the share, unless there is one here. Return why that was not possible, or ""."""
+        identity = str(session.identity)
+        if self._share is None or self._store.has_entry(identity, message.token):
+            return ""
+        left_s = None if deadline_ns == OMITTED else (deadline_ns - now_ns()) / 1e9
+        digest, quota = scoped_digest(session.identity, message.model_digest), session.account.rules.cache_bytes
+
+        def object_to(model_fd: int) -> str:
+            return ROLLED_BACK if self._seen.is_rolled_back(identity, message.token, model_fd) else ""
+
+        wanted = WantedEntry(device, identity, message.token, digest, quota, object_to, left_s)
+        return self._share.fetch(self._store, wanted)
+
     def check(self, device: Device, session: Session, message: Message) -> CacheOutcome:
         """Return whether a model would be loaded from the files that a message names, and if not why not.
 
         Raises:
             HalError: INVALID_ARGUMENT, as of PrepareModelFromCache.
         """
-        with self.open_for_loading(session, message, used=False) as source:
+        with self.open_for_loading(device, session, message, used=False) as source:
             return device.check_cache(source.files)
 
     def _quarantine(self, identity: str, token: bytes, generation: str, reason: str) -> None:

@@ -230,7 +230,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
 
         def launch(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
             device = self._devices.get(request.device)
-            with self._cache_arguments.open_for_loading(session, request.cache) as source:
+            with self._cache_arguments.open_for_loading(device, session, request.cache, deadline_ns) as source:
                 preloaded = self._preloader.get(device, str(session.identity), request.cache.token, source.generation)
 
                 def notify(outcome: Outcome) -> None:

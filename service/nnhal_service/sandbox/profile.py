@@ -33,6 +33,11 @@ _CONFIGURATION = (
 """Files and folders of /etc that libraries read. Others may hold secrets, for example if the service runs as root."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _LIBRARY_PATHS = ("LD_LIBRARY_PATH", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "VK_ICD_FILENAMES", "VK_DRIVER_FILES")
+_STORE_FILES = (
+    *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CA_BUNDLE"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "FSSPEC_CONFIG_DIR", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"),
+)
+"""Variables that name files of stores."""
 _FIRST_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _SHARED = "{} cannot be followed when it is replaced, because {} has files of others; give it a folder of its own"
 _TRACING = "tracing needs the network for its collector"
@@ -107,6 +112,30 @@ def profile_of(
         privileged_ports=any(0 < port < _first_unprivileged_port() for port in ports),
         locks_memory=settings.allocator == "locked",
     )
+
+
+def share_profile(settings: Settings, directory: Path | None, temporary: Path) -> SandboxProfile:
+    """Return what the process of the cache share needs: no cache, no key, no files of clients.
+
+    Args:
+        settings: the settings of the service.
+        directory: the directory of the share; None if it is on the network.
+        temporary: its folder for temporary files.
+    """
+    return SandboxProfile(
+        system=_absolute([*map(Path, _SYSTEM), *_configuration()]),
+        readable=_absolute([*_python(), *_store_configuration()]),
+        writable=_absolute([temporary, *([directory] if directory is not None else [])]),
+        devices=_absolute([*map(Path, _DEVICES), *settings.sandbox_paths]),
+        outgoing=directory is None,
+    )
+
+
+def _store_configuration() -> Iterator[Path]:
+    """Yield files with the configuration and the credentials of stores."""
+    home = Path.home()
+    yield from (home / ".aws", home / ".config" / "fsspec", home / ".config" / "gcloud", home / ".azure")
+    yield from map(Path, filter(None, (os.environ.get(name) for name in _STORE_FILES)))
 
 
 def _is_ip(host: str) -> bool:

@@ -29,10 +29,12 @@ from nnhal_service.supervisor.addresses import ReservedAddresses
 from nnhal_service.supervisor.admin.listener import AdminListener
 from nnhal_service.supervisor.admin.process import AdminProcess
 from nnhal_service.supervisor.channel import Message
+from nnhal_service.supervisor.child_process import ChildProcess
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
 from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, RestartPolicy
 from nnhal_service.supervisor.scoreboard import ROWS, Scoreboard
 from nnhal_service.supervisor.service_manager import ServiceManager
+from nnhal_service.supervisor.share.process import FLUSH_S, ShareProcess
 from nnhal_service.supervisor.signals import SignalPipe
 from nnhal_service.supervisor.spec import WorkerSpec
 from nnhal_service.supervisor.template import Template
@@ -103,6 +105,7 @@ class Supervisor:
         self._keys = _key_fetcher(settings)
         self._workers: list[WorkerProcess] = []
         self._metrics = SupervisorMetrics()
+        self._share = ShareProcess(self._metrics)
         self._policies = [RestartPolicy() for _ in range(settings.workers)]
         self._restart_at: dict[int, float] = {}
         self._reloading: deque[int] = deque()
@@ -141,6 +144,7 @@ class Supervisor:
                     self._start(slot)
                 while self._workers or not self._stopping:
                     self._step(signals, announce)
+                self._share.stop()
         finally:
             self._close()
         if self._failure is not None:
@@ -151,6 +155,7 @@ class Supervisor:
         for worker in self._workers:  # only after an error of the supervisor
             worker.send_signal(signal.SIGKILL)
         self._admin.close()
+        self._share.close()
         self._template.close()
         self._metrics.close()
         self._keys.close()
@@ -183,8 +188,8 @@ class Supervisor:
             elif isinstance(key.data, WorkerOutput):
                 if not key.data.read():
                     self._selector.unregister(key.data)
-            elif key.data is self._admin and not self._admin.receive():
-                self._bury_admin(describe_status(self._admin.end()) if self._admin.pid else "never started")
+            elif isinstance(key.data, ChildProcess) and not key.data.receive():
+                self._bury_child(key.data, describe_status(key.data.end()) if key.data.pid else "never started")
         self._manager.keep_alive()
         self._keys.step()
         for number in signals.read():
@@ -200,12 +205,19 @@ class Supervisor:
             channel, output = self._admin.start(self._template.fork_admin, settings, self._metrics.file.parent)
             self._selector.register(channel, selectors.EVENT_READ, self._admin)
             self._selector.register(output, selectors.EVENT_READ, output)
+        if self._announced and self._uses_share and self._share.is_due:
+            channel = self._share.start(self._template.fork_share, self._settings)
+            self._selector.register(channel, selectors.EVENT_READ, self._share)
         if not self._announced and sum(worker.is_serving for worker in self._workers) == self._settings.workers:
             self._announced = True
             self._write_service_file()
             announce(self._addresses.shared)
             self._manager.ready()
         self._show_status()
+
+    @property
+    def _uses_share(self) -> bool:
+        return self._settings.cache_share is not None and self._settings.cache_bytes > 0
 
     def _show_status(self) -> None:
         serving = [worker for worker in self._workers if worker.is_serving]
@@ -269,7 +281,8 @@ class Supervisor:
             slot in self._drained,
         )
         sockets = [each.fileno() for each in self._sockets.values()]
-        worker = WorkerProcess(spec, self._scoreboard, self._template, sockets)
+        requests = self._share.requests.fileno()
+        worker = WorkerProcess(spec, self._scoreboard, self._template, requests, sockets)
         self._workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
         self._selector.register(worker.output, selectors.EVENT_READ, worker.output)
@@ -326,6 +339,7 @@ class Supervisor:
                 return
         event("reloaded")
         self._admin.replace()
+        self._share.replace()
         self._manager.ready()
 
     def _retire_predecessors(self, successor: WorkerProcess) -> None:
@@ -350,17 +364,17 @@ class Supervisor:
                 return
             if pid == self._template.pid:
                 self._replace_template(status)
-            elif pid == self._admin.pid:
-                self._bury_admin(describe_status(status))
+            elif child := next((each for each in (self._admin, self._share) if each.pid == pid), None):
+                self._bury_child(child, describe_status(status))
             elif worker := self._find(pid):
                 self._bury(worker, describe_status(status), crashed=is_crash(status))
 
-    def _bury_admin(self, how: str) -> None:
-        """Clean up after the admin process, which is started again soon."""
-        for each in (self._admin.channel, self._admin.output):
+    def _bury_child(self, child: ChildProcess, how: str) -> None:
+        """Clean up after a process, which is started again soon."""
+        for each in (child.channel, child.output):
             if each is not None and each in self._registered():
                 self._selector.unregister(each)
-        self._admin.note_end(how)
+        child.note_end(how)
 
     def _find(self, pid: int) -> WorkerProcess | None:
         """Return the worker with a process. The last messages of an ended process may not have been read yet."""
@@ -469,7 +483,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping = True
-        self._manager.stopping(self._settings.stop_grace_s + 2 * _KILL_S)
+        self._manager.stopping(self._settings.stop_grace_s + 2 * _KILL_S + self._uses_share * FLUSH_S)
         self._restart_at.clear()
         for worker in self._workers:
             worker.stop(self._settings.stop_grace_s + _KILL_S)

@@ -39,7 +39,13 @@ class Template:
         other.close()
 
     def fork_worker(
-        self, spec: WorkerSpec, channel: Channel, crash_log: int, output: int, sockets: Sequence[int] = ()
+        self,
+        spec: WorkerSpec,
+        channel: Channel,
+        crash_log: int,
+        output: int,
+        requests: int,
+        sockets: Sequence[int] = (),
     ) -> None:
         """Have a worker forked. If the template has ended, nothing happens, and the other end of `channel` is closed.
 
@@ -48,12 +54,22 @@ class Template:
             channel: the worker's end of its channel. The caller may close it afterwards.
             crash_log: descriptor of the file for the stacks of a crash.
             output: descriptor of the pipe for the output of engines and plug-ins.
+            requests: descriptor of the socket to the process of the cache share.
             sockets: the inherited sockets, in the order of `spec.inherited`.
         """
-        self.channel.send(spec.to_json(), [channel.fileno(), crash_log, output, *sockets])
+        self.channel.send(spec.to_json(), [channel.fileno(), crash_log, output, requests, *sockets])
 
     def fork_probe(self, message: Message, descriptors: Sequence[int]) -> None:
         """Have a probe forked, as a worker has requested it. The caller may close the descriptors afterwards."""
+        self.channel.send(message, descriptors)
+
+    def fork_share(self, message: Message, descriptors: Sequence[int]) -> None:
+        """Have the process of the cache share forked. The caller may close the descriptors afterwards.
+
+        Args:
+            message: tells the process what it must know.
+            descriptors: the process's end of its channel, and the socket with its requests.
+        """
         self.channel.send(message, descriptors)
 
     def fork_admin(self, message: Message, descriptors: Sequence[int]) -> None:
@@ -134,9 +150,15 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
 
                 own, output, *sockets = descriptors
                 _run_child(partial(run_admin, message, Channel.from_descriptor(own), output, sockets))
-            own, crash_log, output, *sockets = descriptors
+            if "share" in message:
+                from nnhal_service.supervisor.share.main import run_share  # noqa: PLC0415
+
+                own, requests = descriptors
+                _run_child(partial(run_share, message, Channel.from_descriptor(own), requests))
+            own, crash_log, output, requests, *sockets = descriptors
             spec = WorkerSpec.from_json(message)
-            _run_child(partial(run_worker, spec, Channel.from_descriptor(own), crash_log, output, scoreboard, sockets))
+            channels = Channel.from_descriptor(own), crash_log, output, scoreboard, requests, sockets
+            _run_child(partial(run_worker, spec, *channels))
         os.waitpid(pid, 0)
         for descriptor in descriptors:
             os.close(descriptor)

@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import signal
+import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,6 +47,7 @@ def run_worker(
     crash_log: int,
     output: int,
     scoreboard: Scoreboard,
+    requests: int,
     sockets: Sequence[int] = (),
 ) -> None:
     """Serve until SIGTERM. The supervisor learns of the end from the exit status.
@@ -56,6 +58,7 @@ def run_worker(
         crash_log: descriptor of the file for the stacks of a crash.
         output: descriptor of the pipe for the output of engines and plug-ins.
         scoreboard: shared with the supervisor and the other workers.
+        requests: descriptor of the socket to the process of the cache share.
         sockets: the inherited sockets, in the order of `spec.inherited`.
 
     Raises:
@@ -92,6 +95,7 @@ def run_worker(
                 directory.claim,
                 lambda: _end_idle(directory, channel),
                 UseLedger(scoreboard, spec.row).use_of,
+                socket.socket(fileno=requests),
             )
             settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
             server = Server(settings, hosting)

@@ -26,6 +26,7 @@ class WorkerProcess:
         spec: describes it.
         scoreboard: shared with the workers.
         template: starts its process.
+        requests: descriptor of the socket to the process of the cache share.
         sockets: the inherited sockets, in the order of `spec.inherited`.
 
     Attributes:
@@ -45,7 +46,12 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, spec: WorkerSpec, scoreboard: Scoreboard, template: Template, sockets: Sequence[int] = ()
+        self,
+        spec: WorkerSpec,
+        scoreboard: Scoreboard,
+        template: Template,
+        requests: int,
+        sockets: Sequence[int] = (),
     ) -> None:
         self.spec = spec
         self.pid = 0
@@ -64,7 +70,7 @@ class WorkerProcess:
         scoreboard.clear(spec.row)
         self.channel, others = Channel.pair()
         self.output = WorkerOutput(spec.slot)
-        template.fork_worker(spec, others, self._crash_log, self.output.write_end, sockets)
+        template.fork_worker(spec, others, self._crash_log, self.output.write_end, requests, sockets)
         self.output.close_write_end()
         others.close()
 

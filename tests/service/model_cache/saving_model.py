@@ -80,7 +80,7 @@ def has_valid_entry(device: Device, arguments: CacheArguments, session: Session,
     """
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     # the outcome has the error of a launch
-    with suppress(HalError), arguments.open_for_loading(session, stored_cache(number)) as source:
+    with suppress(HalError), arguments.open_for_loading(device, session, stored_cache(number)) as source:
         device.prepare_model_from_cache(outcomes.put, source.files)
     outcome = outcomes.get(timeout=60)
     if outcome.prepared_model is None:

@@ -298,7 +298,7 @@ def test_models_of_other_clients_tokens_devices_and_generations(tmp_path: Path) 
         ):
             assert preloader.get(*other_key) is None
         files = types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_FILES, token=TOKENS[0])
-        with CacheArguments(store, Limits()).open_for_loading(Session("test", ANONYMOUS), files) as source:
+        with CacheArguments(store, Limits()).open_for_loading(device, Session("test", ANONYMOUS), files) as source:
             assert source.generation is None
         key = (device, str(ANONYMOUS), TOKENS[0], entry.generation)
         assert preloader.get(*key) is not None

@@ -1,0 +1,64 @@
+"""Locations of shares: directories, and URLs of what fsspec can reach."""
+
+import importlib.util
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from nnhal_service.cache_share.directory_store import DirectoryStore
+from nnhal_service.cache_share.stores import ObjectStore
+
+
+def directory_of(url: str) -> Path | None:
+    """Return the directory that a URL or a path means, or None if it means another store."""
+    if "://" not in url:
+        return Path(url).absolute()
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def check_url(url: str) -> None:
+    """Check the URL of a share, and that the packages are installed that it needs.
+
+    Raises:
+        ValueError: it cannot be used.
+    """
+    directory = directory_of(url)
+    parts = urlsplit(url)
+    if directory is not None:
+        if parts.netloc not in ("", "localhost") or str(directory) in ("", "."):
+            raise ValueError(f"--cache-share {url}: expected an absolute path after file://")
+        return
+    if parts.password is not None:
+        raise ValueError(
+            "--cache-share: a URL must not contain a password; use the configuration of the store or of fsspec"
+        )
+    if importlib.util.find_spec("fsspec") is None:
+        raise ValueError(f"--cache-share {url} needs the package fsspec: install nnhal[share]")
+    from fsspec.registry import known_implementations, registry  # noqa: PLC0415
+
+    if parts.scheme in registry:
+        return
+    known = known_implementations.get(parts.scheme)
+    if known is None:
+        raise ValueError(f"--cache-share {url}: fsspec knows no store {parts.scheme!r}")
+    package = str(known["class"]).partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f"--cache-share {url} needs the package {package}")
+
+
+def open_store(url: str, timeout_s: float) -> ObjectStore:
+    """Return the store at a URL that `check_url` accepts. Nothing is read yet.
+
+    Args:
+        url: a path, or a URL.
+        timeout_s: seconds that each request may take, where the store can limit them.
+
+    Raises:
+        Exception: the store cannot be opened, for any reason that its package has.
+    """
+    directory = directory_of(url)
+    if directory is not None:
+        return DirectoryStore(directory)
+    from nnhal_service.cache_share.fsspec_store import FsspecStore  # noqa: PLC0415
+
+    return FsspecStore(url, timeout_s)

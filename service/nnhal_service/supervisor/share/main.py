@@ -1,0 +1,141 @@
+"""The process of the cache share: a child of the supervisor, which alone talks to the store."""
+
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from nnhal_service import log
+from nnhal_service.cache_share.daemon import ShareDaemon
+from nnhal_service.cache_share.locations import directory_of, open_store
+from nnhal_service.metrics import catalog
+from nnhal_service.metrics.catalog import Metric
+from nnhal_service.sandbox.profile import share_profile
+from nnhal_service.sandbox.restriction import restrict
+from nnhal_service.settings import Settings
+from nnhal_service.supervisor.adoption import end_with
+from nnhal_service.supervisor.channel import Channel
+from nnhal_service.supervisor.share.process import FLUSH_S
+
+PROCESS_NAME = "nnhal-share"
+"""Name of the process in the tables of the system."""
+_NAME_FILE = Path("/proc/self/comm")
+_REPORT_S = 1.0
+_LOOK_S = 5.0
+"""Seconds between two looks at a directory that cannot be used."""
+
+
+def run_share(message: Mapping[str, Any], channel: Channel, requests: int) -> None:
+    """Serve the workers until SIGTERM, or the end of the supervisor.
+
+    Args:
+        message: the message of the supervisor: its process, the settings, and a private folder.
+        channel: to the supervisor.
+        requests: descriptor of the socket with the requests of workers.
+    """
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    end_with(message["supervisor"])
+    _NAME_FILE.write_text(PROCESS_NAME)
+    channel.send({"pid": os.getpid()})
+    settings, folder = Settings.model_validate(message["settings"]), Path(message["share"])
+    assert settings.cache_share is not None
+    log.configure(settings.log_level, settings.log_format, fields={"process": "share"})
+    directory = directory_of(settings.cache_share)
+    if directory is not None:
+        with suppress(OSError):  # the first use reports it
+            directory.mkdir(0o770, parents=True, exist_ok=True)
+    found = _identify(directory)
+    if settings.sandbox != "off":
+        tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+        restrict(share_profile(settings, directory, folder))
+    store = cache(partial(open_store, settings.cache_share, settings.cache_share_timeout_s))
+    counts = ShareCounts()
+    with socket.socket(fileno=requests) as receiver:
+        daemon = ShareDaemon(receiver, store, counts.count, settings.cache_share_bytes, settings.cache_share)
+        report = _Reports(channel, counts, daemon, directory, found)
+        while not stopping.is_set():
+            daemon.step()
+            report.step()
+        daemon.close(FLUSH_S)
+        counts.send(channel, {})
+
+
+class ShareCounts:
+    """Counts that the supervisor has not got yet. Thread safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
+
+    def count(self, metric: Metric, *labels: str, amount: float = 1) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._counts[metric.name, labels] += amount  # type: ignore[assignment]
+
+    def send(self, channel: Channel, gauges: Mapping[str, float]) -> None:
+        """Send the counts and some gauges to the supervisor."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        rows = [(name, labels, amount) for (name, labels), amount in counts.items()]
+        channel.send({"counts": rows, "gauges": gauges})
+
+
+class _Reports:
+    """Reports of the process to its supervisor, about once a second.
+
+    Args:
+        channel: to the supervisor.
+        counts: what has been counted.
+        daemon: the loop.
+        directory: the directory of the share, if it is one.
+        found: what that directory was at the start.
+    """
+
+    def __init__(
+        self, channel: Channel, counts: ShareCounts, daemon: ShareDaemon, directory: Path | None, found: object
+    ) -> None:
+        self._channel = channel
+        self._counts = counts
+        self._daemon = daemon
+        self._directory = directory
+        self._found = found
+        self._report_at = self._look_at = 0.0
+
+    def step(self) -> None:
+        """Report if it is time."""
+        now = time.monotonic()
+        if now < self._report_at:
+            return
+        self._report_at = now + _REPORT_S
+        is_open = self._daemon.breaker.is_open
+        gauges = {
+            catalog.SHARE_AVAILABLE.name: float(not is_open),
+            catalog.SHARE_WAITING.name: float(self._daemon.writer.waiting),
+        }
+        self._counts.send(self._channel, gauges)
+        if is_open and self._directory is not None and now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            if _identify(self._directory) not in (None, self._found):
+                # it has been mounted or created anew, and the sandbox admits only the one that was there at the start
+                self._channel.send({"replace": True})
+                self._look_at = float("inf")
+
+
+def _identify(directory: Path | None) -> tuple[int, int] | None:
+    """Return device and inode of a directory, or None if there is none."""
+    if directory is None:
+        return None
+    try:
+        status = directory.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

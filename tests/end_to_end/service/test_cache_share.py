@@ -1,0 +1,102 @@
+"""Two services with caches of their own and one share, in processes of their own."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nnhal
+from nnhal.types import CacheOutcome, CacheState, Model, OperandType, OperationType
+from tests.concurrency import wait_until
+from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_service
+
+
+def chain(length: int) -> Model:
+    b = nnhal.ModelBuilder()
+    x = b.input(OperandType.TENSOR_FLOAT32, [2])
+    for _ in range(length):
+        x = b.add(OperationType.RELU, x, output=x.description)
+    b.output(x)
+    return b.build()
+
+
+def prepare(service: Service, length: int) -> CacheOutcome:
+    """Prepare and execute a model, and return what the cache did."""
+    with nnhal.connect(service.target) as device:
+        prepared = device.prepare(chain(length), cache=True).result(60)
+        np.testing.assert_array_equal(
+            prepared.execute([np.array([-1, 2], np.float32)])[0], np.array([0, 2], np.float32)
+        )
+        return prepared.cache
+
+
+def share_process(service: Service) -> int:
+    """Return the process that reads and writes the share, once it has started."""
+    found = list[int]()
+
+    def find() -> bool:
+        supervisor = service.process.pid
+        for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "nnhal-share":
+                    found.append(int(pid))
+        return bool(found)
+
+    assert wait_until(find)
+    return found[-1]
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "fleet.key"
+    path.write_bytes(os.urandom(32))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def services(tmp_path: Path, key: Path) -> Iterator[list[Service]]:
+    running = list[Service]()
+    try:
+        for name in ("first", "second"):
+            (tmp_path / name).mkdir()
+            running.append(start(tmp_path, key, name))
+        yield running
+    finally:
+        for service in running:
+            stop_service(service)
+
+
+def start(tmp_path: Path, key: Path, name: str) -> Service:
+    options = ["--cache-share", str(tmp_path / "share"), "--cache-key-file", str(key), "--backends", "CpuRef"]
+    return start_service(tmp_path / name, *options, NNHAL_SANDBOX_PATHS="[]")
+
+
+def objects(tmp_path: Path) -> list[Path]:
+    return [path for path in (tmp_path / "share").rglob("*") if path.is_file()]
+
+
+def test_model_compiled_on_one_service_is_a_hit_on_the_other(tmp_path: Path, services: list[Service]) -> None:
+    first, second = services
+    assert prepare(first, 1).state == CacheState.SAVED
+    assert wait_until(lambda: len(objects(tmp_path)) == 1)
+    assert prepare(second, 1) == CacheOutcome(CacheState.HIT)
+    # the process that moves the bytes may die at any time
+    killed = share_process(first)
+    os.kill(killed, signal.SIGKILL)
+    assert wait_until(lambda: first.logged("share-died") and has_ended(killed))
+    assert prepare(first, 2).state == CacheState.SAVED
+    assert wait_until(lambda: len(objects(tmp_path)) == 2)
+    assert prepare(second, 2).state == CacheState.HIT
+    # what waits is written before a service ends
+    assert prepare(first, 3).state == CacheState.SAVED
+    last = share_process(first)
+    services.remove(first)
+    assert stop_service(first) == 0
+    assert has_ended(last) and len(objects(tmp_path)) == 3
+    assert prepare(second, 3).state == CacheState.HIT
+    assert not second.logged("WARNING") and not second.logged("ERROR")
