@@ -228,6 +228,7 @@ def _to_json(entry: "EntryInfo") -> dict[str, object]:
         "last_used_at": entry.last_used_at,
         "hits": entry.hits,
         "backends": entry.backends,
+        "origin": entry.origin,
     }
 
 
@@ -245,7 +246,8 @@ def _show(root: Path, entries: "Sequence[EntryInfo]") -> None:
     table.add_column("identity")
     for heading in ("bytes", "saved", "used", "hits"):
         table.add_column(heading, justify="right")
-    table.add_column("backends")
+    for heading in ("backends", "from"):
+        table.add_column(heading)
     now = time.time()
     for entry in entries:
         table.add_row(
@@ -256,6 +258,7 @@ def _show(root: Path, entries: "Sequence[EntryInfo]") -> None:
             _ago(now - entry.last_used_at),
             str(entry.hits),
             entry.backends,
+            entry.origin or "here",
         )
     print_table(console, table)
 
