@@ -11,6 +11,7 @@ from nnhal.types import ErrorStatus, ExecutionPreference, Model, Priority
 from nnhal_ndk.api.constants import PriorityCode, ResultCode
 from nnhal_ndk.devices import NdkDevice, all_devices
 from nnhal_ndk.execution.plan import CompiledPlan, SingleDevicePlan
+from nnhal_ndk.execution.support import supported_operations
 from nnhal_ndk.model.convert import to_hal_model
 from nnhal_ndk.model.model import NdkModel, NdkOperand
 from nnhal_ndk.results import NdkError, bad_data, bad_state
@@ -172,7 +173,21 @@ class NdkCompilation:
                 if error.status in _FINAL:
                     raise
                 failure = error
-        raise failure or NdkError(ResultCode.UNAVAILABLE_DEVICE, "there is no device")
+        if failure is None:
+            raise NdkError(ResultCode.UNAVAILABLE_DEVICE, "there is no device")
+        self._require_support(candidates, failure)
+        raise failure
+
+    def _require_support(self, devices: Sequence[NdkDevice], failure: Exception) -> None:
+        """Check that the devices support all operations, after all of them have failed to prepare the model.
+
+        Raises:
+            NdkError: BAD_DATA: none of them supports some operation.
+            HalError: a device cannot be reached.
+        """
+        supported = supported_operations(self.model, devices)
+        if not all(supported):
+            raise bad_data(f"no device supports operation {supported.index(False)}") from failure
 
     def _prepare(self, device: NdkDevice, model: Model) -> nnhal.PreparedModel:
         deadline = self._timeout_ns / 1e9 if self._timeout_ns else None
