@@ -234,7 +234,9 @@ def run(kills: int, folder: Path, *, rolls: bool = False) -> tuple[list[Call], l
     arena = Arena(folder)
     done: list[Kill] = []
     try:
-        with clients(arena.members()[0]["address"], folder) as file:
+        address = arena.members()[0]["address"]
+        wait_until_it_knows_the_others(address)
+        with clients(address, folder) as file:
             wait_for_clients(arena)
             for number in range(kills):
                 busiest = max(arena.members(), key=lambda member: member["sessions"])
@@ -257,6 +259,15 @@ def run(kills: int, folder: Path, *, rolls: bool = False) -> tuple[list[Call], l
     while (left := leftovers(folder)) and time.monotonic() < end:
         time.sleep(0.1)
     return [Call(*json.loads(line)) for line in file.read_text().splitlines()], done, left
+
+
+def wait_until_it_knows_the_others(address: str) -> None:
+    """Wait until a member tells its clients of all other members."""
+    end = time.monotonic() + _READY_S
+    known = 0
+    while known < HOSTS - 1 and time.monotonic() < end:
+        with nnhal.connect(address, timeout=60) as device:
+            known = len(device._connection.members)
 
 
 def wait_for_clients(arena: Arena) -> None:
@@ -305,6 +316,7 @@ def draw(calls: Sequence[Call], kills: Sequence[Kill], path: Path) -> None:
 def report(calls: Sequence[Call], kills: Sequence[Kill], left: Sequence[str]) -> int:
     """Print the result, and return the exit code."""
     problems = [call for call in calls if call.problem]
+    start = min(call.start for call in calls)
     times = [call.end - call.start for call in calls]
     found = gaps(calls, kills)
     print(f"{len(calls)} calls, {len(problems)} wrong or lost; latency p50 {np.median(times) * 1e3:.1f} ms")
@@ -312,7 +324,13 @@ def report(calls: Sequence[Call], kills: Sequence[Kill], left: Sequence[str]) ->
         p50, p99 = np.percentile(found, [50, 99])
         print(f"{len(kills)} kills and replacements, {len(found)} moves of clients to other sessions")
         print(f"next answer after p50 {p50:.2f} s, p99 {p99:.2f} s, at most {max(found):.2f} s")
-    for text in [*(f"client {call.client}: {call.problem}" for call in problems[:5]), *left]:
+    for text in [
+        *(
+            f"client {call.client}, {call.start - start:.0f} to {call.end - start:.0f} s: {call.problem}"
+            for call in problems
+        ),
+        *left,
+    ]:
         print(text)
     return int(bool(problems or left or not found))
 

@@ -82,7 +82,9 @@ def connect(
     found = None if is_cluster(target) else resolve_target(target, options, timeout)
 
     async def resolve() -> ResolvedTarget:
-        return found or await run_blocking(resolve_target, target, options, timeout)
+        if found is not None:
+            return found
+        return await run_blocking(resolve_target, target, options, timeout)
 
     async def find_needs() -> SessionNeeds | None:
         return session_needs(None if model is None else await load_model(model), accelerator)
