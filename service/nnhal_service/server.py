@@ -207,6 +207,8 @@ class Server:
         redirect = self._hosting.redirect if self._hosting else None
         gauges = Gauges(sessions, limits, quota, self.store, self._devices, quarantine)
         self.metrics.collect_with(gauges.collect)
+        burst_servicer = BurstServicer(sessions, limits, quota, unread, calls, self.metrics.count_error)
+        self._end_unbound_streams = burst_servicer.end_unbound_streams
         servicers: dict[str, Any] = {
             "Session": SessionServicer(sessions, executor, limits, self._data_socket.name, redirect, self.metrics),
             "Device": DeviceServicer(
@@ -223,7 +225,7 @@ class Server:
             ),
             "PreparedModel": PreparedModelServicer(sessions, limits, quota, unread, calls),
             "Execution": ExecutionServicer(sessions, limits, quota, calls),
-            "Burst": BurstServicer(sessions, limits, quota, unread, calls, self.metrics.count_error),
+            "Burst": burst_servicer,
             "Buffer": BufferServicer(sessions, limits, quota, calls),
             "Fence": FenceServicer(sessions, executor, self._timers),
             "MemoryService": MemoryServicer(sessions, limits, quota, watchdogs["transfers"], calls),
@@ -365,6 +367,7 @@ class Server:
         self._health.enter_graceful_shutdown()
         # the keep-alive streams of sessions would block the server until the grace time is over: end them first
         self.sessions.drain()
+        self._end_unbound_streams()
         leaving = self.sessions.all()
         time.sleep(LAST_CALLS_S)
         for listener in self._listeners:

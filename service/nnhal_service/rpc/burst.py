@@ -145,6 +145,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         self._unread = unread
         self._count_error = count_error
         self._slots = _StreamSlots(limits)
+        self._unbound: set[_StreamLife] = set()
 
     @handler()
     def ExecuteSynchronously(
@@ -191,7 +192,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             executions.cancel()
         deadline_ns = call_deadline(context)
         named = _NamedTarget()
-        with self._slots.acquire(), _StreamLife(context) as life:
+        with self._slots.acquire(), _StreamLife(context, self._unbound) as life:
             for encoded in _until_disconnected(requests, context):
                 life.begin_call()
                 call = read_stream_run(encoded) or _read_call(encoded)
@@ -211,6 +212,11 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
                 with sending:
                     yield response
                 life.end_call()
+
+    def end_unbound_streams(self) -> None:
+        """End the streams whose sessions are not known, because they have had no call: no session ends them."""
+        for life in tuple(self._unbound):
+            life.end(STOPPING)
 
     def _error_response(self, error: HalError, context: grpc.ServicerContext) -> bytes:
         """Return the response to a call that has failed, and count and log it."""
@@ -324,10 +330,16 @@ def _describe_execution(message: BurstRequest) -> _BurstCall:
 
 
 class _StreamLife:
-    """Life of a stream that ends with the sessions that it uses. When they drain, the call in progress is finished."""
+    """Life of a stream that ends with the sessions that it uses. When they drain, the call in progress is finished.
 
-    def __init__(self, context: grpc.ServicerContext) -> None:
+    Args:
+        context: of the stream.
+        unbound: contains the stream until it is bound to a session.
+    """
+
+    def __init__(self, context: grpc.ServicerContext, unbound: "set[_StreamLife]") -> None:
         self._context = context
+        self._unbound = unbound
         self._sessions: list[Session] = []
         self._lock = threading.Lock()
         self._is_busy = False
@@ -336,8 +348,9 @@ class _StreamLife:
     def bind(self, session: Session) -> None:
         """Bind the stream to a session."""
         if session not in self._sessions:
+            self._unbound.discard(self)
             self._sessions.append(session)
-            session.on_close(self._cancel)
+            session.on_close(self.end)
             session.on_drain(self._drain)
 
     def begin_call(self) -> None:
@@ -357,27 +370,30 @@ class _StreamLife:
         if reason == STOPPING:
             raise stopping()
         if reason:
-            self._cancel(reason)
+            self.end(reason)
 
     def _drain(self, reason: str) -> None:
         with self._lock:
             self._drain_reason = reason
             is_idle = not self._is_busy
         if is_idle:
-            self._cancel(reason)
+            self.end(reason)
 
-    def _cancel(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
+        """End the stream. Never blocks."""
         if reason == STOPPING:
             abort_call(self._context, stopping())
         else:
             self._context.cancel()
 
     def __enter__(self) -> "_StreamLife":
+        self._unbound.add(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._unbound.discard(self)
         for session in self._sessions:
-            session.off_close(self._cancel)
+            session.off_close(self.end)
             session.off_drain(self._drain)
 
 

@@ -218,7 +218,7 @@ def test_values_of_types_that_models_number_differently_share_a_buffer(device: n
 
 def test_shared_memory_carries_extension_types(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with nnhal.connect(service.target) as device, device.prepare(model((0,))).result() as prepared:
-        monkeypatch.setattr(PlainExecutor, "_encode", lambda *_: pytest.fail("the inputs went through gRPC"))
+        monkeypatch.setattr(PlainExecutor, "_execute_message", lambda *_: pytest.fail("the inputs went through gRPC"))
         for _ in range(2):
             assert_swapped(prepared.execute([VALUE]))
             assert prepared.execute([VALUE[:2]])[0].tobytes() == b"defabc"

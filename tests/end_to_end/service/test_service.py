@@ -113,6 +113,7 @@ def test_models_of_other_sessions_look_unknown(service: Service) -> None:
             with pytest.raises(grpc.RpcError) as caught:
                 mine.prepared_model.ExecuteSynchronously(execute_request(mine, wrong, [np.ones(2, np.float32)]))
             details.append(error_detail(caught.value))
+            details[-1].request = ""
         assert details[0] == details[1]
 
 
