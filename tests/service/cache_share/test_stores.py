@@ -211,7 +211,7 @@ def test_failed_writes_are_tried_again(tmp_path: Path, results: Results, open_fi
 def test_old_objects_that_are_used_are_refreshed(
     tmp_path: Path, results: Results, open_file: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writes, "declared_bytes", len)  # the content is no entry
+    monkeypatch.setattr(writes, "declared_bytes", len)  # the content is not an entry
     share = DirectoryStore(tmp_path / "share")
     share.create("a", b"content")
     os.utime(tmp_path / "share/a", (0, 0))
