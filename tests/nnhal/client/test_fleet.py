@@ -2,7 +2,7 @@
 
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -10,26 +10,8 @@ import pytest
 import nnhal
 import nnhal.aio
 from nnhal.address import target_address
+from tests.nnhal.client.opened_session import Session
 from tests.redirecting_server import RedirectingServer, redirecting
-
-Session = Callable[[str], Awaitable[str]]
-
-
-async def session_sync(target: str) -> str:
-    with nnhal.connect(target) as device:
-        return device._connection.session.decode()
-
-
-async def session_async(target: str) -> str:
-    async with nnhal.aio.connect(target) as device:
-        return device._connection.session.decode()
-
-
-@pytest.fixture(params=[session_sync, session_async])
-def session(request: pytest.FixtureRequest) -> Session:
-    """Return a function that connects with each client, and returns the address that opened the session."""
-    function: Session = request.param
-    return function
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Redirects of new sessions, with both clients: followed once, and ignored if they lead nowhere."""
 
 import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,30 +12,13 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.support.service_process import start_service, stop_service
+from tests.nnhal.client.opened_session import Session
 from tests.other_server import listening
 from tests.redirecting_server import redirecting
 
-Session = Callable[[str], Awaitable[str]]
 X = tensor(T.TENSOR_FLOAT32, (2,))
 ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
 ONES = np.ones(2, np.float32)
-
-
-async def session_sync(target: str) -> str:
-    with nnhal.connect(target) as device:
-        return device._connection.session.decode()
-
-
-async def session_async(target: str) -> str:
-    async with nnhal.aio.connect(target) as device:
-        return device._connection.session.decode()
-
-
-@pytest.fixture(params=[session_sync, session_async])
-def session(request: pytest.FixtureRequest) -> Session:
-    """Return a function that connects with each client, and returns the address that opened the session."""
-    function: Session = request.param
-    return function
 
 
 async def test_redirect_is_followed_once(session: Session) -> None:
