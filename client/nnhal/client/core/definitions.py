@@ -42,8 +42,7 @@ class RequestDefinition:
         self, io: ModelIO, connection: AnyConnection, arrays: Arrays, response: prepared_model_pb2.DefineResponse
     ) -> None:
         self._io = io
-        sizes = [array.nbytes for array in arrays if array is not None]
-        self._encoder = RunRequestEncoder(connection.session, response.definition, sizes)
+        self._encoder = RunRequestEncoder(connection.session, response.definition, _sizes(arrays))
         self._shapes = [tuple(shape.dimensions) for shape in response.output_shapes]
         self._finalizer: Any = release_with(self, connection.discard, response.definition)
 
