@@ -13,6 +13,7 @@ import nnhal
 import nnhal.aio
 from nnhal import ModelBuilder
 from nnhal.client.core.reconnect import MAX_RETRIES
+from nnhal.client.sync.connection import _INTERRUPTED
 from nnhal.types import DeviceType, Memory, Model, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
@@ -279,6 +280,46 @@ def test_session_goes_on_after_an_interrupt(flaky: tuple[FlakyService, str], int
             list(connection.stream(interrupted, None))
         assert device.type == DeviceType.GPU
     assert servicer.calls["execute"] == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupted_release_is_retried_on_another_channel(
+    flaky: tuple[FlakyService, str], interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servicer, target = flaky
+
+    def interrupted(*_: object) -> None:
+        raise interrupt
+
+    with nnhal.connect(target) as device:
+        device.prepare(small_model()).result(10).close()
+        used = device._connection._channel
+        monkeypatch.setattr(device._connection._sessions, "Release", interrupted)
+        with pytest.raises(interrupt):
+            _ = device.type
+        assert device._connection._channel is not used
+        assert device.type == DeviceType.GPU
+    assert servicer.calls["release"] == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupted_close_makes_no_other_call(
+    flaky: tuple[FlakyService, str], interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The channel stays open, because a call that closes it may never end."""
+    _, target = flaky
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise interrupt
+
+    device = nnhal.connect(target)
+    channel = device._connection._channel
+    monkeypatch.setattr(device._connection._sessions, "Close", interrupted)
+    monkeypatch.setattr(channel, "close", interrupted)
+    with pytest.raises(interrupt):
+        device.close()
+    assert any(kept is channel for kept, _ in _INTERRUPTED)
+    device.close()
 
 
 def test_failed_release_is_retried_later(flaky: tuple[FlakyService, str]) -> None:

@@ -225,7 +225,8 @@ class Connection(MemoryObjects):
             return True
 
     def _reopen_stream(self) -> None:
-        self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
+        with self._replacing_channel():
+            self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
         self._watch_stream()
 
     def replace_channel(self) -> None:
@@ -238,6 +239,15 @@ class Connection(MemoryObjects):
                 _INTERRUPTED.append((self._channel, self._stream))
                 self._open_channel()
                 self._reopen_stream()
+
+    @contextlib.contextmanager
+    def _replacing_channel(self) -> Iterator[None]:
+        """Continue on another channel if what is done within is interrupted."""
+        try:
+            yield
+        except INTERRUPTS:
+            self.replace_channel()
+            raise
 
     # ---- Calls --------------------------------------------------------------------------------------
 
@@ -292,13 +302,11 @@ class Connection(MemoryObjects):
         Raises:
             HalError: the call failed.
         """
-        try:
-            yield from self.start(method, request)
-        except grpc.RpcError as error:
-            raise hal_error(error) from error
-        except INTERRUPTS:
-            self.replace_channel()
-            raise
+        with self._replacing_channel():
+            try:
+                yield from self.start(method, request)
+            except grpc.RpcError as error:
+                raise hal_error(error) from error
 
     def start(self, method: Callable[..., T], request: Any) -> T:
         """Start a call of any kind.
@@ -338,10 +346,14 @@ class Connection(MemoryObjects):
         if not handles:
             return
         try:
-            self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
+            with self._replacing_channel():
+                self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
         except (grpc.RpcError, ValueError):  # ValueError: another thread has closed the channel
             # the next call fails in the same way and raises the error; releasing twice is harmless
             self._releases.add(handles)
+        except INTERRUPTS:
+            self._releases.add(handles)
+            raise
 
     def discard(self, *handles: bytes) -> None:
         """Release objects with the next call. Makes no call itself, so that finalizers may use it."""
@@ -363,7 +375,8 @@ class Connection(MemoryObjects):
         if self._user.is_unchanged(self._target):
             try:
                 nothing = session_pb2.ReleaseRequest(session=self.session)
-                self._sessions.Release(nothing, timeout=timeout)
+                with self._replacing_channel():
+                    self._sessions.Release(nothing, timeout=timeout)
                 return True
             except grpc.RpcError as error:
                 if isinstance(hal_error(error), SessionLostError):
@@ -394,7 +407,8 @@ class Connection(MemoryObjects):
             self._open_channel()
         broken.close()
         request = session_pb2.OpenRequest(session=self.session, accept_redirect=not self._redirected)
-        event = self._open_stream(request, timeout)
+        with self._replacing_channel():
+            event = self._open_stream(request, timeout)
         if not event.HasField("opened"):
             self._target = redirected(self._target, read_redirect(self._target, event, request).address)
             self._redirected = True
@@ -427,7 +441,11 @@ class Connection(MemoryObjects):
             self.shm.close()
         # if this fails, the service ends the session by itself, because its stream ends too
         with contextlib.suppress(grpc.RpcError):
-            self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
+            try:
+                self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
+            except INTERRUPTS:
+                _INTERRUPTED.append((self._channel, self._stream))
+                raise
         self.close_channel()
 
     def close_channel(self) -> None:
