@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 import nnhal
 import nnhal.aio
 
@@ -19,3 +21,7 @@ async def session_async(target: str) -> str:
     """Open a session with the asyncio client."""
     async with nnhal.aio.connect(target) as device:
         return device._connection.session.decode()
+
+
+both_clients = pytest.mark.parametrize("session", [session_sync, session_async])
+"""Runs a test with each client. A fixture would need a conftest, which tests for other systems must not load."""

@@ -10,7 +10,7 @@ import pytest
 import nnhal
 import nnhal.aio
 from nnhal.address import target_address
-from tests.nnhal.client.opened_session import Session
+from tests.nnhal.client.opened_session import Session, both_clients
 from tests.redirecting_server import RedirectingServer, redirecting
 
 
@@ -29,6 +29,7 @@ def flags(server: RedirectingServer) -> list[tuple[bool, bool]]:
     return [(request.accept_redirect, request.placed) for request in server.requests]
 
 
+@both_clients
 async def test_another_service_may_send_the_client_to_its_worker(
     session: Session,
     servers: list[RedirectingServer],
@@ -40,6 +41,7 @@ async def test_another_service_may_send_the_client_to_its_worker(
     assert (flags(first), flags(second), flags(worker)) == ([(True, False)], [(True, True)], [(False, False)])
 
 
+@both_clients
 async def test_services_that_send_a_client_to_each_other(
     session: Session,
     servers: list[RedirectingServer],
@@ -51,6 +53,7 @@ async def test_services_that_send_a_client_to_each_other(
     assert len(first.requests) + len(second.requests) == 3
 
 
+@both_clients
 async def test_another_service_that_is_gone(
     session: Session,
     servers: list[RedirectingServer],
@@ -61,6 +64,7 @@ async def test_another_service_that_is_gone(
     assert flags(first) == [(True, False), (False, False)]
 
 
+@both_clients
 async def test_scheme_of_addresses_without_tls(
     session: Session,
     servers: list[RedirectingServer],
@@ -75,12 +79,14 @@ def test_addresses_in_targets(target: str, port: int) -> None:
     assert target_address(target).port == port
 
 
+@both_clients
 async def test_cluster_that_is_not_there(session: Session) -> None:
     pytest.importorskip("ray", reason="needs nnhal[fleet]")
     with pytest.raises(nnhal.DeadObjectError, match="cannot be reached"):
         await session(f"ray://{unused_address()}")
 
 
+@both_clients
 async def test_cluster_without_ray(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray._raylet", None)

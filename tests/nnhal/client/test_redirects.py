@@ -12,7 +12,7 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.support.service_process import start_service, stop_service
-from tests.nnhal.client.opened_session import Session
+from tests.nnhal.client.opened_session import Session, both_clients
 from tests.other_server import listening
 from tests.redirecting_server import redirecting
 
@@ -21,6 +21,7 @@ ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
 ONES = np.ones(2, np.float32)
 
 
+@both_clients
 async def test_redirect_is_followed_once(session: Session) -> None:
     with redirecting() as last, redirecting(last.target) as second, redirecting(second.target) as first:
         assert await session(first.target) == second.target
@@ -29,6 +30,7 @@ async def test_redirect_is_followed_once(session: Session) -> None:
         assert not last.requests
 
 
+@both_clients
 async def test_redirect_to_a_port_of_the_same_host(session: Session) -> None:
     with redirecting() as second, redirecting(":" + second.target.rpartition(":")[2]) as first:
         assert await session(first.target) == second.target
@@ -40,6 +42,7 @@ def free_port() -> int:
         return port
 
 
+@both_clients
 @pytest.mark.parametrize("address", ["nonsense", ":x", "unix:/no/such/socket", "http://localhost:1", ""])
 async def test_wrong_redirect_is_ignored(session: Session, address: str) -> None:
     with redirecting(address) as first:
@@ -47,23 +50,27 @@ async def test_wrong_redirect_is_ignored(session: Session, address: str) -> None
         assert [request.accept_redirect for request in first.requests] == ([True, False] if address else [True])
 
 
+@both_clients
 async def test_unreachable_redirect_is_ignored(session: Session) -> None:
     with redirecting(f":{free_port()}") as first:
         assert await session(first.target) == first.target
 
 
+@both_clients
 @pytest.mark.parametrize("answers", [True, False])
 async def test_redirect_to_another_kind_of_server_is_ignored(session: Session, answers: bool) -> None:
     with listening(b"SSH-2.0-OpenSSH_9.2\r\n", answers=answers) as other, redirecting(other) as first:
         assert await session(first.target) == first.target
 
 
+@both_clients
 async def test_redirect_in_a_circle_ends(session: Session) -> None:
     with redirecting(always=True) as second, redirecting(second.target) as first:
         second.redirect = first.target
         assert await session(first.target) == first.target
 
 
+@both_clients
 async def test_service_that_always_redirects(session: Session) -> None:
     with redirecting(f":{free_port()}", always=True) as first:
         with pytest.raises(nnhal.HalError, match=f"{first.target} did not open a session, but sent .* redirect"):
