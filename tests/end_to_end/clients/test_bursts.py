@@ -2,7 +2,7 @@
 
 import asyncio
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +14,10 @@ import pytest
 import nnhal
 import nnhal.aio
 from nnhal.client.core.arrays import Outputs
+from nnhal.client.core.burst import PendingExecution
 from nnhal.client.core.session import Transport
+from nnhal.client.sync.burst import Burst
+from nnhal.client.sync.burst_transport import PendingResult
 from nnhal.types import ErrorKind, ErrorStatus, Model
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
@@ -132,6 +135,55 @@ def test_failed_executions_leave_the_burst_usable(device: nnhal.Device) -> None:
         np.testing.assert_array_equal(good.result(60)[0], after.result(60)[0])
         with pytest.raises(nnhal.HalError, match="1 inputs given"):
             burst.execute([ONES])
+
+
+USES: dict[str, Callable[[Burst], object]] = {
+    "send": lambda burst: burst.execute([ONES, ONES]),
+    "receive": lambda burst: burst.execute([ONES, ONES]),
+    "inputs": lambda burst: burst.inputs,
+    "release": lambda burst: burst.release(burst.keep(ONES)),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupt_closes_the_burst(
+    device: nnhal.Device, name: str, interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may be half defined, or a result half read. Other bursts and calls go on."""
+
+    def interrupted(*_: object) -> None:
+        raise interrupt
+
+    with device.prepare(ADD_FIXED).result() as prepared:
+        burst, other = prepared.burst(), prepared.burst()
+        pending = burst.submit([ONES, ONES])
+        pending.result()
+        monkeypatch.setattr(burst._transport, name, interrupted)
+        with pytest.raises(interrupt):
+            USES[name](burst)
+        for other_use in ("send", "inputs"):
+            with pytest.raises(nnhal.HalError, match="an interrupt has closed the burst; open a new one"):
+                USES[other_use](burst)
+        burst.close()
+        np.testing.assert_array_equal(other.execute([ONES, ONES])[0], ONES * 2)
+        np.testing.assert_array_equal(prepared.execute([ONES, ONES])[0], ONES * 2)
+        other.close()
+
+
+def test_interrupt_between_a_result_and_its_removal(device: nnhal.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result that has arrived stays, and the others fail."""
+    with device.prepare(ADD_FIXED).result() as prepared:
+        burst = prepared.burst()
+        result = PendingResult()
+        result.outputs = prepared.execute([ONES, ONES])
+        burst._in_progress.append(PendingExecution((), result))
+        future: Future[Outputs] = Future()
+        burst._in_progress.append(PendingExecution((), future))
+        burst._fail_interrupted()
+        assert result.error is None
+        assert isinstance(future.exception(0), nnhal.HalError)
+        assert not burst._in_progress
 
 
 def test_threads_share_a_burst(device: nnhal.Device) -> None:

@@ -11,8 +11,8 @@ Hand-written: `submit` returns futures, and threads share the work of reading re
 """
 
 import contextlib
+import queue
 import threading
-import time
 import weakref
 from collections import deque
 from concurrent.futures import Future
@@ -64,11 +64,13 @@ class Burst:
         self._model = model
         self._io = io
         self._cached_inputs = CachedInputs()
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()
         self._receiving = threading.Lock()
         self._in_progress: deque[Pending] = deque()
-        self._submitted = threading.Condition()
+        self._reading = threading.Lock()
         self._reader: threading.Thread | None = None
+        # wakes the reader; a Condition may stay locked after an interrupt
+        self._submitted: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._error: HalError | None = None
         self._failure: HalError | None = None
         self._finalizer: weakref.finalize[Any, Any] = release_with(self, _nothing)
@@ -150,11 +152,12 @@ class Burst:
         execution: Pending = PendingExecution.of(self._io, inputs, outputs, future)
         execution.copy_arrays()  # to be sent again if the service is lost
         self._send(execution, deadline, measure_timing)
-        with self._submitted:
+        with self._reading:
             if self._reader is None:
-                self._reader = threading.Thread(target=self._read, name="nnhal-burst", daemon=True)
-                self._reader.start()
-            self._submitted.notify()
+                reader = threading.Thread(target=self._read, name="nnhal-burst", daemon=True)
+                reader.start()  # after an interrupt here, it may never run; the next call starts another one
+                self._reader = reader
+        self._submitted.put(None)
         return future
 
     @property
@@ -173,7 +176,13 @@ class Burst:
                 while (oldest := self._oldest_if_full()) is not None:
                     self._receive_next(oldest)
                 with self._sending:
-                    return self._transport.inputs()
+                    try:
+                        return self._transport.inputs()
+                    except (TransportClosed, HalError):
+                        raise
+                    except BaseException:
+                        self._fail_interrupted()
+                        raise
             except TransportClosed as closed:
                 with self._receiving:
                     self._recover(transport, closed.error.with_traceback(None))
@@ -189,8 +198,12 @@ class Burst:
             identifier = self._cached_inputs.remove(array)
             if identifier < 0 or self._error is not None or self._failure is not None:
                 return
-            if (response := self._transport.release(identifier)) is not None:
-                self._in_progress.append(response)
+            try:
+                if (response := self._transport.release(identifier)) is not None:
+                    self._in_progress.append(response)
+            except BaseException:
+                self._fail_interrupted()
+                raise
 
     def _send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
         if deadline is not None:
@@ -222,8 +235,14 @@ class Burst:
         with self._sending:
             if (oldest := self._oldest_if_full()) is not None:
                 return oldest
-            self._transport.send(execution, execution.deadline.remaining, execution.measure_timing)
-            self._in_progress.append(execution)
+            try:
+                self._transport.send(execution, execution.deadline.remaining, execution.measure_timing)
+                self._in_progress.append(execution)
+            except (TransportClosed, HalError):
+                raise
+            except BaseException:
+                self._fail_interrupted()
+                raise
             return None
 
     def _oldest_if_full(self) -> Future[Any] | PendingResult | None:
@@ -250,22 +269,22 @@ class Burst:
     def _receive_oldest(self) -> HalError | None:
         """Receive the result of the oldest execution. Return an error that means that the service may be lost."""
         execution = self._in_progress[0]
-        outputs, error = None, None
         try:
-            outputs = self._transport.receive(execution)
+            outputs, error = None, None
+            try:
+                outputs = self._transport.receive(execution)
+            except HalError as failed:
+                if execution.buffered is None and execution.retries < MAX_RETRIES and self._is_lost(failed):
+                    return failed.with_traceback(None)
+                error = failed
+                execution.clear_buffers()
+            _settle(execution.future, outputs, error)
+            self._in_progress.popleft()
         except TransportClosed as closed:
             return closed.error.with_traceback(None)
-        except HalError as failed:
-            if execution.buffered is None and execution.retries < MAX_RETRIES and self._is_lost(failed):
-                return failed.with_traceback(None)
-            error = failed
-            execution.clear_buffers()
         except BaseException:
-            # results can no longer be matched to executions
-            self._fail(general_failure("an interrupt has closed the burst; open a new one"))
+            self._fail_interrupted()
             raise
-        self._in_progress.popleft()
-        _settle(execution.future, outputs, error)
         return None
 
     def _is_lost(self, error: HalError) -> bool:
@@ -361,9 +380,14 @@ class Burst:
     def _settle_all(self, waiting: deque[Pending], error: HalError) -> None:
         for execution in (*self._in_progress, *waiting):
             execution.clear_buffers()
-            _settle(execution.future, None, error)
+            if not _is_settled(execution.future):  # an interrupt may come between its outcome and its removal
+                _settle(execution.future, None, error)
         self._in_progress.clear()
         waiting.clear()
+
+    def _fail_interrupted(self) -> None:
+        """Close the burst: results can no longer be matched to executions, or its requests are half defined."""
+        self._fail(general_failure("an interrupt has closed the burst; open a new one"))
 
     def _fail(self, error: HalError) -> None:
         with self._sending:
@@ -373,18 +397,17 @@ class Burst:
 
     def _read(self) -> None:
         """Read the results of `submit`, until there is no work for a while."""
-        end = time.monotonic() + READER_IDLE_S
         while True:
             with contextlib.suppress(IndexError):
                 while True:
                     self._receive_next(self._in_progress[0].future)
-                    end = time.monotonic() + READER_IDLE_S
-            with self._submitted:
-                if self._in_progress:
-                    continue
-                if self._error is not None or not self._submitted.wait(end - time.monotonic()):
-                    self._reader = None
-                    return
+            try:
+                self._submitted.get(timeout=READER_IDLE_S)
+            except queue.Empty:
+                with self._reading:
+                    if not self._in_progress:
+                        self._reader = None
+                        return
 
     def close(self) -> None:
         """Wait for the executions in progress, then close the burst. A second call does nothing."""
@@ -419,3 +442,7 @@ def _settle(future: Future[Any] | PendingResult, outputs: AnyOutputs | None, err
     else:
         assert outputs is not None
         future.set_result(outputs)
+
+
+def _is_settled(future: Future[Any] | PendingResult) -> bool:
+    return future.done() and not (isinstance(future, Future) and future.cancelled())

@@ -149,6 +149,7 @@ class GrpcBurstTransport:
         self._definitions = RequestDefinitions(io)
         self._inputs: list[AnyArray] = []
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._interrupted = False
         self._responses = connection.start(connection.burst_stream, iter(self._outbox.get, None))
 
     def send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
@@ -187,7 +188,8 @@ class GrpcBurstTransport:
         except grpc.RpcError as failed:
             raise TransportClosed(hal_error(failed)) from failed
         except INTERRUPTS:
-            self._connection.replace_channel()
+            self._interrupted = True
+            self._connection.replace_channel(self._responses)
             raise
         if execution.definition is not None:
             outputs = execution.definition.decode(encoded, stream=True, copy=execution.copy)
@@ -219,7 +221,8 @@ class GrpcBurstTransport:
     def close(self) -> None:
         """See BurstTransport."""
         self._outbox.put(None)
-        self._responses.cancel()
+        if not self._interrupted:  # else its lock may be locked for ever
+            self._responses.cancel()
         self._connection.discard(self._burst)
 
 

@@ -61,7 +61,7 @@ _EncodedStream: TypeAlias = "grpc.StreamStreamMultiCallable[bytes, bytes]"
 INTERRUPTS = (KeyboardInterrupt, SystemExit)
 """Exceptions that handlers of signals raise anywhere in the main thread."""
 
-_INTERRUPTED: list[tuple[grpc.Channel, object]] = []
+_INTERRUPTED: list[object] = []
 """Channels on which a call was interrupted, and their streams. They stay, because their finalizers may block."""
 
 
@@ -155,7 +155,7 @@ class Connection(MemoryObjects):
             event = self._open_stream(request, timeout)
             redirect = None if event.HasField("opened") else read_redirect(self._target, event, request)
         except INTERRUPTS:
-            _INTERRUPTED.append((self._channel, self._stream))
+            _INTERRUPTED.extend((self._channel, self._stream))
             raise
         except HalError:
             self._channel.close()
@@ -229,14 +229,18 @@ class Connection(MemoryObjects):
             self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
         self._watch_stream()
 
-    def replace_channel(self) -> None:
+    def replace_channel(self, *interrupted: object) -> None:
         """Continue the session on another channel, after Ctrl-C has interrupted a call.
 
         An interrupt in gRPC's own code may leave a lock of the channel locked, so that its next call never ends.
+
+        Args:
+            interrupted: the call, if it is a stream.
         """
+        _INTERRUPTED.extend(interrupted)
         with self._lock:
             if not self._closed:
-                _INTERRUPTED.append((self._channel, self._stream))
+                _INTERRUPTED.extend((self._channel, self._stream))
                 self._open_channel()
                 self._reopen_stream()
 
@@ -444,7 +448,7 @@ class Connection(MemoryObjects):
             try:
                 self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
             except INTERRUPTS:
-                _INTERRUPTED.append((self._channel, self._stream))
+                _INTERRUPTED.extend((self._channel, self._stream))
                 raise
         self.close_channel()
 
