@@ -201,9 +201,12 @@ execution = prepared.reusable([image])
 burst = prepared.burst()
 """
 LOOP = """
-print("running", flush=True)
-while True:
-    {call}
+try:
+    print("running", flush=True)
+    while True:
+        {call}
+except KeyboardInterrupt:  # IPython cannot format some tracebacks of interrupts
+    print("interrupted")
 """
 AFTERWARDS = f"""
 assert prepared.execute([image])[0].shape == (1, 10)
@@ -265,7 +268,7 @@ def test_interrupt_of_a_notebook(kernel: tuple[KernelManager, Any]) -> None:
     assert run_cell(client, SETUP) == ("", "")
     for call in ("prepared.execute([image])", "execution.run()", "burst.execute([image])"):
         interrupted = run_cell(client, LOOP.format(call=call), manager.interrupt_kernel)
-        assert interrupted == ("KeyboardInterrupt", "running\n")
+        assert interrupted == ("", "running\ninterrupted\n")
         assert run_cell(client, AFTERWARDS) == ("", "")
     message = "GENERAL_FAILURE: an interrupt has closed the burst; open a new one\n"
     assert run_cell(client, AFTER_A_BURST) in [("", message), ("", "")]
