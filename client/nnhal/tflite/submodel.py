@@ -4,7 +4,7 @@ The constants are in the flatbuffer. Only this module and `reader` access flatbu
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -92,6 +92,7 @@ class _Writer:
         self._graph = graph
         self._builder = flatbuffers.Builder(1024)
         self._numbers: dict[int, int] = {}
+        self._repeated: dict[int, int] = {}  # weights whose scale is repeated for each channel
         self._tensors: list[int] = []
         self._buffers = [self._table("Buffer", {})]
         self._operators: list[int] = []
@@ -127,7 +128,7 @@ class _Writer:
         key = (operator.code, operator.version, operator.custom_name)
         fields: dict[str, Any] = {
             "OpcodeIndex": self._codes.setdefault(key, len(self._codes)),
-            "Inputs": self._int32([self._number(i) if i >= 0 else -1 for i in operator.inputs]),
+            "Inputs": self._int32([self._input_number(operator, i) for i in range(len(operator.inputs))]),
             "Outputs": self._int32([self._number(i) for i in operator.outputs]),
         }
         if operator.intermediates:
@@ -150,6 +151,30 @@ class _Writer:
             "BuiltinOptions": options,
         }
         self._operators.append(self._table("Operator", fields))
+
+    def _input_number(self, operator: Operator, position: int) -> int:
+        index = operator.inputs[position]
+        if index < 0:
+            return -1
+        if (operator.code, position) == (tflite.BuiltinOperator.DEPTHWISE_CONV_2D, 1):
+            return self._depthwise_weights(self._graph.tensors[operator.inputs[0]], self._graph.tensors[index])
+        return self._number(index)
+
+    def _depthwise_weights(self, image: Tensor, weights: Tensor) -> int:
+        """Return the weights, with a scale for each channel if the image is float32: LiteRT reads as many."""
+        is_hybrid = image.type == tflite.TensorType.FLOAT32 and weights.type == tflite.TensorType.INT8
+        if not is_hybrid or not weights.is_constant or len(weights.scales) != 1:
+            return self._number(weights.index)
+        channels = weights.shape[-1]
+        repeated = replace(
+            weights,
+            scales=weights.scales * channels,
+            zero_points=weights.zero_points * channels,
+            quantized_dimension=len(weights.shape) - 1,
+        )
+        if weights.index not in self._repeated:
+            self._repeated[weights.index] = self._add_tensor(repeated, repeated.type)
+        return self._repeated[weights.index]
 
     def _number(self, index: int) -> int:
         if index not in self._numbers:

@@ -325,3 +325,19 @@ def test_scalars_have_the_types_of_the_documentation() -> None:
         OperandType.TENSOR_FLOAT16,
     ]
     assert types("FILL", [of("INT32", 1), scalar(0.5, "FLOAT32")], [f(2)])[1] == OperandType.FLOAT32
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_scale_of_depthwise_weights_is_repeated_for_each_channel(shared: bool) -> None:
+    """LiteRT reads as many if the image is float32. Another operator may use the same weights."""
+
+    def region(scale: tuple[float, ...]) -> bytes:
+        weights = Tensor((1, 2, 2, 3), "INT8", range(12), scale, (0,) * len(scale), 3 if len(scale) > 1 else 0)
+        window = options("DepthwiseConv2D", strideW=1, strideH=1, depthMultiplier=1)
+        image, bias, result = Tensor((1, 4, 4, 3)), const(3), Tensor((1, 4, 4, 3))
+        more = [Op("DEPTHWISE_CONV_2D", [result, weights, bias], [Tensor((1, 4, 4, 3))], window)] if shared else []
+        file = build(Op("DEPTHWISE_CONV_2D", [image, weights, bias], [result], window), *more)
+        return b"".join(bytes(pool.view) for pool in tflite.parse(file).pools)
+
+    assert region((0.5,)) == region((0.5, 0.5, 0.5))
+    assert region((0.5,)) != region((0.5, 0.5, 0.25))

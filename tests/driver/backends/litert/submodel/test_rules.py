@@ -123,6 +123,10 @@ REFUSED: list[tuple[Op, str]] = [
         depthwise(weights(3), filter_=weights(2, 2, 2, 3)),
         "the filter has shape [2, 2, 2, 3]; expected 1 in dimension 0",
     ),
+    (
+        depthwise(weights(3), filter_=weights(1, 2, 2, 3, type_="INT8", scale=(0.5,), zero_point=(0,))),
+        "input 1 has 1 scales; expected one for each of the 3 channels",
+    ),
     (pool(filterWidth=0), "filter_width is 0; expected at least 1"),
     (pool(strideH=0), "stride_h is 0; expected at least 1"),
     (pool(filterHeight=5, padding=VALID), "h of the window is 5; the image has 4"),

@@ -110,7 +110,11 @@ def conv_2d(op: OperatorCheck) -> None:
     per_channel=[1, 2],
 )
 def depthwise_conv_2d(op: OperatorCheck) -> None:
-    """Check a convolution of each channel. The kernel reads the bias without checking that there is one."""
+    """Check a convolution of each channel.
+
+    The kernels read the bias without checking that there is one, and, if only the weights are quantized, a scale for
+    each channel.
+    """
     image, (first, height, width, channels) = op.shape(0, rank=4), op.shape(1, rank=4)
     op.require(first == 1, f"the filter has shape {list(op.input(1).shape)}; expected 1 in dimension 0")
     multiplier = channels // image[3]
@@ -120,6 +124,10 @@ def depthwise_conv_2d(op: OperatorCheck) -> None:
         op.require_range("the number of channels", channels, 1, max_depthwise_channels(op.input(1).type))
     size = _dilated(op, image, (height, width))
     check_weights(op, 3, channels)
+    quantization = op.input(1).quantization
+    if op.input(0).type == "FLOAT32" and quantization is not None:
+        found = len(quantization.scales)
+        op.require(found == channels, f"input 1 has {found} scales; expected one for each of the {channels} channels")
     op.output_shape([image[0], *size, channels])
     op.work += op.outputs[0].elements * height * width
 
