@@ -55,7 +55,7 @@ class Payload:
         """Return an input, the same in every process."""
         return np.random.default_rng(7).integers(0, 100, self.input_shape).astype(self.dtype).tobytes()
 
-    def array(self, data: bytes) -> AnyArray:
+    def array(self, data: bytes | memoryview) -> AnyArray:
         """Return the bytes of an input as an array, not copied."""
         return np.frombuffer(data, self.dtype).reshape(self.input_shape)
 

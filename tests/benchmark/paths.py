@@ -1,15 +1,19 @@
-"""Cost of one execution on each path, against bare gRPC servers and the engine alone.
+"""Cost of one execution on each path, against bare servers and the engine alone.
 
-`python -m tests.benchmark.paths` runs small real models in this process on LiteRT, on an embedded service and on bare
-gRPC servers (see `bare_server`), alternating within a round. The limits: a same-machine burst takes at most 100 µs more
-than the engine. A gRPC burst takes at most 1.35 times, and a unary execution at most 1.25 times, as long as the bare
-server. Latencies are medians of a closed loop over one connection. Ratios and differences are taken round by round.
+`python -m tests.benchmark.paths` runs small real models in this process on LiteRT, on an embedded service, on bare gRPC
+servers (see `bare_server`) and on a bare Unix socket with shared memory (see `bare_socket`), alternating within a
+round. Latencies are medians of a closed loop over one connection; processor time is that of client and service
+together. Ratios and differences are taken round by round. The limits: a same-machine burst takes at most 1.05 times as
+long as the bare socket, 100 µs more than the engine, and never longer than a single execution. Over gRPC, a burst takes
+at most 1.05 times as long as a stream of the bare server, a single execution 1.05 times as long as its unary call, and
+both 1.10 times its processor time.
 """
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import grpc
 
@@ -26,15 +30,38 @@ from tests.benchmark.bare_server import (
     stream_call,
     unary_call,
 )
+from tests.benchmark.bare_socket import socket_call
 from tests.benchmark.figures import Figure, model_path, show
-from tests.benchmark.timing import checked_median_us
+from tests.benchmark.timing import CallCost, checked_cost
 
 ADDED_US = 100.0
 """Microseconds that a same-machine burst may take more than the engine."""
-BURST_FACTOR = 1.35
-"""Limit of a gRPC burst, in multiples of the bare server's stream."""
-UNARY_FACTOR = 1.25
-"""Limit of a unary execution, in multiples of the bare server's unary call."""
+GRPC_FACTOR = 1.05
+"""Limit of an execution over gRPC, in multiples of the bare gRPC server's call of the same kind."""
+GRPC_PROCESSOR_FACTOR = 1.10
+"""The same for the processor time of client and service."""
+FLOOR_FACTOR = 1.05
+"""Limit of a same-machine burst, in multiples of the bare socket."""
+SINGLE_FACTOR = 1.0
+"""Limit of a same-machine burst, in multiples of a single execution on the same machine."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A path that is compared with another one."""
+
+    path: str
+    bound: str
+    limit: float
+    processor_limit: float | None = None
+
+
+RATIOS = (
+    Ratio("same-machine burst", "bare socket", FLOOR_FACTOR),
+    Ratio("same-machine burst", "same-machine unary", SINGLE_FACTOR),
+    Ratio("gRPC burst", "bare stream", GRPC_FACTOR, GRPC_PROCESSOR_FACTOR),
+    Ratio("gRPC unary", "bare unary", GRPC_FACTOR, GRPC_PROCESSOR_FACTOR),
+)
 
 
 def device_calls(device: nnhal.Device, payload: Payload, stack: ExitStack) -> tuple[Call, Call]:
@@ -52,8 +79,8 @@ def device_calls(device: nnhal.Device, payload: Payload, stack: ExitStack) -> tu
     return unary, in_burst
 
 
-def measure_paths(payload: Payload, rounds: int, count: int) -> dict[str, list[float]]:
-    """Return the median latency of each path in each round, in µs."""
+def measure_paths(payload: Payload, rounds: int, count: int) -> dict[str, list[CallCost]]:
+    """Return the cost of each path in each round."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         service = EmbeddedService()
@@ -62,34 +89,46 @@ def measure_paths(payload: Payload, rounds: int, count: int) -> dict[str, list[f
         over_grpc = stack.enter_context(nnhal.connect(service.target, transport="grpc"))
         address = stack.enter_context(server_process("tests.benchmark.bare_server", f"unix:{folder}/bare"))
         channel = stack.enter_context(grpc.insecure_channel(address))
+        path = stack.enter_context(server_process("tests.benchmark.bare_socket", f"{folder}/socket"))
         engine, tensor = LiteRTEngine(payload), payload.array(payload.example())
         calls: dict[str, Call] = {"engine": lambda: engine.run(tensor)}
+        floor = socket_call(path, payload.name, payload.example(), payload.output_bytes)
+        calls["bare socket"] = stack.enter_context(floor)
         for name, device in (("same-machine", same_machine), ("gRPC", over_grpc)):
             calls[f"{name} unary"], calls[f"{name} burst"] = device_calls(device, payload, stack)
         calls["bare unary"] = unary_call(channel, payload)
         calls["bare stream"] = stack.enter_context(stream_call(channel, payload))
-        latencies: dict[str, list[float]] = {path: [] for path in calls}
-        for _ in range(rounds):
-            for path, call in calls.items():
+        costs: dict[str, list[CallCost]] = {path: [] for path in calls}
+        for number in range(rounds):
+            # every other round runs in the opposite order, so that no path always follows the same one
+            for path in list(calls)[:: -1 if number % 2 else 1]:
                 # CpuAcc may round differently from LiteRT alone, so each path is checked against its own first output
-                latencies[path].append(checked_median_us(call, count, call()))
-        return latencies
+                costs[path].append(checked_cost(calls[path], count, calls[path]()))
+        return costs
 
 
 def figures(payload: Payload, rounds: int, count: int) -> Iterator[Figure]:
     """Yield the figures of one payload."""
-    latencies = measure_paths(payload, rounds, count)
+    costs = measure_paths(payload, rounds, count)
+    latencies = {path: [each.us for each in values] for path, values in costs.items()}
+    processor = {path: [each.processor_us for each in values] for path, values in costs.items()}
     for path, values in latencies.items():
         yield Figure(f"{payload.name}: {path}", values, "us")
-
-    def pairs(path: str, bound: str) -> Iterator[tuple[float, float]]:
-        return zip(latencies[path], latencies[bound], strict=True)
-
-    added = [own - bound for own, bound in pairs("same-machine burst", "engine")]
+    for path, values in processor.items():
+        yield Figure(f"{payload.name}: {path}, processor time", values, "us")
+    own, engine = latencies["same-machine burst"], latencies["engine"]
+    added = [burst - bound for burst, bound in zip(own, engine, strict=True)]
     yield Figure(f"{payload.name}: same-machine burst, more than the engine", added, "us", ADDED_US)
-    for path, bound, factor in (("burst", "stream", BURST_FACTOR), ("unary", "unary", UNARY_FACTOR)):
-        ratios = [own / bare for own, bare in pairs(f"gRPC {path}", f"bare {bound}")]
-        yield Figure(f"{payload.name}: gRPC {path} against bare {bound}", ratios, "x", factor)
+    for ratio in RATIOS:
+        name = f"{payload.name}: {ratio.path} against {ratio.bound}"
+        yield Figure(name, ratios(latencies, ratio), "x", ratio.limit)
+        if ratio.processor_limit is not None:
+            yield Figure(f"{name}, processor time", ratios(processor, ratio), "x", ratio.processor_limit)
+
+
+def ratios(values: Mapping[str, Sequence[float]], ratio: Ratio) -> list[float]:
+    """Return the ratio of each round."""
+    return [own / bound for own, bound in zip(values[ratio.path], values[ratio.bound], strict=True)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

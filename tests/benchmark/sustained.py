@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import grpc
-import psutil
 
 import nnhal
 import nnhal.tflite
@@ -32,7 +31,7 @@ from nnhal_driver.device import Device
 from nnhal_driver.preparation.outcome import Outcome
 from tests.benchmark.bare_server import MOBILENET, Call, LiteRTEngine, server_process, unary_call
 from tests.benchmark.figures import Figure, model_path, show
-from tests.benchmark.timing import calls_per_second
+from tests.benchmark.timing import calls_per_second, own_processes, processor_s
 from tests.end_to_end.support.service_process import start_service, stop_service
 
 IN_PROCESS = 1.8
@@ -88,7 +87,7 @@ def over_grpc() -> list[Figure]:
         service = stack.enter_context(service_calls())
         bare = stack.enter_context(bare_calls())
         rates = [[calls_per_second(calls, _WINDOW_S) for calls in (service, bare)] for _ in range(_ROUNDS + 1)][1:]
-        costs = [[processor_s(calls) for calls in (service, bare)] for _ in range(_ROUNDS)]
+        costs = [[processor_cost_s(calls) for calls in (service, bare)] for _ in range(_ROUNDS)]
     name = "two clients over gRPC against two of a bare server"
     return [
         Figure(name, [a / b for a, b in rates], "x", OVER_GRPC, True),
@@ -96,18 +95,13 @@ def over_grpc() -> list[Figure]:
     ]
 
 
-def processor_s(calls: Sequence[Call]) -> float:
+def processor_cost_s(calls: Sequence[Call]) -> float:
     """Return the processor time of concurrent calls, in this process and in the servers."""
-    before = _processor_now_s()
+    processes = own_processes()
+    before_s = processor_s(processes)
     with ThreadPoolExecutor(len(calls)) as pool:
         list(pool.map(lambda call: [call() for _ in range(_CALLS)], calls))
-    return _processor_now_s() - before
-
-
-def _processor_now_s() -> float:
-    own = psutil.Process()
-    times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
-    return float(sum(each.user + each.system for each in times))
+    return processor_s(processes) - before_s
 
 
 @contextmanager

@@ -5,11 +5,27 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
+
+import psutil
 
 R = TypeVar("R")
 
 _START_LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class CallCost:
+    """Cost of one call.
+
+    Attributes:
+        us: the median duration, in microseconds.
+        processor_us: the mean processor time of this process and its children, in microseconds.
+    """
+
+    us: float
+    processor_us: float
 
 
 def elapsed_ms(work: Callable[[], R]) -> tuple[float, R]:
@@ -35,10 +51,42 @@ def checked_median_us(call: Callable[[], bytes], count: int, expected: bytes) ->
     Raises:
         RuntimeError: an output differs from `expected`.
     """
+    _warm_up(call, count, expected)
+    return median_us(call, count)
+
+
+def checked_cost(call: Callable[[], bytes], count: int, expected: bytes) -> CallCost:
+    """Return the cost of a call after a warm-up that checks each output.
+
+    Raises:
+        RuntimeError: an output differs from `expected`.
+    """
+    _warm_up(call, count, expected)
+    processes = own_processes()
+    before_s = processor_s(processes)
+    duration_us = median_us(call, count)
+    return CallCost(duration_us, (processor_s(processes) - before_s) / count * 1e6)
+
+
+def _warm_up(call: Callable[[], bytes], count: int, expected: bytes) -> None:
     for _ in range(max(3, count // 5)):
         if (output := call()) != expected:
             raise RuntimeError(f"the output starts with {output[:16]!r}; expected {expected[:16]!r}")
-    return median_us(call, count)
+
+
+def own_processes() -> list[int]:
+    """Return the ids of this process and of all its descendants, among them the servers that it started."""
+    own = psutil.Process()
+    return [own.pid, *(child.pid for child in own.children(recursive=True))]
+
+
+def processor_s(processes: Sequence[int]) -> float:
+    """Return the seconds of processor time that processes have used, exact to less than a microsecond.
+
+    The fields of /proc count ticks of 10 ms, which is more than a short measurement takes.
+    """
+    # clock_getcpuclockid of the C library, which Python lacks: CPUCLOCK_SCHED of a process
+    return sum(time.clock_gettime((~pid << 3) | 2) for pid in processes)
 
 
 def calls_per_second(calls: Sequence[Callable[[], object]], window_s: float) -> float:
