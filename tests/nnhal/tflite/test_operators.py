@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nnhal import tflite
-from nnhal.types import OperandType
+from nnhal.types import Memory, OperandType
 from tests.nnhal.tflite.build import Op, Tensor, arguments, build, ints, listing, options, quant, schema
 
 IMAGE = (1, 4, 4, 2)
@@ -337,7 +337,9 @@ def test_scale_of_depthwise_weights_is_repeated_for_each_channel(shared: bool) -
         image, bias, result = Tensor((1, 4, 4, 3)), const(3), Tensor((1, 4, 4, 3))
         more = [Op("DEPTHWISE_CONV_2D", [result, weights, bias], [Tensor((1, 4, 4, 3))], window)] if shared else []
         file = build(Op("DEPTHWISE_CONV_2D", [image, weights, bias], [result], window), *more)
-        return b"".join(bytes(pool.view) for pool in tflite.parse(file).pools)
+        (pool,) = tflite.parse(file).pools
+        assert isinstance(pool, Memory)
+        return bytes(pool.view)
 
     assert region((0.5,)) == region((0.5, 0.5, 0.5))
     assert region((0.5,)) != region((0.5, 0.5, 0.25))
