@@ -2,13 +2,14 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from nnhal.rules.operand import OPERAND_RULES, RANGE_RULES
 from nnhal.types import (
     DTYPES,
     Operand,
+    OperandLifeTime,
     OperandType,
     is_extension,
     is_tensor,
@@ -59,6 +60,8 @@ class GivenType:
             NdkError: BAD_DATA: a number is too large.
         """
         operand = Operand(self.type, self.dimensions, self.scale, self.zero_point)
+        if self.type == OperandType.SUBGRAPH:  # its model is given later
+            operand = replace(operand, lifetime=OperandLifeTime.SUBGRAPH)
         if any(dimension > MAX_DIMENSION for dimension in self.dimensions):
             raise bad_data(f"{name} has a dimension above {MAX_DIMENSION}")
         RANGE_RULES.check(operand, lambda: name)
