@@ -80,6 +80,8 @@ nightly: export NNHAL_SOAK_S = 300
 nightly: test-nightly self-test bench ## Everything that takes too long for each change
 	$(BIN)/nnhal conformance --strict --vectors ../shared/vectors --jobs 2 --junit build/conformance.xml --html build/conformance.html
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --backends-path driver/nnhal_driver/backends/example/reference --backend DynamicCpuRef
+	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --path NDK
+	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --path NDK --backend CpuRef
 
 clean: ## Remove the environment, caches and builds
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,8 +9,8 @@ import pytest
 
 from nnhal_ndk import devices
 from nnhal_ndk.build import build
+from nnhal_tools.conformance.device.ndk_library import NdkLibrary
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
-from tests.nnhal_ndk.library import Library
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +30,11 @@ def ndk_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="session")
-def library(library_path: Path, ndk_service: Service) -> Iterator[Library]:
+def library(library_path: Path, ndk_service: Service) -> Iterator[NdkLibrary]:
     """Yield the library in this process. Its device 0 is that of the service."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NNHAL_TARGET", ndk_service.target)
-        loaded = Library(library_path)
+        loaded = NdkLibrary(library_path)
         assert loaded.number("getDeviceCount") == (0, 2)
         yield loaded
         devices.close_devices()

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnhal.types import AnyArray, OperandType, OperationType
 from nnhal_ndk.api.constants import ResultCode
-from tests.nnhal_ndk.library import Library, handles, operand_type, uint32s
+from nnhal_tools.conformance.device.ndk_library import NdkLibrary, handles, operand_type, uint32s
 
 A = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 B = np.array([[10, 20, 30], [40, 50, 60]], np.float32)
@@ -19,7 +19,7 @@ BYTES = A.nbytes
 Dimensions = Sequence[int]
 
 
-def add_tensors_model(library: Library, dimensions: Dimensions = (2, 3), output: Dimensions | None = None) -> int:
+def add_tensors_model(library: NdkLibrary, dimensions: Dimensions = (2, 3), output: Dimensions | None = None) -> int:
     """Return an unfinished model with one ADD of operands 0 and 1 to operand 3, without inputs and outputs."""
     model = library.create("Model_create")
     for type_, shape in (
@@ -34,7 +34,7 @@ def add_tensors_model(library: Library, dimensions: Dimensions = (2, 3), output:
     return model
 
 
-def finished_model(library: Library, dimensions: Dimensions = (2, 3), output: Dimensions | None = None) -> int:
+def finished_model(library: NdkLibrary, dimensions: Dimensions = (2, 3), output: Dimensions | None = None) -> int:
     """Return a finished model that adds its two inputs."""
     model = add_tensors_model(library, dimensions, output)
     expect(library.Model_identifyInputsAndOutputs(model, 2, uint32s(0, 1), 1, uint32s(3)))
@@ -47,7 +47,7 @@ def expect(code: int, expected: ResultCode = ResultCode.NO_ERROR) -> None:
     assert ResultCode(code).name == expected.name
 
 
-def device(library: Library, index: int = 0) -> int:
+def device(library: NdkLibrary, index: int = 0) -> int:
     """Return a device."""
     return library.create("getDevice", index)
 
@@ -62,7 +62,7 @@ class Program(AbstractContextManager["Program"]):
         compilation: its compilation.
     """
 
-    library: Library
+    library: NdkLibrary
     model: int
     compilation: int
 
@@ -73,7 +73,7 @@ class Program(AbstractContextManager["Program"]):
 
     @staticmethod
     def compiled(
-        library: Library,
+        library: NdkLibrary,
         dimensions: Dimensions = (2, 3),
         output: Dimensions | None = None,
         *,

@@ -15,7 +15,15 @@ from nnhal.types import OperandType, OperationType
 from nnhal_ndk.api.constants import ResultCode
 from nnhal_ndk.api.functions import FUNCTIONS, Function, Parameter
 from nnhal_ndk.objects import OBJECTS
-from tests.nnhal_ndk.library import CType, Library, handles, operand_type, quant_params, short_name, uint32s
+from nnhal_tools.conformance.device.ndk_library import (
+    CType,
+    NdkLibrary,
+    handles,
+    operand_type,
+    quant_params,
+    short_name,
+    uint32s,
+)
 from tests.nnhal_ndk.programs import (
     BYTES,
     A,
@@ -43,7 +51,7 @@ REQUIRED = [
 @pytest.mark.parametrize(
     ("function", "parameter"), REQUIRED, ids=[f"{short_name(f.name)}-{p.name}" for f, p in REQUIRED]
 )
-def test_a_pointer_must_not_be_null(library: Library, function: Function, parameter: Parameter) -> None:
+def test_a_pointer_must_not_be_null(library: NdkLibrary, function: Function, parameter: Parameter) -> None:
     memory = ctypes.create_string_buffer(64)
     arguments: list[Any] = []
     for each in function.parameters:
@@ -60,7 +68,7 @@ def test_a_pointer_must_not_be_null(library: Library, function: Function, parame
 
 
 @pytest.mark.parametrize("function", [each for each in FUNCTIONS if each.is_free], ids=lambda each: each.name)
-def test_null_and_unknown_handles_can_be_freed(library: Library, function: Function) -> None:
+def test_null_and_unknown_handles_can_be_freed(library: NdkLibrary, function: Function) -> None:
     free = getattr(library, short_name(function.name))
     before = len(OBJECTS)
     free(None)
@@ -77,7 +85,7 @@ HANDLES = [
 
 
 @pytest.mark.parametrize("function", HANDLES, ids=lambda each: short_name(each.name))
-def test_an_unknown_handle_is_refused(library: Library, function: Function) -> None:
+def test_an_unknown_handle_is_refused(library: NdkLibrary, function: Function) -> None:
     zeros = ctypes.create_string_buffer(64)
     values = (zeros if each.is_pointer and not each.is_handle else UNKNOWN_HANDLE for each in function.parameters)
     small = {"uint32_t": 0, "int32_t": 0, "bool": True, "float": 1.0, "int": 0, "ANeuralNetworksOperationType": 0}
@@ -91,7 +99,7 @@ def test_an_unknown_handle_is_refused(library: Library, function: Function) -> N
     expect(getattr(library, short_name(function.name))(*arguments), ResultCode.BAD_DATA)
 
 
-def test_elements_of_arrays_must_not_be_null(library: Library) -> None:
+def test_elements_of_arrays_must_not_be_null(library: NdkLibrary) -> None:
     model, result = finished_model(library), ctypes.c_void_p()
     listed = handles(device(library), None)
     supported = (ctypes.c_bool * 1)()
@@ -105,7 +113,7 @@ def test_elements_of_arrays_must_not_be_null(library: Library) -> None:
         expect(start, ResultCode.UNEXPECTED_NULL)
 
 
-def test_buffers_may_be_null_only_if_they_are_empty(library: Library) -> None:
+def test_buffers_may_be_null_only_if_they_are_empty(library: NdkLibrary) -> None:
     model = add_tensors_model(library)
     expect(library.Model_setOperandValue(model, 2, None, 4), ResultCode.UNEXPECTED_NULL)
     expect(library.Model_setOperandValue(model, 2, None, 0))
@@ -116,7 +124,7 @@ def test_buffers_may_be_null_only_if_they_are_empty(library: Library) -> None:
         expect(library.Execution_setInput(execution, 0, None, None, 0))
 
 
-def test_dimensions_must_not_be_null(library: Library) -> None:
+def test_dimensions_must_not_be_null(library: NdkLibrary) -> None:
     model = library.create("Model_create")
     wrong = CType(FLOATS, 2, None, 0.0, 0)
     expect(library.Model_addOperand(model, ctypes.byref(wrong)), ResultCode.UNEXPECTED_NULL)
@@ -143,14 +151,14 @@ INVALID_TYPES: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("case", INVALID_TYPES)
-def test_an_operand_type_is_invalid(library: Library, case: str) -> None:
+def test_an_operand_type_is_invalid(library: NdkLibrary, case: str) -> None:
     model = library.create("Model_create")
     expect(library.Model_addOperand(model, operand_type(*INVALID_TYPES[case])), ResultCode.BAD_DATA)
     expect(library.Model_addOperand(model, operand_type(FLOATS, (1,))))
     library.Model_free(model)
 
 
-MODEL_CASES: dict[str, Callable[[Library, int], int]] = {
+MODEL_CASES: dict[str, Callable[[NdkLibrary, int], int]] = {
     "setOperandValue: unknown operand": lambda lib, m: lib.Model_setOperandValue(m, 9, b"1234", 4),
     "setOperandValue: negative operand": lambda lib, m: lib.Model_setOperandValue(m, -1, b"1234", 4),
     "setOperandValue: wrong size": lambda lib, m: lib.Model_setOperandValue(m, 2, b"12345678", 8),
@@ -186,13 +194,13 @@ MODEL_CASES: dict[str, Callable[[Library, int], int]] = {
 
 
 @pytest.mark.parametrize("case", MODEL_CASES)
-def test_a_call_on_a_model_has_wrong_arguments(library: Library, case: str) -> None:
+def test_a_call_on_a_model_has_wrong_arguments(library: NdkLibrary, case: str) -> None:
     model = add_tensors_model(library)
     expect(MODEL_CASES[case](library, model), ResultCode.BAD_DATA)
     library.Model_free(model)
 
 
-CHANGES: dict[str, Callable[[Library, int], int]] = {
+CHANGES: dict[str, Callable[[NdkLibrary, int], int]] = {
     "addOperand": lambda lib, m: lib.Model_addOperand(m, operand_type(FLOATS, (1,))),
     "setOperandValue": lambda lib, m: lib.Model_setOperandValue(m, 2, b"1234", 4),
     "setOperandSymmPerChannelQuantParams": lambda lib, m: lib.Model_setOperandSymmPerChannelQuantParams(
@@ -207,7 +215,7 @@ CHANGES: dict[str, Callable[[Library, int], int]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_a_finished_model_and_an_invalid_one_cannot_be_changed(library: Library, case: str) -> None:
+def test_a_finished_model_and_an_invalid_one_cannot_be_changed(library: NdkLibrary, case: str) -> None:
     finished, invalid = finished_model(library), add_tensors_model(library)
     expect(library.Model_finish(invalid), ResultCode.BAD_DATA)
     for model in (finished, invalid):
@@ -224,7 +232,7 @@ def test_a_finished_model_and_an_invalid_one_cannot_be_changed(library: Library,
     ids=["any order", "a circle"],
 )
 def test_operations_are_sorted(
-    library: Library, operations: list[tuple[int, int]], output: int, code: ResultCode
+    library: NdkLibrary, operations: list[tuple[int, int]], output: int, code: ResultCode
 ) -> None:
     model = add_tensors_model(library)  # adds 0 and 1 to 3
     for _ in range(2):
@@ -252,12 +260,12 @@ def test_operations_are_sorted(
 
 
 @contextmanager
-def _unfinished(library: Library, *, for_device: bool = True) -> Iterator[Program]:
+def _unfinished(library: NdkLibrary, *, for_device: bool = True) -> Iterator[Program]:
     with Program.compiled(library, for_device=for_device, finish=False) as program:
         yield program
 
 
-OPTIONS: dict[str, Callable[[Library, int], int]] = {
+OPTIONS: dict[str, Callable[[NdkLibrary, int], int]] = {
     "setPreference": lambda lib, c: lib.Compilation_setPreference(c, 1),
     "setPriority": lambda lib, c: lib.Compilation_setPriority(c, 100),
     "setTimeout": lambda lib, c: lib.Compilation_setTimeout(c, 60 * 10**9),
@@ -267,14 +275,14 @@ OPTIONS: dict[str, Callable[[Library, int], int]] = {
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_options_are_set_before_a_compilation_is_finished(library: Library, case: str) -> None:
+def test_options_are_set_before_a_compilation_is_finished(library: NdkLibrary, case: str) -> None:
     with _unfinished(library) as program:
         expect(OPTIONS[case](library, program.compilation))
     with Program.compiled(library) as program:
         expect(OPTIONS[case](library, program.compilation), ResultCode.BAD_STATE)
 
 
-def test_options_of_a_compilation_are_invalid(library: Library) -> None:
+def test_options_of_a_compilation_are_invalid(library: NdkLibrary) -> None:
     with _unfinished(library, for_device=False) as program:
         for preference in (-1, 3):
             expect(library.Compilation_setPreference(program.compilation, preference), ResultCode.BAD_DATA)
@@ -283,7 +291,7 @@ def test_options_of_a_compilation_are_invalid(library: Library) -> None:
         expect(library.Compilation_setTimeout(program.compilation, 10**9), ResultCode.BAD_DATA)
 
 
-def test_what_needs_a_finished_object_is_refused_before(library: Library) -> None:
+def test_what_needs_a_finished_object_is_refused_before(library: NdkLibrary) -> None:
     result, number = ctypes.c_void_p(1), ctypes.c_uint32()
     model = add_tensors_model(library)
     listed = handles(device(library))
@@ -306,7 +314,7 @@ def test_what_needs_a_finished_object_is_refused_before(library: Library) -> Non
 
 
 @pytest.mark.parametrize("kind", ["AlignmentForInput", "PaddingForInput", "AlignmentForOutput", "PaddingForOutput"])
-def test_preferences_of_memory_are_powers_of_two(library: Library, kind: str) -> None:
+def test_preferences_of_memory_are_powers_of_two(library: NdkLibrary, kind: str) -> None:
     with Program.compiled(library) as program:
         code, value = library.number(f"Compilation_getPreferredMemory{kind}", program.compilation, 0)
         expect(code)
@@ -314,7 +322,7 @@ def test_preferences_of_memory_are_powers_of_two(library: Library, kind: str) ->
         expect(library.number(f"Compilation_getPreferredMemory{kind}", program.compilation, 9)[0], ResultCode.BAD_DATA)
 
 
-def test_lists_of_devices_are_neither_empty_nor_have_one_twice(library: Library) -> None:
+def test_lists_of_devices_are_neither_empty_nor_have_one_twice(library: NdkLibrary) -> None:
     model, first, result = finished_model(library), device(library), ctypes.c_void_p()
     for listed, count in ((handles(first), 0), (handles(first, first), 2)):
         expect(library.Compilation_createForDevices(model, listed, count, ctypes.byref(result)), ResultCode.BAD_DATA)
@@ -322,7 +330,7 @@ def test_lists_of_devices_are_neither_empty_nor_have_one_twice(library: Library)
     library.Model_free(model)
 
 
-EXECUTION_CASES: dict[str, Callable[[Library, int], int]] = {
+EXECUTION_CASES: dict[str, Callable[[NdkLibrary, int], int]] = {
     "setInput: wrong size": lambda lib, e: lib.Execution_setInput(e, 0, None, A.ctypes.data, 20),
     "setInput: unknown": lambda lib, e: lib.Execution_setInput(e, 9, None, A.ctypes.data, BYTES),
     "setInput: negative": lambda lib, e: lib.Execution_setInput(e, -1, None, A.ctypes.data, BYTES),
@@ -340,12 +348,12 @@ EXECUTION_CASES: dict[str, Callable[[Library, int], int]] = {
 
 
 @pytest.mark.parametrize("case", EXECUTION_CASES)
-def test_a_call_on_an_execution_has_wrong_arguments(library: Library, case: str) -> None:
+def test_a_call_on_an_execution_has_wrong_arguments(library: NdkLibrary, case: str) -> None:
     with Program.compiled(library) as program:
         expect(EXECUTION_CASES[case](library, program.execution()), ResultCode.BAD_DATA)
 
 
-PREPARATION: dict[str, Callable[[Library, int], int]] = {
+PREPARATION: dict[str, Callable[[NdkLibrary, int], int]] = {
     "setInput": lambda lib, e: lib.Execution_setInput(e, 0, None, A.ctypes.data, BYTES),
     "setOutput": lambda lib, e: lib.Execution_setOutput(e, 0, None, A.ctypes.data, BYTES),
     "setMeasureTiming": lambda lib, e: lib.Execution_setMeasureTiming(e, True),
@@ -362,14 +370,14 @@ PREPARATION: dict[str, Callable[[Library, int], int]] = {
 
 
 @pytest.mark.parametrize("case", PREPARATION)
-def test_a_computed_execution_cannot_be_changed_or_computed_again(library: Library, case: str) -> None:
+def test_a_computed_execution_cannot_be_changed_or_computed_again(library: NdkLibrary, case: str) -> None:
     with Program.compiled(library) as program:
         execution = program.bound_execution(np.zeros((2, 3), np.float32))
         expect(library.Execution_compute(execution))
         expect(PREPARATION[case](library, execution), ResultCode.BAD_STATE)
 
 
-def test_results_are_there_after_a_computation_only(library: Library) -> None:
+def test_results_are_there_after_a_computation_only(library: NdkLibrary) -> None:
     number = ctypes.c_uint64()
     with Program.compiled(library) as program:
         execution = program.bound_execution(np.zeros((2, 3), np.float32))
@@ -385,14 +393,14 @@ def test_results_are_there_after_a_computation_only(library: Library) -> None:
         assert number.value == 2**64 - 1
 
 
-def test_an_argument_is_set_once(library: Library) -> None:
+def test_an_argument_is_set_once(library: NdkLibrary) -> None:
     with Program.compiled(library) as program:
         execution = program.bound_execution(np.zeros((2, 3), np.float32))
         expect(library.Execution_setInput(execution, 0, None, B.ctypes.data, BYTES), ResultCode.BAD_STATE)
         expect(library.Execution_enableInputAndOutputPadding(execution, True), ResultCode.BAD_STATE)
 
 
-def test_times_need_a_compilation_for_one_device(library: Library) -> None:
+def test_times_need_a_compilation_for_one_device(library: NdkLibrary) -> None:
     with Program.compiled(library, for_device=False) as program:
         execution = program.bound_execution(np.zeros((2, 3), np.float32))
         expect(library.Execution_setMeasureTiming(execution, True), ResultCode.BAD_DATA)
@@ -402,7 +410,7 @@ def test_times_need_a_compilation_for_one_device(library: Library) -> None:
         expect(start, ResultCode.BAD_DATA)
 
 
-def test_a_burst_belongs_to_one_compilation(library: Library) -> None:
+def test_a_burst_belongs_to_one_compilation(library: NdkLibrary) -> None:
     with Program.compiled(library) as program, Program.compiled(library) as other:
         burst = library.create("Burst_create", other.compilation)
         execution = program.bound_execution(np.zeros((2, 3), np.float32))
@@ -413,7 +421,7 @@ def test_a_burst_belongs_to_one_compilation(library: Library) -> None:
 # ---- Memories and events --------------------------------------------------------------------------------------
 
 
-def test_memories_of_descriptors_are_in_files(library: Library) -> None:
+def test_memories_of_descriptors_are_in_files(library: NdkLibrary) -> None:
     descriptor = os.memfd_create("memory")
     os.ftruncate(descriptor, 64)
     read, result = mmap.PROT_READ, ctypes.byref(ctypes.c_void_p())
@@ -438,7 +446,7 @@ def test_memories_of_descriptors_are_in_files(library: Library) -> None:
     os.close(descriptor)
 
 
-def test_memories_that_are_copied_match(library: Library) -> None:
+def test_memories_that_are_copied_match(library: NdkLibrary) -> None:
     descriptor = os.memfd_create("memory")
     os.ftruncate(descriptor, 4096)
     access = mmap.PROT_READ | mmap.PROT_WRITE
@@ -475,7 +483,7 @@ def test_memories_that_are_copied_match(library: Library) -> None:
     os.close(descriptor)
 
 
-def test_events_without_a_sync_fence_have_no_descriptor(library: Library) -> None:
+def test_events_without_a_sync_fence_have_no_descriptor(library: NdkLibrary) -> None:
     descriptor = ctypes.c_int(7)
     with Program.compiled(library) as program:
         event = program.event("Execution_startCompute", program.bound_execution(np.zeros((2, 3), np.float32)))
@@ -486,12 +494,12 @@ def test_events_without_a_sync_fence_have_no_descriptor(library: Library) -> Non
         expect(library.Event_createFromSyncFenceFd(number, ctypes.byref(created)), ResultCode.BAD_DATA)
 
 
-def test_hardware_buffers_exist_on_android_only(library: Library) -> None:
+def test_hardware_buffers_exist_on_android_only(library: NdkLibrary) -> None:
     create = library.Memory_createFromAHardwareBuffer(UNKNOWN_HANDLE, ctypes.byref(ctypes.c_void_p()))
     expect(create, ResultCode.OP_FAILED)
 
 
-def test_nothing_is_left_behind(library: Library) -> None:
+def test_nothing_is_left_behind(library: NdkLibrary) -> None:
     before = len(OBJECTS)
     with Program.compiled(library) as program:
         expect(library.Execution_compute(program.bound_execution(np.zeros((2, 3), np.float32))))

@@ -10,36 +10,36 @@ import pytest
 
 from nnhal.types import OperandType
 from nnhal_ndk.api.constants import ResultCode
-from tests.nnhal_ndk.library import Library, handles, operand_type, uint32s
+from nnhal_tools.conformance.device.ndk_library import NdkLibrary, handles, operand_type, uint32s
 from tests.nnhal_ndk.programs import BYTES, A, B, Program, expect
 
-WAYS: dict[str, Callable[[Library, Program, int], None]] = {}
+WAYS: dict[str, Callable[[NdkLibrary, Program, int], None]] = {}
 
 
-def _way(function: Callable[[Library, Program, int], None]) -> Callable[[Library, Program, int], None]:
+def _way(function: Callable[[NdkLibrary, Program, int], None]) -> Callable[[NdkLibrary, Program, int], None]:
     WAYS[function.__name__] = function
     return function
 
 
 @_way
-def compute(library: Library, program: Program, execution: int) -> None:
+def compute(library: NdkLibrary, program: Program, execution: int) -> None:
     expect(library.Execution_compute(execution))
 
 
 @_way
-def start_compute(library: Library, program: Program, execution: int) -> None:
+def start_compute(library: NdkLibrary, program: Program, execution: int) -> None:
     expect(library.Event_wait(program.event("Execution_startCompute", execution)))
 
 
 @_way
-def start_compute_with_dependencies(library: Library, program: Program, execution: int) -> None:
+def start_compute_with_dependencies(library: NdkLibrary, program: Program, execution: int) -> None:
     first = program.event("Execution_startCompute", program.bound_execution(np.zeros((2, 3), np.float32)))
     event = program.event("Execution_startComputeWithDependencies", execution, handles(first), 1, 0)
     expect(library.Event_wait(event))
 
 
 @_way
-def burst_compute(library: Library, program: Program, execution: int) -> None:
+def burst_compute(library: NdkLibrary, program: Program, execution: int) -> None:
     burst = library.create("Burst_create", program.compilation)
     expect(library.Execution_burstCompute(execution, burst))
     library.Burst_free(burst)
@@ -47,7 +47,7 @@ def burst_compute(library: Library, program: Program, execution: int) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("for_device", [True, False])
-def test_two_tensors_are_added(library: Library, way: str, for_device: bool) -> None:
+def test_two_tensors_are_added(library: NdkLibrary, way: str, for_device: bool) -> None:
     result = np.zeros((2, 3), np.float32)
     with Program.compiled(library, for_device=for_device) as program:
         WAYS[way](library, program, program.bound_execution(result))
@@ -55,7 +55,7 @@ def test_two_tensors_are_added(library: Library, way: str, for_device: bool) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_reusable_execution_sees_changed_inputs(library: Library, way: str) -> None:
+def test_a_reusable_execution_sees_changed_inputs(library: NdkLibrary, way: str) -> None:
     result, a = np.zeros((2, 3), np.float32), A.copy()
     with Program.compiled(library) as program:
         execution = program.execution()
@@ -69,7 +69,7 @@ def test_a_reusable_execution_sees_changed_inputs(library: Library, way: str) ->
             assert (result == a + B).all()
 
 
-def test_arguments_lie_in_a_mapped_file(library: Library) -> None:
+def test_arguments_lie_in_a_mapped_file(library: NdkLibrary) -> None:
     descriptor = os.memfd_create("arguments")
     offset = mmap.PAGESIZE + 64  # not at a page
     os.ftruncate(descriptor, offset + 3 * BYTES)
@@ -87,7 +87,7 @@ def test_arguments_lie_in_a_mapped_file(library: Library) -> None:
     assert (result == (A + B).ravel()).all()
 
 
-def test_a_tensor_stays_on_the_device_between_executions(library: Library) -> None:
+def test_a_tensor_stays_on_the_device_between_executions(library: NdkLibrary) -> None:
     result = np.zeros((2, 3), np.float32)
     with Program.compiled(library) as program:
         desc = library.create("MemoryDesc_create")
@@ -109,7 +109,7 @@ def test_a_tensor_stays_on_the_device_between_executions(library: Library) -> No
     assert (result == A + B + B).all()
 
 
-def test_an_output_that_is_too_small_tells_its_dimensions(library: Library) -> None:
+def test_an_output_that_is_too_small_tells_its_dimensions(library: NdkLibrary) -> None:
     result, small = np.zeros((2, 3), np.float32), np.zeros(2, np.float32)
     with Program.compiled(library, (0, 3)) as program:
         for output, code in ((small, ResultCode.OUTPUT_INSUFFICIENT_SIZE), (result, ResultCode.NO_ERROR)):
@@ -127,7 +127,7 @@ def test_an_output_that_is_too_small_tells_its_dimensions(library: Library) -> N
     assert (result == A + B).all()
 
 
-def test_a_fenced_execution_has_a_descriptor_that_becomes_readable(library: Library) -> None:
+def test_a_fenced_execution_has_a_descriptor_that_becomes_readable(library: NdkLibrary) -> None:
     result = np.zeros((2, 3), np.float32)
     with Program.compiled(library) as program:
         execution = program.bound_execution(result)
@@ -140,7 +140,7 @@ def test_a_fenced_execution_has_a_descriptor_that_becomes_readable(library: Libr
         assert (result == A + B).all()
 
 
-def test_durations_are_measured(library: Library) -> None:
+def test_durations_are_measured(library: NdkLibrary) -> None:
     result = np.zeros((2, 3), np.float32)
     with Program.compiled(library) as program:
         execution = program.execution()

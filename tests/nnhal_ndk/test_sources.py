@@ -8,7 +8,7 @@ import pytest
 from nnhal_ndk.api.functions import FUNCTIONS
 from nnhal_ndk.build import include_folder
 from nnhal_ndk.functions import REGISTERED
-from tests.nnhal_ndk.library import Library
+from nnhal_tools.conformance.device.ndk_library import NdkLibrary
 from tools.dev.ndk_sources import sources
 
 
@@ -21,7 +21,7 @@ def test_the_table_has_all_public_functions() -> None:
     assert len(FUNCTIONS) == len({function.name for function in FUNCTIONS}) == 69
 
 
-def test_all_functions_are_exported_and_nothing_else(library: Library) -> None:
+def test_all_functions_are_exported_and_nothing_else(library: NdkLibrary) -> None:
     command = ["nm", "-D", "--defined-only", str(library.path)]
     symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[2::3]
     assert sorted(symbols) == sorted(function.name for function in FUNCTIONS)

@@ -1,5 +1,6 @@
 """`nnhal conformance`: the checks of the vendor test suite, against any device that implements the contract."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from nnhal_tools.conformance.check import Result
     from nnhal_tools.conformance.device.control import ServiceControl
+    from nnhal_tools.conformance.device.ndk_library import NdkLibrary
     from nnhal_tools.conformance.run_info import RunInfo
     from nnhal_tools.conformance.runner import CheckTask, TargetConfig
     from nnhal_tools.conformance.selection import Selection
@@ -73,8 +75,8 @@ def conformance(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Paths to execute vectors on, separated by commas, for example SYNC,BURST; or all. "
-            "[default: one of each kind of call]",
+            help="Paths to execute vectors on, separated by commas, for example SYNC,BURST; or all; or NDK, "
+            "through the C library. [default: one of each kind of call]",
         ),
     ] = None,
     sample: Annotated[
@@ -347,7 +349,25 @@ def _open_target(
         target = service.target
     if device:  # a wrong name would fail every check
         nnhal.connect(target, device=device, timeout=CONNECT_S, transport="grpc").close()
-    return TargetConfig(target, device, control, paths)
+    return TargetConfig(target, device, control, paths, ndk=_load_ndk(target, device, paths))
+
+
+def _load_ndk(target: str, device: str, paths: Sequence[str]) -> "NdkLibrary | None":
+    """Return the C library, whose first device is that of the service, if the path NDK is selected."""
+    from nnhal_ndk.build import BuildError, find_or_build
+    from nnhal_tools.conformance.device.ndk_library import NdkLibrary
+    from nnhal_tools.conformance.paths import NDK
+
+    if NDK not in paths:
+        return None
+    if device:
+        raise CommandError(f"the path {NDK} uses the first device of the service; omit --device")
+    os.environ["NNHAL_TARGET"] = target
+    os.environ.setdefault("NNHAL_NDK_LOG", "error")  # failures of calls are expected; results report them
+    try:
+        return NdkLibrary(find_or_build())
+    except BuildError as error:
+        raise CommandError(str(error), FAILED) from None
 
 
 def _describe_run(config: "TargetConfig", label: str) -> "RunInfo":

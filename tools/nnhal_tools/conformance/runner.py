@@ -10,6 +10,7 @@ from typing import TypeAlias
 from nnhal_tools.conformance.check import CheckFailed, NotServiceSpecific, Result, Status, record_failure, run_check
 from nnhal_tools.conformance.device.control import NO_CONTROL, ServiceControl
 from nnhal_tools.conformance.device.interposer import NO_FAULTS, Interposer
+from nnhal_tools.conformance.device.ndk_library import NdkLibrary
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.ids import SUITES
 from nnhal_tools.conformance.registry import DEVICE_CHECKS, VECTOR_CHECKS, DeviceCheck
@@ -33,6 +34,7 @@ class TargetConfig:
         control: see Target.
         paths: see Target.
         interposer: see Target.
+        ndk: see Target.
     """
 
     address: str
@@ -40,10 +42,11 @@ class TargetConfig:
     control: ServiceControl = NO_CONTROL
     paths: Sequence[str] = ()
     interposer: Interposer = NO_FAULTS
+    ndk: NdkLibrary | None = None
 
     def open(self) -> Target:
         """Open a session."""
-        return Target(self.address, self.device, self.control, self.paths, self.interposer)
+        return Target(self.address, self.device, self.control, self.paths, self.interposer, self.ndk)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from nnhal_tools.conformance.check import ConnectionLost, NotServiceSpecific
 from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke, required_call_error
 from nnhal_tools.conformance.device.control import NO_CONTROL, ServiceControl
 from nnhal_tools.conformance.device.interposer import NO_FAULTS, Interposer
+from nnhal_tools.conformance.device.ndk_library import NdkLibrary
 from nnhal_tools.conformance.device.options import DEFAULT_RUN, PREPARE_MODEL, PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PreparationOutcome
 
@@ -70,6 +71,7 @@ class Target:
         control: the commands that end or restart the service.
         paths: the codes of the paths that vectors are executed on; () for the default paths.
         interposer: the faults of services that checks start themselves.
+        ndk: the NNAPI C library that uses the service, if the path NDK is selected.
 
     Raises:
         NotServiceSpecific: the address is invalid, or there is no server of this contract at the address.
@@ -82,6 +84,7 @@ class Target:
         control: ServiceControl = NO_CONTROL,
         paths: Sequence[str] = (),
         interposer: Interposer = NO_FAULTS,
+        ndk: NdkLibrary | None = None,
     ) -> None:
         try:
             self._given, address = address, address.removeprefix(SECURE_SCHEME)
@@ -90,7 +93,7 @@ class Target:
         except (ValueError, HalError) as error:
             raise NotServiceSpecific(str(error)) from None
         self.address, self.device_name, self.control, self.paths = address, device, control, paths
-        self.interposer = interposer
+        self.interposer, self.ndk = interposer, ndk
         self._service_channel = self._security.channel(address, [*CHANNEL_OPTIONS])
         self._use_channel(self._service_channel)
         self._connect()
@@ -189,7 +192,7 @@ class Target:
 
     def new_session(self) -> "Target":
         """Open another session on the same device."""
-        return Target(self._given, self.device_name, self.control, self.paths, self.interposer)
+        return Target(self._given, self.device_name, self.control, self.paths, self.interposer, self.ndk)
 
     def __enter__(self) -> "Target":
         return self

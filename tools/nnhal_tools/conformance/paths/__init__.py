@@ -28,6 +28,9 @@ DEFAULT_PATHS = ("SYNC", "SYNC-C", "SYNC-D", "SYNC-R", "BURST", "FENCED", "FENCE
 LOCAL_PATHS = ("SYNC-LOCAL", "BURST-LOCAL")
 """Further default paths of the vectors of the built-in set."""
 
+NDK = "NDK"
+"""Path through the NNAPI C library. It builds models of its own, so it has no ExecutionPath and is not in `all`."""
+
 ALL = "all"
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "CALLS",
     "DEFAULT_PATHS",
     "LOCAL_PATHS",
+    "NDK",
     "PATHS",
     "ExecutionPath",
     "check_steps",
@@ -53,7 +57,7 @@ def select_paths(codes: Sequence[str], *, built_in: bool = False) -> dict[str, E
     """Return paths by their codes.
 
     Args:
-        codes: the codes; none for the default, "all" for all.
+        codes: the codes; none for the default, "all" for all. NDK selects none of these paths.
         built_in: whether the default is that of a built-in vector.
 
     Raises:
@@ -61,7 +65,7 @@ def select_paths(codes: Sequence[str], *, built_in: bool = False) -> dict[str, E
     """
     if ALL in codes:
         return PATHS
-    if unknown := sorted(set(codes) - set(PATHS)):
-        raise ValueError(f"unknown path {unknown[0]!r}; the paths are {', '.join(PATHS)}, and {ALL}")
+    if unknown := sorted(set(codes) - {*PATHS, NDK}):
+        raise ValueError(f"unknown path {unknown[0]!r}; the paths are {', '.join(PATHS)}, {ALL}, and {NDK}")
     selected = codes or (*DEFAULT_PATHS, *(LOCAL_PATHS if built_in else ()))
     return {code: path for code, path in PATHS.items() if code in selected}

@@ -7,7 +7,7 @@ in buffers, only fully specified outputs run, without timing. An endless loop mu
 operation also runs as its signed variant.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nnhal.types import ErrorStatus
@@ -16,25 +16,34 @@ from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Result, Sk
 from nnhal_tools.conformance.device.options import BOTH_PREPARATIONS, PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.results import ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths import PATHS, ExecutionPath, check_steps, select_paths
+from nnhal_tools.conformance.ndk.trial import NdkTrial
+from nnhal_tools.conformance.paths import NDK, PATHS, ExecutionPath, check_steps, select_paths
 from nnhal_tools.conformance.registry import new_result, vector_check
 from nnhal_tools.conformance.vectors.case import Case
-from nnhal_tools.conformance.vectors.outputs import check_outputs, check_shapes, check_timing
+from nnhal_tools.conformance.vectors.outcome_checks import (
+    LOOP_TIMEOUT_NS,
+    NO_DYNAMIC_SHAPE,
+    OutcomeCheck,
+    OutcomeChecks,
+    must_be_refused,
+)
+from nnhal_tools.conformance.vectors.outputs import check_timing
 from nnhal_tools.conformance.vectors.prepared_case import PreparedCase
 from nnhal_tools.conformance.vectors.requests import case_request, with_small_output
 from nnhal_tools.conformance.vectors.signed_variant import signed_variant
 
 SUITE = "generated"
 
-LOOP_TIMEOUT_NS = 1_000_000
-"""Loop timeout of an endless loop."""
-
-_NO_DYNAMIC_SHAPE = frozenset({"RANK", "IF", "WHILE"})
-
 
 @vector_check(SUITE)
 def generated(target: Target, case: Case) -> Iterator[Result]:
-    """Yield one result for each path, and one for the signed variant."""
+    """Yield one result for each path, and one for the signed variant. The path NDK runs both."""
+    variant = signed_variant(case)
+    if target.ndk is not None:
+        for each in filter(None, (case, variant)):
+            yield run_check(new_result(each, SUITE, NDK), "GEN-04", NdkTrial(target.ndk, each).run)
+    if target.paths == (NDK,):
+        return
     if case.expect_failure and not case.is_endless_loop:
         yield run_check(
             new_result(case, SUITE, "SYNC"), "VALREQ-11", lambda recorder: _must_fail(target, case, recorder)
@@ -48,7 +57,6 @@ def generated(target: Target, case: Case) -> Iterator[Result]:
             result = new_result(case, SUITE, code)
             yield run_check(result, path.check, lambda recorder, path=path: trial.run(path, recorder))  # type: ignore[misc]
             trial.set_backends(result)
-        variant = signed_variant(case)
         if variant is not None:
             yield run_check(
                 new_result(variant, SUITE, "SYNC"),
@@ -59,12 +67,12 @@ def generated(target: Target, case: Case) -> Iterator[Result]:
         trial.close()
 
 
-OutcomeCheck = Callable[[CheckRecorder, ExecutionOutcome], None]
-"""Function that checks the outcome of an execution."""
-
-
 class VectorTrial(PreparedCase):
     """Executions of a case on one device, in all kinds."""
+
+    def __init__(self, target: Target, case: Case) -> None:
+        super().__init__(target, case)
+        self._checks = OutcomeChecks(case)
 
     def run(self, path: ExecutionPath, recorder: CheckRecorder) -> None:
         """Run all kinds of the case on a path, on models of both preparation calls."""
@@ -78,10 +86,12 @@ class VectorTrial(PreparedCase):
     ) -> None:
         model = self.model_handle(recorder, options)
         if self.case.is_endless_loop:
-            self._run_with_and_without_timing(path, recorder, model, request, self._check_endless_loop, LOOP_TIMEOUT_NS)
+            self._run_with_and_without_timing(
+                path, recorder, model, request, self._checks.endless_loop, LOOP_TIMEOUT_NS
+            )
             return
         self.run_fully_specified(path, recorder, model, request)
-        if not path.buffers and not _NO_DYNAMIC_SHAPE & set(self.case.operations):
+        if not path.buffers and not NO_DYNAMIC_SHAPE & set(self.case.operations):
             self._run_dynamic_shape(path, recorder, self.model_handle(recorder, options, unspecified=True), request)
 
     def run_fully_specified(
@@ -90,7 +100,7 @@ class VectorTrial(PreparedCase):
         """Run the kinds GENERAL, FENCED_COMPUTE and MEMORY_DOMAIN."""
         must_refuse = path.fenced and any(output.array.size == 0 for output in self.case.outputs)  # X9
         check_outcome = (
-            _must_be_refused("GEN-16", "a zero-sized output") if must_refuse else self._check_fully_specified
+            must_be_refused("GEN-16", "a zero-sized output") if must_refuse else self._checks.fully_specified
         )
         self._run_with_and_without_timing(path, recorder, model, request, check_outcome)
         if path.buffers:
@@ -99,11 +109,11 @@ class VectorTrial(PreparedCase):
     def _run_dynamic_shape(
         self, path: ExecutionPath, recorder: CheckRecorder, model: bytes, request: types_pb2.Request
     ) -> None:
-        unspecified: OutcomeCheck = self._check_unspecified
-        insufficient: OutcomeCheck = self._check_insufficient
+        unspecified: OutcomeCheck = self._checks.unspecified
+        insufficient: OutcomeCheck = self._checks.insufficient
         if path.fenced:
-            unspecified = _must_be_refused("GEN-22", "outputs of unspecified dimensions")
-            insufficient = _must_be_refused("GEN-27", "output 0 one byte too small")
+            unspecified = must_be_refused("GEN-22", "outputs of unspecified dimensions")
+            insufficient = must_be_refused("GEN-27", "output 0 one byte too small")
         self._run_with_and_without_timing(path, recorder, model, request, unspecified)
         if self.case.outputs[0].array.nbytes > 1:  # X8
             self._run_with_and_without_timing(path, recorder, model, with_small_output(request), insufficient)
@@ -131,46 +141,6 @@ class VectorTrial(PreparedCase):
             if execution.first_run is not None:
                 recorder.mark("GEN-19")
 
-    def _check_fully_specified(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
-        stimulus = "outputs fully specified"
-        recorder.expect("GEN-14", execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
-        count = len(execution.shapes)
-        recorder.expect("GEN-15", count in (0, len(self.case.outputs)), stimulus, "no shapes or one per output", count)
-        check_shapes(recorder, self.case, execution)
-        check_outputs(recorder, self.case, execution)
-
-    def _check_unspecified(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
-        stimulus = "outputs of unspecified dimensions"
-        _allow_general_failure(execution)
-        recorder.expect("GEN-20", execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
-        count = len(execution.shapes)
-        recorder.expect("GEN-21", count == len(self.case.outputs), stimulus, "one shape per output", count)
-        check_shapes(recorder, self.case, execution)
-        check_outputs(recorder, self.case, execution)
-
-    def _check_insufficient(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
-        stimulus = "output 0 one byte too small"
-        _allow_general_failure(execution)
-        is_result = execution.outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
-        recorder.expect("GEN-23", is_result, stimulus, "OUTPUT_INSUFFICIENT_SIZE", execution.outcome)
-        count = len(execution.shapes)
-        recorder.expect("GEN-24", count == len(self.case.outputs), stimulus, "one shape per output", count)
-        for i, (shape, expected) in enumerate(zip(execution.shapes, self.case.outputs, strict=True)):
-            sufficient = shape.is_sufficient
-            recorder.expect("GEN-25", sufficient == (i > 0), f"isSufficient of output {i}", str(i > 0), sufficient)
-            dimensions, returned = list(expected.array.shape), list(shape.dimensions)
-            fits = len(dimensions) == len(returned) and all(
-                length in (0, dimension) for dimension, length in zip(dimensions, returned, strict=True)
-            )
-            recorder.expect("GEN-26", fits, f"dimensions of output {i}", str(dimensions), returned)
-
-    def _check_endless_loop(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
-        _allow_general_failure(execution)
-        missed = execution.outcome.is_missed_deadline
-        recorder.expect(
-            "GEN-33", missed, "an endless loop with a timeout of 1 ms", "MISSED_DEADLINE_*", execution.outcome
-        )
-
 
 def _check_execution(
     recorder: CheckRecorder, execution: ExecutionOutcome, measure: bool, check_outcome: OutcomeCheck
@@ -178,18 +148,6 @@ def _check_execution(
     check_steps(recorder, execution)
     check_timing(recorder, execution, measure)
     check_outcome(recorder, execution)
-
-
-def _must_be_refused(check: str, situation: str) -> OutcomeCheck:
-    """Return a check that a fenced execution fails with INVALID_ARGUMENT."""
-
-    def check_outcome(recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
-        if check != "GEN-16":
-            _allow_general_failure(execution)
-        refused = execution.outcome.status == ErrorStatus.INVALID_ARGUMENT
-        recorder.expect(check, refused, f"a fenced execution, {situation}", "INVALID_ARGUMENT", execution.outcome)
-
-    return check_outcome
 
 
 @contextmanager
@@ -214,11 +172,6 @@ def _attribute_with_config(options: PreparationOptions) -> Iterator[None]:
             raise
         stimulus, also = f"{failed.stimulus} ({options.call})", {*failed.also_failed, "GEN-02"}
         raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, tuple(sorted(also))) from None
-
-
-def _allow_general_failure(execution: ExecutionOutcome) -> None:
-    if execution.outcome.status == ErrorStatus.GENERAL_FAILURE:
-        raise Skipped("X2", f"dynamic output shapes are not supported: {execution.outcome}")
 
 
 def _check_signed_variant(original: VectorTrial, variant: Case, recorder: CheckRecorder) -> None:

@@ -44,7 +44,19 @@ class CQuantParams(ctypes.Structure):
     )
 
 
-class Library:
+class CallFailed(Exception):
+    """Call of the library that had to succeed.
+
+    Attributes:
+        code: its result code.
+    """
+
+    def __init__(self, function: str, code: int) -> None:
+        super().__init__(f"{function} returned {ResultCode(code).name}")
+        self.code = ResultCode(code)
+
+
+class NdkLibrary:
     """The library. `library.Model_create(pointer)` calls `ANeuralNetworksModel_create` and returns its result."""
 
     def __init__(self, path: Path) -> None:
@@ -61,12 +73,25 @@ class Library:
         return self._functions[name]
 
     def create(self, name: str, *arguments: Any) -> int:
-        """Call a function that creates an object, and return its handle. The call must succeed."""
+        """Call a function that creates an object, and return its handle.
+
+        Raises:
+            CallFailed: the call failed.
+        """
         handle = ctypes.c_void_p()
-        code = self._functions[name](*arguments, ctypes.byref(handle))
-        assert code == ResultCode.NO_ERROR, f"{name}: {ResultCode(code).name}"
+        self.call(name, *arguments, ctypes.byref(handle))
         assert handle.value
         return handle.value
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function that must succeed.
+
+        Raises:
+            CallFailed: the call failed.
+        """
+        code = self._functions[name](*arguments)
+        if code != ResultCode.NO_ERROR:
+            raise CallFailed(name, code)
 
     def number(self, name: str, *arguments: Any) -> tuple[int, int]:
         """Call a function that returns a number. Return its result code and the number."""

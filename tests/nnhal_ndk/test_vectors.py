@@ -1,0 +1,55 @@
+"""Test vectors through the library: the path NDK of `nnhal conformance`."""
+
+import base64
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from nnhal_tools.cli import app
+from nnhal_tools.conformance.check import Status
+from nnhal_tools.conformance.device.ndk_library import NdkLibrary
+from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.paths import NDK
+from nnhal_tools.conformance.registry import VECTOR_CHECKS
+from nnhal_tools.conformance.suites import load
+from nnhal_tools.conformance.vectors import builtin
+from nnhal_tools.conformance.vectors.case import Case
+from nnhal_tools.conformance.vectors.samples import builtin_case
+from tests.end_to_end.support.service_process import Service
+
+
+@pytest.fixture(scope="module")
+def target(library: NdkLibrary, ndk_service: Service) -> Iterator[Target]:
+    """Yield a session that runs vectors on the path NDK only."""
+    load()
+    with Target(ndk_service.target, paths=(NDK,), ndk=library) as target:
+        yield target
+
+
+@pytest.mark.parametrize("case", builtin.cases(), ids=lambda case: str(case.name))
+def test_vectors_pass_in_every_way_of_computing(target: Target, case: Case) -> None:
+    for result in VECTOR_CHECKS["generated"].body(target, case):
+        assert (result.path, result.status, result.reason) == (NDK, Status.PASSED, "")
+
+
+def test_a_wrong_element_fails(target: Target) -> None:
+    case = builtin_case("add_float")
+    array = case.outputs[0].array.copy()
+    array.flat[0] += 7
+    wrong = case.data["outputs"][0] | {"data": base64.b64encode(array.tobytes()).decode()}
+    (result,) = VECTOR_CHECKS["generated"].body(target, Case(case.data | {"outputs": [wrong]}))
+    assert (result.status, result.check) == (Status.FAILED, "GEN-18")
+    assert "compute with arguments in buffers" in result.stimulus
+
+
+def test_a_valid_vector_that_must_fail_fails(target: Target) -> None:
+    case = Case(builtin_case("add_float").data | {"expect_failure": True})
+    (result,) = VECTOR_CHECKS["generated"].body(target, case)
+    assert (result.status, result.check) == (Status.FAILED, "VALREQ-11")
+
+
+def test_a_device_cannot_be_named(ndk_service: Service) -> None:
+    options = ["--suite", "generated", "--path", NDK, "--target", ndk_service.target, "--device", "nnhal"]
+    invoked = CliRunner().invoke(app, ["conformance", *options])
+    assert (invoked.exit_code, "omit --device" in invoked.stderr) == (2, True)

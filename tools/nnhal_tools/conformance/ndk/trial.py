@@ -1,0 +1,129 @@
+"""Executions of a vector through the NNAPI C library, with every way of computing and kind of arguments."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nnhal.types import ErrorStatus
+from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
+from nnhal_tools.conformance.device.ndk_library import CallFailed, NdkLibrary
+from nnhal_tools.conformance.device.options import RunOptions
+from nnhal_tools.conformance.device.results import ExecutionOutcome
+from nnhal_tools.conformance.ndk.execution import ARGUMENTS, WAYS, Way, execute
+from nnhal_tools.conformance.ndk.model import CompiledModel
+from nnhal_tools.conformance.vectors.case import Case
+from nnhal_tools.conformance.vectors.outcome_checks import (
+    LOOP_TIMEOUT_NS,
+    NO_DYNAMIC_SHAPE,
+    OutcomeCheck,
+    OutcomeChecks,
+    must_be_refused,
+)
+from nnhal_tools.conformance.vectors.outputs import check_timing
+
+
+class NdkTrial:
+    """Executions of a case on the first device of the library."""
+
+    def __init__(self, library: NdkLibrary, case: Case) -> None:
+        self._library = library
+        self._case = case
+        self._checks = OutcomeChecks(case)
+        self._sizes = [output.array.nbytes for output in case.outputs]
+
+    def run(self, recorder: CheckRecorder) -> None:
+        """Run all kinds of the case.
+
+        Raises:
+            CheckFailed: the library does not behave as the checklist requires.
+            Skipped: the device does not support the model.
+        """
+        if self._case.expect_failure and not self._case.is_endless_loop:
+            self._run_failing(recorder)
+            return
+        with self._compiled(recorder, unspecified=False) as (_, compilation):
+            if self._case.is_endless_loop:
+                options = RunOptions(loop_timeout_ns=LOOP_TIMEOUT_NS)
+                self._run_ways(recorder, compilation, self._checks.endless_loop, options)
+                return
+            for measure in (False, True):
+                self._run_fully_specified(recorder, compilation, RunOptions(measure, chain=True))
+        if not NO_DYNAMIC_SHAPE & set(self._case.operations):
+            with self._compiled(recorder, unspecified=True) as (_, compilation):
+                self._run_dynamic_shape(recorder, compilation)
+
+    @contextmanager
+    def _compiled(self, recorder: CheckRecorder, *, unspecified: bool) -> Iterator[tuple[CompiledModel, int]]:
+        """Yield the model and its compilation. A call that fails meanwhile fails GEN-01."""
+        try:
+            with CompiledModel(self._library, self._case.model(unspecified_outputs=unspecified)) as model:
+                if not all(model.supported):
+                    count = model.supported.count(False)
+                    raise Skipped("X1", f"{count} of {len(model.supported)} operations are not supported")
+                compilation = model.compile()
+                recorder.mark("GEN-01")
+                yield model, compilation
+        except CallFailed as failed:
+            raise CheckFailed("GEN-01", "a model of the C library", "NO_ERROR", failed) from None
+
+    def _run_fully_specified(self, recorder: CheckRecorder, compilation: int, options: RunOptions) -> None:
+        has_empty_output = 0 in self._sizes
+        refused = must_be_refused("GEN-16", "a zero-sized output")
+        self._run_ways(
+            recorder, compilation, self._checks.fully_specified, options, refused if has_empty_output else None
+        )
+
+    def _run_dynamic_shape(self, recorder: CheckRecorder, compilation: int) -> None:
+        options = RunOptions(chain=True)
+        refused = must_be_refused("GEN-22", "outputs of unspecified dimensions")
+        self._run_ways(recorder, compilation, self._checks.unspecified, options, refused)
+        if self._sizes[0] > 1:
+            self._sizes[0] -= 1
+            refused = must_be_refused("GEN-27", "output 0 one byte too small")
+            self._run_ways(recorder, compilation, self._checks.insufficient, options, refused)
+            self._sizes[0] += 1
+
+    def _run_ways(
+        self,
+        recorder: CheckRecorder,
+        compilation: int,
+        check: OutcomeCheck,
+        options: RunOptions,
+        fenced_check: OutcomeCheck | None = None,
+    ) -> None:
+        """Run each way with each kind of arguments. `fenced_check`: replaces the check for fenced executions."""
+        for kind in ARGUMENTS:
+            for name, way in WAYS.items():
+                with _attribute(f"{name} with arguments in {kind}"):
+                    execution = self._execute(compilation, way, kind, options)
+                    recorder.mark(way.check)
+                    check_timing(recorder, execution, options.measure)
+                    (fenced_check if fenced_check is not None and way.fenced else check)(recorder, execution)
+
+    def _execute(self, compilation: int, way: Way, kind: str, options: RunOptions) -> ExecutionOutcome:
+        sizes = [max(size, 1) for size in self._sizes]
+        arguments = ARGUMENTS[kind](self._library, self._case.inputs, sizes)
+        try:
+            return execute(self._library, compilation, way, arguments, len(sizes), options)
+        finally:
+            arguments.close()
+
+    def _run_failing(self, recorder: CheckRecorder) -> None:
+        """Check that the model cannot be built, compiled or executed."""
+        recorder.mark("VALREQ-11")
+        try:
+            with CompiledModel(self._library, self._case.model()) as model:
+                execution = self._execute(model.compile(), WAYS["compute"], "buffers", RunOptions())
+        except CallFailed:
+            return
+        failed = execution.outcome.status != ErrorStatus.NONE
+        recorder.expect("VALREQ-11", failed, "an execution that must fail", "an error", execution.outcome)
+
+
+@contextmanager
+def _attribute(way: str) -> Iterator[None]:
+    """Add the way of computing to the stimulus of a failure."""
+    try:
+        yield
+    except CheckFailed as failed:
+        stimulus = f"{failed.stimulus} ({way})"
+        raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, failed.also_failed) from None
