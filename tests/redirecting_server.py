@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from queue import SimpleQueue
 
 import grpc
 
@@ -20,6 +21,8 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         always: whether it redirects sessions that do not accept it, which is wrong.
         other_service: whether it says that the address is that of another service of a fleet.
         members: addresses of other services that it names when it opens a session.
+        member: its id in a fleet; "" ends the stream of a session at once.
+        streams: what the streams of its sessions send next, if it has an id.
     """
 
     def __init__(self, redirect: str = "", *, always: bool = False) -> None:
@@ -30,6 +33,10 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         self.always = always
         self.other_service = False
         self.members: list[str] = []
+        self.member = ""
+        self.streams: list[SimpleQueue[session_pb2.SessionEvent | None]] = []
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        session_pb2_grpc.add_SessionServicer_to_server(self, self._server)
 
     def Open(
         self, request: session_pb2.OpenRequest, context: grpc.ServicerContext
@@ -41,8 +48,35 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
             redirect = session_pb2.SessionRedirect(address=self.redirect, other_service=self.other_service)
             yield session_pb2.SessionEvent(redirect=redirect)
         else:
-            opened = session_pb2.SessionOpened(session=self.target.encode(), members=self.members)
+            opened = session_pb2.SessionOpened(session=self.target.encode(), members=self.members, member=self.member)
             yield session_pb2.SessionEvent(opened=opened)
+            if self.member:
+                yield from self._later_events(context)
+
+    def _later_events(self, context: grpc.ServicerContext) -> Iterator[session_pb2.SessionEvent]:
+        events: SimpleQueue[session_pb2.SessionEvent | None] = SimpleQueue()
+        if context.add_callback(lambda: events.put(None)):
+            self.streams.append(events)
+            while (event := events.get()) is not None:
+                yield event
+
+    def tell(self, *members: str) -> None:
+        """Send the addresses of other services to the clients with a session."""
+        for stream in self.streams:
+            stream.put(session_pb2.SessionEvent(members=session_pb2.SessionMembers(members=members)))
+
+    def start(self, credentials: grpc.ServerCredentials | None) -> None:
+        """Start to listen."""
+        if credentials is None:
+            port = self._server.add_insecure_port("127.0.0.1:0")
+        else:
+            port = self._server.add_secure_port("127.0.0.1:0", credentials)
+        self.target = f"127.0.0.1:{port}"
+        self._server.start()
+
+    def stop(self) -> None:
+        """End all calls, and wait until nothing listens any more."""
+        self._server.stop(0).wait()
 
     def Release(
         self, request: session_pb2.ReleaseRequest, context: grpc.ServicerContext
@@ -59,13 +93,6 @@ def redirecting(
 ) -> Iterator[RedirectingServer]:
     """Run a server, with TLS if it has credentials. The other arguments are the attributes of `RedirectingServer`."""
     servicer = RedirectingServer(redirect, always=always)
-    server = grpc.server(ThreadPoolExecutor(4))
-    session_pb2_grpc.add_SessionServicer_to_server(servicer, server)
-    if credentials is None:
-        port = server.add_insecure_port("127.0.0.1:0")
-    else:
-        port = server.add_secure_port("127.0.0.1:0", credentials)
-    servicer.target = f"127.0.0.1:{port}"
-    server.start()
+    servicer.start(credentials)
     yield servicer
-    server.stop(0).wait()
+    servicer.stop()

@@ -33,8 +33,12 @@ class Redirector(Protocol):
             HalError: no worker is free for the identity, or no service of a fleet has what the client needs.
         """
 
-    def members(self) -> Sequence[str]:
-        """Return the addresses of other services that can take over when this one is gone."""
+    def members(self, known: Sequence[str] = ()) -> Sequence[str]:
+        """Return the addresses of other services that can take over when this one is gone.
+
+        Args:
+            known: addresses that the client has; those that are still right stay.
+        """
 
     @property
     def member(self) -> str:

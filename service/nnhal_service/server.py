@@ -30,6 +30,7 @@ from nnhal_service.allocation import create_allocator, with_allocator
 from nnhal_service.backends import assemble, device_settings, find_dynamic
 from nnhal_service.cache_share.client import ShareClient
 from nnhal_service.devices import Devices
+from nnhal_service.fleet.member_news import MemberNews
 from nnhal_service.gauges import Gauges
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
@@ -207,10 +208,13 @@ class Server:
         redirect = self._hosting.redirect if self._hosting else None
         gauges = Gauges(sessions, limits, quota, self.store, self._devices, quarantine)
         self.metrics.collect_with(gauges.collect)
+        news = MemberNews(redirect.members, self._timers, executor) if redirect is not None else None
         burst_servicer = BurstServicer(sessions, limits, quota, unread, calls, self.metrics.count_error)
         self._end_unbound_streams = burst_servicer.end_unbound_streams
         servicers: dict[str, Any] = {
-            "Session": SessionServicer(sessions, executor, limits, self._data_socket.name, redirect, self.metrics),
+            "Session": SessionServicer(
+                sessions, executor, limits, self._data_socket.name, redirect, self.metrics, news
+            ),
             "Device": DeviceServicer(
                 devices,
                 sessions,

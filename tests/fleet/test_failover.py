@@ -1,5 +1,7 @@
 """Two services of a fleet: clients go to the best one, and go on at the other one when it dies."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -27,11 +29,15 @@ def test_a_client_goes_to_the_other_service_and_back_when_it_dies(pair: Pair) ->
 
 
 async def test_a_client_goes_on_when_the_only_address_that_it_was_given_is_gone(pair: Pair) -> None:
-    a, _ = pair.hosts
+    a, b = pair.hosts
     async with nnhal.aio.connect(f"grpc://{a.target}", timeout=60) as device:
         assert device._connection.target == a.target
         prepared = await device.prepare(ADD)
         np.testing.assert_array_equal((await prepared.execute([ONES, ONES]))[0], 2 * ONES)
+        pair.publish(a.record, b.record, Member("c", "c", "127.0.0.1:1"))
+        assert await asyncio.to_thread(wait_until, lambda: len(device._connection.members) == 2, 60)
+        assert set(device._connection.members) == {b.target, "127.0.0.1:1"}
+        pair.publish()
         a.kill()
         np.testing.assert_array_equal((await prepared.execute([ONES, ONES]))[0], 2 * ONES)
         assert device._connection.members == (a.target,), "these are the addresses that b knows"
@@ -43,5 +49,7 @@ def test_needs_choose_the_service(pair: Pair) -> None:
     pair.publish(a.record, warm)
     with nnhal.connect(a.target, timeout=60, model=ADD) as device:
         assert device._connection.members == (a.target,), "these are the addresses that b knows"
+        pair.publish(b.record, Member("c", "c", "127.0.0.1:1"))
+        assert wait_until(lambda: device._connection.members == ("127.0.0.1:1",), 60), "b tells of its new ones"
     with pytest.raises(nnhal.HalError, match=r"DEVICE_UNAVAILABLE: the fleet has no place .*has no Npu"):
         nnhal.connect(a.target, timeout=60, accelerator="Npu")

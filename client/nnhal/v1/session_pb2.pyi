@@ -33,6 +33,7 @@ class OpenRequest(_message.Message):
     ACCEPT_REDIRECT_FIELD_NUMBER: _builtins.int
     NEEDS_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
+    WATCH_MEMBERS_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """The session to resume, or empty for a new one. SESSION_LOST if the session has ended."""
     client_name: _builtins.str
@@ -44,6 +45,8 @@ class OpenRequest(_message.Message):
     """
     placed: _builtins.bool
     """Whether another service of a fleet has sent the client here. This one then sends it to no other service."""
+    watch_members: _builtins.bool
+    """Whether the client reads the stream to its end, and wants events with `members`."""
     @_builtins.property
     def needs(self) -> Global___SessionNeeds:
         """What the client is about to use. A service that belongs to a fleet sends it to a service that has it."""
@@ -56,10 +59,11 @@ class OpenRequest(_message.Message):
         accept_redirect: _builtins.bool = ...,
         needs: Global___SessionNeeds | None = ...,
         placed: _builtins.bool = ...,
+        watch_members: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["needs", b"needs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "needs", b"needs", "placed", b"placed", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "needs", b"needs", "placed", b"placed", "session", b"session", "watch_members", b"watch_members"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -114,6 +118,7 @@ class SessionEvent(_message.Message):
     OPENED_FIELD_NUMBER: _builtins.int
     CLOSING_FIELD_NUMBER: _builtins.int
     REDIRECT_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opened(self) -> Global___SessionOpened:
         """The session is open. This is the first event."""
@@ -126,18 +131,23 @@ class SessionEvent(_message.Message):
     def redirect(self) -> Global___SessionRedirect:
         """The session is not opened here, but at another address. This is the only event."""
 
+    @_builtins.property
+    def members(self) -> Global___SessionMembers:
+        """The services that can take over have changed. Only for clients that set `watch_members`."""
+
     def __init__(
         self,
         *,
         opened: Global___SessionOpened | None = ...,
         closing: Global___SessionClosing | None = ...,
         redirect: Global___SessionRedirect | None = ...,
+        members: Global___SessionMembers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "event", b"event", "opened", b"opened", "redirect", b"redirect"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "event", b"event", "members", b"members", "opened", b"opened", "redirect", b"redirect"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "event", b"event", "opened", b"opened", "redirect", b"redirect"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "event", b"event", "members", b"members", "opened", b"opened", "redirect", b"redirect"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["opened", "closing", "redirect"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["opened", "closing", "redirect", "members"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -252,6 +262,30 @@ class SessionRedirect(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionRedirect: _TypeAlias = SessionRedirect  # noqa: Y015
+
+@_typing.final
+class SessionMembers(_message.Message):
+    """Services of a fleet that can take over when this one is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their addresses, in place of SessionOpened.members."""
+
+    def __init__(
+        self,
+        *,
+        members: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionMembers: _TypeAlias = SessionMembers  # noqa: Y015
 
 @_typing.final
 class SessionClosing(_message.Message):

@@ -4,14 +4,14 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus
 from nnhal.v1 import session_pb2
-from nnhal_service.fleet.member import Member
+from nnhal_service.fleet.member import Member, MemberTable
 from nnhal_service.fleet.members_file import MembersFile
 from nnhal_service.fleet.placement import Needs, SessionPlacement, place
 
@@ -35,6 +35,7 @@ class FleetDirectory:
         self._random = Random(os.urandom(16))
         self._lock = threading.Lock()
         self._sent: deque[tuple[float, str]] = deque()
+        self._addresses: tuple[MemberTable | None, dict[str, None]] = (None, {})
 
     def choose(self, request: session_pb2.OpenRequest, sessions: int, *, is_local: bool) -> SessionPlacement | None:
         """Choose the member for a new session, and count the client there.
@@ -73,13 +74,30 @@ class FleetDirectory:
         table = self._file.table()
         return "" if table is None else table.here
 
-    def others(self) -> list[str]:
-        """Return the addresses of other members that can take over when this one is gone."""
+    def others(self, known: Sequence[str] = ()) -> list[str]:
+        """Return the addresses of other members that can take over when this one is gone, at most MAX_MEMBERS.
+
+        Args:
+            known: addresses that the client has. Those that can still take over come first.
+        """
         table = self._file.table()
         if table is None:
             return []
-        others = [member.address for member in table.members if member.id != table.here and not member.draining]
-        return self._random.sample(others, min(len(others), MAX_MEMBERS))
+        addresses = self._addresses_in(table)
+        kept = [address for address in known if address in addresses][:MAX_MEMBERS]
+        missing = min(len(addresses), MAX_MEMBERS) - len(kept)
+        return (
+            kept + self._random.sample([each for each in addresses if each not in kept], missing) if missing else kept
+        )
+
+    def _addresses_in(self, table: MemberTable) -> dict[str, None]:
+        """Return the addresses of all members that can take over. Many sessions ask for the same table."""
+        known, addresses = self._addresses
+        if known is not table:
+            others = (member for member in table.members if member.id != table.here and not member.draining)
+            addresses = dict.fromkeys(member.address for member in others)
+            self._addresses = table, addresses
+        return addresses
 
     def _current(self, member: Member, sessions: int) -> Member:
         """Return the record of this member, with what has changed since its last report."""

@@ -1,13 +1,15 @@
 """Session: open and close sessions, and release objects. The keep-alive stream occupies no thread."""
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 
 import grpc
 
 from nnhal.v1 import session_pb2, session_pb2_grpc
 from nnhal.version import __version__
+from nnhal_service.fleet.member_news import MemberNews, Tell
 from nnhal_service.grpc_support.handlers import handler
-from nnhal_service.grpc_support.response_stream import ResponseStream, Send
+from nnhal_service.grpc_support.response_stream import QueuedSend, ResponseStream, Send
 from nnhal_service.hosting import Redirector
 from nnhal_service.log import event
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
@@ -27,6 +29,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         data_socket: name of the data socket.
         redirect: decides where new clients go; None: they are served here.
         metrics: count sessions.
+        news: tells clients of other services; None: there are none.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         data_socket: str = "",
         redirect: Redirector | None = None,
         metrics: WorkerMetrics | None = None,
+        news: MemberNews | None = None,
     ) -> None:
         self._sessions = sessions
         self._executor = executor
@@ -44,6 +48,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         self._data_socket = data_socket
         self._redirect = redirect
         self._metrics = metrics or WorkerMetrics()
+        self._news = news
 
     @handler(non_blocking=True)
     def Open(
@@ -78,18 +83,28 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         def finish(reason: str) -> None:
             self._finish(stream, reason)
 
+        tell = _member_sender(stream, self._executor)
+        opened = self._opened(session, resumed=bool(request.session))
+        news = self._news if request.watch_members and opened.member else None
+
         def detach() -> None:
             session.off_drain(finish)
+            if news is not None:
+                news.remove(tell)
             self._sessions.forget_connection(session, peer)
             self._sessions.detach(session)
 
         if not context.add_callback(detach):
             detach()
             return
-        stream.send(session_pb2.SessionEvent(opened=self._opened(session, resumed=bool(request.session))))
+        stream.send(session_pb2.SessionEvent(opened=opened))
         session.on_drain(finish)
+        if news is not None:
+            news.add(tell, tuple(opened.members))
         if not stream.active:  # it may have ended before there was a listener to remove
             session.off_drain(finish)
+            if news is not None:
+                news.remove(tell)
 
     def _send_away(
         self, stream: ResponseStream[session_pb2.SessionEvent], redirect: session_pb2.SessionRedirect
@@ -131,3 +146,12 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
         """Release objects. Unknown handles are ignored."""
         self._sessions.get(request.session, context).release(request.handles)
         return session_pb2.ReleaseResponse()
+
+
+def _member_sender(stream: ResponseStream[session_pb2.SessionEvent], executor: Executor) -> Tell:
+    """Return a function that sends the addresses of other services to a client, on another thread."""
+
+    def deliver(members: Sequence[str] | None) -> None:
+        stream.send(session_pb2.SessionEvent(members=session_pb2.SessionMembers(members=members)))
+
+    return QueuedSend(deliver, executor)

@@ -34,9 +34,9 @@ class WorkerRedirector:
         address = self._workers.choose(kind, sessions, request.session, identity)
         return session_pb2.SessionRedirect(address=address) if address else None
 
-    def members(self) -> Sequence[str]:
-        """Return the addresses of other services that can take over when this one is gone."""
-        return self._fleet.others() if self._fleet is not None else ()
+    def members(self, known: Sequence[str] = ()) -> Sequence[str]:
+        """Return the addresses of other services that can take over when this one is gone, first those of `known`."""
+        return self._fleet.others(known) if self._fleet is not None else ()
 
     @property
     def member(self) -> str:

@@ -1,8 +1,9 @@
 """Clients of a fleet, with both clients: they follow redirects between services, and go to others when one is gone."""
 
+import asyncio
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 import nnhal
 import nnhal.aio
 from nnhal.address import target_address
+from nnhal.client.fleet import targets
+from tests.concurrency import wait_until
 from tests.nnhal.client.opened_session import Session, both_clients
 from tests.redirecting_server import RedirectingServer, redirecting
 
@@ -92,3 +95,63 @@ async def test_cluster_without_ray(session: Session, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "ray._raylet", None)
     with pytest.raises(ImportError, match=r"nnhal\[fleet\]"):
         await session("ray://127.0.0.1:1")
+
+
+# ---- Members that come and go ----------------------------------------------------------------------------
+
+Lose = Callable[[Callable[[], tuple[str, ...]]], None]
+"""Ends the service of a client. It gets a function that returns the members that the client knows."""
+Moved = Callable[[str, Lose], Awaitable[str]]
+"""Connects to an address, loses the service, makes a call, and returns the address that then opened the session."""
+
+
+async def moved_sync(target: str, lose: Lose) -> str:
+    """Move with the synchronous client."""
+    with nnhal.connect(target, timeout=60) as device:
+        lose(lambda: device._connection.members)
+        with pytest.raises(nnhal.HalError):  # the servers open sessions, and can do nothing else
+            device.fence()
+        return device._connection.session.decode()
+
+
+async def moved_async(target: str, lose: Lose) -> str:
+    """Move with the asyncio client."""
+    async with nnhal.aio.connect(target, timeout=60) as device:
+        await asyncio.to_thread(lose, lambda: device._connection.members)
+        with pytest.raises(nnhal.HalError):
+            await device.fence()
+        return device._connection.session.decode()
+
+
+both_movers = pytest.mark.parametrize("moved", [moved_sync, moved_async])
+
+
+@both_movers
+async def test_members_that_came_after_the_session_was_opened(moved: Moved, servers: list[RedirectingServer]) -> None:
+    first, second, _ = servers
+    first.member, first.members = "first", [unused_address()]
+
+    def lose(members: Callable[[], tuple[str, ...]]) -> None:
+        assert wait_until(lambda: bool(first.streams))
+        first.tell(second.target)
+        assert wait_until(lambda: members() == (second.target,))
+        first.stop()
+
+    assert await moved(first.target, lose) == second.target
+    assert [request.watch_members for request in (*first.requests, *second.requests)] == [True, True]
+
+
+@both_movers
+async def test_cluster_is_asked_again_when_no_member_answers(
+    moved: Moved, servers: list[RedirectingServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = servers
+    found = [[first.target, second.target], [second.target, third.target]]
+    monkeypatch.setattr(targets, "read_members", lambda target, timeout: found.pop(0))
+
+    def lose(members: Callable[[], tuple[str, ...]]) -> None:
+        second.stop()
+        first.stop()
+
+    assert await moved("ray://head", lose) == third.target
+    assert not found

@@ -85,3 +85,14 @@ def test_clients_learn_of_other_members_that_do_not_drain(fleet: Fleet) -> None:
     fleet.write(HERE, *more)
     others = fleet.directory.others()
     assert len(set(others)) == 8 and set(others) <= {member.address for member in more}
+
+
+def test_addresses_that_a_client_knows_stay_while_they_are_right(fleet: Fleet) -> None:
+    more = [Member(f"m{number}", "m", f"m{number}:1") for number in range(20)]
+    fleet.write(HERE, *more)
+    known = [member.address for member in more[:7]]
+    others = fleet.directory.others(["gone:1", *known])
+    assert others[:7] == known and len(set(others)) == 8
+    assert fleet.directory.others(others) == others
+    fleet.write(HERE, *more[3:5])
+    assert fleet.directory.others(others) == known[3:5]

@@ -70,7 +70,7 @@ class Connection(MemoryObjects):
 
     Attributes:
         session: handle of the session.
-        members: addresses of other services, as the service has sent them.
+        members: addresses of other services, as the service has sent them last.
         member: id of the service in its fleet, or "".
         lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
@@ -99,6 +99,7 @@ class Connection(MemoryObjects):
         self._open_channel()
         self._releases = PendingReleases()
         self._resuming: asyncio.Future[None] | None = None
+        self._reader: asyncio.Future[None] | None = None
         self._closed = self.lost = False
         self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
         self._broken_at = 0.0  # and at which monotonic time
@@ -140,7 +141,11 @@ class Connection(MemoryObjects):
         """
         self._user.check(self._target)
         request = session_pb2.OpenRequest(
-            client_name=self._client_name, accept_redirect=accept_redirect, needs=self._needs, placed=placed
+            client_name=self._client_name,
+            accept_redirect=accept_redirect,
+            needs=self._needs,
+            placed=placed,
+            watch_members=True,
         )
         try:
             event = await self._open_stream(request, timeout)
@@ -152,13 +157,12 @@ class Connection(MemoryObjects):
             await self._channel.close()
             return redirect
         self.session = event.opened.session
-        self.members, self.member = tuple(event.opened.members), event.opened.member
         if self._transport == "auto" and is_same_host(self._target):
             self.shm = ShmTransport(event.opened, self)
         return None
 
     async def _open_stream(self, request: session_pb2.OpenRequest, timeout: float) -> session_pb2.SessionEvent:
-        """Open the stream that keeps the session alive, and return its first event. No other event is read.
+        """Open the stream that keeps the session alive, and return its first event.
 
         Raises:
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
@@ -179,8 +183,26 @@ class Connection(MemoryObjects):
         if not isinstance(event, session_pb2.SessionEvent):
             raise no_event_error(self._target)
         if event.HasField("opened"):
-            stream.add_done_callback(self._on_stream_end)
+            self.members, self.member = tuple(event.opened.members), event.opened.member
+            self._watch_stream()
         return event
+
+    def _resumption(self, *, accept_redirect: bool = False) -> session_pb2.OpenRequest:
+        """Return the request that resumes the session."""
+        return session_pb2.OpenRequest(session=self.session, accept_redirect=accept_redirect, watch_members=True)
+
+    def _watch_stream(self) -> None:
+        self._stream.add_done_callback(self._on_stream_end)
+        if self.member:  # otherwise there is nothing to read
+            self._reader = asyncio.ensure_future(self._read_members(self._stream))
+
+    async def _read_members(self, stream: Any) -> None:
+        """Read which other services there are, until the stream ends or says so."""
+        with contextlib.suppress(grpc.RpcError):  # `_on_stream_end` is called
+            while isinstance(event := await stream.read(), session_pb2.SessionEvent):
+                if event.HasField("closing"):
+                    return
+                self.members = tuple(event.members.members or event.opened.members) or self.members
 
     def _on_stream_end(self, ended: Any) -> None:
         if not self._closed and ended is self._stream:
@@ -202,8 +224,8 @@ class Connection(MemoryObjects):
             return await self._resume_if_unchanged()
         if self._broken == grpc.StatusCode.UNAVAILABLE and not self._closed:
             self._broken = None
-            self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
-            self._stream.add_done_callback(self._on_stream_end)
+            self._stream = self._sessions.Open(self._resumption(), wait_for_ready=True)
+            self._watch_stream()
         return True
 
     # ---- Calls --------------------------------------------------------------------------------------
@@ -266,7 +288,7 @@ class Connection(MemoryObjects):
         if self._closed:
             raise self._closed_error()
         if self._broken is not None and not await self._resume_if_unchanged():
-            raise gone_error(self._target)
+            raise gone_error(self._target, in_order=self._broken == grpc.StatusCode.OK)
         if not (handles := self._releases.take_all()):
             return
         try:
@@ -325,7 +347,7 @@ class Connection(MemoryObjects):
         broken = self._channel
         self._open_channel()
         await broken.close()
-        request = session_pb2.OpenRequest(session=self.session, accept_redirect=not self._redirected)
+        request = self._resumption(accept_redirect=not self._redirected)
         event = await self._open_stream(request, timeout)
         if not event.HasField("opened"):
             self._target = redirected(self._target, read_redirect(self._target, event, request).address)
@@ -365,6 +387,8 @@ class Connection(MemoryObjects):
     async def close_channel(self) -> None:
         """Close the channel, which cuts off the calls in progress. A second call does nothing."""
         self._stream.cancel()
+        if self._reader is not None:
+            self._reader.cancel()
         await self._channel.close()
 
 

@@ -133,6 +133,7 @@ class Connecting:
             found.security,
             found.members,
             lambda: needs,
+            found.find_members,
         )
         await session.open(self._name)
         return Device(session, self._name)

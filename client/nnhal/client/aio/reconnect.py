@@ -19,6 +19,7 @@ from nnhal.client.core.reconnect import (
     REDIRECT_TIMEOUT_S,
     REPLACEMENT_TIMEOUT_S,
     RETRY_DELAY_S,
+    FindMembers,
     FindNeeds,
     Hop,
     ReconnectingSessionBase,
@@ -46,8 +47,9 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         security: Security = PLAIN,
         members: Sequence[str] = (),
         needs: FindNeeds = no_needs,
+        find_members: FindMembers | None = None,
     ) -> None:
-        super().__init__(target, timeout, transport, client_name, security, members, needs)
+        super().__init__(target, timeout, transport, client_name, security, members, needs, find_members)
         self._reconnecting = Lock()
 
     async def open(self, device: str = "") -> None:
@@ -158,6 +160,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         if self._closed:
             raise closed_error()
         seconds = end.at_most(ATTEMPT_TIMEOUT_S)
+        self._addresses.note_members(lost.target, lost.members)
         try:
             if not leave and self._may_answer and await self._is_alive(lost, seconds):
                 return True
@@ -201,6 +204,31 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             target = self._service.target
             return await self._connect_to(target, timeout)
         candidates = self._addresses.candidates()
+        try:
+            return await self._connect_to_any(candidates, timeout)
+        except HalError as error:
+            if error.status != ErrorStatus.DEVICE_UNAVAILABLE or not (new := await self._find_new(candidates)):
+                raise
+        return await self._connect_to_any(new, timeout)
+
+    async def _find_new(self, known: Sequence[str]) -> Sequence[str]:
+        """Ask the cluster again, and return the addresses that are new."""
+        if self._find_members is None or self._closed:
+            return ()
+        try:
+            found = await run_blocking(self._find_members)
+        except HalError:  # the head of the cluster may be gone, too
+            return ()
+        new = [address for address in found if address not in known]
+        self._addresses.add(new)
+        return new
+
+    async def _connect_to_any(self, candidates: Sequence[str], timeout: float) -> Connection:
+        """Open a session at one of several addresses.
+
+        Raises:
+            HalError: the error at the last one. INVALID_ARGUMENT and others: of the first one that refuses.
+        """
         if len(candidates) > 1:
             timeout = min(timeout, ATTEMPT_TIMEOUT_S)
         for address in candidates:

@@ -33,6 +33,8 @@ def is_stopping(error: HalError) -> bool:
     return error.kind == ErrorKind.STOPPING
 
 
+FindMembers = Callable[[], Sequence[str]]
+"""Returns the addresses of all members of a fleet. It may block."""
 FindNeeds = Callable[[], SessionNeeds | None]
 """Returns the needs of a client for its next session."""
 
@@ -89,20 +91,28 @@ class AddressBook:
         self._failed[address] = time.monotonic()
 
     def note_session(self, opened_at: str, members: Iterable[str]) -> None:
-        """Remember that a session was opened, and the other services that it told of.
+        """Remember that a session was opened, and the other services that it told of: see `note_members`."""
+        self.note_members(opened_at, members)
+        known = {self._given, *self._members}
+        self._failed = {each: at for each, at in self._failed.items() if each in known and each != opened_at}
+
+    def note_members(self, opened_at: str, members: Iterable[str]) -> None:
+        """Remember other services.
 
         Args:
-            opened_at: address of the service.
-            members: addresses of other services, as the service has sent them.
+            opened_at: address of the service that told of them.
+            members: their addresses, as it has sent them.
         """
         others: list[str] = []
         for text in members:
             with suppress(ValueError):  # this client cannot reach it
                 others.append(Address.parse(opened_at).redirected(text))
         if others:
-            self._members = tuple(dict.fromkeys([opened_at, *others, *self._members]))[:_MAX_ADDRESSES]
-        known = {self._given, *self._members}
-        self._failed = {each: at for each, at in self._failed.items() if each in known and each != opened_at}
+            self.add([opened_at, *others])
+
+    def add(self, addresses: Sequence[str]) -> None:
+        """Remember addresses. Of many, the ones that were learned first are forgotten."""
+        self._members = tuple(dict.fromkeys([*addresses, *self._members]))[:_MAX_ADDRESSES]
 
 
 class ReconnectingSessionBase(Generic[C]):
@@ -116,6 +126,7 @@ class ReconnectingSessionBase(Generic[C]):
         security: credentials of all connections.
         members: addresses of other services of a fleet.
         needs: returns what the client is about to use, for services of a fleet.
+        find_members: asks the cluster of a fleet for addresses; None if the client does not know one.
 
     Attributes:
         connection: the current connection.
@@ -132,8 +143,10 @@ class ReconnectingSessionBase(Generic[C]):
         security: Security = PLAIN,
         members: Sequence[str] = (),
         needs: FindNeeds = no_needs,
+        find_members: FindMembers | None = None,
     ) -> None:
         self._target = target
+        self._find_members = find_members
         self._addresses = AddressBook(target or "", members)
         self._needs = needs
         self._security = security

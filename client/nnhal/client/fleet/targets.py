@@ -3,8 +3,10 @@
 import json
 import socket
 from dataclasses import dataclass
+from functools import partial
 
 from nnhal.address import PLAIN_SCHEME, RAY_SCHEME, target_address
+from nnhal.client.core.reconnect import ATTEMPT_TIMEOUT_S, FindMembers
 from nnhal.client.security.options import SecurityOptions
 from nnhal.client.security.security import Security, secured
 from nnhal.errors import DeadObjectError
@@ -22,11 +24,13 @@ class ResolvedTarget:
         address: address of the service; None to start one.
         members: addresses of other services of the fleet.
         security: security of all connections.
+        find_members: asks the cluster again for the addresses of all services; None if the target is no cluster.
     """
 
     address: str | None
     members: tuple[str, ...]
     security: Security
+    find_members: FindMembers | None = None
 
 
 def is_cluster(target: str | None) -> bool:
@@ -47,13 +51,15 @@ def resolve_target(target: str | None, options: SecurityOptions, timeout: float)
         ImportError: the target is a cluster, and Ray is not installed.
     """
     members: tuple[str, ...] = ()
+    find_members: FindMembers | None = None
     if target is not None and is_cluster(target):
+        find_members = partial(read_members, target, min(timeout, ATTEMPT_TIMEOUT_S))
         target, *others = read_members(target, timeout)
         members = tuple(others)
     elif target is not None:
         target = target.removeprefix(PLAIN_SCHEME).rstrip("/") if target.startswith(PLAIN_SCHEME) else target
     address, security = secured(target, options)
-    return ResolvedTarget(address, members, security)
+    return ResolvedTarget(address, members, security, find_members)
 
 
 def read_members(target: str, timeout: float) -> list[str]:

@@ -79,7 +79,7 @@ class Connection(MemoryObjects):
 
     Attributes:
         session: handle of the session.
-        members: addresses of other services, as the service has sent them.
+        members: addresses of other services, as the service has sent them last.
         member: id of the service in its fleet, or "".
         lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
@@ -149,7 +149,11 @@ class Connection(MemoryObjects):
         """
         self._user.check(self._target)
         request = session_pb2.OpenRequest(
-            client_name=self._client_name, accept_redirect=accept_redirect, needs=self._needs, placed=placed
+            client_name=self._client_name,
+            accept_redirect=accept_redirect,
+            needs=self._needs,
+            placed=placed,
+            watch_members=True,
         )
         try:
             event = self._open_stream(request, timeout)
@@ -164,13 +168,12 @@ class Connection(MemoryObjects):
             self._channel.close()
             return redirect
         self.session = event.opened.session
-        self.members, self.member = tuple(event.opened.members), event.opened.member
         if self._transport == "auto" and is_same_host(self._target):
             self.shm = ShmTransport(event.opened, self)
         return None
 
     def _open_stream(self, request: session_pb2.OpenRequest, timeout: float) -> session_pb2.SessionEvent:
-        """Open the stream that keeps the session alive, and return its first event. No other event is read.
+        """Open the stream that keeps the session alive, and return its first event.
 
         Raises:
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
@@ -193,12 +196,30 @@ class Connection(MemoryObjects):
         if event is None:
             raise no_event_error(self._target)
         if event.HasField("opened"):
+            self.members, self.member = tuple(event.opened.members), event.opened.member
             self._watch_stream()
         return event
+
+    def _resumption(self, *, accept_redirect: bool = False) -> session_pb2.OpenRequest:
+        """Return the request that resumes the session."""
+        return session_pb2.OpenRequest(session=self.session, accept_redirect=accept_redirect, watch_members=True)
 
     def _watch_stream(self) -> None:
         # a stream is a future too, which its type does not say
         cast("grpc.Future[Any]", self._stream).add_done_callback(self._resume)
+        if self.member:  # otherwise there is nothing to read, which costs a thread
+            reader = threading.Thread(
+                target=self._read_members, args=(self._stream,), name="nnhal-fleet-members", daemon=True
+            )
+            reader.start()
+
+    def _read_members(self, stream: Iterable[session_pb2.SessionEvent]) -> None:
+        """Read which other services there are, until the stream ends or says so."""
+        with contextlib.suppress(grpc.RpcError):  # `_resume` is called with the reason
+            for event in stream:
+                if event.HasField("closing"):
+                    return
+                self.members = tuple(event.members.members or event.opened.members) or self.members
 
     def _resume(self, ended: Any) -> None:
         """Resume the session after its stream broke: the service keeps it for a short time.
@@ -226,7 +247,7 @@ class Connection(MemoryObjects):
 
     def _reopen_stream(self) -> None:
         with self._replacing_channel():
-            self._stream = self._sessions.Open(session_pb2.OpenRequest(session=self.session), wait_for_ready=True)
+            self._stream = self._sessions.Open(self._resumption(), wait_for_ready=True)
         self._watch_stream()
 
     def replace_channel(self, *interrupted: object) -> None:
@@ -341,7 +362,7 @@ class Connection(MemoryObjects):
         if self._closed:
             raise self._closed_error()
         if self._broken is not None and not self._resume_if_unchanged():
-            raise gone_error(self._target)
+            raise gone_error(self._target, in_order=self._broken == grpc.StatusCode.OK)
         if self._releases.handles:
             self._release_discarded()
 
@@ -410,7 +431,7 @@ class Connection(MemoryObjects):
             broken = self._channel
             self._open_channel()
         broken.close()
-        request = session_pb2.OpenRequest(session=self.session, accept_redirect=not self._redirected)
+        request = self._resumption(accept_redirect=not self._redirected)
         with self._replacing_channel():
             event = self._open_stream(request, timeout)
         if not event.HasField("opened"):

@@ -108,7 +108,9 @@ def open_device(
         needs: returns the needs of the client, for each session.
     """
     found = resolve_target(target, options, timeout)
-    session = ReconnectingSession(found.address, timeout, transport, client_name, found.security, found.members, needs)
+    session = ReconnectingSession(
+        found.address, timeout, transport, client_name, found.security, found.members, needs, found.find_members
+    )
     session.open(device)
     return Device(session, device)
 

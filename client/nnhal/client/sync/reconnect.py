@@ -17,6 +17,7 @@ from nnhal.client.core.reconnect import (
     REDIRECT_TIMEOUT_S,
     REPLACEMENT_TIMEOUT_S,
     RETRY_DELAY_S,
+    FindMembers,
     FindNeeds,
     Hop,
     ReconnectingSessionBase,
@@ -47,8 +48,9 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         security: Security = PLAIN,
         members: Sequence[str] = (),
         needs: FindNeeds = no_needs,
+        find_members: FindMembers | None = None,
     ) -> None:
-        super().__init__(target, timeout, transport, client_name, security, members, needs)
+        super().__init__(target, timeout, transport, client_name, security, members, needs, find_members)
         self._reconnecting = Lock()
 
     def open(self, device: str = "") -> None:
@@ -159,6 +161,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         if self._closed:
             raise closed_error()
         seconds = end.at_most(ATTEMPT_TIMEOUT_S)
+        self._addresses.note_members(lost.target, lost.members)
         try:
             if not leave and self._may_answer and self._is_alive(lost, seconds):
                 return True
@@ -202,6 +205,31 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             target = self._service.target
             return self._connect_to(target, timeout)
         candidates = self._addresses.candidates()
+        try:
+            return self._connect_to_any(candidates, timeout)
+        except HalError as error:
+            if error.status != ErrorStatus.DEVICE_UNAVAILABLE or not (new := self._find_new(candidates)):
+                raise
+        return self._connect_to_any(new, timeout)
+
+    def _find_new(self, known: Sequence[str]) -> Sequence[str]:
+        """Ask the cluster again, and return the addresses that are new."""
+        if self._find_members is None or self._closed:
+            return ()
+        try:
+            found = run_blocking(self._find_members)
+        except HalError:  # the head of the cluster may be gone, too
+            return ()
+        new = [address for address in found if address not in known]
+        self._addresses.add(new)
+        return new
+
+    def _connect_to_any(self, candidates: Sequence[str], timeout: float) -> Connection:
+        """Open a session at one of several addresses.
+
+        Raises:
+            HalError: the error at the last one. INVALID_ARGUMENT and others: of the first one that refuses.
+        """
         if len(candidates) > 1:
             timeout = min(timeout, ATTEMPT_TIMEOUT_S)
         for address in candidates:

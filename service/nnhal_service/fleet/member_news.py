@@ -1,0 +1,78 @@
+"""News of members: clients learn, during their sessions, which other services can take over."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+
+from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_driver.scheduling.timers import Timers
+
+NEWS_NS = 1_000_000_000
+"""Time between two looks at the members."""
+
+Tell = Callable[[Sequence[str]], None]
+"""Sends addresses to a client. It must not block."""
+
+
+class MemberNews:
+    """Tells clients when the members that they know have changed. Thread safe.
+
+    Args:
+        find: returns the addresses that a client should have, for those that it has.
+        timers: start the looks.
+        executor: runs them.
+    """
+
+    def __init__(self, find: Callable[[Sequence[str]], Sequence[str]], timers: Timers, executor: Executor) -> None:
+        self._find = find
+        self._timers = timers
+        self._executor = executor
+        self._told: dict[Tell, Sequence[str]] = {}
+        self._is_scheduled = False
+        self._lock = threading.Lock()
+
+    def add(self, tell: Tell, told: Sequence[str]) -> None:
+        """Begin to tell a client.
+
+        Args:
+            tell: sends it the addresses.
+            told: the addresses that it has.
+        """
+        with self._lock:
+            self._told[tell] = told
+            self._schedule()
+
+    def remove(self, tell: Tell) -> None:
+        """Tell a client nothing any more. An unknown one is ignored."""
+        with self._lock:
+            self._told.pop(tell, None)
+
+    def _schedule(self) -> None:
+        if self._told and not self._is_scheduled:
+            self._is_scheduled = True
+            self._timers.call_at(now_ns() + NEWS_NS, self._begin_look)
+
+    def _begin_look(self) -> None:
+        with suppress(RuntimeError):  # the service has stopped
+            self._executor.submit(self._look)
+
+    def _look(self) -> None:
+        """Tell all clients whose members have changed. A client keeps what it knows if no other member is known."""
+        with self._lock:
+            clients = list(self._told.items())
+        for tell, told in clients:
+            members = self._find(told)
+            if members and set(members) != set(told) and self._note(tell, members):
+                tell(members)
+        with self._lock:
+            self._is_scheduled = False
+            self._schedule()
+
+    def _note(self, tell: Tell, members: Sequence[str]) -> bool:
+        """Note what a client is told now, and return whether it is still there."""
+        with self._lock:
+            if tell not in self._told:
+                return False
+            self._told[tell] = members
+            return True
