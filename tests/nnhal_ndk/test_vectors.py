@@ -1,6 +1,7 @@
 """Test vectors through the library: the path NDK of `nnhal conformance`."""
 
 import base64
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,10 @@ from typer.testing import CliRunner
 from nnhal_tools.cli import app
 from nnhal_tools.conformance.check import Status
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary
+from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.ndk.execution import WAYS, BufferArguments, execute
+from nnhal_tools.conformance.ndk.model import CompiledModel
 from nnhal_tools.conformance.paths import NDK
 from nnhal_tools.conformance.registry import VECTOR_CHECKS
 from nnhal_tools.conformance.suites import load
@@ -47,6 +51,20 @@ def test_a_valid_vector_that_must_fail_fails(target: Target) -> None:
     case = Case(builtin_case("add_float").data | {"expect_failure": True})
     (result,) = VECTOR_CHECKS["generated"].body(target, case)
     assert (result.status, result.check) == (Status.FAILED, "VALREQ-11")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_loop_timeout_reaches_the_device(
+    library: NdkLibrary, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(logging.getLogger("nnhal.ndk"), "propagate", True)
+    case = builtin_case("while_without_end")
+    arguments = BufferArguments(library, case.inputs, [output.array.nbytes for output in case.outputs])
+    with CompiledModel(library, case.model()) as model:
+        options = RunOptions(loop_timeout_ns=3_000_000)
+        execution = execute(library, model.compile(), WAYS[way], arguments, len(case.outputs), options)
+    assert execution.outcome.is_missed_deadline
+    assert "the loop timeout of 3 ms has passed" in caplog.text
 
 
 def test_a_device_cannot_be_named(ndk_service: Service) -> None:

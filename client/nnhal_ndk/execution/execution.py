@@ -84,7 +84,7 @@ class NdkExecution:
         self._is_padded = False
         self._measures = False
         self._timeout_ns = 0
-        self._loop_timeout_ns: int | None = None
+        self._loop_timeout_s: float | None = None
         self._failure: ResultCode | None = None
         self._shapes: list[tuple[Dimensions, bool]] = []
         self._timing = Timing()
@@ -129,13 +129,13 @@ class NdkExecution:
             raise bad_data(f"{subject} a compilation that was created for one device")
 
     def set_loop_timeout(self, duration_ns: int) -> None:
-        """Set the time for each WHILE; 0 for the default.
+        """Set the time for each WHILE, which is limited to the maximum.
 
         Raises:
             NdkError: BAD_STATE.
         """
         self._require_preparation()
-        self._loop_timeout_ns = min(duration_ns, MAXIMUM_LOOP_TIMEOUT_NS)
+        self._loop_timeout_s = min(duration_ns, MAXIMUM_LOOP_TIMEOUT_NS) / 1e9
 
     def set_reusable(self, reusable: bool) -> None:
         """Set whether it can be computed several times.
@@ -298,7 +298,7 @@ class NdkExecution:
             buffers = {i: each.tensor.buffer for i, each in tensors.items() if each.tensor.buffer is not None}
             for each in tensors.values():
                 each.tensor.clear()
-            options = ComputeOptions(timeout_ns / 1e9 if timeout_ns else None, self._measures, self._loop_timeout_ns)
+            options = ComputeOptions(timeout_ns / 1e9 if timeout_ns else None, self._measures, self._loop_timeout_s)
             result = run(inputs, buffers, options)
             self._timing = result.timing
             self._store(result)

@@ -24,12 +24,12 @@ class ComputeOptions:
     Attributes:
         deadline_s: seconds from now, or None.
         measure: whether to measure its times.
-        loop_timeout_ns: timeout of each WHILE, or None for the default.
+        loop_timeout_s: timeout of each WHILE in seconds, or None for the default.
     """
 
     deadline_s: float | None = None
     measure: bool = False
-    loop_timeout_ns: int | None = None
+    loop_timeout_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,20 @@ class SingleDevicePlan:
     def run(self, inputs: Sequence[Value], outputs: OutputBuffers, options: ComputeOptions) -> ComputeResult:
         """Run the model, see `CompiledPlan.run`."""
         result = self.prepared.execute(
-            inputs, outputs=outputs or None, deadline=options.deadline_s, measure_timing=options.measure
+            inputs,
+            outputs=outputs or None,
+            deadline=options.deadline_s,
+            measure_timing=options.measure,
+            loop_timeout=options.loop_timeout_s,
         )
         return ComputeResult(result, result.timing)
 
     def run_in_burst(
         self, burst: Burst, inputs: Sequence[Value], outputs: OutputBuffers, options: ComputeOptions
     ) -> ComputeResult:
-        """Run the model in a burst, see `CompiledPlan.run`."""
+        """Run the model in a burst, see `CompiledPlan.run`. The bursts of the client have no loop timeouts."""
+        if options.loop_timeout_s is not None:
+            return self.run(inputs, outputs, options)
         result = burst.execute(
             inputs, outputs=outputs or None, deadline=options.deadline_s, measure_timing=options.measure
         )

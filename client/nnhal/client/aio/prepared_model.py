@@ -17,10 +17,11 @@ from nnhal.client.aio.reusable import Execution
 from nnhal.client.aio.stream import Stream
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import (
+    AnyOutputs,
     BufferedExecution,
     BufferInputs,
     BufferOutputs,
-    ExecuteOptions,
+    ModelOptions,
     OutputBuffers,
     plain_inputs,
 )
@@ -64,12 +65,12 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
 
     @overload
     async def execute(
-        self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ExecuteOptions]
+        self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ModelOptions]
     ) -> Outputs: ...
 
     @overload
     async def execute(
-        self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[ExecuteOptions]
+        self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[ModelOptions]
     ) -> BufferOutputs: ...
 
     async def execute(
@@ -79,6 +80,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         outputs: OutputBuffers | None = None,
         deadline: float | None = None,
         measure_timing: bool = False,
+        loop_timeout: float | None = None,
     ) -> Outputs | BufferOutputs:
         """Run the model.
 
@@ -88,6 +90,8 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
             outputs: buffers for outputs, by position or by name. Other outputs are returned as arrays.
             deadline: seconds from now.
             measure_timing: whether to fill `timing` of the result.
+            loop_timeout: timeout of each WHILE in seconds, at most 15. The default is 2 s. An execution with a loop
+                timeout takes the slower way of executions with buffers.
 
         Returns:
             one array per output, or the buffer that the output was written to.
@@ -98,8 +102,12 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         plain = plain_inputs(inputs, outputs)
         if plain is None:  # never repeated: buffers are lost with their session
             execution = BufferedExecution(self._io, inputs, outputs)
-            return await self._execute_buffered(execution, deadline, measure_timing)
+            return await self._execute_buffered(
+                await self._current(), execution, deadline, measure_timing, loop_timeout
+            )
         remote, end = self._remote, NO_DEADLINE if deadline is None else SharedDeadline(deadline)
+        if loop_timeout is not None:
+            return await self._execute_with_loop_timeout(plain, end, measure_timing, loop_timeout)
         try:
             return await self._executor.execute(remote, plain, deadline, measure_timing)
         except HalError as error:
@@ -117,6 +125,16 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
     ) -> Outputs:
         remote = await self.prepare_on(connection, deadline)
         return await self._executor.execute(remote, inputs, deadline.remaining, measure_timing)
+
+    async def _execute_with_loop_timeout(
+        self, inputs: Inputs, end: SharedDeadline, measure_timing: bool, loop_timeout: float
+    ) -> AnyOutputs:
+        async def execute_on(connection: Connection) -> AnyOutputs:
+            remote = await self.prepare_on(connection, end)
+            execution = BufferedExecution(self._io, inputs, None)
+            return await self._execute_buffered(remote, execution, end.remaining, measure_timing, loop_timeout)
+
+        return await self._session.repeat(execute_on, end)
 
     def belongs_to(self, session: ReconnectingSession) -> bool:
         """Return whether the model was prepared by the device with a session."""
@@ -145,14 +163,19 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         return await self.prepare_on(connection, NO_DEADLINE)
 
     async def _execute_buffered(
-        self, execution: BufferedExecution, deadline: float | None, measure_timing: bool
-    ) -> Outputs | BufferOutputs:
-        connection, handle = await self._current()
+        self,
+        remote: RemoteModel[Connection],
+        execution: BufferedExecution,
+        deadline: float | None,
+        measure_timing: bool,
+        loop_timeout: float | None,
+    ) -> AnyOutputs:
+        connection, handle = remote
         execution.require_buffers()
         with execution.clearing_on_error():
             async with connection.uploaded(execution.request.pools) as encode_pool:
                 request = wire.request_message(execution.request, encode_pool)
-                message = execute_request(connection.session, handle, request, deadline, measure_timing)
+                message = execute_request(connection.session, handle, request, deadline, measure_timing, loop_timeout)
                 response = await connection.call(connection.prepared_model.ExecuteSynchronously, message)
             return execution.read(response, await connection.take_memories(memory_handles(response.returned)))
 

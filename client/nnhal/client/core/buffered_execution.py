@@ -60,6 +60,16 @@ class ExecuteOptions(TypedDict, total=False):
     measure_timing: bool
 
 
+class ModelOptions(ExecuteOptions, total=False):
+    """Options of an execution of a prepared model.
+
+    Attributes:
+        loop_timeout: timeout of each WHILE, in seconds.
+    """
+
+    loop_timeout: float | None
+
+
 class BurstOptions(ExecuteOptions, total=False):
     """Options of an execution of a burst.
 

@@ -114,10 +114,13 @@ def execute_request(
     request: types_pb2.Request,
     deadline: float | None,
     measure_timing: bool,
+    loop_timeout: float | None = None,
 ) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
     """Return the message of an execution."""
     message = empty_execute_request(session, handle, deadline, measure_timing)
     message.request.CopyFrom(request)
+    if loop_timeout is not None:
+        message.loop_timeout_duration_ns = nanoseconds(loop_timeout, "loop_timeout")
     return message
 
 

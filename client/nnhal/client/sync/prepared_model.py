@@ -7,10 +7,11 @@ from typing import Any, Unpack, overload
 from nnhal import wire
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import (
+    AnyOutputs,
     BufferedExecution,
     BufferInputs,
     BufferOutputs,
-    ExecuteOptions,
+    ModelOptions,
     OutputBuffers,
     plain_inputs,
 )
@@ -64,11 +65,11 @@ class PreparedModel(PreparedModelBase, Closeable):
         self._executor = PlainExecutor(self._io, self._templates)
 
     @overload
-    def execute(self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ExecuteOptions]) -> Outputs: ...
+    def execute(self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ModelOptions]) -> Outputs: ...
 
     @overload
     def execute(
-        self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[ExecuteOptions]
+        self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[ModelOptions]
     ) -> BufferOutputs: ...
 
     def execute(
@@ -78,6 +79,7 @@ class PreparedModel(PreparedModelBase, Closeable):
         outputs: OutputBuffers | None = None,
         deadline: float | None = None,
         measure_timing: bool = False,
+        loop_timeout: float | None = None,
     ) -> Outputs | BufferOutputs:
         """Run the model.
 
@@ -87,6 +89,8 @@ class PreparedModel(PreparedModelBase, Closeable):
             outputs: buffers for outputs, by position or by name. Other outputs are returned as arrays.
             deadline: seconds from now.
             measure_timing: whether to fill `timing` of the result.
+            loop_timeout: timeout of each WHILE in seconds, at most 15. The default is 2 s. An execution with a loop
+                timeout takes the slower way of executions with buffers.
 
         Returns:
             one array per output, or the buffer that the output was written to.
@@ -97,8 +101,10 @@ class PreparedModel(PreparedModelBase, Closeable):
         plain = plain_inputs(inputs, outputs)
         if plain is None:  # never repeated: buffers are lost with their session
             execution = BufferedExecution(self._io, inputs, outputs)
-            return self._execute_buffered(execution, deadline, measure_timing)
+            return self._execute_buffered(self._current(), execution, deadline, measure_timing, loop_timeout)
         remote, end = self._remote, NO_DEADLINE if deadline is None else SharedDeadline(deadline)
+        if loop_timeout is not None:
+            return self._execute_with_loop_timeout(plain, end, measure_timing, loop_timeout)
         try:
             return self._executor.execute(remote, plain, deadline, measure_timing)
         except HalError as error:
@@ -116,6 +122,16 @@ class PreparedModel(PreparedModelBase, Closeable):
     ) -> Outputs:
         remote = self.prepare_on(connection, deadline)
         return self._executor.execute(remote, inputs, deadline.remaining, measure_timing)
+
+    def _execute_with_loop_timeout(
+        self, inputs: Inputs, end: SharedDeadline, measure_timing: bool, loop_timeout: float
+    ) -> AnyOutputs:
+        def execute_on(connection: Connection) -> AnyOutputs:
+            remote = self.prepare_on(connection, end)
+            execution = BufferedExecution(self._io, inputs, None)
+            return self._execute_buffered(remote, execution, end.remaining, measure_timing, loop_timeout)
+
+        return self._session.repeat(execute_on, end)
 
     def belongs_to(self, session: ReconnectingSession) -> bool:
         """Return whether the model was prepared by the device with a session."""
@@ -144,14 +160,19 @@ class PreparedModel(PreparedModelBase, Closeable):
         return self.prepare_on(connection, NO_DEADLINE)
 
     def _execute_buffered(
-        self, execution: BufferedExecution, deadline: float | None, measure_timing: bool
-    ) -> Outputs | BufferOutputs:
-        connection, handle = self._current()
+        self,
+        remote: RemoteModel[Connection],
+        execution: BufferedExecution,
+        deadline: float | None,
+        measure_timing: bool,
+        loop_timeout: float | None,
+    ) -> AnyOutputs:
+        connection, handle = remote
         execution.require_buffers()
         with execution.clearing_on_error():
             with connection.uploaded(execution.request.pools) as encode_pool:
                 request = wire.request_message(execution.request, encode_pool)
-                message = execute_request(connection.session, handle, request, deadline, measure_timing)
+                message = execute_request(connection.session, handle, request, deadline, measure_timing, loop_timeout)
                 response = connection.call(connection.prepared_model.ExecuteSynchronously, message)
             return execution.read(response, connection.take_memories(memory_handles(response.returned)))
 
