@@ -109,6 +109,7 @@ class HostAgent:
         members = folder / "members"
         members.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = members / "members.json"
+        self._known = 0
         self._write_table(())
         admin = f"unix:{folder}/admin.sock"
         self._options = ("--admin-listen", admin, "--fleet-members", str(self._file), *options)
@@ -184,7 +185,8 @@ class HostAgent:
             grpc.RpcError: the service does not answer.
             OSError: the file with the members cannot be written.
         """
-        member = self._reporter.read(address, self._service.generation, draining=self._drained)
+        read = self._reporter.read(address, self._service.generation, draining=self._drained)
+        member = replace(read, known=self._known)
         orders = self._link.report(member)
         if orders.drained != self._drained:
             # the members first: the service then knows where to send its clients
@@ -199,3 +201,4 @@ class HostAgent:
 
     def _write_table(self, members: Sequence[Member]) -> None:
         write_members(self._file, MemberTable(self._member.id, tuple(members)))
+        self._known = len(members)

@@ -38,6 +38,16 @@ def wait_for(fleet: OperatedFleet, is_done: Callable[[Report], bool], timeout_s:
     return report
 
 
+def is_complete(report: Report) -> bool:
+    """Return whether all hosts serve, and all members know each other, so that each tells its clients of the others."""
+    hosts, members = report["hosts"], report["members"]
+    return (
+        bool(hosts)
+        and {member["id"] for member in members} == set(hosts)
+        and all(member["known"] >= len(hosts) for member in members)
+    )
+
+
 def drain_members(fleet: OperatedFleet, ids: Sequence[str], timeout_s: float) -> None:
     """Send the clients of members to others, and wait until they have left.
 

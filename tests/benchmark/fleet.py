@@ -111,6 +111,7 @@ class Arena:
         from nnhal_fleet.ray_cluster.connection import joined_cluster, start_fleet
         from nnhal_fleet.ray_cluster.local_cluster import LocalCluster
         from nnhal_fleet.ray_cluster.options import FleetOptions
+        from nnhal_fleet.rolling import is_complete, wait_for
 
         self.folder = folder
         self.cluster = LocalCluster(0)
@@ -119,7 +120,7 @@ class Arena:
         self._joined = joined_cluster(self.cluster.address)
         self._joined.__enter__()
         self.fleet = start_fleet(FleetOptions("127.0.0.1:0", str(folder), ("--log-level", "warning")))
-        self.wait_until_complete()
+        wait_for(self.fleet, lambda status: len(status["hosts"]) == HOSTS and is_complete(status), _READY_S, "no fleet")
 
     def members(self) -> Sequence[dict[str, Any]]:
         """Return the records of the members."""
@@ -235,7 +236,6 @@ def run(kills: int, folder: Path, *, rolls: bool = False) -> tuple[list[Call], l
     done: list[Kill] = []
     try:
         address = arena.members()[0]["address"]
-        wait_until_it_knows_the_others(address)
         with clients(address, folder) as file:
             wait_for_clients(arena)
             for number in range(kills):
@@ -259,15 +259,6 @@ def run(kills: int, folder: Path, *, rolls: bool = False) -> tuple[list[Call], l
     while (left := leftovers(folder)) and time.monotonic() < end:
         time.sleep(0.1)
     return [Call(*json.loads(line)) for line in file.read_text().splitlines()], done, left
-
-
-def wait_until_it_knows_the_others(address: str) -> None:
-    """Wait until a member tells its clients of all other members."""
-    end = time.monotonic() + _READY_S
-    known = 0
-    while known < HOSTS - 1 and time.monotonic() < end:
-        with nnhal.connect(address, timeout=60) as device:
-            known = len(device._connection.members)
 
 
 def wait_for_clients(arena: Arena) -> None:

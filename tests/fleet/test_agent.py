@@ -81,6 +81,7 @@ def test_an_agent_reports_drains_and_replaces_its_service(tmp_path: Path, agent:
     with nnhal.connect(first.address, timeout=60) as device:
         assert reported(registry, sessions=1)
         assert device._connection.members == (OTHER.address,)
+    assert reported(registry, known=2)
 
     registry.drained = True
     assert reported(registry, draining=True)

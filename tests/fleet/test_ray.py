@@ -54,6 +54,7 @@ def test_the_commands(commands: Commands) -> None:
     cluster = json.loads((commands.folder / "fleet" / "cluster.json").read_text())["address"]
     with nnhal.connect(f"ray://{cluster}", timeout=60) as device:
         assert device._connection.member in (first, second)
+        assert len(device._connection.members) == 1, "the members know each other from the start"
     commands.run("drain", "host-1")
     assert commands.members()[first]["draining"]
     with nnhal.connect(str(commands.members()[first]["address"]), timeout=60) as device:

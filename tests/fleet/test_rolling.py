@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nnhal_fleet.agent import FleetError
-from nnhal_fleet.rolling import drain_members, replace_services, resume_members
+from nnhal_fleet.rolling import drain_members, is_complete, replace_services, resume_members
 
 
 class ImaginedFleet:
@@ -68,3 +68,14 @@ def test_drain_and_resume() -> None:
     drain_members(fleet, ["a"], 60)
     resume_members(fleet, ["a"], 60)
     assert fleet.steps == ["drain a", "resume a"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "known", "expected"),
+    [(["a", "b"], [2, 2], True), (["a", "b"], [2, 1], False), (["a", "b", "c"], [3, 3], False), ([], [], False)],
+)
+def test_a_fleet_is_complete_once_all_members_know_each_other(
+    hosts: list[str], known: list[int], expected: bool
+) -> None:
+    members = [{"id": id_, "known": count} for id_, count in zip(hosts, known, strict=False)]
+    assert is_complete({"hosts": hosts, "members": members}) == expected

@@ -24,6 +24,7 @@ class Member:
         backends: versions of the backends that are ready, by id.
         accelerators: names of the accelerators of the host.
         models: digests of the models that are prepared there, and tokens of its cache, in hexadecimal.
+        known: number of the members that it knows, with itself.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Member:
     backends: Mapping[str, str] = field(default_factory=dict)
     accelerators: tuple[str, ...] = ()
     models: frozenset[str] = frozenset()
+    known: int = 0
 
     @property
     def load(self) -> float:

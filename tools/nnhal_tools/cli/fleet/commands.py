@@ -75,7 +75,7 @@ def up(
     """
     from nnhal_fleet.ray_cluster.connection import start_fleet
     from nnhal_fleet.ray_cluster.options import FleetOptions
-    from nnhal_fleet.rolling import wait_for
+    from nnhal_fleet.rolling import is_complete, wait_for
 
     file = LocalClusterFile.of(state_dir)
     used = address or start_cluster(file, hosts)
@@ -85,7 +85,7 @@ def up(
         with _joined(used):
             running = start_fleet(options)
             problem = "some members do not serve; see service.log in their folders"
-            status = wait_for(running, _is_complete, timeout, problem)
+            status = wait_for(running, is_complete, timeout, problem)
     except CommandError:
         if address is None:
             stop_cluster(file)
@@ -227,10 +227,6 @@ def _connected(address: str | None, state_dir: Path | None) -> "Iterator[FleetCo
         address = running[1]
     with _joined(address):
         yield find_fleet()
-
-
-def _is_complete(report: Mapping[str, Any]) -> bool:
-    return bool(report["hosts"]) and {member["id"] for member in report["members"]} == set(report["hosts"])
 
 
 def _ids(report: Mapping[str, Any], given: Sequence[str]) -> list[str]:
