@@ -130,9 +130,20 @@ def unpack(data: bytes) -> Any:
     return schema.ModelT.InitFromPackedBuf(bytearray(data), 0)
 
 
-def pack(model: Any) -> bytes:
-    """Return the bytes of a ModelT."""
-    builder = flatbuffers.Builder(1024)
+_Builder: Any = flatbuffers.Builder
+
+
+class AlignedBuilder(_Builder):  # type: ignore[misc]
+    """Builder that aligns the data of buffers as the schema demands. flatbuffers ignores `force_align` in Python."""
+
+    def StartVector(self, elemSize: int, numElems: int, alignment: int) -> Any:
+        """Begin a vector. Those of bytes are aligned to 16 bytes."""
+        return super().StartVector(elemSize, numElems, 16 if elemSize == 1 else alignment)
+
+
+def pack(model: Any, *, aligned: bool = False) -> bytes:
+    """Return the bytes of a ModelT, with the alignment of real files if `aligned`."""
+    builder = (AlignedBuilder if aligned else flatbuffers.Builder)(1024)
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())
 
