@@ -117,6 +117,7 @@ class InterpreterPool:
                 return self._create(threads)
             if interpreter.threads == threads:
                 return interpreter
+            del interpreter  # a large model has no room for the weights of another one
 
     def _create(self, threads: int) -> Interpreter:
         reservation = self._reserve(self.model.engine_bytes)

@@ -95,6 +95,29 @@ def test_number_of_interpreters_is_limited(monkeypatch: pytest.MonkeyPatch) -> N
     assert 1 <= len(interpreters) <= 2
 
 
+def test_idle_interpreter_is_freed_before_one_with_more_threads_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[weakref.ref[Interpreter]] = []
+    choices: list[ThreadChoice] = []
+
+    def create(model: bytes | str, threads: int) -> Interpreter:
+        assert not any(each() for each in created), "both hold the packed weights"
+        interpreter = Interpreter(model, threads)
+        created.append(weakref.ref(interpreter))
+        return interpreter
+
+    def choose(limit: int) -> ThreadChoice:
+        choices.append(ThreadChoice(limit))
+        return choices[-1]
+
+    monkeypatch.setattr(subgraph, "Interpreter", create)
+    monkeypatch.setattr(subgraph, "ThreadChoice", choose)
+    outcome, x = prepare_case(fully_connected(3)), np.zeros((3, 32), np.float32)
+    for threads in (1, 2, 1):
+        choices[0].threads = threads
+        execute(outcome, [x])
+    assert len(created) == 3
+
+
 def test_operator_limits_the_threads_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[int] = []
 
