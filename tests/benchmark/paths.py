@@ -1,8 +1,8 @@
 """Cost of one execution on each path, against bare servers and the engine alone.
 
 `python -m tests.benchmark.paths` runs small real models in this process on LiteRT, on an embedded service, on bare gRPC
-servers (see `bare_server`) and on a bare Unix socket with shared memory (see `bare_socket`), alternating within a
-round. Latencies are medians of a closed loop over one connection; processor time is that of client and service
+servers (see `bare.grpc_server`) and on a bare Unix socket with shared memory (see `bare.unix_socket`), alternating
+within a round. Latencies are medians of a closed loop over one connection; processor time is that of client and service
 together. Ratios and differences are taken round by round. The limits: a same-machine burst takes at most 1.05 times as
 long as the bare socket, 100 µs more than the engine, and never longer than a single execution. Over gRPC, a burst takes
 at most 1.05 times as long as a stream of the bare server, a single execution 1.05 times as long as its unary call, and
@@ -20,7 +20,7 @@ import grpc
 import nnhal
 import nnhal.tflite
 from nnhal.embedded import EmbeddedService
-from tests.benchmark.bare_server import (
+from tests.benchmark.bare.grpc_server import (
     KWS,
     VWW,
     Call,
@@ -30,7 +30,7 @@ from tests.benchmark.bare_server import (
     stream_call,
     unary_call,
 )
-from tests.benchmark.bare_socket import socket_call
+from tests.benchmark.bare.unix_socket import socket_call
 from tests.benchmark.figures import Figure, model_path, show
 from tests.benchmark.timing import CallCost, checked_cost
 
@@ -87,9 +87,9 @@ def measure_paths(payload: Payload, rounds: int, count: int) -> dict[str, list[C
         stack.callback(service.close)
         same_machine = stack.enter_context(nnhal.connect(service.target))
         over_grpc = stack.enter_context(nnhal.connect(service.target, transport="grpc"))
-        address = stack.enter_context(server_process("tests.benchmark.bare_server", f"unix:{folder}/bare"))
+        address = stack.enter_context(server_process("tests.benchmark.bare.grpc_server", f"unix:{folder}/bare"))
         channel = stack.enter_context(grpc.insecure_channel(address))
-        path = stack.enter_context(server_process("tests.benchmark.bare_socket", f"{folder}/socket"))
+        path = stack.enter_context(server_process("tests.benchmark.bare.unix_socket", f"{folder}/socket"))
         engine, tensor = LiteRTEngine(payload), payload.array(payload.example())
         calls: dict[str, Call] = {"engine": lambda: engine.run(tensor)}
         floor = socket_call(path, payload.name, payload.example(), payload.output_bytes)

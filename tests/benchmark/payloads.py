@@ -21,7 +21,7 @@ from nnhal.embedded import EmbeddedService
 from nnhal.types import AnyArray, Model, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from tests.benchmark.bare_server import ROOT, Call, Handlers, serve, server_process
+from tests.benchmark.bare.grpc_server import ROOT, Call, Handlers, serve, server_process
 from tests.benchmark.timing import checked_median_us
 
 KIB, MIB = 2**10, 2**20

@@ -1,8 +1,8 @@
 """Throughput of two concurrent clients with SUSTAINED_SPEED on MobileNet v2, on two cores.
 
 `python -m tests.benchmark.sustained` compares, round by round, two clients of the driver in this process with one, and
-two clients of a service with two of a bare gRPC server around the same engine (see `bare_server`). Both servers are
-processes of their own.
+two clients of a service with two of a bare gRPC server around the same engine (see `bare.grpc_server`). Both servers
+are processes of their own.
 """
 
 import queue
@@ -29,7 +29,7 @@ from nnhal.types import (
 from nnhal_driver.backends import registry
 from nnhal_driver.device import Device
 from nnhal_driver.preparation.outcome import Outcome
-from tests.benchmark.bare_server import MOBILENET, Call, LiteRTEngine, server_process, unary_call
+from tests.benchmark.bare.grpc_server import MOBILENET, Call, LiteRTEngine, server_process, unary_call
 from tests.benchmark.figures import Figure, model_path, show
 from tests.benchmark.timing import calls_per_second, own_processes, processor_s
 from tests.end_to_end.support.service_process import start_service, stop_service
@@ -125,7 +125,7 @@ def bare_calls() -> Iterator[list[Call]]:
     """Yield calls of the bare server, each on a connection of its own."""
     # without this option gRPC gives both channels one connection
     own = [("grpc.use_local_subchannel_pool", 1)]
-    with server_process("tests.benchmark.bare_server", "127.0.0.1:0") as target, ExitStack() as stack:
+    with server_process("tests.benchmark.bare.grpc_server", "127.0.0.1:0") as target, ExitStack() as stack:
         channels = [stack.enter_context(grpc.insecure_channel(target, own)) for _ in range(_CLIENTS)]
         yield [unary_call(channel, MOBILENET) for channel in channels]
 

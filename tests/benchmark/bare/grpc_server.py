@@ -29,7 +29,7 @@ Call: TypeAlias = Callable[[], bytes]
 Handlers: TypeAlias = "dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]]"
 """Method handlers by service name, then by method name."""
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HANDLER_THREADS = 32
 START_LIMIT_S = 60
 STOP_LIMIT_S = 10

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tests.benchmark.bare_server import PAYLOADS, Call, LiteRTEngine, Payload
+from tests.benchmark.bare.grpc_server import PAYLOADS, Call, LiteRTEngine, Payload
 
 PACKET = bytes(24)
 """A request or a response: as many bytes as nnhal's."""
