@@ -303,6 +303,20 @@ def test_interrupted_release_is_retried_on_another_channel(
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupted_connect(interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt may come before the stream of the session is known."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise interrupt
+
+    monkeypatch.setattr(grpc.UnaryStreamMultiCallable, "__call__", interrupted)
+    for multi_callable in grpc.UnaryStreamMultiCallable.__subclasses__():
+        monkeypatch.setattr(multi_callable, "__call__", interrupted)
+    with pytest.raises(interrupt):
+        nnhal.connect("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_interrupted_close_makes_no_other_call(
     flaky: tuple[FlakyService, str], interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ INTERRUPTS = (KeyboardInterrupt, SystemExit)
 """Exceptions that handlers of signals raise anywhere in the main thread."""
 
 _INTERRUPTED: list[object] = []
-"""Channels on which a call was interrupted, and their streams. They stay, because their finalizers may block."""
+"""Channels on which a call was interrupted, or their owners. They stay, because their finalizers may block."""
 
 
 class Connection(MemoryObjects):
@@ -159,7 +159,7 @@ class Connection(MemoryObjects):
             event = self._open_stream(request, timeout)
             redirect = None if event.HasField("opened") else read_redirect(self._target, event, request)
         except INTERRUPTS:
-            _INTERRUPTED.extend((self._channel, self._stream))
+            _INTERRUPTED.append(self)  # its stream may not have been set yet
             raise
         except HalError:
             self._channel.close()
