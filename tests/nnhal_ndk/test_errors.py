@@ -410,6 +410,15 @@ def test_times_need_a_compilation_for_one_device(library: NdkLibrary) -> None:
         expect(start, ResultCode.BAD_DATA)
 
 
+def test_a_computed_execution_is_refused_by_a_burst(library: NdkLibrary) -> None:
+    with Program.compiled(library) as program:
+        burst = library.create("Burst_create", program.compilation)
+        execution = program.bound_execution(np.zeros((2, 3), np.float32))
+        expect(library.Execution_burstCompute(execution, burst))
+        expect(library.Execution_burstCompute(execution, burst), ResultCode.BAD_STATE)
+        library.Burst_free(burst)
+
+
 def test_a_burst_belongs_to_one_compilation(library: NdkLibrary) -> None:
     with Program.compiled(library) as program, Program.compiled(library) as other:
         burst = library.create("Burst_create", other.compilation)
@@ -465,6 +474,7 @@ def test_memories_that_are_copied_match(library: NdkLibrary) -> None:
         expect(library.MemoryDesc_finish(desc), ResultCode.BAD_STATE)
         expect(library.MemoryDesc_setDimensions(desc, 2, uint32s(2, 3)), ResultCode.BAD_STATE)
         expect(library.MemoryDesc_addInputRole(desc, program.compilation, 1, 1.0), ResultCode.BAD_STATE)
+        expect(library.MemoryDesc_addOutputRole(desc, program.compilation, 0, 1.0), ResultCode.BAD_STATE)
         tensor = library.create("Memory_createFromDesc", desc)
         library.MemoryDesc_free(desc)
         execution = program.execution()
@@ -481,6 +491,21 @@ def test_memories_that_are_copied_match(library: NdkLibrary) -> None:
     for memory in (small, large, tensor):
         library.Memory_free(memory)
     os.close(descriptor)
+
+
+def test_finished_objects_do_not_take_memories(library: NdkLibrary) -> None:
+    descriptor = os.memfd_create("memory")
+    os.ftruncate(descriptor, BYTES)
+    memory = library.create("Memory_createFromFd", BYTES, mmap.PROT_READ | mmap.PROT_WRITE, descriptor, 0)
+    os.close(descriptor)
+    with Program.compiled(library) as program:
+        expect(library.Model_setOperandValueFromMemory(program.model, 2, memory, 0, 4), ResultCode.BAD_STATE)
+        execution = program.bound_execution(np.zeros((2, 3), np.float32))
+        expect(library.Execution_compute(execution))
+        for name in ("setInputFromMemory", "setOutputFromMemory"):
+            set_argument = getattr(library, f"Execution_{name}")
+            expect(set_argument(execution, 0, None, memory, 0, BYTES), ResultCode.BAD_STATE)
+    library.Memory_free(memory)
 
 
 def test_events_without_a_sync_fence_have_no_descriptor(library: NdkLibrary) -> None:

@@ -152,3 +152,31 @@ def test_durations_are_measured(library: NdkLibrary) -> None:
         (code, on_hardware), (_, in_driver) = (library.number("Execution_getDuration", execution, i) for i in (0, 1))
         expect(code)
         assert 0 < on_hardware <= in_driver < 2**63
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_may_be_larger_than_padded_arguments(library: NdkLibrary, way: str) -> None:
+    padded, result = np.append(A, 7).astype(np.float32), np.zeros(8, np.float32)
+    with Program.compiled(library) as program:
+        execution = program.execution()
+        expect(library.Execution_enableInputAndOutputPadding(execution, True))
+        expect(library.Execution_setInput(execution, 0, None, padded.ctypes.data, padded.nbytes))
+        expect(library.Execution_setInput(execution, 1, None, B.ctypes.data, BYTES))
+        expect(library.Execution_setOutput(execution, 0, None, result.ctypes.data, result.nbytes))
+        WAYS[way](library, program, execution)
+    assert (result == [*(A + B).ravel(), 0, 0]).all()
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "codes"),
+    [
+        (600 * 10**9, {ResultCode.NO_ERROR}),
+        (1, {ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT}),
+    ],
+)
+def test_a_timeout_limits_the_computation(library: NdkLibrary, duration_ns: int, codes: set[ResultCode]) -> None:
+    result = np.zeros((2, 3), np.float32)
+    with Program.compiled(library) as program:
+        execution = program.bound_execution(result)
+        expect(library.Execution_setTimeout(execution, duration_ns))
+        assert library.Execution_compute(execution) in codes
