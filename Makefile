@@ -60,6 +60,7 @@ bench: $(DEV) ## Run the benchmarks
 	$(BIN)/python -m tests.benchmark.cpu_acc
 	$(BIN)/python -m tests.benchmark.models
 	$(BIN)/python -m tests.benchmark.sustained
+	$(BIN)/python -m tests.benchmark.two_clients --quick
 	$(BIN)/python -m tests.benchmark.preparing
 	$(BIN)/python -m tests.benchmark.partition_cost
 
