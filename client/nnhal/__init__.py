@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from nnhal import aio, tflite, types
     from nnhal.builder import ModelBuilder
     from nnhal.client.core.arrays import TensorInfo
-    from nnhal.client.replicas.fleet import Fleet
-    from nnhal.client.replicas.replicated_model import ReplicatedModel
+    from nnhal.client.replicas.sync.fleet import Fleet
+    from nnhal.client.replicas.sync.replicated_model import ReplicatedModel
     from nnhal.client.sync.buffer import Buffer
     from nnhal.client.sync.device import Device, PartitionedModel, Preparation, PreparedModel, connect
     from nnhal.enums import (
@@ -71,7 +71,7 @@ _MODULES = {
     "Buffer": "nnhal.client.sync.buffer",
     "DeadObjectError": "nnhal.errors",
     "Device": "nnhal.client.sync.device",
-    "Fleet": "nnhal.client.replicas.fleet",
+    "Fleet": "nnhal.client.replicas.sync.fleet",
     "HalError": "nnhal.errors",
     "Model": "nnhal.types",
     "ModelBuilder": "nnhal.builder",
@@ -79,7 +79,7 @@ _MODULES = {
     "PartitionedModel": "nnhal.client.sync.device",
     "Preparation": "nnhal.client.sync.device",
     "PreparedModel": "nnhal.client.sync.device",
-    "ReplicatedModel": "nnhal.client.replicas.replicated_model",
+    "ReplicatedModel": "nnhal.client.replicas.sync.replicated_model",
     "SessionLostError": "nnhal.errors",
     "TensorInfo": "nnhal.client.core.arrays",
     "__version__": "nnhal.version",

@@ -12,8 +12,20 @@ are methods here.
 """
 
 from nnhal.client.aio.device import Buffer, Device, Inputs, Outputs, PartitionedModel, PreparedModel, connect
+from nnhal.client.replicas.aio.fleet import Fleet
+from nnhal.client.replicas.aio.replicated_model import ReplicatedModel
 
-__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "PreparedModel", "connect"]
+__all__ = [
+    "Buffer",
+    "Device",
+    "Fleet",
+    "Inputs",
+    "Outputs",
+    "PartitionedModel",
+    "PreparedModel",
+    "ReplicatedModel",
+    "connect",
+]
 
 
 def __dir__() -> list[str]:

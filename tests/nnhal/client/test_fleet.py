@@ -100,7 +100,7 @@ async def test_cluster_without_ray(session: Session, monkeypatch: pytest.MonkeyP
 # ---- Members that come and go ----------------------------------------------------------------------------
 
 Lose = Callable[[Callable[[], tuple[str, ...]]], None]
-"""Ends the service of a client. It gets a function that returns the members that the client knows."""
+"""Stop the service of a client. It gets a function that returns the members that the client knows."""
 Moved = Callable[[str, Lose], Awaitable[str]]
 """Connects to an address, loses the service, makes a call, and returns the address that then opened the session."""
 

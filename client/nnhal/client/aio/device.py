@@ -19,13 +19,13 @@ from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
+from nnhal.client.core.reconnect import FindNeeds
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
 from nnhal.client.fleet.needs import session_needs
 from nnhal.client.fleet.targets import ResolvedTarget, is_cluster, resolve_target
 from nnhal.client.security.options import PemSource, SecurityOptions, TokenSource
 from nnhal.types import ExecutionPreference, Priority
-from nnhal.v1.session_pb2 import SessionNeeds
 
 __all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "PreparedModel", "connect"]
 
@@ -79,15 +79,40 @@ def connect(
     options = SecurityOptions(
         credentials=credentials, tls=tls, ca=ca, cert=cert, key=key, server_name=server_name, token=token
     )
+
+    async def find_needs() -> FindNeeds:
+        needs = session_needs(None if model is None else await load_model(model), accelerator)
+        return lambda: needs
+
+    return open_device(target, device, timeout, transport, client_name, options, find_needs)
+
+
+def open_device(
+    target: str | None,
+    device: str,
+    timeout: float,
+    transport: Transport,
+    client_name: str,
+    options: SecurityOptions,
+    find_needs: Callable[[], Awaitable[FindNeeds]],
+) -> "Connecting":
+    """Return a device to connect, for arguments of `connect` that have been checked.
+
+    Args:
+        target: as for `connect`, like the next four.
+        device: name of the device.
+        timeout: seconds to wait.
+        transport: transport of executions.
+        client_name: name of this client.
+        options: the options of `connect` for TLS and tokens.
+        find_needs: returns a function that returns the needs of the client, for each session.
+    """
     found = None if is_cluster(target) else resolve_target(target, options, timeout)
 
     async def resolve() -> ResolvedTarget:
         if found is not None:
             return found
         return await run_blocking(resolve_target, target, options, timeout)
-
-    async def find_needs() -> SessionNeeds | None:
-        return session_needs(None if model is None else await load_model(model), accelerator)
 
     return Connecting(resolve, find_needs, device, timeout, transport, client_name)
 
@@ -98,7 +123,7 @@ class Connecting:
     def __init__(
         self,
         resolve: Callable[[], Awaitable[ResolvedTarget]],
-        find_needs: Callable[[], Awaitable[SessionNeeds | None]],
+        find_needs: Callable[[], Awaitable[FindNeeds]],
         name: str,
         timeout: float,
         transport: Transport,
@@ -132,7 +157,7 @@ class Connecting:
             self._client_name,
             found.security,
             found.members,
-            lambda: needs,
+            needs,
             found.find_members,
         )
         await session.open(self._name)

@@ -24,7 +24,7 @@ class ResolvedTarget:
         address: address of the service; None to start one.
         members: addresses of other services of the fleet.
         security: security of all connections.
-        find_members: asks the cluster again for the addresses of all services; None if the target is no cluster.
+        find_members: asks the cluster again for the addresses of all services; None for other targets than clusters.
     """
 
     address: str | None

@@ -1,19 +1,20 @@
-"""A fleet, for clients that prepare a model on several of its services."""
+"""A fleet, for clients that prepare a model on several of its services. See `nnhal.client.replicas.sync.fleet`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
+from nnhal.client.aio.device import Device, open_device
+from nnhal.client.aio.preparation import load_model
 from nnhal.client.core.arguments import ModelSource, check_connect
+from nnhal.client.core.reconnect import FindNeeds
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PrepareOptions
 from nnhal.client.fleet.needs import session_needs
-from nnhal.client.replicas.replicated_model import Replica, ReplicatedModel
-from nnhal.client.security.options import NO_OPTIONS, SecurityOptions
-from nnhal.client.sync.device import Device, open_device
-from nnhal.client.sync.preparation import load_model
-from nnhal.errors import invalid_argument
+from nnhal.client.replicas.aio.replicated_burst import AioReplica
+from nnhal.client.replicas.aio.replicated_model import ReplicatedModel, close_replicas
+from nnhal.client.replicas.replica_set import Replica, ReplicaSet, check_count, fleet_options, needs_of
 from nnhal.v1.session_pb2 import SessionNeeds
 
 
@@ -21,13 +22,13 @@ class Fleet:
     """A fleet of services. It holds no connection itself.
 
     Args:
-        target: as for `nnhal.connect`: the address of any member, or the head of a cluster of Ray.
-        device: name of the device, like the next ones as for `nnhal.connect`.
+        target: as for `nnhal.aio.connect`: the address of any member, or the head of a cluster of Ray.
+        device: name of the device, like the next ones as for `nnhal.aio.connect`.
         timeout: seconds to wait for a service.
         transport: transport of executions.
         client_name: name of this client.
         accelerator: name of an accelerator, backend or device that the services must have.
-        security: options of `nnhal.connect` for TLS and tokens.
+        security: options of `nnhal.aio.connect` for TLS and tokens.
 
     Raises:
         HalError: INVALID_ARGUMENT: the target is not an address.
@@ -46,13 +47,11 @@ class Fleet:
         **security: Any,
     ) -> None:
         check_connect(target, device, timeout, transport, client_name)
-        if unknown := sorted(set(security) - set(NO_OPTIONS)):
-            raise TypeError(f"Fleet() got an unexpected argument {unknown[0]!r}")
         self._accelerator = accelerator
-        options = cast(SecurityOptions, {**NO_OPTIONS, **security})
+        options = fleet_options(security)
         self._open = partial(open_device, target, device, timeout, transport, client_name, options)
 
-    def prepare(
+    async def prepare(
         self, model: ModelSource, *, replicas: int = 2, hedge: float | None = None, **options: Unpack[PrepareOptions]
     ) -> ReplicatedModel:
         """Prepare a model on several services, and wait until it is ready on all.
@@ -67,37 +66,33 @@ class Fleet:
             options: further arguments of `Device.prepare`.
 
         Raises:
-            HalError: INVALID_ARGUMENT: the number of replicas; otherwise as for `nnhal.connect` and `Device.prepare`.
+            HalError: INVALID_ARGUMENT: the number of replicas; otherwise as for `nnhal.aio.connect` and
+                `Device.prepare`.
         """
-        if replicas < 1:
-            raise invalid_argument(f"replicas is {replicas}; expected a positive number")
-        loaded = load_model(model)
+        check_count(replicas)
+        loaded = await load_model(model)
         needs = session_needs(loaded, self._accelerator) or SessionNeeds()
-        made: list[Replica] = []
+        made: list[AioReplica] = []
         try:
             for number in range(replicas):
-                device = self._open(partial(_needs_of, number, made, needs))
-                with _closing_on_error(device):
-                    made.append(Replica(device, device.prepare(loaded, **options).result()))
+                device = await self._open(partial(_find_needs, partial(needs_of, number, made, needs)))
+                async with _closing_on_error(device):
+                    made.append(Replica(device, await device.prepare(loaded, **options)))
+            return await ReplicatedModel(ReplicaSet(made), hedge)._open()
         except BaseException:
-            for replica in made:
-                replica.close()
+            await close_replicas(made)
             raise
-        return ReplicatedModel(made, hedge)
 
 
-def _needs_of(number: int, made: list[Replica], needs: SessionNeeds) -> SessionNeeds:
-    """Return the needs of a replica: those of the model, on another member than those of the other replicas."""
-    own = SessionNeeds(avoid=[replica.member for replica in made[:number] + made[number + 1 :]])
-    own.MergeFrom(needs)
-    return own
+async def _find_needs(needs: FindNeeds) -> FindNeeds:
+    return needs
 
 
-@contextmanager
-def _closing_on_error(device: Device) -> Iterator[None]:
+@asynccontextmanager
+async def _closing_on_error(device: Device) -> AsyncIterator[None]:
     """Close a device if the work within fails."""
     try:
         yield
     except BaseException:
-        device.close()
+        await device.close()
         raise

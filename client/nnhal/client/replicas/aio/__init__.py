@@ -1,0 +1,1 @@
+"""Models with several replicas, for asyncio."""

@@ -1,0 +1,92 @@
+"""A fleet, for clients that prepare a model on several of its services."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Unpack
+
+from nnhal.client.core.arguments import ModelSource, check_connect
+from nnhal.client.core.session import Transport
+from nnhal.client.fallback.preparation import PrepareOptions
+from nnhal.client.fleet.needs import session_needs
+from nnhal.client.replicas.replica_set import Replica, ReplicaSet, check_count, fleet_options, needs_of
+from nnhal.client.replicas.sync.replicated_burst import SyncReplica
+from nnhal.client.replicas.sync.replicated_model import ReplicatedModel, close_replicas
+from nnhal.client.sync.device import Device, open_device
+from nnhal.client.sync.preparation import load_model
+from nnhal.v1.session_pb2 import SessionNeeds
+
+
+class Fleet:
+    """A fleet of services. It holds no connection itself.
+
+    Args:
+        target: as for `nnhal.connect`: the address of any member, or the head of a cluster of Ray.
+        device: name of the device, like the next ones as for `nnhal.connect`.
+        timeout: seconds to wait for a service.
+        transport: transport of executions.
+        client_name: name of this client.
+        accelerator: name of an accelerator, backend or device that the services must have.
+        security: options of `nnhal.connect` for TLS and tokens.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: the target is not an address.
+        TypeError: an argument is unknown, or has a wrong type.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        device: str = "",
+        timeout: float = 10.0,
+        transport: Transport = "auto",
+        client_name: str = "",
+        accelerator: str = "",
+        **security: Any,
+    ) -> None:
+        check_connect(target, device, timeout, transport, client_name)
+        self._accelerator = accelerator
+        options = fleet_options(security)
+        self._open = partial(open_device, target, device, timeout, transport, client_name, options)
+
+    def prepare(
+        self, model: ModelSource, *, replicas: int = 2, hedge: float | None = None, **options: Unpack[PrepareOptions]
+    ) -> ReplicatedModel:
+        """Prepare a model on several services, and wait until it is ready on all.
+
+        Each replica is on a member of its own, as long as there are enough. If a member dies, its replica is prepared
+        again on another one, and its executions are repeated.
+
+        Args:
+            model: a model, or the path of a .tflite file.
+            replicas: number of replicas.
+            hedge: seconds after which an execution without an answer is sent to a second replica, too; None: never.
+            options: further arguments of `Device.prepare`.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the number of replicas; otherwise as for `nnhal.connect` and `Device.prepare`.
+        """
+        check_count(replicas)
+        loaded = load_model(model)
+        needs = session_needs(loaded, self._accelerator) or SessionNeeds()
+        made: list[SyncReplica] = []
+        try:
+            for number in range(replicas):
+                device = self._open(partial(needs_of, number, made, needs))
+                with _closing_on_error(device):
+                    made.append(Replica(device, device.prepare(loaded, **options).result()))
+            return ReplicatedModel(ReplicaSet(made), hedge)
+        except BaseException:
+            close_replicas(made)
+            raise
+
+
+@contextmanager
+def _closing_on_error(device: Device) -> Iterator[None]:
+    """Close a device if the work within fails."""
+    try:
+        yield
+    except BaseException:
+        device.close()
+        raise

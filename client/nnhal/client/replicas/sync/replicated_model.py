@@ -1,0 +1,81 @@
+"""A model with several replicas."""
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+
+from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.replicas.sync.replicated_burst import ReplicatedBurst, SyncReplica, SyncReplicas
+
+
+class ReplicatedModel:
+    """Model that is prepared on several services. Thread safe. Close it, or use it as a context manager.
+
+    Args:
+        replicas: the replicas.
+        hedge: seconds after which an execution without an answer is sent to another replica, too; None: never.
+    """
+
+    def __init__(self, replicas: SyncReplicas, hedge: float | None = None) -> None:
+        self._replicas = replicas
+        self._hedge = hedge
+        self._burst = self.burst()
+
+    @property
+    def members(self) -> list[str]:
+        """Ids of the members of the fleet that serve the replicas."""
+        return self._replicas.members
+
+    @property
+    def outstanding(self) -> list[int]:
+        """Number of executions in progress, for each replica."""
+        return self._replicas.outstanding
+
+    def execute(self, inputs: Inputs, *, deadline: float | None = None) -> Outputs:
+        """Run the model on one of the replicas.
+
+        Args:
+            inputs: as for `PreparedModel.execute`, without buffers.
+            deadline: seconds from now.
+
+        Raises:
+            HalError: MISSED_DEADLINE_TRANSIENT, without asking a service: no replica can be expected to answer in time.
+                Otherwise as for `PreparedModel.execute`.
+        """
+        return self._burst.execute(inputs, deadline=deadline)
+
+    def submit(self, inputs: Inputs, *, deadline: float | None = None) -> "Future[Outputs]":
+        """Send an execution to one of the replicas without waiting for it. Inputs may change at once.
+
+        Returns:
+            a future of the outputs.
+
+        Raises:
+            HalError: as for `execute`.
+        """
+        return self._burst.submit(inputs, deadline=deadline)
+
+    def burst(self) -> ReplicatedBurst:
+        """Return a burst of its own, which keeps inputs that stay the same. Use it as a context manager.
+
+        Raises:
+            HalError: the model has been closed, or a session has too many bursts.
+        """
+        return ReplicatedBurst(self._replicas, self._hedge)
+
+    def close(self) -> None:
+        """Free everything on all services."""
+        self._burst.close()
+        close_replicas(self._replicas.replicas)
+
+    def __enter__(self) -> "ReplicatedModel":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def close_replicas(replicas: Iterable[SyncReplica]) -> None:
+    """Free what is prepared on all services, and end the sessions there."""
+    for replica in replicas:
+        replica.prepared.close()
+        replica.device.close()
