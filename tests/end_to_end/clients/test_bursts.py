@@ -505,6 +505,24 @@ def test_inputs_in_place_are_in_shared_memory(service: Service) -> None:
         np.testing.assert_array_equal(outputs[0], np.zeros(4))
 
 
+def test_executions_one_after_another_share_their_memory(service: Service) -> None:
+    """Each further slot costs both processes the size of the tensors."""
+    with (
+        nnhal.connect(service.target) as device,
+        device.prepare(ADD_FIXED).result() as prepared,
+        prepared.burst() as burst,
+    ):
+        addresses = set()
+        for value in range(6):
+            inputs = burst.inputs
+            inputs[0][:] = inputs[1][:] = value
+            np.testing.assert_array_equal(burst.execute(inputs, copy=False)[0], np.full(4, 2 * value))
+            addresses.add(inputs[0].ctypes.data)
+            with pytest.raises(nnhal.HalError):  # a failure frees its slot, too
+                burst.execute(inputs, deadline=1e-9)
+        assert len(addresses) == 1
+
+
 def test_inputs_in_place_need_fixed_shapes(service: Service) -> None:
     with (
         nnhal.connect(service.target) as device,

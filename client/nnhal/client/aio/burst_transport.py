@@ -269,9 +269,12 @@ class ShmBurstTransport:
                 return
 
     async def _outputs(self, execution: Pending) -> AnyOutputs:
-        result = await receive_result(self._channel)
-        memories = await take_large_outputs(self._channel, result, self._io, self._session)
-        return result.outputs(self._io, execution.buffered, memories)
+        try:
+            result = await receive_result(self._channel)
+            memories = await take_large_outputs(self._channel, result, self._io, self._session)
+            return result.outputs(self._io, execution.buffered, memories)
+        finally:
+            self._channel.finish()
 
     def _fail(self, error: HalError) -> None:
         self._error = self._error or error

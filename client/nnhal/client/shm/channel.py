@@ -68,7 +68,8 @@ class ShmChannel:
         self._request_numbers = itertools.count(1)
         self._defined: LruDict[tuple[object, ...], DefinedRequest] = LruDict(MAX_DEFINITIONS * depth)
         self._depth = depth
-        self._slots = itertools.cycle(range(depth))
+        self._slot = 0  # of the last execution
+        self._sent = self._finished = 0
         self._reserved_slot: int | None = None  # of the inputs that the caller writes in place
         self._slot_bytes = 0
         self._memory = 0
@@ -192,6 +193,7 @@ class ShmChannel:
     def _send_run(self, request: DefinedRequest, deadline: float | None, flags: int) -> None:
         deadline_ns = NONE if deadline is None else nanoseconds(deadline)
         self._expected.append(request)
+        self._sent += 1
         parent = trace_parent()
         body = b""
         if parent is not None:
@@ -206,7 +208,17 @@ class ShmChannel:
 
     def _next_slot(self) -> int:
         slot, self._reserved_slot = self._reserved_slot, None
-        return next(self._slots) if slot is None else slot
+        if slot is None:
+            # executions one after another share a slot: further ones would cost memory and the processor's caches
+            slot = self._slot = 0 if self._sent == self._finished else (self._slot + 1) % self._depth
+        return slot
+
+    def finish(self) -> None:
+        """Note that the result of the execution sent longest ago is no longer read. Its slot may be used again.
+
+        Called by the thread that receives. A channel of depth 1 does not need it.
+        """
+        self._finished += 1
 
     def _find_or_define(
         self, handle: bytes, io: ModelIO, arrays: Arrays, identifiers: Sequence[int], slot: int

@@ -264,6 +264,8 @@ class ShmBurstTransport:
             if self._channel.broken:
                 raise TransportClosed(error) from None
             raise
+        finally:
+            self._channel.finish()
 
     def inputs(self) -> list[AnyArray]:
         """See BurstTransport."""
