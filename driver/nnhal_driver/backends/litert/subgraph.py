@@ -246,8 +246,9 @@ class LitertSubgraph(CompiledSubgraph):
         return convert(self._subgraph, shapes, options.tensor_bytes, options.check, options.reserve)
 
     def _create_pool(self, model: ConvertedModel) -> InterpreterPool:
-        is_sustained = self._options.preference == ExecutionPreference.SUSTAINED_SPEED
-        return InterpreterPool(model, 1 if is_sustained else self._max_threads, self._options.reserve)
+        # further threads shorten one call, and cost processor time and the throughput of concurrent calls
+        is_fast = self._options.preference == ExecutionPreference.FAST_SINGLE_ANSWER
+        return InterpreterPool(model, self._max_threads if is_fast else 1, self._options.reserve)
 
     def _fall_back(self) -> CompiledSubgraph:
         with self._lock:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nnhal.errors import HalError
-from nnhal.types import Model, Operand
+from nnhal.types import ExecutionPreference, Model, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
@@ -134,6 +134,29 @@ def test_operator_limits_the_threads_of_a_call(monkeypatch: pytest.MonkeyPatch) 
         device.close()
     assert limits == [2, 3, 2]
     assert len({device.get_version_string() for device in devices}) == 1, "saved models do not depend on it"
+
+
+@pytest.mark.parametrize(
+    ("preference", "threads"),
+    [
+        (ExecutionPreference.LOW_POWER, 1),
+        (ExecutionPreference.FAST_SINGLE_ANSWER, 3),
+        (ExecutionPreference.SUSTAINED_SPEED, 1),
+    ],
+)
+def test_only_a_fast_single_answer_has_several_threads(
+    monkeypatch: pytest.MonkeyPatch, preference: ExecutionPreference, threads: int
+) -> None:
+    limits: list[int] = []
+
+    def choose(limit: int) -> ThreadChoice:
+        limits.append(limit)
+        return ThreadChoice(limit)
+
+    monkeypatch.setattr(subgraph, "ThreadChoice", choose)
+    graph = build_graphs(one_operation(fully_connected(4))[0])[0]
+    LitertSubgraph(subgraph_view(graph, [0], relaxed=False), CompileOptions(preference), max_threads=3)
+    assert limits == [threads]
 
 
 def test_unknown_batch_size_is_set_at_execution(monkeypatch: pytest.MonkeyPatch) -> None:
