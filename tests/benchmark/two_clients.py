@@ -1,7 +1,7 @@
-"""Throughput of two clients of one large model, against two interpreters without a service.
+"""Throughput of two clients of one large model, against two interpreters without a service, and what preferences do.
 
 `python -m tests.benchmark.two_clients` starts two processes. Each has LiteRT with one thread, and bursts of a service
-on the same machine, with the default preference and with SUSTAINED_SPEED. Both call the same one at the same time, in
+on the same machine with each preference. Both call the same one at the same time, and then one of them does alone, in
 turns within a round. Processor time is that of all processes: what exceeds the interpreters' is the own work of the
 service and the clients, and of threads that wait for work. The model is made of convolutions and needs no files.
 """
@@ -34,11 +34,9 @@ THROUGHPUT = 0.95
 """Share of the interpreters' throughput that two clients must reach."""
 PROCESSOR_FACTOR = 1.05
 """Limit of the processor time of a call, in multiples of an interpreter's."""
-ALONE = "two interpreters"
-PREFERENCES = {
-    "FAST_SINGLE_ANSWER": ExecutionPreference.FAST_SINGLE_ANSWER,
-    "SUSTAINED_SPEED": ExecutionPreference.SUSTAINED_SPEED,
-}
+ENGINE = "LiteRT alone"
+LIMITED = (ExecutionPreference.FAST_SINGLE_ANSWER, ExecutionPreference.SUSTAINED_SPEED)
+"""Preferences of which two clients must reach the interpreters' throughput."""
 
 _CLIENTS = 2
 _LAYERS, _EDGE, _CHANNELS = 5, 56, 64
@@ -46,7 +44,7 @@ INPUT_SHAPE = (1, 2 * _EDGE, 2 * _EDGE, 3)
 _WINDOW_S = 1.0
 _START_LIMIT_S = 120
 
-_calls: dict[str, Callable[[float], tuple[int, float]]] = {}
+_calls: dict[str, Callable[[int], tuple[int, float]]] = {}
 """What a client process can call."""
 
 
@@ -81,32 +79,41 @@ def start_client(path: Path, target: str, barrier: threading.Barrier) -> None:
         engine.invoke()
         return engine.get_tensor(result)
 
-    calls: dict[str, Callable[[], object]] = {ALONE: alone}
+    calls: dict[str, Callable[[], object]] = {ENGINE: alone}
     device = nnhal.connect(target)
-    for name, preference in PREFERENCES.items():
+    for preference in ExecutionPreference:
         prepared = device.prepare(nnhal.tflite.load(path), preference=preference).result(_START_LIMIT_S)
-        calls[name] = partial(prepared.burst().execute, [data])
+        calls[preference.name] = partial(prepared.burst().execute, [data])
     for name, call in calls.items():
         _calls[name] = partial(repeat, call, barrier)
 
 
-def repeat(call: Callable[[], object], barrier: threading.Barrier, window_s: float) -> tuple[int, float]:
-    """Repeat a call together with the other client. Return the number of calls, and the seconds that they took."""
-    barrier.wait(_START_LIMIT_S)
+def repeat(call: Callable[[], object], barrier: threading.Barrier, clients: int) -> tuple[int, float]:
+    """Repeat a call, at the same time as the other client if there are two.
+
+    Returns:
+        The number of calls, and the seconds that they took.
+    """
+    if clients > 1:
+        barrier.wait(_START_LIMIT_S)
     start, count = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - start) < window_s or not count:
+    while (elapsed := time.perf_counter() - start) < _WINDOW_S or not count:
         call()
         count += 1
     return count, elapsed
 
 
-def run_window(name: str, window_s: float) -> tuple[int, float]:
+def run_window(name: str, clients: int) -> tuple[int, float]:
     """Run a call of this client process for some time, see `repeat`."""
-    return _calls[name](window_s)
+    return _calls[name](clients)
 
 
-def measure(path: Path, rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Return for each way the calls per second of both clients and the processor time of a call, round by round."""
+Window = tuple[float, float]
+"""Calls per second of all clients, and seconds of processor time for each call."""
+
+
+def measure(path: Path, rounds: int) -> dict[tuple[str, int], list[Window]]:
+    """Return the windows of each way and number of clients, round by round."""
     context = get_context("spawn")
     with ExitStack() as stack:
         service = EmbeddedService()
@@ -114,21 +121,22 @@ def measure(path: Path, rounds: int) -> dict[str, list[tuple[float, float]]]:
         start = (path, service.target, context.Barrier(_CLIENTS))
         pool = stack.enter_context(ProcessPoolExecutor(_CLIENTS, context, start_client, start))
 
-        def window(name: str) -> tuple[float, float]:
+        def window(name: str, clients: int) -> Window:
             processes = own_processes()
             before_s = processor_s(processes)
-            results = list(pool.map(run_window, [name] * _CLIENTS, [_WINDOW_S] * _CLIENTS))
+            results = list(pool.map(run_window, [name] * clients, [clients] * clients))
             spent_s = processor_s(processes) - before_s
             return sum(count / seconds for count, seconds in results), spent_s / sum(count for count, _ in results)
 
-        names = [ALONE, *PREFERENCES]
-        for name in names * 2:  # starts the processes, and lets the driver choose
-            window(name)
-        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+        names = [ENGINE, *(preference.name for preference in ExecutionPreference)]
+        ways = [(name, clients) for name in names for clients in (_CLIENTS, 1)]
+        for way in ways:  # starts the processes, and lets the driver choose the number of threads
+            window(*way)
+        windows: dict[tuple[str, int], list[Window]] = {way: [] for way in ways}
         for number in range(rounds):
-            for name in names[:: -1 if number % 2 else 1]:
-                measured[name].append(window(name))
-        return measured
+            for way in ways[:: -1 if number % 2 else 1]:
+                windows[way].append(window(*way))
+        return windows
 
 
 def figures(rounds: int) -> Iterator[Figure]:
@@ -136,21 +144,24 @@ def figures(rounds: int) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "large.tflite")
         write_model(path)
-        measured = measure(path, rounds)
-    for name, values in measured.items():
-        yield Figure(f"{name}: both together", [rate for rate, _ in values], "/s")
-    for name in PREFERENCES:
-        pairs = list(zip(measured[name], measured[ALONE], strict=True))
-        rates, costs = [own[0] / alone[0] for own, alone in pairs], [own[1] / alone[1] for own, alone in pairs]
-        yield Figure(f"two clients with {name} against {ALONE}", rates, "x", THROUGHPUT, True)
-        yield Figure(f"two clients with {name}: processor time", costs, "x", PROCESSOR_FACTOR)
+        windows = measure(path, rounds)
+    yield Figure(f"{ENGINE}: two together", [rate for rate, _ in windows[ENGINE, _CLIENTS]], "/s")
+    yield Figure(f"{ENGINE}: one", [rate for rate, _ in windows[ENGINE, 1]], "/s")
+    for preference in ExecutionPreference:
+        has_limit = preference in LIMITED
+        for clients, text in ((_CLIENTS, "two clients"), (1, "one client")):
+            pairs = list(zip(windows[preference.name, clients], windows[ENGINE, clients], strict=True))
+            rates, costs = [own[0] / bare[0] for own, bare in pairs], [own[1] / bare[1] for own, bare in pairs]
+            name, limited = f"{preference.name}, {text}", has_limit and clients > 1
+            yield Figure(f"{name}: throughput against {ENGINE}", rates, "x", THROUGHPUT if limited else None, True)
+            yield Figure(f"{name}: processor time", costs, "x", PROCESSOR_FACTOR if limited else None)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. `arguments` default to those of the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    rounds = 5 if parser.parse_args(arguments).quick else 15
+    rounds = 3 if parser.parse_args(arguments).quick else 15
     print(f"Two clients of one large model ({available_cpus()} cores, load {os.getloadavg()[0]:.1f})", flush=True)
     for figure in figures(rounds):
         print(figure, flush=True)
