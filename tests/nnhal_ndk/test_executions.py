@@ -4,12 +4,15 @@ import ctypes
 import mmap
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nnhal.types import OperandType
+from nnhal.types import CacheState, OperandType
 from nnhal_ndk.api.constants import ResultCode
+from nnhal_ndk.execution.compilation import NdkCompilation
+from nnhal_ndk.objects import OBJECTS
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary, handles, operand_type, uint32s
 from tests.nnhal_ndk.programs import BYTES, A, B, Program, expect
 
@@ -180,3 +183,26 @@ def test_a_timeout_limits_the_computation(library: NdkLibrary, duration_ns: int,
         execution = program.bound_execution(result)
         expect(library.Execution_setTimeout(execution, duration_ns))
         assert library.Execution_compute(execution) in codes
+
+
+def test_a_compilation_is_cached_in_the_folder_of_the_program(library: NdkLibrary, tmp_path: Path) -> None:
+    contents = []
+    for _ in range(2):
+        with Program.compiled(library, finish=False) as program:
+            expect(library.Compilation_setCaching(program.compilation, bytes(tmp_path), bytes(range(32))))
+            expect(library.Compilation_finish(program.compilation))
+            result = np.zeros((2, 3), np.float32)
+            expect(library.Execution_compute(program.bound_execution(result)))
+            assert (result == A + B).all()
+            prepared = OBJECTS.get(program.compilation, NdkCompilation).plan.single
+            assert prepared is not None
+            contents.append({path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()})
+            state = prepared.prepared.cache.state
+    assert contents[0] == contents[1] != {}
+    assert state == CacheState.HIT
+
+
+def test_a_folder_that_cannot_be_used_does_not_matter(library: NdkLibrary, tmp_path: Path) -> None:
+    with Program.compiled(library, finish=False) as program:
+        expect(library.Compilation_setCaching(program.compilation, bytes(tmp_path / "missing"), bytes(32)))
+        expect(library.Compilation_finish(program.compilation))

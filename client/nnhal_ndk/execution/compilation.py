@@ -1,6 +1,7 @@
 """Compilations of the program."""
 
 import hashlib
+import os
 import threading
 from collections.abc import Sequence
 
@@ -191,9 +192,18 @@ class NdkCompilation:
 
     def _prepare(self, device: NdkDevice, model: Model) -> nnhal.PreparedModel:
         deadline = self._timeout_ns / 1e9 if self._timeout_ns else None
-        token = None
-        if self._cache is not None:
-            token = hashlib.sha256(b"\0".join((*self._cache, bytes([self._preference])))).digest()
-        return device.hal.prepare(
-            model, token=token, preference=self._preference, priority=self._priority, deadline=deadline
-        ).result()
+        if self._cache is None:
+            return device.hal.prepare(
+                model, preference=self._preference, priority=self._priority, deadline=deadline
+            ).result()
+        folder, token = self._cache
+        options = bytes([self._preference, self._priority])
+        token = hashlib.sha256(b"\0".join((token, device.name, device.version, options))).digest()
+        return device.hal.prepare_with_files(
+            model,
+            os.fsdecode(folder),
+            token,
+            preference=self._preference,
+            priority=self._priority,
+            deadline=deadline,
+        )

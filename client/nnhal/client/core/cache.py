@@ -7,10 +7,13 @@ preference and priority.
 import hashlib
 import logging
 import math
+import os
 import struct
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from nnhal import wire
@@ -73,6 +76,42 @@ def check_request(session: bytes, device: str, token: bytes, digest: bytes) -> c
     return cache_pb2.CheckCacheRequest(session=session, device=device, cache=stored_entry(token, digest))
 
 
+@dataclass(frozen=True)
+class ClientCacheFolder:
+    """Cache files of one model. Errors of the file system are logged: a preparation goes on without the cache.
+
+    Attributes:
+        path: the folder.
+        token: token of the model, which names its files.
+    """
+
+    path: Path
+    token: bytes
+
+    def _file(self, number: int) -> Path:
+        return self.path / f"{self.token.hex()}-{number}"
+
+    def read(self, count: int) -> list[bytes] | None:
+        """Return the contents of the files, or None if one of them is missing."""
+        try:
+            return [self._file(number).read_bytes() for number in range(count)]
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.warning("the compilation cache in %s cannot be read: %s", self.path, error)
+            return None
+
+    def write(self, contents: Sequence[bytes]) -> None:
+        """Replace the files. Each is replaced as a whole, and the service rejects files of different models."""
+        try:
+            for number, content in enumerate(contents):
+                with tempfile.NamedTemporaryFile(dir=self.path, prefix=".", delete=False) as temporary:
+                    temporary.write(content)
+                os.replace(temporary.name, self._file(number))
+        except OSError as error:
+            _log.warning("the compilation cache in %s cannot be written: %s", self.path, error)
+
+
 @dataclass(frozen=True, eq=False)
 class PreparationSpec:
     """Arguments of a preparation, to be repeated after a restart of the service.
@@ -84,6 +123,7 @@ class PreparationSpec:
         token: token given by the client; b"" if it is derived.
         digest: digest of the model; b"" if the preparation does not use the cache.
         uses_cache: whether the model is loaded from the cache, and saved there.
+        folder: place of cache files at the client; None for the cache of the service.
     """
 
     model: Model
@@ -93,6 +133,7 @@ class PreparationSpec:
     token: bytes
     digest: bytes
     uses_cache: bool = True
+    folder: ClientCacheFolder | None = None
 
     @staticmethod
     def of(model: Model, device: str, preference: int, priority: int, token: bytes | None) -> "PreparationSpec":

@@ -2,14 +2,17 @@
 """Calls of a device other than preparations."""
 
 import itertools
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import cast
 
 from nnhal import wire
 from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation, check_roles
-from nnhal.client.core.cache import PreparationSpec, SharedDeadline, check_request
+from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, check_request
 from nnhal.client.core.handles import description
 from nnhal.client.core.prepared_model import support_request
 from nnhal.client.fallback.preparation import PreparationArguments
@@ -136,6 +139,37 @@ class DeviceQueries:
             return PreparedModel(self._session, spec, connection, notify)
 
         return self._session.repeat(prepare_on, deadline)
+
+    def prepare_with_files(
+        self,
+        model: Model,
+        folder: str | os.PathLike[str],
+        token: bytes,
+        *,
+        preference: int | str = ExecutionPreference.FAST_SINGLE_ANSWER,
+        priority: int | str = Priority.MEDIUM,
+        deadline: float | None = None,
+    ) -> PreparedModel:
+        """Prepare a model with the cache files of the HAL, in a folder of the client.
+
+        The files are saved by the first preparation. Later ones load the model from them, without sending it. A service
+        rejects files that it has not sealed itself. Files that are missing or rejected are replaced.
+
+        Args:
+            model: a model.
+            folder: folder of the files.
+            token: 32 bytes that identify the model, the device, preference and priority. They name the files.
+            preference: an ExecutionPreference or its name.
+            priority: a Priority or its name.
+            deadline: seconds from now.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the model, or the length of the token; or the preparation failed.
+        """
+        options = enum_value(ExecutionPreference, preference), enum_value(Priority, priority)
+        spec = run_blocking(PreparationSpec.of, model, self.name, *options, token)
+        spec = replace(spec, folder=ClientCacheFolder(Path(folder), token))
+        return self._prepare_spec(spec, PreparationCall(), SharedDeadline(deadline))
 
     def cached(
         self,

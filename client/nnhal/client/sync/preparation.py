@@ -1,18 +1,31 @@
 # Generated from aio/preparation.py by `python -m tools.dev.unasync_client`. Do not edit.
 """Preparations, with the compilation cache or without."""
 
-from collections.abc import Iterator
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from nnhal import wire
 from nnhal.client.core.arguments import ModelSource, import_model
-from nnhal.client.core.cache import PreparationSpec, SharedDeadline, should_compile, with_miss_reason
+from nnhal.client.core.cache import (
+    ClientCacheFolder,
+    PreparationSpec,
+    SharedDeadline,
+    is_session_lost,
+    should_compile,
+    with_miss_reason,
+)
 from nnhal.client.core.memory import move_large_values
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.preparation_call import PreparationCall
-from nnhal.types import Model
-from nnhal.v1 import device_pb2, types_pb2
+from nnhal.errors import HalError
+from nnhal.types import CacheState, Model
+from nnhal.v1 import cache_pb2, device_pb2, types_pb2
+
+_log = logging.getLogger(__name__)
 
 
 def load_model(source: ModelSource) -> Model:
@@ -56,7 +69,12 @@ def prepare(
     Raises:
         HalError: a call failed. Other failures of the preparation are in the returned message.
     """
-    if not spec.uses_cache:
+    if spec.folder is not None:
+        try:
+            return _prepare_with_files(connection, spec, spec.folder, call, deadline, again=again)
+        except CacheFilesError as error:
+            _log.warning("the model is prepared without cache files: %s", error)
+    if not spec.uses_cache or spec.folder is not None:
         with model_message(connection, spec.model) as message:
             prepare_request = spec.prepare_request(connection.session, message, deadline)
             return call.run(connection, connection.device.PrepareModel, prepare_request)
@@ -82,3 +100,133 @@ def device_version(connection: Connection, device: str) -> str:
         response = connection.call_idempotent(connection.device.GetVersionString, request)
         connection.version = response.version
     return connection.version
+
+
+# ---- Cache files of the client -----------------------------------------------------------------------------
+
+_CHUNK_BYTES = 500_000
+"""Bytes that one call reads or writes."""
+
+
+class CacheFilesError(Exception):
+    """Cache files that the service refuses. The model can be prepared without them."""
+
+
+class ServiceCacheFiles:
+    """Cache files of the HAL on the service, in the number that the device needs. They exist until they are deleted.
+
+    Every method that makes calls raises CacheFilesError, or HalError if the session is lost.
+
+    Attributes:
+        count: their number.
+    """
+
+    def __init__(self, connection: Connection, needed: types_pb2.NumberOfCacheFiles) -> None:
+        self.count = needed.num_model_cache + needed.num_data_cache
+        self._model_count = needed.num_model_cache
+        self._connection = connection
+        prefix = f"client-{secrets.token_hex(16)}"
+        self._names = [f"{prefix}-{number}" for number in range(self.count)]
+        self._created: set[str] = set()
+
+    @staticmethod
+    def of(connection: Connection, device: str) -> "ServiceCacheFiles":
+        """Return the files that a device needs, which do not exist yet."""
+        request = device_pb2.DeviceRequest(device=device)
+        needed = connection.call_idempotent(connection.device.GetNumberOfCacheFilesNeeded, request)
+        return ServiceCacheFiles(connection, needed)
+
+    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+        try:
+            return self._connection.call(method, request)
+        except HalError as error:
+            if is_session_lost(error):
+                raise
+            raise CacheFilesError(error.reason) from error
+
+    def _open(self, name: str) -> cache_pb2.OpenCacheFileResponse:
+        request = cache_pb2.OpenCacheFileRequest(
+            session=self._connection.session, name=name, mode=cache_pb2.ACCESS_MODE_READ_WRITE
+        )
+        response: cache_pb2.OpenCacheFileResponse = self._call(self._connection.cache.Open, request)
+        self._created.add(name)
+        return response
+
+    def open(self, token: bytes, digest: bytes) -> types_pb2.CompilationCache:
+        """Open the files for a preparation, and return its cache argument. Missing files are created empty."""
+        handles = [(self._open(name)).file for name in self._names]
+        models, data = handles[: self._model_count], handles[self._model_count :]
+        return types_pb2.CompilationCache(model_cache=models, data_cache=data, token=token, model_digest=digest)
+
+    def close(self, opened: types_pb2.CompilationCache) -> None:
+        """Close the files of a preparation."""
+        self._connection.discard(*opened.model_cache, *opened.data_cache)
+
+    def write(self, contents: Sequence[bytes]) -> None:
+        """Write the contents of all files, which are empty."""
+        session = self._connection.session
+        for name, content in zip(self._names, contents, strict=True):
+            file = (self._open(name)).file
+            for start in range(0, len(content), _CHUNK_BYTES):
+                chunk = content[start : start + _CHUNK_BYTES]
+                request = cache_pb2.WriteCacheFileRequest(session=session, file=file, data=chunk)
+                self._call(self._connection.cache.Write, request)
+            self._connection.discard(file)
+
+    def read(self) -> list[bytes]:
+        """Return the contents of all files."""
+        contents = []
+        for name in self._names:
+            file = (self._open(name)).file
+            request = cache_pb2.ReadCacheFileRequest(session=self._connection.session, file=file, length=_CHUNK_BYTES)
+            content = bytearray()
+            while chunk := (self._call(self._connection.cache.Read, request)).data:
+                content += chunk
+            self._connection.discard(file)
+            contents.append(bytes(content))
+        return contents
+
+    def delete(self) -> None:
+        """Delete the files."""
+        while self._created:
+            request = cache_pb2.DeleteCacheFileRequest(session=self._connection.session, name=self._created.pop())
+            self._call(self._connection.cache.Delete, request)
+
+
+def _prepare_with_files(
+    connection: Connection,
+    spec: PreparationSpec,
+    folder: ClientCacheFolder,
+    call: PreparationCall,
+    deadline: SharedDeadline,
+    *,
+    again: bool,
+) -> device_pb2.Notify:
+    """Prepare a model with cache files of the client. For the arguments, see `prepare`."""
+    files = ServiceCacheFiles.of(connection, spec.device)
+    try:
+        saved = run_blocking(folder.read, files.count)
+        if saved:
+            files.write(saved)
+            request = spec.load_request(connection.session, spec.token, deadline)
+            request.cache.CopyFrom(files.open(spec.token, spec.digest))
+            loaded = call.run(connection, connection.device.PrepareModelFromCache, request)
+            files.close(request.cache)
+            if spec.is_other_model(loaded):
+                connection.discard(loaded.prepared_model)
+            elif not should_compile(loaded):
+                return loaded
+            files.delete()
+        if again:
+            run_blocking(spec.check_model_unchanged)
+        with model_message(connection, spec.model) as message:
+            compile_request = spec.prepare_request(connection.session, message, deadline)
+            if files.count:
+                compile_request.cache.CopyFrom(files.open(spec.token, spec.digest))
+            compiled = call.run(connection, connection.device.PrepareModel, compile_request)
+            files.close(compile_request.cache)
+        if int(compiled.cache.state) == CacheState.SAVED:
+            run_blocking(folder.write, files.read())
+        return compiled
+    finally:
+        files.delete()
