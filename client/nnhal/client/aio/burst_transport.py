@@ -243,6 +243,7 @@ class ShmBurstTransport:
             await self._session.flush_releases()
             await self._slots.acquire()
             if self._error is not None:
+                self._slots.release()  # all others that wait fail, too
                 raise self._error.with_traceback(None)
             try:
                 self._channel.start_pending(
