@@ -45,7 +45,7 @@ _WINDOW_S = 1.0
 _START_LIMIT_S = 120
 
 _calls: dict[str, Callable[[int], tuple[int, float]]] = {}
-"""What a client process can call."""
+"""Calls of this client process, by name."""
 
 
 def write_model(path: Path) -> None:
