@@ -1,10 +1,13 @@
 """Bursts against a real service: over a gRPC stream and over shared memory, with both clients and with plain stubs."""
 
 import asyncio
+import os
 import queue
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -16,13 +19,14 @@ import nnhal.aio
 from nnhal.client.core.arrays import Outputs
 from nnhal.client.core.burst import PendingExecution
 from nnhal.client.core.session import Transport
+from nnhal.client.shm.pool import BURST_DEPTH
 from nnhal.client.sync.burst import Burst
 from nnhal.client.sync.burst_transport import PendingResult
 from nnhal.types import ErrorKind, ErrorStatus, Model
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal.v1 import burst_pb2, burst_pb2_grpc, prepared_model_pb2, session_pb2, types_pb2
-from tests.concurrency import run_concurrently
+from tests.concurrency import run_concurrently, wait_until
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.support.raw_client import (
     RawSession,
@@ -32,7 +36,7 @@ from tests.end_to_end.support.raw_client import (
     open_raw_session,
     prepare_request,
 )
-from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.service_process import Service, start_service, stop_service, worker_pids
 
 X = tensor(T.TENSOR_FLOAT32, (0,))
 ADD = model_of(Op.ADD, [(X, 0), (X, 0), int32(0)], [X], constants=False)
@@ -289,6 +293,32 @@ async def test_asyncio_with_a_killed_service(tmp_path: Path, transport: Transpor
             with pytest.raises(nnhal.HalError) as caught:
                 await asyncio.wait_for(burst.execute([ONES, ONES]), 20)
             assert caught.value.status == ErrorStatus.DEVICE_UNAVAILABLE
+    await device.close()
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether SIGSTOP has reached all threads of a process."""
+    return all(" (stopped)" in (task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
+
+
+async def test_asyncio_executions_that_wait_while_the_service_dies(tmp_path: Path, transport: Transport) -> None:
+    """Some are in progress, and more wait until they may be sent. All of them end."""
+    service = start_service(tmp_path)
+    device = await nnhal.aio.connect(service.target, transport=transport)
+    burst = (await device.prepare(ADD_FIXED)).burst()
+    async with burst:
+        await burst.execute([ONES, ONES])
+        for pid in worker_pids(service.process.pid):
+            os.kill(pid, signal.SIGSTOP)
+            assert wait_until(partial(is_stopped, pid), 60)
+        tasks = [burst.submit([ONES, ONES]) for _ in range(3 * BURST_DEPTH)]
+        await asyncio.sleep(0.1)
+        assert not any(task.done() for task in tasks)
+        device._session._timeout = 0.5
+        service.process.kill()
+        stop_service(service)
+        for result in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60):
+            assert isinstance(result, nnhal.HalError) and result.status == ErrorStatus.DEVICE_UNAVAILABLE
     await device.close()
 
 
