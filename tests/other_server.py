@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -25,7 +25,8 @@ def listening(greeting: bytes | None, *, answers: bool = True) -> Iterator[str]:
             if greeting is None:
                 connection.close()
             elif answers:
-                connection.sendall(greeting)
+                with suppress(OSError):  # a client that only looks for a listener is gone
+                    connection.sendall(greeting)
             connections.append(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
