@@ -1,5 +1,6 @@
 """Retries, uploads and releases of both clients, against a service that fails."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from nnhal.v1 import (
     types_pb2,
 )
 from nnhal.v1.enums_pb2 import DEVICE_TYPE_GPU, OPERAND_TYPE_TENSOR_FLOAT32
+from tests.other_server import listening
 
 FLOATS = types_pb2.Operand(type=OPERAND_TYPE_TENSOR_FLOAT32, dimensions=[0])
 LARGE = np.ones(20000, np.float32)
@@ -314,6 +316,38 @@ def test_interrupted_connect(interrupt: type[BaseException], monkeypatch: pytest
         monkeypatch.setattr(multi_callable, "__call__", interrupted)
     with pytest.raises(interrupt):
         nnhal.connect("127.0.0.1:1")
+
+
+def test_call_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client gives it up after its timeout, and does not close its channel, which would wait for the call."""
+    released = threading.Event()
+
+    class LostCall:
+        def __iter__(self) -> "LostCall":
+            return self
+
+        def __next__(self) -> object:
+            released.wait()
+            raise StopIteration
+
+        def cancel(self) -> None:
+            pass
+
+    def close(_: object) -> None:
+        raise AssertionError
+
+    lost = LostCall()
+    for multi_callable in grpc.UnaryStreamMultiCallable.__subclasses__():
+        monkeypatch.setattr(multi_callable, "__call__", lambda *_, **__: lost)
+    monkeypatch.setattr("grpc._channel.Channel.close", close)
+    monkeypatch.setattr("nnhal.client.sync.connection._CANCEL_S", 0.01)
+    with (
+        listening(b"") as target,
+        pytest.raises(nnhal.DeadObjectError, match=f"no response from {target} within 0.1 s, though a connection"),
+    ):
+        nnhal.connect(target, timeout=0.1)
+    assert any(kept is lost for kept in _INTERRUPTED)
+    released.set()
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])

@@ -8,6 +8,7 @@ Hand-written: gRPC's synchronous calls and streams differ from those of asyncio.
 """
 
 import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -61,8 +62,11 @@ _EncodedStream: TypeAlias = "grpc.StreamStreamMultiCallable[bytes, bytes]"
 INTERRUPTS = (KeyboardInterrupt, SystemExit)
 """Exceptions that handlers of signals raise anywhere in the main thread."""
 
+_CANCEL_S = 1.0
+"""Seconds that a cancelled call may take to end."""
+
 _INTERRUPTED: list[object] = []
-"""Channels on which a call was interrupted, or their owners. They stay, because their finalizers may block."""
+"""Channels on which a call was interrupted or lost, or their owners. They stay: their finalizers may block."""
 
 
 class Connection(MemoryObjects):
@@ -109,6 +113,7 @@ class Connection(MemoryObjects):
         self._releases = PendingReleases()
         self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
         self._closed = self.lost = False
+        self._stuck: grpc.Channel | None = None  # a channel with a call that does not end
         self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
         self._broken_at = 0.0  # and at which monotonic time
         self.session = b""
@@ -162,7 +167,7 @@ class Connection(MemoryObjects):
             _INTERRUPTED.append(self)  # its stream may not have been set yet
             raise
         except HalError:
-            self._channel.close()
+            self._close(self._channel)
             raise
         if redirect is not None:
             self._channel.close()
@@ -179,26 +184,53 @@ class Connection(MemoryObjects):
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
         """
         self._stream = stream = self._sessions.Open(request)
-        timer = threading.Timer(timeout, stream.cancel)
-        timer.daemon = True
-        timer.start()
         try:
-            event = next(iter(stream), None)
-        except grpc.RpcError as error:
-            timed_out = isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.CANCELLED
-            failure = None if timed_out else error
+            event = self._first_event(stream, timeout)
+        except (grpc.RpcError, TimeoutError) as error:
+            failure = error if isinstance(error, grpc.RpcError) else None
             problem = connection_problem(self._target)
             if problem is None and failure is not None:
                 problem = self._security.problem(self._target, failure)
             raise open_error(self._target, timeout, failure, problem) from failure
-        finally:
-            timer.cancel()
         if event is None:
             raise no_event_error(self._target)
         if event.HasField("opened"):
             self.members, self.member = tuple(event.opened.members), event.opened.member
             self._watch_stream()
         return event
+
+    def _first_event(self, stream: Any, timeout: float) -> session_pb2.SessionEvent | None:
+        """Return the first event of the session's stream, or None if it has none.
+
+        A thread waits for it: while a service is replaced, gRPC may lose a call, which then does not even end when it
+        is cancelled. The channel is left alone in that case.
+
+        Raises:
+            grpc.RpcError: the call failed.
+            TimeoutError: there was no event within `timeout` seconds.
+        """
+        results: queue.SimpleQueue[session_pb2.SessionEvent | grpc.RpcError | None] = queue.SimpleQueue()
+
+        def read() -> None:
+            try:
+                results.put(next(iter(stream), None))
+            except grpc.RpcError as error:
+                results.put(error)
+
+        threading.Thread(target=read, name="nnhal-open", daemon=True).start()
+        try:
+            result = results.get(timeout=timeout)
+        except queue.Empty:
+            stream.cancel()
+            try:
+                results.get(timeout=_CANCEL_S)
+            except queue.Empty:
+                self._stuck = self._channel
+                _INTERRUPTED.extend((self._channel, stream))
+            raise TimeoutError from None
+        if isinstance(result, grpc.RpcError):
+            raise result
+        return result
 
     def _resumption(self, *, accept_redirect: bool = False) -> session_pb2.OpenRequest:
         """Return the request that resumes the session."""
@@ -430,7 +462,7 @@ class Connection(MemoryObjects):
             self._user.check(self._target)
             broken = self._channel
             self._open_channel()
-        broken.close()
+        self._close(broken)
         request = self._resumption(accept_redirect=not self._redirected)
         with self._replacing_channel():
             event = self._open_stream(request, timeout)
@@ -476,4 +508,8 @@ class Connection(MemoryObjects):
     def close_channel(self) -> None:
         """Close the channel, which cuts off the calls in progress. A second call does nothing."""
         self._stream.cancel()
-        self._channel.close()
+        self._close(self._channel)
+
+    def _close(self, channel: grpc.Channel) -> None:
+        if channel is not self._stuck:  # closing it would wait for its call
+            channel.close()
