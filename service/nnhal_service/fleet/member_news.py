@@ -1,5 +1,6 @@
 """News of members: clients learn, during their sessions, which other services can take over."""
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -7,6 +8,7 @@ from contextlib import suppress
 
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
+from nnhal_service.log import event
 
 NEWS_NS = 1_000_000_000
 """Time between two looks at the members."""
@@ -58,16 +60,24 @@ class MemberNews:
             self._executor.submit(self._look)
 
     def _look(self) -> None:
-        """Tell all clients whose members have changed. A client keeps what it knows if no other member is known."""
+        """Tell all clients whose members have changed, and have the next look scheduled."""
         with self._lock:
             clients = list(self._told.items())
-        for tell, told in clients:
-            members = self._find(told)
-            if members and set(members) != set(told) and self._note(tell, members):
-                tell(members)
-        with self._lock:
-            self._is_scheduled = False
-            self._schedule()
+        try:
+            for tell, told in clients:
+                self._look_for(tell, told)
+        except Exception as error:  # without the next look, no client would ever hear of a member again
+            event("members-not-told", logging.ERROR, error=f"{type(error).__name__}: {error}")
+        finally:
+            with self._lock:
+                self._is_scheduled = False
+                self._schedule()
+
+    def _look_for(self, tell: Tell, told: Sequence[str]) -> None:
+        """Tell a client if its members have changed. It keeps what it knows if no other member is known."""
+        members = self._find(told)
+        if members and set(members) != set(told) and self._note(tell, members):
+            tell(members)
 
     def _note(self, tell: Tell, members: Sequence[str]) -> bool:
         """Note what a client is told now, and return whether it is still there."""

@@ -68,6 +68,18 @@ def test_a_client_that_has_left_is_told_nothing_and_nobody_looks(club: Club) -> 
     assert club.told == [] and club.executor.count == 1
 
 
+def test_a_failed_look_is_not_the_last_one(club: Club, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(told: Sequence[str]) -> Sequence[str]:
+        raise OSError("the file cannot be read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(club.news, "_find", fail)
+        club.timers.advance(STEP_S)
+    club.members = ("c",)
+    club.timers.advance(STEP_S)
+    assert club.told == [("c",)]
+
+
 def test_the_service_stops(club: Club, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(function: Callable[[], None]) -> None:
         raise RuntimeError("the pool has been shut down")
