@@ -25,6 +25,7 @@ class Member:
         accelerators: names of the accelerators of the host.
         models: digests of the models that are prepared there, and tokens of its cache, in hexadecimal.
         known: number of the members that it knows, with itself.
+        wait_s: mean time in seconds that executions have lately waited for a slot.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Member:
     accelerators: tuple[str, ...] = ()
     models: frozenset[str] = frozenset()
     known: int = 0
+    wait_s: float = 0.0
 
     @property
     def load(self) -> float:
