@@ -7,12 +7,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Protocol
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus
 from nnhal.v1 import session_pb2
 from nnhal_service.fleet.member import Member, MemberTable
-from nnhal_service.fleet.members_file import MembersFile
 from nnhal_service.fleet.placement import Needs, SessionPlacement, place
 
 MAX_MEMBERS = 8
@@ -21,18 +21,38 @@ _ARRIVAL_S = 1.0
 """Seconds after which a client that was sent to a member is in its report."""
 
 
+class MemberSource(Protocol):
+    """Source of the members, see `MembersFile`."""
+
+    def table(self) -> MemberTable | None:
+        """Return the members; None if they are unknown."""
+
+    @property
+    def is_stale(self) -> bool:
+        """True if their loads are too old to count."""
+
+
 class FleetDirectory:
     """View of a worker of the fleet that its service belongs to. Thread safe.
 
     Args:
-        file: the file with the members.
+        file: has the members.
         is_drained: returns whether this worker takes no sessions.
+        clock: returns seconds that only grow.
+        random: chooses members.
     """
 
-    def __init__(self, file: MembersFile, is_drained: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        file: MemberSource,
+        is_drained: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
         self._file = file
         self._is_drained = is_drained
-        self._random = Random(os.urandom(16))
+        self._clock = clock
+        self._random = random or Random(os.urandom(16))
         self._lock = threading.Lock()
         self._sent: deque[tuple[float, str]] = deque()
         self._addresses: tuple[MemberTable | None, dict[str, None]] = (None, {})
@@ -65,7 +85,7 @@ class FleetDirectory:
         if found.member.id == table.here or stays:
             return None
         with self._lock:
-            self._sent.append((time.monotonic(), found.member.id))
+            self._sent.append((self._clock(), found.member.id))
         return found
 
     @property
@@ -105,7 +125,7 @@ class FleetDirectory:
         return replace(member, draining=draining, sessions=max(member.sessions, sessions))
 
     def _recently_sent(self) -> Counter[str]:
-        oldest = time.monotonic() - _ARRIVAL_S
+        oldest = self._clock() - _ARRIVAL_S
         with self._lock:
             while self._sent and self._sent[0][0] < oldest:
                 self._sent.popleft()
