@@ -34,10 +34,12 @@ class Orders:
     Attributes:
         members: the members, also the one that has reported.
         drained: whether its service shall take no sessions.
+        refusal: why the fleet takes no new clients, or "".
     """
 
     members: tuple[Member, ...]
     drained: bool = False
+    refusal: str = ""
 
 
 class FleetLink(Protocol):
@@ -191,14 +193,15 @@ class HostAgent:
         if orders.drained != self._drained:
             # the members first: the service then knows where to send its clients
             changed = replace(member, draining=orders.drained)
-            self._write_table([changed if each.id == member.id else each for each in orders.members])
+            members = [changed if each.id == member.id else each for each in orders.members]
+            self._write_table(members, orders.refusal)
             self._reporter.drain(drained=orders.drained)
             self._drained = orders.drained
             self._changed.set()
         else:
-            self._write_table(orders.members)
+            self._write_table(orders.members, orders.refusal)
         return len(orders.members)
 
-    def _write_table(self, members: Sequence[Member]) -> None:
-        write_members(self._file, MemberTable(self._member.id, tuple(members)))
+    def _write_table(self, members: Sequence[Member], refusal: str = "") -> None:
+        write_members(self._file, MemberTable(self._member.id, tuple(members), refusal))
         self._known = len(members)

@@ -1,6 +1,7 @@
 """Report on the service of this host, made of what its administration tells."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import grpc
@@ -15,6 +16,38 @@ _MAX_BYTES = 2**26
 _DRAINING = frozenset(["draining", "stopping"])
 
 
+class WaitMeter:
+    """Time that executions have lately waited for a slot, from the totals of a service.
+
+    Args:
+        clock: returns seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = clock()
+        self._executions = 0
+        self._waited_s = 0.0
+        self._wait_s = 0.0
+
+    def update(self, executions: int, waited_s: float, queued: int) -> float:
+        """Return the mean time since the last call, in seconds.
+
+        Args:
+            executions: number of executions that have ended since the start of the service.
+            waited_s: time that these have waited together.
+            queued: number of executions that wait.
+        """
+        now = self._clock()
+        ended, waited, passed = executions - self._executions, waited_s - self._waited_s, now - self._at
+        self._executions, self._waited_s, self._at = executions, waited_s, now
+        if ended > 0:
+            self._wait_s = max(0.0, waited / ended)
+        else:  # no execution tells how long those wait that are still there
+            self._wait_s = self._wait_s + passed if queued and ended == 0 else 0.0
+        return self._wait_s
+
+
 class ServiceReporter:
     """Connection to the administration of the service on this host. Close it when done.
 
@@ -25,6 +58,7 @@ class ServiceReporter:
 
     def __init__(self, admin: str, member: Member) -> None:
         self._member = member
+        self._waits = WaitMeter()
         self._channel = grpc.insecure_channel(
             admin,
             [
@@ -63,6 +97,7 @@ class ServiceReporter:
             {backend.id: backend.version for backend in _backends(snapshot.devices) if backend.state == "ready"},
             self._member.accelerators,
             frozenset(_models(snapshot)),
+            wait_s=self._waits.update(load.executions, load.waited_s, load.queued),
         )
 
     def drain(self, *, drained: bool) -> None:

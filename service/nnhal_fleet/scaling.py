@@ -97,7 +97,7 @@ def decide(state: ScalingState, members: Sequence[Member], now: float, rules: Sc
 
 
 def mean_wait_s(members: Sequence[Member]) -> float:
-    """Return the mean time that executions of members have waited lately. A busy member counts more than an idle one."""
+    """Return the mean time that executions have waited lately. A busy member counts more than an idle one."""
     work = sum(member.executions for member in members)
     return sum(member.wait_s * member.executions for member in members) / work if work else 0.0
 

@@ -54,10 +54,10 @@ class Pair:
         service = start_service(folder, "--fleet-members", str(folder / "members" / "members.json"), *options)
         self.hosts.append(Host(folder, service, Member(id_, id_, service.target, free_bytes=2**30)))
 
-    def publish(self, *records: Member) -> None:
-        """Tell all services about records, by default the present ones."""
+    def publish(self, *records: Member, refusal: str = "") -> None:
+        """Tell all services about records, by default the present ones, and why new clients are refused."""
         for host in self.hosts:
-            table = MemberTable(host.record.id, records or tuple(each.record for each in self.hosts))
+            table = MemberTable(host.record.id, records or tuple(each.record for each in self.hosts), refusal)
             write_members(host.folder / "members" / "members.json", table)
 
 

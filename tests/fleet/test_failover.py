@@ -22,10 +22,12 @@ def test_a_client_goes_to_the_other_service_and_back_when_it_dies(pair: Pair) ->
         assert device._connection.target != b.target, "it is at the private address of a worker"
         prepared = device.prepare(ADD, cache=True).result(60)
         np.testing.assert_array_equal(prepared.execute([ONES, ONES])[0], 2 * ONES)
-        pair.publish(a.record)
+        pair.publish(a.record, refusal="both hosts are busy")
         b.kill()
         np.testing.assert_array_equal(prepared.execute([ONES, ONES])[0], 2 * ONES)
-        assert device._connection.target == a.target
+        assert device._connection.target == a.target, "a full fleet keeps the clients that it has"
+        with pytest.raises(nnhal.HalError, match=r"RESOURCE_EXHAUSTED_TRANSIENT: .*both hosts are busy"):
+            nnhal.connect(a.target, timeout=60)
 
 
 async def test_a_client_goes_on_when_the_only_address_that_it_was_given_is_gone(pair: Pair) -> None:

@@ -34,6 +34,7 @@ class OpenRequest(_message.Message):
     NEEDS_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
     WATCH_MEMBERS_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """The session to resume, or empty for a new one. SESSION_LOST if the session has ended."""
     client_name: _builtins.str
@@ -47,6 +48,10 @@ class OpenRequest(_message.Message):
     """Whether another service of a fleet has sent the client here. This one then sends it to no other service."""
     watch_members: _builtins.bool
     """Whether the client reads the stream to its end, and wants events with `members`."""
+    continues: _builtins.bool
+    """Whether the client has had a session of this service or its fleet, and goes on. A fleet that has no place for new
+    clients takes it nevertheless.
+    """
     @_builtins.property
     def needs(self) -> Global___SessionNeeds:
         """What the client is about to use. A service that belongs to a fleet sends it to a service that has it."""
@@ -60,10 +65,11 @@ class OpenRequest(_message.Message):
         needs: Global___SessionNeeds | None = ...,
         placed: _builtins.bool = ...,
         watch_members: _builtins.bool = ...,
+        continues: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["needs", b"needs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "needs", b"needs", "placed", b"placed", "session", b"session", "watch_members", b"watch_members"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "continues", b"continues", "needs", b"needs", "placed", b"placed", "session", b"session", "watch_members", b"watch_members"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,7 +34,7 @@ from nnhal_service.metrics.catalog import Metric
 from nnhal_service.metrics.exposition import render
 from nnhal_service.metrics.series import OK
 from nnhal_service.metrics.service_metrics import ServiceMetrics
-from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.metrics.snapshot import HistogramValue, Snapshot
 from nnhal_service.metrics.supervisor_metrics import read_totals
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.settings import LogLevel, Settings
@@ -369,6 +369,7 @@ def _load(metrics: Snapshot) -> LoadSnapshot:
         bounds_s=catalog.DURATION_BOUNDS,
         durations=durations,
         waits=(*(waits.get(bound, 0) for bound in catalog.DURATION_BOUNDS), counts[-1]),
+        waited_s=sum(each.sum for each in _execution_histograms(metrics, catalog.QUEUE_DURATION)),
     )
 
 
@@ -382,10 +383,13 @@ def _with_label(metrics: Snapshot, metric: Metric, label: str) -> int:
 
 def _executions(metrics: Snapshot, metric: Metric) -> tuple[int, ...]:
     """Return the numbers of observations by class, over all executions."""
-    rows = [
-        each.counts for labels, each in metrics.histograms.get(metric.name, {}).items() if _PREPARING.isdisjoint(labels)
-    ]
+    rows = [each.counts for each in _execution_histograms(metrics, metric)]
     return tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * (len(metric.bounds) + 1)
+
+
+def _execution_histograms(metrics: Snapshot, metric: Metric) -> list[HistogramValue]:
+    histograms = metrics.histograms.get(metric.name, {})
+    return [each for labels, each in histograms.items() if _PREPARING.isdisjoint(labels)]
 
 
 def _store(status: Mapping[str, Any]) -> Store:

@@ -114,6 +114,7 @@ class LoadSnapshot:
         bounds_s: upper bounds of the classes of durations; the last class has none.
         durations: number of executions by class: one more than `bounds_s`.
         waits: the same for the time in the queue.
+        waited_s: seconds that all executions together have been in the queue.
     """
 
     running: int = 0
@@ -124,6 +125,7 @@ class LoadSnapshot:
     bounds_s: tuple[float, ...] = ()
     durations: tuple[int, ...] = ()
     waits: tuple[int, ...] = ()
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

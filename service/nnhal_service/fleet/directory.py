@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import Protocol
 
-from nnhal.errors import HalError
+from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import ErrorStatus
 from nnhal.v1 import session_pb2
 from nnhal_service.fleet.member import Member, MemberTable
@@ -69,11 +69,14 @@ class FleetDirectory:
             the placement on another member, or None to serve the client here.
 
         Raises:
-            HalError: DEVICE_UNAVAILABLE: no member has what the client needs.
+            HalError: DEVICE_UNAVAILABLE: no member has what the client needs. RESOURCE_EXHAUSTED_TRANSIENT, limit
+                hosts: all hosts are busy, and the fleet must not have more.
         """
         table = self._file.table()
         if table is None or request.placed:
             return None
+        if table.refusal and not (request.continues or self._file.is_stale):
+            raise limit_exceeded("hosts", f"the fleet takes no new clients: {table.refusal}")
         members = [self._current(member, sessions) if member.id == table.here else member for member in table.members]
         needs = _needs(request)
         found = place(members, needs, self._random, here=table.here, sent=self._recently_sent())

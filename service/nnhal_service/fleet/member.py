@@ -81,14 +81,17 @@ class MemberTable:
     Attributes:
         here: id of the member whose workers read the table.
         members: all members, also `here`, by id.
+        refusal: why the fleet takes no new clients, or "".
     """
 
     here: str
     members: tuple[Member, ...]
+    refusal: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """Return the table as values of JSON."""
-        return {"here": self.here, "members": [member.to_plain() for member in self.members]}
+        members = [member.to_plain() for member in self.members]
+        return {"here": self.here, "members": members, "refusal": self.refusal}
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> "MemberTable":
@@ -97,4 +100,5 @@ class MemberTable:
         Raises:
             KeyError, TypeError: a value is missing or has a wrong type.
         """
-        return MemberTable(values["here"], tuple(map(Member.from_plain, values["members"])))
+        members = tuple(map(Member.from_plain, values["members"]))
+        return MemberTable(values["here"], members, values.get("refusal", ""))

@@ -51,6 +51,18 @@ def test_sessions_that_are_not_in_the_report_yet_count(fleet: Fleet) -> None:
     assert fleet.choose(sessions=5) == "b"
 
 
+def test_a_full_fleet_takes_no_new_clients(fleet: Fleet) -> None:
+    full = MemberTable("a", (HERE, OTHER), "all 2 hosts of its limit are busy")
+    write_members(fleet.path, full)
+    with pytest.raises(HalError, match=r"RESOURCE_EXHAUSTED_TRANSIENT: the fleet takes no new clients: all 2 hosts "):
+        fleet.choose()
+    assert fleet.choose(OpenRequest(accept_redirect=True, continues=True)) == "b", "it had a session before"
+    assert fleet.choose(OpenRequest(accept_redirect=True, placed=True)) == ""
+    old = fleet.path.stat().st_mtime - STALE_S - 1
+    os.utime(fleet.path, (old, old))
+    fleet.choose()
+
+
 def test_a_client_on_this_machine_stays_unless_it_cannot(fleet: Fleet) -> None:
     assert fleet.choose(is_local=True) == ""
     assert fleet.choose(OpenRequest(needs=SessionNeeds(accelerator="Npu")), is_local=True) == "b"

@@ -638,6 +638,7 @@ class LoadSnapshot(_message.Message):
     BOUNDS_S_FIELD_NUMBER: _builtins.int
     DURATIONS_FIELD_NUMBER: _builtins.int
     WAITS_FIELD_NUMBER: _builtins.int
+    WAITED_S_FIELD_NUMBER: _builtins.int
     running: _builtins.int
     """Executions in progress."""
     queued: _builtins.int
@@ -648,6 +649,8 @@ class LoadSnapshot(_message.Message):
     """Executions that have run, with any result."""
     rejected: _builtins.int
     """Executions that were rejected or ended before they ran: full queue, deadline, cancellation."""
+    waited_s: _builtins.float
+    """Time that all executions together have been in the queue, in seconds."""
     @_builtins.property
     def bounds_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Upper bounds of the classes of durations; the last class has none."""
@@ -671,10 +674,11 @@ class LoadSnapshot(_message.Message):
         bounds_s: _abc.Iterable[_builtins.float] | None = ...,
         durations: _abc.Iterable[_builtins.int] | None = ...,
         waits: _abc.Iterable[_builtins.int] | None = ...,
+        waited_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds_s", b"bounds_s", "durations", b"durations", "executions", b"executions", "preparing", b"preparing", "queued", b"queued", "rejected", b"rejected", "running", b"running", "waits", b"waits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds_s", b"bounds_s", "durations", b"durations", "executions", b"executions", "preparing", b"preparing", "queued", b"queued", "rejected", b"rejected", "running", b"running", "waited_s", b"waited_s", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -69,12 +69,16 @@ class AddressBook:
     Args:
         given: the address that the client was given.
         members: others that it was given.
+
+    Attributes:
+        has_served: whether a session was opened at any of them.
     """
 
     def __init__(self, given: str, members: Sequence[str] = ()) -> None:
         self._given = given
         self._members = tuple(members)
         self._failed: dict[str, float] = {}
+        self.has_served = False
 
     def candidates(self) -> list[str]:
         """Return all addresses, in the order in which to try them: those that failed last are the last ones."""
@@ -92,6 +96,7 @@ class AddressBook:
 
     def note_session(self, opened_at: str, members: Iterable[str]) -> None:
         """Remember that a session was opened, and the other services that it told of: see `note_members`."""
+        self.has_served = True
         self.note_members(opened_at, members)
         known = {self._given, *self._members}
         self._failed = {each: at for each, at in self._failed.items() if each in known and each != opened_at}

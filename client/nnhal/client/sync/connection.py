@@ -137,7 +137,7 @@ class Connection(MemoryObjects):
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
     def open(
-        self, timeout: float, *, accept_redirect: bool = False, placed: bool = False
+        self, timeout: float, *, accept_redirect: bool = False, placed: bool = False, continues: bool = False
     ) -> session_pb2.SessionRedirect | None:
         """Open the session.
 
@@ -145,6 +145,7 @@ class Connection(MemoryObjects):
             timeout: seconds to wait for the service to respond.
             accept_redirect: whether the service may name another address instead.
             placed: whether another service has sent the client to this one.
+            continues: whether the client has had a session before.
 
         Returns:
             None, or a redirect; the connection is then closed.
@@ -159,6 +160,7 @@ class Connection(MemoryObjects):
             needs=self._needs,
             placed=placed,
             watch_members=True,
+            continues=continues,
         )
         try:
             event = self._open_stream(request, timeout)

@@ -248,7 +248,12 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
     def _connect_to(self, target: str, timeout: float, hop: Hop = Hop.FIRST) -> Connection:
         """Open a session at an address, or where the service there sends this client."""
         connection = self._connection(target, redirected=hop is not Hop.FIRST)
-        redirect = connection.open(timeout, accept_redirect=hop is not Hop.LAST, placed=hop is Hop.PLACED)
+        redirect = connection.open(
+            timeout,
+            accept_redirect=hop is not Hop.LAST,
+            placed=hop is Hop.PLACED,
+            continues=self._addresses.has_served,
+        )
         if redirect is None:
             return connection
         try:
