@@ -1,7 +1,7 @@
-"""Division of a data-flow graph of two kinds of operations into phases, which do not depend on each other in a cycle.
+"""Division of a data-flow graph of several kinds of operations into phases without cycles of dependencies.
 
-The operations are reordered: all of one kind that are ready, then all of the other kind that are ready, and so on. No
-order needs fewer phases for the same first kind.
+The operations are reordered: all of one kind that are ready, then all of another kind that are ready, and so on. For
+two kinds, no order needs fewer phases for the same first kind.
 """
 
 from collections import deque
@@ -28,29 +28,29 @@ class OperationPhase:
 
     Attributes:
         operations: their positions in the graph, in its order.
-        is_marked: their kind.
+        kind: their kind.
     """
 
     operations: tuple[int, ...]
-    is_marked: bool
+    kind: int
 
 
 def divide_into_phases(
-    operations: Sequence[DataFlowNode], marked: Collection[int], left_out: Collection[int] = ()
+    operations: Sequence[DataFlowNode], kinds: Sequence[int], left_out: Collection[int] = ()
 ) -> list[OperationPhase]:
-    """Return the phases of the better of the two possible starts: with fewer marked phases, then with fewer phases.
+    """Return the phases of the best start: with the fewest phases of other kinds than 0, then with the fewest phases.
 
     Args:
         operations: the operations in an order of execution.
-        marked: positions of the operations of the marked kind.
+        kinds: the kind of each operation, from 0 on.
         left_out: positions of operations that belong to no phase, and that none waits for.
     """
-    attempts = (_phases(operations, marked, left_out, starts_marked=start) for start in (False, True))
-    return min(attempts, key=lambda phases: (sum(phase.is_marked for phase in phases), len(phases)))
+    attempts = (_phases(operations, kinds, left_out, start) for start in sorted(set(kinds)))
+    return min(attempts, key=lambda phases: (sum(phase.kind != 0 for phase in phases), len(phases)), default=[])
 
 
 def _phases(
-    operations: Sequence[DataFlowNode], marked: Collection[int], left_out: Collection[int], *, starts_marked: bool
+    operations: Sequence[DataFlowNode], kinds: Sequence[int], left_out: Collection[int], start: int
 ) -> list[OperationPhase]:
     numbers = [i for i in range(len(operations)) if i not in left_out]
     writers = {value: i for i in numbers for value in operations[i].outputs}
@@ -59,13 +59,13 @@ def _phases(
     for i, needed in missing.items():
         for writer in needed:
             readers.setdefault(writer, []).append(i)
-    ready = {
-        kind: deque(i for i, needed in missing.items() if not needed and (i in marked) is kind)
-        for kind in (False, True)
-    }
+    ready: dict[int, deque[int]] = {kind: deque() for kind in sorted(set(kinds))}
+    for i, needed in missing.items():
+        if not needed:
+            ready[kinds[i]].append(i)
     phases: list[OperationPhase] = []
-    kind = starts_marked
-    while ready[False] or ready[True]:
+    kind: int | None = start
+    while kind is not None:
         done: list[int] = []
         while ready[kind]:
             current = ready[kind].popleft()
@@ -73,8 +73,8 @@ def _phases(
             for reader in readers.get(current, ()):
                 missing[reader].discard(current)
                 if not missing[reader]:
-                    ready[reader in marked].append(reader)
+                    ready[kinds[reader]].append(reader)
         if done:
             phases.append(OperationPhase(tuple(sorted(done)), kind))
-        kind = not kind
+        kind = next((other for other, waiting in ready.items() if waiting), None)
     return phases

@@ -35,29 +35,30 @@ def count_alternations(nodes: list[Node], marked: set[int], order: tuple[int, ..
 @given(graphs(count=6))
 def test_no_order_needs_fewer_phases(graph: tuple[list[Node], set[int]]) -> None:
     nodes, marked = graph
-    phases = divide_into_phases(nodes, marked)
+    phases = divide_into_phases(nodes, [int(i in marked) for i in range(len(nodes))])
     fewest = min(count_alternations(nodes, marked, order) for order in itertools.permutations(range(len(nodes))))
     # fewer marked phases come first, at the price of one more of the others
     assert len(phases) <= fewest + 1
-    assert sum(phase.is_marked for phase in phases) <= (fewest + 1) // 2
+    assert sum(phase.kind for phase in phases) <= (fewest + 1) // 2
 
 
 @settings(max_examples=200, deadline=None)
 @given(graphs(count=20), st.data())
 def test_phases_are_an_order_of_execution(graph: tuple[list[Node], set[int]], data: st.DataObject) -> None:
-    nodes, marked = graph
+    nodes, _ = graph
+    kinds = data.draw(st.lists(st.integers(0, 3), min_size=len(nodes), max_size=len(nodes)))
     left_out = data.draw(st.sets(st.integers(0, len(nodes) - 1)))
-    phases = divide_into_phases(nodes, marked, left_out)
+    phases = divide_into_phases(nodes, kinds, left_out)
     order = [i for phase in phases for i in phase.operations]
     assert sorted(order) == sorted(set(range(len(nodes))) - left_out)
     done: set[int] = set()
     for i in order:
         assert {source for source in nodes[i].inputs if source >= 0} - left_out <= done
         done.add(i)
-    assert all((i in marked) is phase.is_marked for phase in phases for i in phase.operations)
-    assert all(a.is_marked != b.is_marked for a, b in itertools.pairwise(phases))
+    assert all(kinds[i] == phase.kind for phase in phases for i in phase.operations)
+    assert all(a.kind != b.kind for a, b in itertools.pairwise(phases))
 
 
 def test_a_late_start_saves_a_phase() -> None:
     marked_first = [Node((), (0,)), Node((), (1,)), Node((0, 1), (2,))]
-    assert divide_into_phases(marked_first, {1}) == [OperationPhase((1,), True), OperationPhase((0, 2), False)]
+    assert divide_into_phases(marked_first, [0, 1, 0]) == [OperationPhase((1,), 1), OperationPhase((0, 2), 0)]

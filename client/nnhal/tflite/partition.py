@@ -26,5 +26,5 @@ def partition(operators: Sequence[Operator], others: Collection[int]) -> list[Ph
         operators: the operators in an order of execution.
         others: positions in `operators` of those that become regions.
     """
-    phases = divide_into_phases(operators, others)
-    return [Phase(tuple(operators[i] for i in phase.operations), phase.is_marked) for phase in phases]
+    phases = divide_into_phases(operators, [int(i in others) for i in range(len(operators))])
+    return [Phase(tuple(operators[i] for i in phase.operations), bool(phase.kind)) for phase in phases]

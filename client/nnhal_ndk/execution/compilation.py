@@ -1,31 +1,24 @@
 """Compilations of the program."""
 
-import hashlib
-import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
-import nnhal
 from nnhal.alignment import ALIGNMENT
-from nnhal.errors import HalError
-from nnhal.types import ErrorStatus, ExecutionPreference, Model, Priority
-from nnhal_ndk.api.constants import PriorityCode, ResultCode
+from nnhal.types import ExecutionPreference, Priority
+from nnhal_ndk.api.constants import PriorityCode
 from nnhal_ndk.devices import NdkDevice, all_devices
-from nnhal_ndk.execution.plan import CompiledPlan, SingleDevicePlan
-from nnhal_ndk.execution.support import supported_operations
+from nnhal_ndk.execution.plan import CompiledPlan
+from nnhal_ndk.execution.preparation import CompilationOptions, prepare_for, prepare_with_fallback
 from nnhal_ndk.model.convert import to_hal_model
 from nnhal_ndk.model.model import NdkModel, NdkOperand
-from nnhal_ndk.results import NdkError, bad_data, bad_state
+from nnhal_ndk.results import bad_data, bad_state
 
 _PRIORITIES = {
     PriorityCode.LOW: Priority.LOW,
     PriorityCode.MEDIUM: Priority.MEDIUM,
     PriorityCode.HIGH: Priority.HIGH,
 }
-_FINAL = frozenset(
-    {ErrorStatus.INVALID_ARGUMENT, ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT}
-)
-"""Statuses of preparations that another device would not improve."""
 
 
 class NdkCompilation:
@@ -46,10 +39,7 @@ class NdkCompilation:
         self._lock = threading.Lock()
         self._is_finished = False
         self._plan: CompiledPlan | None = None
-        self._preference = ExecutionPreference.FAST_SINGLE_ANSWER
-        self._priority = Priority.MEDIUM
-        self._timeout_ns = 0
-        self._cache: tuple[bytes, bytes] | None = None
+        self._options = CompilationOptions()
 
     @property
     def has_single_device(self) -> bool:
@@ -118,7 +108,7 @@ class NdkCompilation:
         self._require_open()
         if preference not in list(ExecutionPreference):
             raise bad_data(f"there is no preference {preference}")
-        self._preference = ExecutionPreference(preference)
+        self._options = replace(self._options, preference=ExecutionPreference(preference))
 
     def set_priority(self, priority: int) -> None:
         """Set the priority among the compilations of this process.
@@ -129,7 +119,7 @@ class NdkCompilation:
         self._require_open()
         if priority not in list(PriorityCode):
             raise bad_data(f"there is no priority {priority}")
-        self._priority = _PRIORITIES[PriorityCode(priority)]
+        self._options = replace(self._options, priority=_PRIORITIES[PriorityCode(priority)])
 
     def set_timeout(self, duration_ns: int) -> None:
         """Set the time for `finish`; 0 for no limit.
@@ -140,7 +130,7 @@ class NdkCompilation:
         self._require_open()
         if not self.has_single_device:
             raise bad_data("a timeout needs a compilation that was created for one device")
-        self._timeout_ns = duration_ns
+        self._options = replace(self._options, deadline_s=duration_ns / 1e9 if duration_ns else None)
 
     def set_caching(self, folder: bytes, token: bytes) -> None:
         """Set the folder of the compilation cache, and the token of this model in it.
@@ -149,7 +139,7 @@ class NdkCompilation:
             NdkError: BAD_STATE.
         """
         self._require_open()
-        self._cache = (folder, token)
+        self._options = replace(self._options, cache=(folder, token))
 
     # ---- Finish -------------------------------------------------------------------------------------
 
@@ -164,46 +154,8 @@ class NdkCompilation:
             self._require_open()
             self._is_finished = True
         model = to_hal_model(self.model)
-        candidates = self._devices if self._devices is not None else all_devices()
-        failure: Exception | None = None
-        for device in candidates:
-            try:
-                self._plan = SingleDevicePlan(device, self._prepare(device, model))
-                return
-            except HalError as error:
-                if error.status in _FINAL:
-                    raise
-                failure = error
-        if failure is None:
-            raise NdkError(ResultCode.UNAVAILABLE_DEVICE, "there is no device")
-        self._require_support(candidates, failure)
-        raise failure
-
-    def _require_support(self, devices: Sequence[NdkDevice], failure: Exception) -> None:
-        """Check that the devices support all operations, after all of them have failed to prepare the model.
-
-        Raises:
-            NdkError: BAD_DATA: none of them supports some operation.
-            HalError: a device cannot be reached.
-        """
-        supported = supported_operations(self.model, devices)
-        if not all(supported):
-            raise bad_data(f"no device supports operation {supported.index(False)}") from failure
-
-    def _prepare(self, device: NdkDevice, model: Model) -> nnhal.PreparedModel:
-        deadline = self._timeout_ns / 1e9 if self._timeout_ns else None
-        if self._cache is None:
-            return device.hal.prepare(
-                model, preference=self._preference, priority=self._priority, deadline=deadline
-            ).result()
-        folder, token = self._cache
-        options = bytes([self._preference, self._priority])
-        token = hashlib.sha256(b"\0".join((token, device.name, device.version, options))).digest()
-        return device.hal.prepare_with_files(
-            model,
-            os.fsdecode(folder),
-            token,
-            preference=self._preference,
-            priority=self._priority,
-            deadline=deadline,
-        )
+        if self._devices is not None:
+            self._plan = prepare_for(self._devices, model, self._options)
+            return
+        *devices, reference = all_devices()
+        self._plan = prepare_with_fallback(devices, reference, model, self._options)

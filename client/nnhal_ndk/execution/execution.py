@@ -9,7 +9,6 @@ import numpy as np
 
 import nnhal
 from nnhal.client.core.buffers import BufferBase
-from nnhal.client.sync.burst import Burst
 from nnhal.types import MAXIMUM_LOOP_TIMEOUT_NS, OMITTED, AnyArray, Bytes, Timing, is_fully_specified
 from nnhal_ndk.api.constants import DurationCode, ResultCode
 from nnhal_ndk.execution.arguments import Argument, ArgumentSlot, MemoryArgument, OmittedArgument, TensorArgument
@@ -48,21 +47,16 @@ class NdkBurst:
 
     def __init__(self, compilation: NdkCompilation) -> None:
         self.compilation = compilation
-        plan = compilation.plan.single
-        self._burst: Burst | None = None if plan is None else plan.prepared.burst()
-        self._plan = plan
+        self._burst = compilation.plan.burst()
         self.is_busy = threading.Lock()
 
     def run(self, inputs: list[Value], outputs: dict[int, nnhal.Buffer], options: ComputeOptions) -> ComputeResult:
         """Run the model in the burst."""
-        if self._burst is None or self._plan is None:
-            return self.compilation.plan.run(inputs, outputs, options)
-        return self._plan.run_in_burst(self._burst, inputs, outputs, options)
+        return self._burst.run(inputs, outputs, options)
 
     def close(self) -> None:
         """End the burst."""
-        if self._burst is not None:
-            self._burst.close()
+        self._burst.close()
 
 
 class NdkExecution:

@@ -1,4 +1,4 @@
-"""Compiled models: a model on one device."""
+"""Compiled models, and their form on one device."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +40,18 @@ class ComputeResult:
     timing: Timing
 
 
+class PlanBurst(Protocol):
+    """Burst: executions of a compiled model, one after the other."""
+
+    def run(self, inputs: Sequence[Value], outputs: OutputBuffers, options: ComputeOptions) -> ComputeResult:
+        """Run the model, see `CompiledPlan.run`."""
+        ...
+
+    def close(self) -> None:
+        """End the burst."""
+        ...
+
+
 class CompiledPlan(Protocol):
     """Compiled model."""
 
@@ -58,6 +70,14 @@ class CompiledPlan(Protocol):
 
         Raises:
             HalError: the execution failed.
+        """
+        ...
+
+    def burst(self) -> PlanBurst:
+        """Begin a burst.
+
+        Raises:
+            HalError: the device failed.
         """
         ...
 
@@ -90,13 +110,27 @@ class SingleDevicePlan:
         )
         return ComputeResult(result, result.timing)
 
-    def run_in_burst(
-        self, burst: Burst, inputs: Sequence[Value], outputs: OutputBuffers, options: ComputeOptions
-    ) -> ComputeResult:
-        """Run the model in a burst, see `CompiledPlan.run`. The bursts of the client have no loop timeouts."""
+    def burst(self) -> "SingleDeviceBurst":
+        """Begin a burst, see `CompiledPlan.burst`."""
+        return SingleDeviceBurst(self, self.prepared.burst())
+
+
+class SingleDeviceBurst:
+    """Burst on one device."""
+
+    def __init__(self, plan: SingleDevicePlan, burst: Burst) -> None:
+        self._plan = plan
+        self._burst = burst
+
+    def run(self, inputs: Sequence[Value], outputs: OutputBuffers, options: ComputeOptions) -> ComputeResult:
+        """Run the model, see `CompiledPlan.run`. The bursts of the client have no loop timeouts."""
         if options.loop_timeout_s is not None:
-            return self.run(inputs, outputs, options)
-        result = burst.execute(
+            return self._plan.run(inputs, outputs, options)
+        result = self._burst.execute(
             inputs, outputs=outputs or None, deadline=options.deadline_s, measure_timing=options.measure
         )
         return ComputeResult(result, result.timing)
+
+    def close(self) -> None:
+        """End the burst."""
+        self._burst.close()

@@ -1,35 +1,14 @@
 """Result codes of compilations that no device can do."""
 
-from concurrent.futures import Future
-from typing import Any, cast
-
 import pytest
 
-from nnhal.errors import HalError
 from nnhal.types import ErrorStatus, OperandType, OperationType
 from nnhal_ndk.api.constants import ResultCode
-from nnhal_ndk.devices import NdkDevice
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.model.model import NdkModel
 from nnhal_ndk.model.operand_type import GivenType
 from nnhal_ndk.results import code_of_error
-
-
-class _FailingDevice:
-    """Device that prepares nothing. It stands for its `hal`, too."""
-
-    def __init__(self, status: ErrorStatus, supported: bool) -> None:
-        self._status = status
-        self._supported = supported
-        self.hal = self
-
-    def prepare(self, *_: object, **__: object) -> "Future[Any]":
-        failed: Future[Any] = Future()
-        failed.set_exception(HalError(self._status, "the device fails"))
-        return failed
-
-    def supported_operations(self, _: object) -> list[bool]:
-        return [self._supported]
+from tests.nnhal_ndk.execution.in_process import InProcessDevice
 
 
 def _model() -> NdkModel:
@@ -53,8 +32,10 @@ def _model() -> NdkModel:
     ],
 )
 def test_a_failed_compilation_tells_why(status: ErrorStatus, supported: list[bool], code: ResultCode) -> None:
-    devices = [cast(NdkDevice, _FailingDevice(status, each)) for each in supported]
-    compilation = NdkCompilation(_model(), devices)
+    devices = [InProcessDevice(() if each else {OperationType.FLOOR}) for each in supported]
+    for device in devices:
+        device.preparation_error = status
+    compilation = NdkCompilation(_model(), [device.as_device for device in devices])
     with pytest.raises(Exception) as failure:
         compilation.finish()
     assert code_of_error(failure.value) == code

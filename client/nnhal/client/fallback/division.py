@@ -1,11 +1,11 @@
-"""Division of a model into parts: operations that the device supports, and those that the client's machine runs.
+"""Division of a model into parts: operations that a device supports, and those that others or the client's machine run.
 
 The parts run one after the other. Values that one part writes and another reads pass through the client. Operations
 that only depend on constants follow the operations that read their results, into several parts if need be, so that
 these still read constants.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -32,6 +32,12 @@ VALUE_LIFETIMES = (
 )
 """Lifetimes of operands whose values differ between executions."""
 
+FALLBACK = 1
+"""Number of the client's machine, where a model is divided between it and one device, whose number is 0."""
+
+Supports = Callable[[int, int], bool]
+"""Returns whether a device, by its number, supports an operation of main."""
+
 _PREFIX_SHIFT = 16
 
 
@@ -41,7 +47,7 @@ class Part:
 
     Attributes:
         model: the operations. It shares its constants with the whole model.
-        is_fallback: whether the client's machine runs them.
+        device: number of the device that runs them.
         operations: their positions in the main subgraph of the whole model.
         inputs: for each input of `model`, the operand of the whole model.
         outputs: for each output of `model`, the operand of the whole model.
@@ -49,11 +55,16 @@ class Part:
     """
 
     model: Model
-    is_fallback: bool
+    device: int
     operations: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     subgraphs: tuple[int, ...]
+
+    @property
+    def is_fallback(self) -> bool:
+        """True if the client's machine runs them, if the model is divided between it and one device."""
+        return self.device == FALLBACK
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,38 +105,49 @@ class DividedModel:
 
 
 def divide(model: Model, unsupported: Collection[int]) -> DividedModel:
-    """Divide a valid model.
+    """Divide a valid model between a device and the client's machine.
 
     Args:
         model: the model.
         unsupported: operations of main that the device does not support.
     """
-    fallback = set(unsupported)
-    following = _followers(model.main, fallback)
-    phases = divide_into_phases(model.main.operations, fallback, following)
+    fallback = frozenset(unsupported)
+    devices = [FALLBACK if i in fallback else 0 for i in range(len(model.main.operations))]
+    return divide_among(model, devices, lambda device, i: device == FALLBACK or i not in fallback)
+
+
+def divide_among(model: Model, devices: Sequence[int], supports: Supports) -> DividedModel:
+    """Divide a valid model among devices.
+
+    Args:
+        model: the model.
+        devices: for each operation of main, the number of the device that runs it.
+        supports: the operations that devices support, for those on constants.
+    """
+    following = _followers(model.main, devices, supports)
+    phases = divide_into_phases(model.main.operations, devices, following)
     members = [_with_followers(model.main, phase, following) for phase in phases]
     read = [_values_from_outside(model.main, operations) for operations in members]
     parts = []
     for number, (phase, operations) in enumerate(zip(phases, members, strict=True)):
         elsewhere = {o for other, values in enumerate(read) if other != number for o in values}
         needed = elsewhere.union(model.main.output_indexes)
-        parts.append(_part(model, operations, phase.is_marked, read[number], needed))
+        parts.append(_part(model, operations, phase.kind, read[number], needed))
     return DividedModel(model, tuple(parts))
 
 
 # ---- Operations on constants ----------------------------------------------------------------------------
 
 
-def _followers(main: Subgraph, fallback: Collection[int]) -> frozenset[int]:
+def _followers(main: Subgraph, devices: Sequence[int], supports: Supports) -> frozenset[int]:
     """Return the operations on constants that run wherever their results are read.
 
-    Not so if the device lacks one that it would have to run, or the client's machine may lack it; nor if a result is an
-    output of the model.
+    Not so if a device lacks one that it would have to run, or may lack it; nor if a result is an output of the model.
     """
     candidates: Collection[int] = range(len(main.operations))
     while True:
         followers = _constant_operations(main, candidates)
-        lacking = _lacking(main, followers, fallback)
+        lacking = _lacking(main, followers, devices, supports)
         if not lacking:
             return followers
         candidates = followers - lacking
@@ -143,7 +165,7 @@ def _constant_operations(main: Subgraph, candidates: Collection[int]) -> frozens
     return frozenset(constant)
 
 
-def _lacking(main: Subgraph, followers: Collection[int], fallback: Collection[int]) -> set[int]:
+def _lacking(main: Subgraph, followers: Collection[int], devices: Sequence[int], supports: Supports) -> set[int]:
     """Return those of the followers that cannot follow all their readers, or have none, or write an output."""
     readers: dict[int, list[int]] = {}
     for i, operation in enumerate(main.operations):
@@ -151,12 +173,13 @@ def _lacking(main: Subgraph, followers: Collection[int], fallback: Collection[in
             readers.setdefault(o, []).append(i)
     outputs = set(main.output_indexes)
     lacking: set[int] = set()
-    on_device: dict[int, bool] = {}
+    needed_on: dict[int, set[int]] = {}
     for i in sorted(followers, reverse=True):
         written = main.operations[i].outputs
         direct = [reader for o in written for reader in readers.get(o, ())]
-        on_device[i] = any(on_device.get(reader, reader not in fallback) for reader in direct)
-        if not direct or (on_device[i] and i in fallback) or not outputs.isdisjoint(written):
+        needed_on[i] = {device for reader in direct for device in needed_on.get(reader, {devices[reader]})}
+        is_lacking = not all(supports(device, i) for device in needed_on[i])
+        if not direct or is_lacking or not outputs.isdisjoint(written):
             lacking.add(i)
     return lacking
 
@@ -183,14 +206,14 @@ def _values_from_outside(main: Subgraph, operations: Sequence[int]) -> tuple[int
 
 
 def _part(
-    model: Model, numbers: tuple[int, ...], is_fallback: bool, inputs: tuple[int, ...], needed: Collection[int]
+    model: Model, numbers: tuple[int, ...], device: int, inputs: tuple[int, ...], needed: Collection[int]
 ) -> Part:
     """Return a part.
 
     Args:
         model: the whole model.
         numbers: its operations.
-        is_fallback: whether the client's machine runs it.
+        device: number of the device that runs it.
         inputs: the values that it reads from others.
         needed: the values that others read.
     """
@@ -222,7 +245,7 @@ def _part(
         states=(),
     )
     part = replace(part, extension_name_to_prefix=_extensions(model, part))
-    return Part(part, is_fallback, numbers, inputs, outputs, (0, *(i + 1 for i in subgraphs)))
+    return Part(part, device, numbers, inputs, outputs, (0, *(i + 1 for i in subgraphs)))
 
 
 def _used(operations: Sequence[Operation]) -> list[int]:
