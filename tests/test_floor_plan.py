@@ -25,6 +25,7 @@ PLACES = {
 }
 CONTROL_FLOW = {
     "client/nnhal/rules/control_flow.py": "its rules, for clients and the device",
+    "client/nnhal_ndk/execution/assignment.py": "its performance, which capabilities state apart",
     "driver/nnhal_driver/compilation/placement.py": "it is not placed on a backend",
     "driver/nnhal_driver/execution/control_flow.py": "its node in the plan",
 }

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from nnhal_ndk.device_list import REFERENCE, DeviceSource
 from nnhal_ndk.devices import NdkDevice
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.execution.partitioned_plan import PartitionedPlan
+from nnhal_ndk.execution.plan import SingleDevicePlan
 from nnhal_ndk.objects import OBJECTS
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary, handles
 from nnhal_tools.conformance.ndk.model import CompiledModel
@@ -41,20 +42,18 @@ def start_without(folder: Path, *refused: str) -> Service:
 
 @pytest.fixture
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Service]]:
-    """Yield two services: none supports all operations, and both together lack FLOOR."""
-    folders = [tmp_path_factory.mktemp("picky") for _ in range(2)]
-    running = [start_without(folders[0], "NEG", "FLOOR"), start_without(folders[1], "ABS", "EXP", "FLOOR")]
+    """Yield three services. Each operation of MODEL is supported by one of them, and FLOOR only by the last."""
+    lacking = (("NEG", "FLOOR"), ("ABS", "EXP", "FLOOR"), ("ABS", "NEG", "EXP"))
+    running = [start_without(tmp_path_factory.mktemp("picky"), *refused) for refused in lacking]
     yield running
     for service in running:
         stop_service(service)
 
 
 @pytest.fixture
-def listed(
-    library: NdkLibrary, services: list[Service], ndk_service: Service, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[list[NdkDevice]]:
-    """Yield the devices of the library: the picky ones, a complete one, and the reference implementation."""
-    sources = [DeviceSource(service.target) for service in (*services, ndk_service)]
+def listed(library: NdkLibrary, services: list[Service], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NdkDevice]]:
+    """Yield the devices. The library has the first two, and the last, which is the reference implementation."""
+    sources = [DeviceSource(service.target) for service in services]
     found = [NdkDevice(source) for source in (*sources, REFERENCE)]
     monkeypatch.setattr(devices, "_devices", [*found[:2], found[3]])
     yield found
@@ -126,21 +125,23 @@ def check_all_ways(library: NdkLibrary, program: Chain, compilation: int) -> Non
     library.Burst_free(burst)
 
 
-def backends(compilation: int) -> list[list[int]]:
-    """Return the operations of each part of a compilation."""
+def parts(compilation: int) -> Sequence[SingleDevicePlan]:
+    """Return the parts of a compilation."""
     plan = OBJECTS.get(compilation, NdkCompilation).plan
     inner = getattr(plan, "_plan", plan)
     assert isinstance(inner, PartitionedPlan)
-    return [[each.operation for each in part.prepared.placement.operations] for part in inner.parts]
+    return inner.parts
 
 
 def test_a_list_of_devices_shares_a_model(library: NdkLibrary, listed: list[NdkDevice], program: Chain) -> None:
-    check_all_ways(library, program, program.compilation(listed[:3]))
+    compilation = program.compilation(listed[:3])
+    assert len(parts(compilation)) == 4
+    check_all_ways(library, program, compilation)
 
 
 def test_the_cpu_runs_what_no_device_supports(library: NdkLibrary, program: Chain) -> None:
     compilation = program.compilation(None)
-    assert len(backends(compilation)) == 4
+    assert [part.device.is_reference for part in parts(compilation)] == [False, False, True, False]
     check_all_ways(library, program, compilation)
 
 
@@ -157,10 +158,8 @@ def test_parts_are_cached_by_their_own_tokens(
     library: NdkLibrary, listed: list[NdkDevice], program: Chain, tmp_path: Path
 ) -> None:
     for expected in (CacheState.SAVED, CacheState.HIT):
-        compilation = program.compilation(listed[:2] + listed[3:], tmp_path)
-        plan = OBJECTS.get(compilation, NdkCompilation).plan
-        assert isinstance(plan, PartitionedPlan)
-        assert {part.prepared.cache.state for part in plan.parts} == {expected}
+        compilation = program.compilation(listed[:3], tmp_path)
+        assert {part.prepared.cache.state for part in parts(compilation)} == {expected}
         check_all_ways(library, program, compilation)
 
 
