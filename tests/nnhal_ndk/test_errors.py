@@ -124,10 +124,11 @@ def test_buffers_may_be_null_only_if_they_are_empty(library: NdkLibrary) -> None
         expect(library.Execution_setInput(execution, 0, None, None, 0))
 
 
-def test_dimensions_must_not_be_null(library: NdkLibrary) -> None:
+def test_dimensions_are_null_if_and_only_if_there_are_none(library: NdkLibrary) -> None:
     model = library.create("Model_create")
-    wrong = CType(FLOATS, 2, None, 0.0, 0)
-    expect(library.Model_addOperand(model, ctypes.byref(wrong)), ResultCode.UNEXPECTED_NULL)
+    for count, dimensions in ((2, None), (0, uint32s(2))):
+        wrong = CType(FLOATS, count, dimensions, 0.0, 0)
+        expect(library.Model_addOperand(model, ctypes.byref(wrong)), ResultCode.BAD_DATA)
     library.Model_free(model)
 
 

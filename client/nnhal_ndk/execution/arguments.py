@@ -17,7 +17,7 @@ from nnhal.types import (
 from nnhal_ndk.execution.memory import MappedFile, NdkMemory
 from nnhal_ndk.execution.tensor_memory import Role, TensorMemory
 from nnhal_ndk.model.model import NdkOperand
-from nnhal_ndk.model.operand_type import Dimensions, GivenType, known_size, merge_dimensions
+from nnhal_ndk.model.operand_type import Dimensions, GivenType, is_specialization, known_size, merge_dimensions
 from nnhal_ndk.results import bad_data
 
 
@@ -109,7 +109,9 @@ class ArgumentSlot:
         dimensions = self.operand.dimensions
         if given is not None:
             given.check(f"the type of {self.name}")
-            dimensions = merge_dimensions(dimensions, given.dimensions, self.name)
+            if dimensions and not is_specialization(given.dimensions, dimensions):
+                raise bad_data(f"{self.name} has dimensions {list(dimensions)}, but {list(given.dimensions)} are given")
+            dimensions = given.dimensions
         if not may_be_unknown and not is_fully_specified(self.operand.type, dimensions):
             raise bad_data(f"{self.name} has unknown dimensions {list(dimensions)}; give its type")
         return dimensions
@@ -127,7 +129,7 @@ class ArgumentSlot:
         """Return the value of an input for an execution.
 
         Raises:
-            NdkError: BAD_DATA: its memory is uninitialized, or has other dimensions.
+            NdkError: OP_FAILED: its memory is uninitialized, or has other dimensions.
         """
         match argument:
             case OmittedArgument():
@@ -139,5 +141,4 @@ class ArgumentSlot:
                 shape = argument.dimensions if is_tensor(self.operand.type) else ()
                 return argument.data.view(dtype).reshape(shape)
             case TensorArgument():
-                merge_dimensions(argument.dimensions, argument.tensor.require_value(), self.name)
-                return argument.tensor.input_value()
+                return argument.tensor.input_value(argument.dimensions, self.name)

@@ -239,7 +239,8 @@ class NdkExecution:
         self._begin()
         for number, argument in enumerate(self._outputs):
             operand = self._compilation.operand(number, is_output=True)
-            if isinstance(argument, MemoryArgument) and not is_fully_specified(operand.type, argument.dimensions):
+            is_given = isinstance(argument, MemoryArgument | TensorArgument)
+            if is_given and not is_fully_specified(operand.type, argument.dimensions):
                 self._end(ResultCode.BAD_DATA)
                 raise bad_data(f"output {number} has unknown dimensions")
         future: Future[ResultCode] = Future()
@@ -347,13 +348,13 @@ class NdkExecution:
         """Return a time of the last computation; NOT_MEASURED if the device does not tell.
 
         Raises:
-            NdkError: BAD_DATA: there is no such duration; BAD_STATE: there was no computation, or it is not measured.
+            NdkError: BAD_DATA: there is no such duration; BAD_STATE: there was no computation, it has failed, or it is
+                not measured. The C function then returns NOT_MEASURED.
         """
         if code not in list(DurationCode):
-            raise bad_data(f"there is no duration {code}")
-        self._require_completed()
-        if not self._measures:
-            raise NdkError(ResultCode.BAD_STATE, "the execution does not measure", (NOT_MEASURED,))
+            raise NdkError(ResultCode.BAD_DATA, f"there is no duration {code}", (NOT_MEASURED,))
+        if self._state is not ExecutionState.COMPLETED or self._failure is not None or not self._measures:
+            raise NdkError(ResultCode.BAD_STATE, "no computation was measured, or it has failed", (NOT_MEASURED,))
         on_device = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
         time_ns = self._timing.time_on_device_ns if on_device else self._timing.time_in_driver_ns
         return NOT_MEASURED if time_ns == OMITTED else time_ns

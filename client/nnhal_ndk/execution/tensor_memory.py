@@ -8,7 +8,7 @@ import numpy as np
 import nnhal
 from nnhal.types import DTYPES, AnyArray, Bytes, Operand, is_fully_specified
 from nnhal_ndk.model.operand_type import Dimensions, known_size, merge_dimensions
-from nnhal_ndk.results import bad_data
+from nnhal_ndk.results import NdkError, bad_data, op_failed
 
 Role = tuple[object, bool, int]
 """Use of a memory: the compilation, whether it is an output, and the position."""
@@ -46,13 +46,20 @@ class TensorMemory:
             raise bad_data("the memory is uninitialized")
         return self._dimensions
 
-    def input_value(self) -> AnyArray | nnhal.Buffer:
+    def input_value(self, expected: Dimensions, name: str) -> AnyArray | nnhal.Buffer:
         """Return its value for an execution.
 
+        Args:
+            expected: the dimensions that the execution expects; 0 is any.
+            name: the input's name in messages.
+
         Raises:
-            NdkError: BAD_DATA: it is uninitialized.
+            NdkError: OP_FAILED: it is uninitialized, or its value has other dimensions.
         """
-        self.require_value()
+        try:
+            merge_dimensions(expected, self.require_value(), name)
+        except NdkError as error:
+            raise op_failed(error.reason) from None
         if self.buffer is not None:
             return self.buffer
         assert self._value is not None

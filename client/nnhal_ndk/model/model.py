@@ -191,7 +191,7 @@ class NdkModel:
             raise bad_data(f"operand {index} is not quantized per channel")
         if channel_dim >= len(operand.dimensions):
             raise bad_data(f"operand {index} has no dimension {channel_dim}")
-        if operand.dimensions[channel_dim] != len(scales):
+        if operand.dimensions[channel_dim] != len(scales) or not scales:
             raise bad_data(f"{len(scales)} scales for {operand.dimensions[channel_dim]} channels of operand {index}")
         if not all(scale > 0 and math.isfinite(scale) for scale in scales):
             raise bad_data(f"operand {index} has a scale that is not above 0")
@@ -291,6 +291,12 @@ class NdkModel:
             self._check_signature(operation)
         written = [index for operation in self.operations for index in operation.outputs]
         writers = set(written)
+        for indexes, lifetime in (
+            (self.inputs, OperandLifeTime.SUBGRAPH_INPUT),
+            (self.outputs, OperandLifeTime.SUBGRAPH_OUTPUT),
+        ):
+            if changed := [index for index in indexes if self.operands[index].lifetime != lifetime]:
+                raise bad_data(f"operand {changed[0]} is {lifetime.name}, but was given a value")
         if len(writers) != len(written):
             raise bad_data("two operations write the same operand")
         for index, operand in enumerate(self.operands):

@@ -70,7 +70,8 @@ class GivenType:
                 raise bad_data(f"{name} has a scale or zero point, but is quantized per channel")
         else:
             OPERAND_RULES.check(operand, lambda: name)
-        if not is_extension(self.type) and known_size(self.type, self.dimensions) > MAX_VALUE_BYTES:
+        known = tuple(filter(None, self.dimensions))  # unknown dimensions will be 1 or more
+        if not is_extension(self.type) and known_size(self.type, known) > MAX_VALUE_BYTES:
             raise bad_data(f"{name} is larger than {MAX_VALUE_BYTES} bytes")
 
 
@@ -79,6 +80,11 @@ def known_size(type_: int, dimensions: Sequence[int]) -> int:
     if not is_tensor(type_):
         return DTYPES[type_].itemsize if type_ in DTYPES else 0
     return DTYPES[type_].itemsize * prod(dimensions) if dimensions else 0
+
+
+def is_specialization(given: Dimensions, dimensions: Dimensions) -> bool:
+    """Return whether given dimensions repeat the known ones, and may add unknown ones."""
+    return len(given) == len(dimensions) and all(b in (0, a) for a, b in zip(given, dimensions, strict=True))
 
 
 def merge_dimensions(operand: Dimensions, given: Dimensions, name: str) -> Dimensions:

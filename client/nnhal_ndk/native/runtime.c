@@ -425,8 +425,9 @@ void take_bytes(Call* call, int position, void* target) {
 /* ---- Structures ----------------------------------------------------------------------------------------------- */
 
 int check_operand_type(const ANeuralNetworksOperandType* type) {
-    if (type == NULL || type->dimensionCount == 0) return ANEURALNETWORKS_NO_ERROR;
-    if (type->dimensions == NULL) return ANEURALNETWORKS_UNEXPECTED_NULL;
+    if (type == NULL) return ANEURALNETWORKS_NO_ERROR;
+    /* the array is NULL if and only if it has no elements */
+    if ((type->dimensionCount == 0) != (type->dimensions == NULL)) return ANEURALNETWORKS_BAD_DATA;
     return type->dimensionCount > MAX_RANK ? ANEURALNETWORKS_BAD_DATA : ANEURALNETWORKS_NO_ERROR;
 }
 
