@@ -14,7 +14,7 @@ from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.ndk.execution import WAYS, BufferArguments, execute
 from nnhal_tools.conformance.ndk.model import CompiledModel
-from nnhal_tools.conformance.paths import NDK
+from nnhal_tools.conformance.paths import NDK, NDK_BUFFER
 from nnhal_tools.conformance.registry import VECTOR_CHECKS
 from nnhal_tools.conformance.suites import load
 from nnhal_tools.conformance.vectors import builtin
@@ -35,6 +35,24 @@ def target(library: NdkLibrary, ndk_service: Service) -> Iterator[Target]:
 def test_vectors_pass_in_every_way_of_computing(target: Target, case: Case) -> None:
     for result in VECTOR_CHECKS["generated"].body(target, case):
         assert (result.path, result.status, result.reason) == (NDK, Status.PASSED, "")
+
+
+def _check_on_device(library: NdkLibrary, service: Service, case: Case) -> None:
+    with Target(service.target, paths=(NDK_BUFFER,), ndk=library) as target:
+        for result in VECTOR_CHECKS["generated"].body(target, case):
+            assert (result.path, result.status, result.reason) == (NDK_BUFFER, Status.PASSED, "")
+
+
+def test_a_vector_passes_with_memories_of_the_device(library: NdkLibrary, ndk_service: Service) -> None:
+    load()
+    _check_on_device(library, ndk_service, builtin_case("add_float"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", builtin.cases(), ids=lambda case: str(case.name))
+def test_all_vectors_pass_with_memories_of_the_device(library: NdkLibrary, ndk_service: Service, case: Case) -> None:
+    load()
+    _check_on_device(library, ndk_service, case)
 
 
 def test_a_wrong_element_fails(target: Target) -> None:
@@ -59,7 +77,7 @@ def test_the_loop_timeout_reaches_the_device(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("nnhal.ndk"), "propagate", True)
     case = builtin_case("while_without_end")
-    arguments = BufferArguments(library, case.inputs, [output.array.nbytes for output in case.outputs])
+    arguments = BufferArguments(library, 0, case.inputs, [output.array.nbytes for output in case.outputs])
     with CompiledModel(library, case.model()) as model:
         options = RunOptions(loop_timeout_ns=3_000_000)
         execution = execute(library, model.compile(), WAYS[way], arguments, len(case.outputs), options)

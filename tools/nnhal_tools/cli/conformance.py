@@ -75,8 +75,8 @@ def conformance(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Paths to execute vectors on, separated by commas, for example SYNC,BURST; or all; or NDK, "
-            "through the C library. [default: one of each kind of call]",
+            help="Paths to execute vectors on, separated by commas, for example SYNC,BURST; or all; or NDK and "
+            "NDK/BUFFER, through the C library. [default: one of each kind of call]",
         ),
     ] = None,
     sample: Annotated[
@@ -356,9 +356,9 @@ def _load_ndk(target: str, device: str, paths: Sequence[str]) -> "NdkLibrary | N
     """Return the C library, whose first device is that of the service, if the path NDK is selected."""
     from nnhal_ndk.build import BuildError, find_or_build
     from nnhal_tools.conformance.device.ndk_library import NdkLibrary
-    from nnhal_tools.conformance.paths import NDK
+    from nnhal_tools.conformance.paths import NDK, NDK_PATHS
 
-    if NDK not in paths:
+    if not set(NDK_PATHS) & set(paths):
         return None
     if device:
         raise CommandError(f"the path {NDK} uses the first device of the service; omit --device")

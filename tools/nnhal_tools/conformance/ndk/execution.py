@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,17 +52,19 @@ class NdkArguments(Protocol):
         ...
 
 
-MakeArguments = Callable[[NdkLibrary, Sequence[AnyArray | None], Sequence[int]], NdkArguments]
-"""Creates the arguments for a library, arrays of inputs, and sizes of outputs in bytes, which are at least 1."""
+MakeArguments = Callable[[NdkLibrary, int, Sequence[AnyArray | None], Sequence[int]], NdkArguments]
+"""Creates the arguments for a library, a compilation, arrays of inputs, and sizes of outputs in bytes."""
 
 
 class BufferArguments:
     """NdkArguments in buffers of the program."""
 
-    def __init__(self, library: NdkLibrary, inputs: Sequence[AnyArray | None], sizes: Sequence[int]) -> None:
+    def __init__(
+        self, library: NdkLibrary, compilation: int, inputs: Sequence[AnyArray | None], sizes: Sequence[int]
+    ) -> None:
         self._library = library
         self._inputs = [None if array is None else np.ascontiguousarray(array) for array in inputs]
-        self._outputs = [np.zeros(size, np.uint8) for size in sizes]
+        self._outputs = [np.zeros(max(size, 1), np.uint8) for size in sizes]
 
     def bind(self, execution: int) -> None:
         """Set the inputs and outputs of an execution."""
@@ -83,7 +85,9 @@ class BufferArguments:
 class MemoryArguments:
     """NdkArguments in one memory of a file, which starts with the inputs."""
 
-    def __init__(self, library: NdkLibrary, inputs: Sequence[AnyArray | None], sizes: Sequence[int]) -> None:
+    def __init__(
+        self, library: NdkLibrary, compilation: int, inputs: Sequence[AnyArray | None], sizes: Sequence[int]
+    ) -> None:
         self._library = library
         end = 0
 
@@ -94,7 +98,7 @@ class MemoryArguments:
             return offset, size
 
         self._inputs = [None if array is None else place(array.nbytes) for array in inputs]
-        self._outputs = [place(size) for size in sizes]
+        self._outputs = [place(max(size, 1)) for size in sizes]
         self._file = SharedFile(library, end)
         for region, array in zip(self._inputs, inputs, strict=True):
             if region is not None and array is not None:
@@ -120,8 +124,89 @@ class MemoryArguments:
         self._file.close()
 
 
+class DeviceArguments:
+    """NdkArguments in memories of the device, one for each. Empty values and omitted inputs are in no memory."""
+
+    def __init__(
+        self, library: NdkLibrary, compilation: int, inputs: Sequence[AnyArray | None], sizes: Sequence[int]
+    ) -> None:
+        self._library = library
+        self._compilation = compilation
+        self._stack = ExitStack()
+        self._sizes = sizes
+        try:
+            self._inputs = [
+                None if array is None or array.size == 0 else self._filled(index, array)
+                for index, array in enumerate(inputs)
+            ]
+            self._outputs = [
+                self._allocated("MemoryDesc_addOutputRole", index) if size else None for index, size in enumerate(sizes)
+            ]
+        except BaseException:
+            self.close()
+            raise
+        self._empty = np.zeros(1, np.uint8)
+
+    def _allocated(self, add_role: str, index: int) -> int:
+        """Return a memory for one input or output."""
+        library = self._library
+        desc = library.create("MemoryDesc_create")
+        try:
+            library.call(add_role, desc, self._compilation, index, 1.0)
+            library.call("MemoryDesc_finish", desc)
+            memory = library.create("Memory_createFromDesc", desc)
+        finally:
+            library.MemoryDesc_free(desc)
+        self._stack.callback(library.Memory_free, memory)
+        return memory
+
+    def _filled(self, index: int, array: AnyArray) -> int:
+        memory = self._allocated("MemoryDesc_addInputRole", index)
+        with closing(SharedFile(self._library, array.nbytes)) as file:
+            file.write(0, array.tobytes())
+            self._library.call("Memory_copy", file.memory, memory)
+        return memory
+
+    def bind(self, execution: int) -> None:
+        """Set the inputs and outputs of an execution."""
+        call, empty = self._library.call, self._empty
+        for index, memory in enumerate(self._inputs):
+            if memory is None:
+                call("Execution_setInput", execution, index, None, None, 0)
+            else:
+                call("Execution_setInputFromMemory", execution, index, None, memory, 0, 0)
+        for index, memory in enumerate(self._outputs):
+            if memory is None:
+                call("Execution_setOutput", execution, index, None, empty.ctypes.data, empty.nbytes)
+            else:
+                call("Execution_setOutputFromMemory", execution, index, None, memory, 0, 0)
+
+    def outputs(self) -> list[bytes]:
+        """Return the bytes of each output.
+
+        Raises:
+            CallFailed: the device does not return one, or it has another size.
+        """
+        return [
+            b"" if memory is None else self._contents(memory, size)
+            for memory, size in zip(self._outputs, self._sizes, strict=True)
+        ]
+
+    def _contents(self, memory: int, size: int) -> bytes:
+        with closing(SharedFile(self._library, size)) as file:
+            self._library.call("Memory_copy", memory, file.memory)
+            return file.read(0, size)
+
+    def close(self) -> None:
+        """Free the memories."""
+        self._stack.close()
+
+
 ARGUMENTS: dict[str, MakeArguments] = {"buffers": BufferArguments, "memories": MemoryArguments}
-"""Kinds of arguments, by the name in reports."""
+"""Kinds of arguments that the program can address, by the name in reports."""
+
+DEVICE_ARGUMENTS: dict[str, MakeArguments] = {"memories of the device": DeviceArguments}
+"""Kinds of arguments that the program can only copy."""
 
 # ---- Ways of computing ----------------------------------------------------------------------------------
 

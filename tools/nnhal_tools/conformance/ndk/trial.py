@@ -8,7 +8,7 @@ from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
 from nnhal_tools.conformance.device.ndk_library import CallFailed, NdkLibrary
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import ExecutionOutcome
-from nnhal_tools.conformance.ndk.execution import ARGUMENTS, WAYS, Way, execute
+from nnhal_tools.conformance.ndk.execution import ARGUMENTS, DEVICE_ARGUMENTS, WAYS, Way, execute
 from nnhal_tools.conformance.ndk.model import CompiledModel
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.outcome_checks import (
@@ -22,11 +22,19 @@ from nnhal_tools.conformance.vectors.outputs import check_timing
 
 
 class NdkTrial:
-    """Executions of a case on the first device of the library."""
+    """Executions of a case on the first device of the library.
 
-    def __init__(self, library: NdkLibrary, case: Case) -> None:
+    Args:
+        library: the library.
+        case: the case.
+        on_device: whether arguments are in memories of the device, which are never too small.
+    """
+
+    def __init__(self, library: NdkLibrary, case: Case, *, on_device: bool = False) -> None:
         self._library = library
         self._case = case
+        self._on_device = on_device
+        self._arguments = DEVICE_ARGUMENTS if on_device else ARGUMENTS
         self._checks = OutcomeChecks(case)
         self._sizes = [output.array.nbytes for output in case.outputs]
 
@@ -76,7 +84,7 @@ class NdkTrial:
         options = RunOptions(chain=True)
         refused = must_be_refused("GEN-22", "outputs of unspecified dimensions")
         self._run_ways(recorder, compilation, self._checks.unspecified, options, refused)
-        if self._sizes[0] > 1:
+        if self._sizes[0] > 1 and not self._on_device:
             self._sizes[0] -= 1
             refused = must_be_refused("GEN-27", "output 0 one byte too small")
             self._run_ways(recorder, compilation, self._checks.insufficient, options, refused)
@@ -91,7 +99,7 @@ class NdkTrial:
         fenced_check: OutcomeCheck | None = None,
     ) -> None:
         """Run each way with each kind of arguments. `fenced_check`: replaces the check for fenced executions."""
-        for kind in ARGUMENTS:
+        for kind in self._arguments:
             for name, way in WAYS.items():
                 with _attribute(f"{name} with arguments in {kind}"):
                     execution = self._execute(compilation, way, kind, options)
@@ -100,10 +108,9 @@ class NdkTrial:
                     (fenced_check if fenced_check is not None and way.fenced else check)(recorder, execution)
 
     def _execute(self, compilation: int, way: Way, kind: str, options: RunOptions) -> ExecutionOutcome:
-        sizes = [max(size, 1) for size in self._sizes]
-        arguments = ARGUMENTS[kind](self._library, self._case.inputs, sizes)
+        arguments = self._arguments[kind](self._library, compilation, self._case.inputs, self._sizes)
         try:
-            return execute(self._library, compilation, way, arguments, len(sizes), options)
+            return execute(self._library, compilation, way, arguments, len(self._sizes), options)
         finally:
             arguments.close()
 
@@ -112,7 +119,8 @@ class NdkTrial:
         recorder.mark("VALREQ-11")
         try:
             with CompiledModel(self._library, self._case.model()) as model:
-                execution = self._execute(model.compile(), WAYS["compute"], "buffers", RunOptions())
+                kind = next(iter(self._arguments))
+                execution = self._execute(model.compile(), WAYS["compute"], kind, RunOptions())
         except CallFailed:
             return
         failed = execution.outcome.status != ErrorStatus.NONE

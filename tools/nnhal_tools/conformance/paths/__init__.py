@@ -31,6 +31,11 @@ LOCAL_PATHS = ("SYNC-LOCAL", "BURST-LOCAL")
 NDK = "NDK"
 """Path through the NNAPI C library. It builds models of its own, so it has no ExecutionPath and is not in `all`."""
 
+NDK_BUFFER = "NDK/BUFFER"
+"""The same with arguments in memories of the device."""
+
+NDK_PATHS = (NDK, NDK_BUFFER)
+
 ALL = "all"
 
 __all__ = [
@@ -39,6 +44,8 @@ __all__ = [
     "DEFAULT_PATHS",
     "LOCAL_PATHS",
     "NDK",
+    "NDK_BUFFER",
+    "NDK_PATHS",
     "PATHS",
     "ExecutionPath",
     "check_steps",
@@ -57,7 +64,7 @@ def select_paths(codes: Sequence[str], *, built_in: bool = False) -> dict[str, E
     """Return paths by their codes.
 
     Args:
-        codes: the codes; none for the default, "all" for all. NDK selects none of these paths.
+        codes: the codes; none for the default, "all" for all. Those of NDK_PATHS select none of these paths.
         built_in: whether the default is that of a built-in vector.
 
     Raises:
@@ -65,7 +72,9 @@ def select_paths(codes: Sequence[str], *, built_in: bool = False) -> dict[str, E
     """
     if ALL in codes:
         return PATHS
-    if unknown := sorted(set(codes) - {*PATHS, NDK}):
-        raise ValueError(f"unknown path {unknown[0]!r}; the paths are {', '.join(PATHS)}, {ALL}, and {NDK}")
+    if unknown := sorted(set(codes) - {*PATHS, *NDK_PATHS}):
+        raise ValueError(
+            f"unknown path {unknown[0]!r}; the paths are {', '.join(PATHS)}, {ALL}, {NDK}, and {NDK_BUFFER}"
+        )
     selected = codes or (*DEFAULT_PATHS, *(LOCAL_PATHS if built_in else ()))
     return {code: path for code, path in PATHS.items() if code in selected}

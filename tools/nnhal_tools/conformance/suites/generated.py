@@ -7,6 +7,7 @@ in buffers, only fully specified outputs run, without timing. An endless loop mu
 operation also runs as its signed variant.
 """
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,7 +18,7 @@ from nnhal_tools.conformance.device.options import BOTH_PREPARATIONS, Preparatio
 from nnhal_tools.conformance.device.results import ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.ndk.trial import NdkTrial
-from nnhal_tools.conformance.paths import NDK, PATHS, ExecutionPath, check_steps, select_paths
+from nnhal_tools.conformance.paths import NDK_BUFFER, NDK_PATHS, PATHS, ExecutionPath, check_steps, select_paths
 from nnhal_tools.conformance.registry import new_result, vector_check
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.outcome_checks import (
@@ -40,9 +41,11 @@ def generated(target: Target, case: Case) -> Iterator[Result]:
     """Yield one result for each path, and one for the signed variant. The path NDK runs both."""
     variant = signed_variant(case)
     if target.ndk is not None:
-        for each in filter(None, (case, variant)):
-            yield run_check(new_result(each, SUITE, NDK), "GEN-04", NdkTrial(target.ndk, each).run)
-    if target.paths == (NDK,):
+        for each, code in itertools.product(filter(None, (case, variant)), NDK_PATHS):
+            if code in target.paths:
+                ndk_trial = NdkTrial(target.ndk, each, on_device=code == NDK_BUFFER)
+                yield run_check(new_result(each, SUITE, code), "GEN-04", ndk_trial.run)
+    if target.paths and set(target.paths) <= set(NDK_PATHS):
         return
     if case.expect_failure and not case.is_endless_loop:
         yield run_check(
