@@ -10,18 +10,13 @@ from typing import Protocol
 import grpc
 
 from nnhal.address import Address
+from nnhal_fleet.registry import report_interval_s
 from nnhal_fleet.report import ServiceReporter
 from nnhal_fleet.service_process import ServiceProcess
 from nnhal_service.fleet.member import Member, MemberTable
 from nnhal_service.fleet.members_file import write_members
 
 _log = logging.getLogger(__name__)
-
-_INTERVAL_S = 0.5
-"""Seconds between two reports of a member."""
-_MEMBERS_PER_S = 200
-"""Reports that the registry should get in a second. With more members, each reports less often."""
-
 
 _MAX_FAILURES = 3
 """Starts at the address of before, until a service gets another one."""
@@ -32,14 +27,16 @@ class Orders:
     """Answer of the fleet to a report.
 
     Attributes:
-        members: the members, also the one that has reported.
+        members: members that it shall know, also the one that has reported.
         drained: whether its service shall take no sessions.
         refusal: why the fleet takes no new clients, or "".
+        interval_s: seconds until the next report.
     """
 
     members: tuple[Member, ...]
     drained: bool = False
     refusal: str = ""
+    interval_s: float = report_interval_s(1)
 
 
 class FleetLink(Protocol):
@@ -164,10 +161,10 @@ class HostAgent:
     def _run(self) -> None:
         """Report at regular intervals, and at once when the service has started or ended."""
         while not self._stopping.is_set():
-            interval = _INTERVAL_S
+            interval = report_interval_s(1)
             try:
                 if self._address:
-                    interval = max(interval, self._report(self._address) / _MEMBERS_PER_S)
+                    interval = self._report(self._address)
                 else:
                     self._link.leave(self._member.id)
             except (FleetError, grpc.RpcError, OSError) as error:
@@ -179,8 +176,8 @@ class HostAgent:
         except FleetError as error:
             _log.warning("the fleet learns of the end later: %s", error)
 
-    def _report(self, address: str) -> int:
-        """Report once, and return the number of members.
+    def _report(self, address: str) -> float:
+        """Report once, and return the seconds until the next report.
 
         Raises:
             FleetError: the registry cannot be reached.
@@ -200,7 +197,7 @@ class HostAgent:
             self._changed.set()
         else:
             self._write_table(orders.members, orders.refusal)
-        return len(orders.members)
+        return orders.interval_s
 
     def _write_table(self, members: Sequence[Member], refusal: str = "") -> None:
         write_members(self._file, MemberTable(self._member.id, tuple(members), refusal))

@@ -2,16 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterable
+from itertools import chain, islice
 from pathlib import Path
 
 import grpc
 
 from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
 from nnhal.cpu import available_cpus
-from nnhal_service.fleet.member import Member
+from nnhal_service.fleet.member import Member, model_key
 
 _MEMORY = Path("/proc/meminfo")
 _TIMEOUT_S = 5.0
+_MAX_MODELS = 128
+"""Number of models that a report names. All members get it."""
 _MAX_BYTES = 2**26
 _DRAINING = frozenset(["draining", "stopping"])
 
@@ -128,5 +131,7 @@ def _backends(devices: Iterable[admin_pb2.DeviceSnapshot]) -> Iterable[admin_pb2
 
 
 def _models(snapshot: admin_pb2.ServiceSnapshot) -> Iterable[str]:
-    yield from (model.digest for model in snapshot.models if model.digest)
-    yield from (entry.token for entry in snapshot.cache.entries if entry.token)
+    """Return the keys of models that are prepared there, and of those in its cache that were used last."""
+    digests = (model.digest for model in snapshot.models if model.digest)
+    tokens = (entry.token for entry in snapshot.cache.entries if entry.token)
+    return islice(dict.fromkeys(map(model_key, chain(digests, tokens))), _MAX_MODELS)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from nnhal_fleet.agent import FleetError
+from nnhal_fleet.registry import MAX_TOLD
 
 _POLL_S = 0.1
 
@@ -39,12 +40,15 @@ def wait_for(fleet: OperatedFleet, is_done: Callable[[Report], bool], timeout_s:
 
 
 def is_complete(report: Report) -> bool:
-    """Return whether all hosts serve, and all members know each other, so that each tells its clients of the others."""
+    """Return whether all hosts serve, and all members know each other, so that each tells its clients of the others.
+
+    In a large fleet, each knows some of them.
+    """
     hosts, members = report["hosts"], report["members"]
     return (
         bool(hosts)
         and {member["id"] for member in members} == set(hosts)
-        and all(member["known"] >= len(hosts) for member in members)
+        and all(member["known"] >= min(len(hosts), MAX_TOLD) for member in members)
     )
 
 

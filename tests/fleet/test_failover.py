@@ -8,7 +8,7 @@ import pytest
 import nnhal
 import nnhal.aio
 from nnhal.client.core.cache import model_digest
-from nnhal_service.fleet.member import Member
+from nnhal_service.fleet.member import Member, model_key
 from tests.concurrency import wait_until
 from tests.fleet.pair import ADD, ONES, Pair, loaded
 
@@ -47,7 +47,9 @@ async def test_a_client_goes_on_when_the_only_address_that_it_was_given_is_gone(
 
 def test_needs_choose_the_service(pair: Pair) -> None:
     a, b = pair.hosts
-    warm = Member("b", "b", b.target, free_bytes=2**30, sessions=2, models=frozenset([model_digest(ADD).hex()]))
+    warm = Member(
+        "b", "b", b.target, free_bytes=2**30, sessions=2, models=frozenset([model_key(model_digest(ADD).hex())])
+    )
     pair.publish(a.record, warm)
     with nnhal.connect(a.target, timeout=60, model=ADD) as device:
         assert device._connection.members == (a.target,), "these are the addresses that b knows"

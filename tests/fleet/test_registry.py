@@ -1,6 +1,8 @@
 """Registry of the members of a fleet."""
 
-from nnhal_fleet.registry import EXPIRY_S, MemberRegistry
+from random import Random
+
+from nnhal_fleet.registry import EXPIRY_S, MAX_TOLD, MemberRegistry, report_interval_s
 from nnhal_service.fleet.member import Member
 
 
@@ -22,3 +24,30 @@ def test_a_member_that_leaves_is_forgotten_at_once() -> None:
     registry.remove("a")
     registry.remove("unknown")
     assert registry.members() == ()
+
+
+def test_members_of_a_large_fleet_report_less_often_and_are_not_forgotten_between_two_reports() -> None:
+    now = 0.0
+    registry = MemberRegistry(lambda: now)
+    for number in range(1000):
+        registry.report(Member(str(number), "", f"{number}:1"))
+    now = report_interval_s(1000) + EXPIRY_S
+    assert len(registry.members()) == 1000 and report_interval_s(10) < 1 < report_interval_s(1000) / 2
+    now *= 2
+    assert registry.members() == ()
+
+
+def test_members_of_a_large_fleet_are_told_of_some_others_and_of_rare_things() -> None:
+    registry = MemberRegistry(lambda: 0.0, Random(1))
+    for number in range(1000):
+        accelerators = ("Npu",) if number in (7, 8) else ()
+        registry.report(Member(str(number), "", f"{number}:1", accelerators=accelerators, backends={"CpuRef": "1"}))
+    known: set[str] = set()
+    before: set[str] = set()
+    for turn in range(200):
+        told = {member.id for member in registry.members_for("5")}
+        assert {"5", "7", "8"} <= told and len(told) <= MAX_TOLD + 3
+        assert turn == 0 or len(before & told) > MAX_TOLD / 2, "clients are told of changes"
+        known |= before
+        before = told
+    assert len(known) > 900

@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from nnhal_fleet.ray_cluster.host_actor import HostActor
 from nnhal_fleet.ray_cluster.options import HOST_RESOURCE, MEMBERS_KEY, NAMESPACE, host_actor, member_id
-from nnhal_fleet.registry import MemberRegistry
+from nnhal_fleet.registry import MemberRegistry, report_interval_s
 from nnhal_service.fleet.member import Member
 
 _log = logging.getLogger(__name__)
@@ -41,11 +41,12 @@ class FleetController:
     # ---- For agents -------------------------------------------------------------------------------------
 
     def report(self, member: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the report of a member, and return all members and whether it shall drain."""
+        """Take the report of a member, and return the members that it shall know, and whether it shall drain."""
         reported = Member.from_plain(member)
         self._registry.report(reported)
-        members = [each.to_plain() for each in self._registry.members()]
-        return {"members": members, "drained": reported.id in self._drained}
+        members = [each.to_plain() for each in self._registry.members_for(reported.id)]
+        interval_s = report_interval_s(len(self._registry.members()))
+        return {"members": members, "drained": reported.id in self._drained, "interval_s": interval_s}
 
     def leave(self, id_: str) -> None:
         """Forget a member whose service has ended."""

@@ -26,7 +26,8 @@ class RayLink:
     def report(self, member: Member) -> Orders:
         """Report on a member."""
         answer = self._call("report", member.to_plain())
-        return Orders(tuple(map(Member.from_plain, answer["members"])), answer["drained"])
+        members = tuple(map(Member.from_plain, answer["members"]))
+        return Orders(members, answer["drained"], interval_s=answer["interval_s"])
 
     def leave(self, id_: str) -> None:
         """Tell that the service of a member has ended."""

@@ -12,7 +12,7 @@ from typing import Protocol
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import ErrorStatus
 from nnhal.v1 import session_pb2
-from nnhal_service.fleet.member import Member, MemberTable
+from nnhal_service.fleet.member import Member, MemberTable, model_key
 from nnhal_service.fleet.placement import Needs, SessionPlacement, place
 
 MAX_MEMBERS = 8
@@ -138,5 +138,8 @@ class FleetDirectory:
 def _needs(request: session_pb2.OpenRequest) -> Needs:
     needs = request.needs
     return Needs(
-        frozenset(key.hex() for key in needs.models), needs.accelerator, needs.memory_bytes, frozenset(needs.avoid)
+        frozenset(model_key(key.hex()) for key in needs.models),
+        needs.accelerator,
+        needs.memory_bytes,
+        frozenset(needs.avoid),
     )

@@ -1,7 +1,7 @@
 """Records of the members of a fleet: services on several hosts that send new sessions to each other."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -23,7 +23,7 @@ class Member:
         devices: types of its devices, by name.
         backends: versions of the backends that are ready, by id.
         accelerators: names of the accelerators of the host.
-        models: digests of the models that are prepared there, and tokens of its cache, in hexadecimal.
+        models: keys of models that it holds, see `model_key`.
         known: number of the members that it knows, with itself.
         wait_s: mean time in seconds that executions have lately waited for a slot.
     """
@@ -56,7 +56,10 @@ class Member:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the record as values of JSON."""
-        return {**asdict(self), "accelerators": list(self.accelerators), "models": sorted(self.models)}
+        values: dict[str, Any] = {name: getattr(self, name) for name in _NAMES}  # `asdict` takes ten times as long
+        values.update(devices=dict(self.devices), backends=dict(self.backends))
+        values.update(accelerators=list(self.accelerators), models=list(self.models))
+        return values
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> "Member":
@@ -69,6 +72,15 @@ class Member:
         known["accelerators"] = tuple(known.get("accelerators", ()))
         known["models"] = frozenset(known.get("models", ()))
         return Member(**known)
+
+
+def model_key(digest: str) -> str:
+    """Return the key by which members tell each other of a model: the first 8 bytes, in hexadecimal.
+
+    Args:
+        digest: digest of the model or token of its entry in a cache, in hexadecimal.
+    """
+    return digest[:16]
 
 
 _NAMES = tuple(each.name for each in fields(Member))

@@ -18,9 +18,11 @@ HERE_ADVANTAGE = 1.0
 """The same for the member that the client has reached: it need not connect again."""
 USED_DISADVANTAGE = 1000.0
 """Load by which members are worse that the client uses already: only if there are no others, it gets one of them."""
-SHORTLIST = 8
-"""Number of members without a model of the client that are compared, chosen at random. All members know loads that are
-somewhat old. If all compared all, they would send their clients to the same one."""
+SMALL_FLEET = 8
+"""Number of members up to which all are compared. Of more, only these are: some that hold a model of the client."""
+SHORTLIST = 2
+"""Number of members of a larger fleet that are compared besides, chosen at random. All members know loads that are
+somewhat old. If they compared more, they would send their clients to the same ones (docs/scale.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Needs:
     """Needs of a client.
 
     Attributes:
-        models: digests or cache tokens of the models that it is about to use, in hexadecimal.
+        models: keys of the models that it is about to use, see `nnhal_service.fleet.member.model_key`.
         accelerator: name of an accelerator, backend or device; "" for any.
         memory_bytes: memory that its models need; 0 if unknown.
         avoid: ids of members that it uses already, for the same model.
@@ -73,7 +75,7 @@ def place(
     refusals = {member.id: why for member in members if (why := refusal(member, needs))}
     fit = [member for member in members if member.id not in refusals]
     if not fit:
-        whys = "; ".join(f"{id_}: {why}" for id_, why in sorted(refusals.items())[:SHORTLIST])
+        whys = "; ".join(f"{id_}: {why}" for id_, why in sorted(refusals.items())[:SMALL_FLEET])
         return SessionPlacement(None, f"none of {len(members)} members will do: {whys}", refusals)
     sent = sent or {}
 
@@ -107,9 +109,9 @@ def is_warm(member: Member, needs: Needs) -> bool:
 
 def _shortlist(fit: Sequence[Member], needs: Needs, random: Random, here: str) -> Sequence[Member]:
     """Return the members to compare."""
-    if len(fit) <= SHORTLIST:
+    if len(fit) <= SMALL_FLEET:
         return fit
     kept = [member for member in fit if member.id == here or is_warm(member, needs)]
-    kept = kept if len(kept) <= SHORTLIST else random.sample(kept, SHORTLIST)
+    kept = kept if len(kept) <= SMALL_FLEET else random.sample(kept, SMALL_FLEET)
     chosen = {member.id for member in kept}
     return [*kept, *(member for member in random.sample(fit, SHORTLIST) if member.id not in chosen)]

@@ -11,6 +11,7 @@ from nnhal_service.fleet.placement import (
     HERE_ADVANTAGE,
     NO_NEEDS,
     SHORTLIST,
+    SMALL_FLEET,
     WARM_ADVANTAGE,
     Needs,
     SessionPlacement,
@@ -101,4 +102,4 @@ def test_of_many_members_those_with_the_model_are_always_compared() -> None:
     assert all(id_of(place(members, WARM, Random(seed))) == "m070" for seed in range(50))
     members = [member(f"m{number:03}", 0, MODEL) for number in range(100)]
     compared = int(place(members, WARM, Random(1)).reason.split("; ")[1].split()[0])
-    assert SHORTLIST <= compared <= 2 * SHORTLIST
+    assert SMALL_FLEET <= compared <= SMALL_FLEET + SHORTLIST
