@@ -46,7 +46,7 @@ def is_complete(report: Report) -> bool:
     """
     hosts, members = report["hosts"], report["members"]
     return (
-        bool(hosts)
+        len(hosts) >= (report["scaling"] or {"hosts": 1})["hosts"]
         and {member["id"] for member in members} == set(hosts)
         and all(member["known"] >= min(len(hosts), MAX_TOLD) for member in members)
     )

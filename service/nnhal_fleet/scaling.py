@@ -25,6 +25,8 @@ GROWTH = 2.0
 """Factor by which a fleet grows at once, at most."""
 SHRINKAGE = 0.75
 """Factor by which it shrinks at once, at most, unless that is less than a host."""
+_MOST_WORK = 2
+"""Executions for each CPU of a member that count. The queue of one may be as long as it likes."""
 USE = 0.5
 """Executions for each CPU for which hosts are kept. The rest is for the differences between hosts, and for growth."""
 
@@ -90,8 +92,14 @@ def decide(state: ScalingState, members: Sequence[Member], now: float, rules: Sc
         full_since=_since(state.full_since, now, holds=wait_s >= FULL_WAIT_S),
     )
     has_arrived = len(serving) >= ARRIVED * hosts or now - state.changed_at >= ARRIVAL_S
-    if has_arrived and hosts < rules.max_hosts and _lasts(state.long_since, now, GROW_AFTER_S):
-        return _grow(state, serving, wait_s, now, rules)
+    needed = hosts_for(serving, 1.0)
+    if (
+        needed > len(serving)  # otherwise, some are idle, and new clients go there
+        and has_arrived
+        and hosts < rules.max_hosts
+        and _lasts(state.long_since, now, GROW_AFTER_S)
+    ):
+        return _grow(state, needed, wait_s, now, rules)
     state = _with_refusal(state, wait_s, now, is_at_limit=has_arrived and hosts == rules.max_hosts)
     return _shrink(state, serving, now, rules)
 
@@ -105,19 +113,20 @@ def mean_wait_s(members: Sequence[Member]) -> float:
 def hosts_for(members: Sequence[Member], use: float) -> int:
     """Return the number of hosts, like those of members, that the work of members needs.
 
+    Clients stay where they are, so that a long queue of a member says nothing of the others: it counts for a second
+    host, not for more.
+
     Args:
         members: the members that serve, at least one.
         use: executions that run or wait, for each CPU.
     """
     cpus = sum(member.cpus for member in members) / len(members)
-    return max(1, ceil(sum(member.executions for member in members) / (use * cpus)))
+    work = sum(min(member.executions, _MOST_WORK * member.cpus) for member in members)
+    return max(1, ceil(work / (use * cpus)))
 
 
-def _grow(
-    state: ScalingState, serving: Sequence[Member], wait_s: float, now: float, rules: ScalingRules
-) -> ScalingState:
-    most = min(ceil(state.hosts * GROWTH), rules.max_hosts)
-    hosts = min(max(state.hosts + 1, hosts_for(serving, 1.0)), most)
+def _grow(state: ScalingState, needed: int, wait_s: float, now: float, rules: ScalingRules) -> ScalingState:
+    hosts = min(max(state.hosts + 1, needed), ceil(state.hosts * GROWTH), rules.max_hosts)
     reason = f"{hosts} instead of {state.hosts} hosts: executions wait {wait_s:.2f} s"
     return ScalingState(hosts, reason, changed_at=now)
 

@@ -23,6 +23,7 @@ from typing import Any, TextIO
 import numpy as np
 
 import nnhal
+from nnhal_fleet.ray_cluster.local_cluster import descendants
 from nnhal_tools.demo import digits
 
 CLIENTS = 8
@@ -184,16 +185,6 @@ class Arena:
         """End everything."""
         self._joined.__exit__(None, None, None)
         self.cluster.close()
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes below a process."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, task.read_text().split()):
-                found += [child, *descendants(child)]
-    return found
 
 
 def leftovers(folder: Path) -> list[str]:

@@ -78,4 +78,5 @@ def test_a_fleet_is_complete_once_all_members_know_each_other(
     hosts: list[str], known: list[int], expected: bool
 ) -> None:
     members = [{"id": id_, "known": count} for id_, count in zip(hosts, known, strict=False)]
-    assert is_complete({"hosts": hosts, "members": members}) == expected
+    assert is_complete({"hosts": hosts, "members": members, "scaling": None}) == expected
+    assert not is_complete({"hosts": hosts, "members": members, "scaling": {"hosts": 3}}), "another host will come"

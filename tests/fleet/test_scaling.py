@@ -51,7 +51,8 @@ def run(
         (3, fleet(3, executions=4, wait_s=0.1), 6),  # 12 executions need 6 hosts with 2 CPUs
         (6, fleet(6, executions=40, wait_s=2.0), 8),  # the limit
         (8, fleet(8, executions=40, wait_s=2.0), 8),
-        (3, [member(0, 4, 0.3), *fleet(2)], 4),  # idle members do not hide that executions wait
+        (3, [member(0, 40, 0.3), member(1, 1), member(2, 1)], 3),  # new clients go to the other two
+        (3, [member(0, 40, 0.3), member(1, 2), member(2, 2)], 4),  # those are busy, too
         (3, [member(0, 1, 0.3), member(1, 19, 0.0), member(2)], 3),  # few of the executions wait
         (2, [member(0, 9, 0.3), member(1, draining=True)], 2),  # the second has not come
         (0, fleet(1), 1),  # the least
@@ -73,7 +74,7 @@ def test_hosts_that_do_not_come_do_not_stop_the_growth_for_ever() -> None:
     grown = run(ScalingState(2), fleet(2, 9, 0.3), 10)
     assert grown.hosts == 4 and grown.reason == "4 instead of 2 hosts: executions wait 0.30 s"
     assert run(grown, fleet(2, 9, 0.3), ARRIVAL_S - 10, grown.changed_at).hosts == 4
-    assert run(grown, fleet(2, 9, 0.3), ARRIVAL_S, grown.changed_at).hosts == 8
+    assert run(grown, fleet(2, 9, 0.3), ARRIVAL_S, grown.changed_at).hosts == 5
 
 
 def test_one_missing_host_of_many_does_not_stop_the_growth() -> None:
@@ -139,4 +140,5 @@ def test_figures() -> None:
     assert mean_wait_s([member(0, 3, 1.0), member(1, 1, 0.2)]) == pytest.approx(0.8)
     assert mean_wait_s(fleet(2)) == 0.0
     assert hosts_for([member(0, 3, cpus=4), member(1, 2, cpus=2)], 0.5) == 4
+    assert hosts_for([member(0, 100, cpus=2)], 1.0) == 2, "the queue of one counts for another one"
     assert hosts_for(fleet(2), 0.5) == 1

@@ -6,13 +6,23 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.autoscaler.sdk import request_resources
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from nnhal_fleet.host_scaler import HostScaler
 from nnhal_fleet.ray_cluster.host_actor import HostActor
-from nnhal_fleet.ray_cluster.options import HOST_RESOURCE, MEMBERS_KEY, NAMESPACE, host_actor, member_id
+from nnhal_fleet.ray_cluster.options import (
+    HOST_RESOURCE,
+    MEMBERS_KEY,
+    NAMESPACE,
+    FleetOptions,
+    host_actor,
+    member_id,
+)
 from nnhal_fleet.registry import MemberRegistry, report_interval_s
 from nnhal_service.fleet.member import Member
 
@@ -20,6 +30,21 @@ _log = logging.getLogger(__name__)
 _STEP_S = 0.5
 _STANDARD = ("CPU", "memory", "object_store_memory", HOST_RESOURCE)
 _STOP_TIMEOUT_S = 60.0
+
+
+@dataclass(slots=True)
+class _Host:
+    """A node with a service.
+
+    Attributes:
+        member: id of its member.
+        actor: its actor.
+        stopping: the call that ends its service, or None.
+    """
+
+    member: str
+    actor: Any
+    stopping: Any = None
 
 
 class FleetController:
@@ -33,7 +58,9 @@ class FleetController:
         self._options = dict(options)
         self._registry = MemberRegistry()
         self._drained: set[str] = set()
-        self._hosts: dict[str, tuple[str, Any]] = {}
+        self._hosts: dict[str, _Host] = {}
+        rules = FleetOptions.from_plain(options).scaling
+        self._scaler = HostScaler(rules, len(_running_hosts()), _ask_for_hosts) if rules is not None else None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nnhal-fleet", daemon=True)
         self._thread.start()
@@ -46,7 +73,10 @@ class FleetController:
         self._registry.report(reported)
         members = [each.to_plain() for each in self._registry.members_for(reported.id)]
         interval_s = report_interval_s(len(self._registry.members()))
-        return {"members": members, "drained": reported.id in self._drained, "interval_s": interval_s}
+        scaler = self._scaler
+        drained = reported.id in self._drained or (scaler is not None and reported.id in scaler.leaving)
+        refusal = scaler.refusal if scaler is not None else ""
+        return {"members": members, "drained": drained, "refusal": refusal, "interval_s": interval_s}
 
     def leave(self, id_: str) -> None:
         """Forget a member whose service has ended."""
@@ -55,9 +85,10 @@ class FleetController:
     # ---- For operators ----------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Return the members, and the ids of all hosts of the cluster that have an actor."""
+        """Return the members, the ids of all hosts of the cluster that have an actor, and what decides their number."""
         members = [each.to_plain() for each in self._registry.members()]
-        return {"members": members, "hosts": sorted(id_ for id_, _ in tuple(self._hosts.values()))}
+        scaling = self._scaler.to_plain() if self._scaler is not None else None
+        return {"members": members, "hosts": sorted(self._ids()), "scaling": scaling}
 
     def set_drained(self, ids: Sequence[str], drained: bool) -> None:
         """Have the services of members take no sessions, or take sessions again."""
@@ -76,7 +107,9 @@ class FleetController:
         """End all services in order, and their actors."""
         self._stopping.set()
         self._thread.join()
-        handles = [handle for _, handle in self._hosts.values()]
+        if self._scaler is not None:
+            _ask_for_hosts(0)
+        handles = [host.actor for host in self._hosts.values()]
         with suppress(ray.exceptions.RayError):
             ray.get([handle.stop.remote() for handle in handles], timeout=_STOP_TIMEOUT_S)
         for handle in handles:
@@ -89,10 +122,13 @@ class FleetController:
         Raises:
             ValueError: there is none.
         """
-        for known, handle in tuple(self._hosts.values()):
-            if known == id_:
-                return handle
+        for host in tuple(self._hosts.values()):
+            if host.member == id_:
+                return host.actor
         raise ValueError(f"there is no member {id_!r}")
+
+    def _ids(self) -> list[str]:
+        return [host.member for host in tuple(self._hosts.values()) if host.stopping is None]
 
     # ---- The cluster ------------------------------------------------------------------------------------
 
@@ -110,19 +146,43 @@ class FleetController:
                 published = published or ()
 
     def _reconcile(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        """Start an actor on each new host, and forget the members on dead ones."""
+        """Start an actor on each new host that shall have one, and forget the members on dead ones."""
         alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
-        marked = {id_ for id_, node in alive.items() if node["Resources"].get(HOST_RESOURCE)}
-        for id_ in marked or alive:
-            if id_ not in self._hosts:
-                self._hosts[id_] = self._start(alive[id_])
+        marked = {id_: node for id_, node in alive.items() if node["Resources"].get(HOST_RESOURCE)}
         for id_ in [id_ for id_ in self._hosts if id_ not in alive]:
-            member, _ = self._hosts.pop(id_)
-            self._registry.remove(member)
-            self._drained.discard(member)
+            self._forget(id_)
+        if self._scaler is None:
+            self._start_all(marked or alive)
+        else:
+            self._scale(self._scaler, marked)
 
-    def _start(self, node: Mapping[str, Any]) -> tuple[str, Any]:
-        """Start the actor of a node, unless it runs. Return the id of its member, and the actor."""
+    def _start_all(self, nodes: Mapping[str, Mapping[str, Any]]) -> None:
+        for id_, node in nodes.items():
+            if id_ not in self._hosts:
+                self._hosts[id_] = self._start(node)
+
+    def _scale(self, scaler: HostScaler, nodes: Mapping[str, Mapping[str, Any]]) -> None:
+        """Start as many actors as the fleet shall have, first on nodes that have one, and end those that have left."""
+        running = _running_hosts()
+        missing = max(0, scaler.hosts - len(self._ids()))
+        free = sorted((id_ for id_ in nodes if id_ not in self._hosts), key=lambda id_: id_ not in running)
+        self._start_all({id_: nodes[id_] for id_ in free[: max(missing, len(running.intersection(free)))]})
+        left = scaler.update(self._registry.members(), self._ids())
+        for id_, host in tuple(self._hosts.items()):
+            if host.stopping is None and host.member in left:
+                host.stopping = host.actor.stop.remote()
+            elif host.stopping is not None and ray.wait([host.stopping], timeout=0)[0]:
+                ray.kill(host.actor)
+                self._forget(id_)
+
+    def _forget(self, id_: str) -> None:
+        """Forget a host without a service."""
+        member = self._hosts.pop(id_).member
+        self._registry.remove(member)
+        self._drained.discard(member)
+
+    def _start(self, node: Mapping[str, Any]) -> _Host:
+        """Start the actor of a node, unless it runs."""
         id_ = node["NodeID"]
         member = member_id(node["NodeName"], id_)
         accelerators = [
@@ -140,11 +200,13 @@ class FleetController:
                 max_restarts=-1,
                 max_concurrency=4,
                 num_cpus=0,
+                # a node whose resource is used is not idle: the autoscaler does not end it
+                resources={HOST_RESOURCE: 1} if self._scaler is not None else None,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(id_, soft=False),
             )
             .remote(member, accelerators, self._options)
         )
-        return member, handle
+        return _Host(member, handle)
 
     def _publish(self, addresses: Sequence[str]) -> None:
         """Write the addresses into the store of the cluster, where clients read them without an actor."""
@@ -152,3 +214,16 @@ class FleetController:
 
         value = json.dumps({"at": time.time(), "members": list(addresses)}).encode()
         _internal_kv_put(MEMBERS_KEY, value, overwrite=True, namespace=NAMESPACE.encode())
+
+
+def _running_hosts() -> set[str]:
+    """Return the nodes whose actors an earlier process of the controller has started."""
+    prefix = host_actor("")
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    names = [str(actor["name"]) for actor in actors if actor["namespace"] == NAMESPACE]
+    return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+
+
+def _ask_for_hosts(number: int) -> None:
+    """Ask Ray's autoscaler for a number of nodes, in place of the last number. It ends others when they are idle."""
+    request_resources(bundles=[{HOST_RESOURCE: 1}] * number)

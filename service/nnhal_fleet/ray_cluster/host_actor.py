@@ -27,7 +27,7 @@ class RayLink:
         """Report on a member."""
         answer = self._call("report", member.to_plain())
         members = tuple(map(Member.from_plain, answer["members"]))
-        return Orders(members, answer["drained"], interval_s=answer["interval_s"])
+        return Orders(members, answer["drained"], answer["refusal"], answer["interval_s"])
 
     def leave(self, id_: str) -> None:
         """Tell that the service of a member has ended."""

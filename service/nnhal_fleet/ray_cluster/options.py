@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from nnhal_fleet.scaling import ScalingRules
+
 NAMESPACE = "nnhal"
 """Namespace of the actors of a fleet."""
 CONTROLLER = "nnhal-fleet"
@@ -39,11 +41,22 @@ class FleetOptions:
         listen: address for each service: HOST:PORT, or :PORT for a port of the address that Ray knows the host by.
         folder: folder for the files of services; each has one in it.
         serve: further options of `nnhal serve`.
+        min_hosts: least number of hosts of a fleet that asks Ray for hosts; 0 if it uses those of the cluster.
+        max_hosts: largest number of hosts.
+        shrink_after_s: seconds for which fewer hosts must have been enough before some are given back.
     """
 
     listen: str = ":50051"
     folder: str = ""
     serve: tuple[str, ...] = ()
+    min_hosts: int = 0
+    max_hosts: int = 0
+    shrink_after_s: float = 120.0
+
+    @property
+    def scaling(self) -> ScalingRules | None:
+        """Limits of a fleet that asks Ray for hosts."""
+        return ScalingRules(self.min_hosts, self.max_hosts, self.shrink_after_s) if self.max_hosts else None
 
     def to_plain(self) -> dict[str, Any]:
         """Return the options as plain values."""
@@ -52,7 +65,7 @@ class FleetOptions:
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> "FleetOptions":
         """Return the options with some values."""
-        return FleetOptions(values["listen"], values["folder"], tuple(values["serve"]))
+        return FleetOptions(**{**values, "serve": tuple(values["serve"])})
 
 
 def member_id(name: str, node: str) -> str:

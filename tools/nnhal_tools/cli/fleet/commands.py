@@ -54,6 +54,25 @@ def up(
     hosts: Annotated[
         int, typer.Option(parser=at_least(int, 1), metavar="N", help="Number of hosts of a local cluster.")
     ] = 3,
+    min_hosts: Annotated[
+        int,
+        typer.Option(parser=at_least(int, 1), metavar="N", help="Least number of hosts, with --max-hosts."),
+    ] = 1,
+    max_hosts: Annotated[
+        int | None,
+        typer.Option(
+            parser=at_least(int, 1),
+            metavar="N",
+            help="Let Ray's autoscaler add hosts up to this number while executions wait, and end those that are not "
+            "needed. At this number, new clients are refused while executions wait for seconds.",
+        ),
+    ] = None,
+    shrink_after: Annotated[
+        float,
+        typer.Option(
+            parser=at_least(float, 1), metavar="S", help="Seconds for which fewer hosts must be enough to end some."
+        ),
+    ] = 120.0,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -77,10 +96,13 @@ def up(
     from nnhal_fleet.ray_cluster.options import FleetOptions
     from nnhal_fleet.rolling import is_complete, wait_for
 
+    if max_hosts is not None and max_hosts < min_hosts:
+        raise CommandError(f"--max-hosts is {max_hosts}; expected at least {min_hosts}, the value of --min-hosts")
     file = LocalClusterFile.of(state_dir)
-    used = address or start_cluster(file, hosts)
+    used = address or start_cluster(file, 0 if max_hosts else hosts, max_hosts or 0)
     default = ":50051" if address else "127.0.0.1:0"
-    options = FleetOptions(listen or default, str(folder or file.path.parent), tuple(serve or ()))
+    limits = (min_hosts, max_hosts, shrink_after) if max_hosts else ()
+    options = FleetOptions(listen or default, str(folder or file.path.parent), tuple(serve or ()), *limits)
     try:
         with _joined(used):
             running = start_fleet(options)
@@ -111,6 +133,8 @@ def status(address: Address = None, state_dir: StateDirectory = None, as_json: J
         print_table(console, members_table(report["members"]))
     for id_ in missing:
         print_text(console, f"{id_} does not serve")
+    if (scaling := report["scaling"]) is not None:
+        print_text(console, scaling_text(scaling))
 
 
 @fleet.command()
@@ -242,6 +266,14 @@ def _ids(report: Mapping[str, Any], given: Sequence[str]) -> list[str]:
             raise CommandError(f"{text!r} names {counted(len(matching), 'member')}; members: {report['hosts']}")
         found.append(matching[0])
     return found
+
+
+def scaling_text(scaling: Mapping[str, Any]) -> str:
+    """Return what a fleet that asks Ray for hosts wants, in a sentence for each part."""
+    wanted = counted(scaling["hosts"], "host")
+    parts = [f"the fleet wants {wanted}, of {scaling['min_hosts']} to {scaling['max_hosts']}", scaling["reason"]]
+    refusal = scaling["refusal"] and f"new clients are refused: {scaling['refusal']}"
+    return ". ".join(part for part in (*parts, refusal) if part)
 
 
 def members_table(members: Sequence[Mapping[str, Any]]) -> "Table":

@@ -43,8 +43,13 @@ class LocalClusterFile:
         return None
 
 
-def start_cluster(file: LocalClusterFile, hosts: int) -> str:
+def start_cluster(file: LocalClusterFile, hosts: int, max_hosts: int = 0) -> str:
     """Start a cluster in the background, and return its address.
+
+    Args:
+        file: the file that names it.
+        hosts: number of hosts.
+        max_hosts: number of further hosts that its autoscaler may start; 0 for a cluster without one.
 
     Raises:
         CommandError: one runs already, or it does not start.
@@ -56,7 +61,7 @@ def start_cluster(file: LocalClusterFile, hosts: int) -> str:
     log = file.path.with_suffix(".log")
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _PROGRAM, str(file.path), str(hosts)],
+            [sys.executable, "-P", "-m", _PROGRAM, str(file.path), str(hosts), str(max_hosts)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
