@@ -48,7 +48,9 @@ def _set_channel_quantization(model: int, index: int, channel_dim: int, scales: 
 
 @ndk_function("ANeuralNetworksModel_setOperandValueFromMemory")
 def _set_value_from_memory(model: int, index: int, memory: int, offset: int, length: int) -> None:
-    _model(model).set_value_from_memory(index, OBJECTS.get(memory, NdkMemory).mapped, offset, length)
+    target, source = _model(model), OBJECTS.get(memory, NdkMemory)
+    target.require_open()
+    target.set_value_from_memory(index, source.mapped, offset, length)
 
 
 @ndk_function("ANeuralNetworksModel_setOperandValueFromModel")

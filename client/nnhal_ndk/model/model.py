@@ -105,7 +105,12 @@ class NdkModel:
         if self._state is not BuildState.FINISHED:
             raise bad_state(f"the model is {self._state.value}")
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
+        """Check that the model can be changed.
+
+        Raises:
+            NdkError: BAD_STATE.
+        """
         if self._state is not BuildState.OPEN:
             raise bad_state(f"the model is {self._state.value} and cannot be changed")
 
@@ -127,7 +132,7 @@ class NdkModel:
         Raises:
             NdkError, HalError: BAD_STATE; BAD_DATA: its type is invalid.
         """
-        self._require_open()
+        self.require_open()
         given.check(f"operand {len(self.operands)}")
         self.operands.append(NdkOperand(given))
 
@@ -141,7 +146,7 @@ class NdkModel:
         Raises:
             NdkError: BAD_STATE; BAD_DATA: unknown operand, or wrong size.
         """
-        self._require_open()
+        self.require_open()
         operand = self.operand(index)
         if buffer is None:
             operand.lifetime, operand.value = OperandLifeTime.NO_VALUE, None
@@ -157,7 +162,7 @@ class NdkModel:
         Raises:
             NdkError: BAD_STATE; BAD_DATA: unknown operand, wrong size, or a region outside of the memory.
         """
-        self._require_open()
+        self.require_open()
         operand = self.operand(index)
         self._require_size(index, operand, length)
         size = memory.contents.size
@@ -172,7 +177,7 @@ class NdkModel:
         Raises:
             NdkError: BAD_STATE: also if the other model is not finished; BAD_DATA: unknown operand, or wrong type.
         """
-        self._require_open()
+        self.require_open()
         value.require_finished()
         operand = self.operand(index)
         if operand.type != OperandType.SUBGRAPH:
@@ -185,7 +190,7 @@ class NdkModel:
         Raises:
             NdkError: BAD_STATE; BAD_DATA: unknown operand, wrong type, or wrong scales.
         """
-        self._require_open()
+        self.require_open()
         operand = self.operand(index)
         if operand.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
             raise bad_data(f"operand {index} is not quantized per channel")
@@ -215,7 +220,7 @@ class NdkModel:
         Raises:
             NdkError: BAD_STATE; BAD_DATA: unknown operands or operation, or operands of the wrong types.
         """
-        self._require_open()
+        self.require_open()
         operation = Operation(type_, tuple(inputs), tuple(outputs))
         self._check_signature(operation)
         self.operations.append(operation)
@@ -246,7 +251,7 @@ class NdkModel:
         Raises:
             NdkError: BAD_STATE; BAD_DATA: unknown operands, or operands that are something else already.
         """
-        self._require_open()
+        self.require_open()
         for index in (*inputs, *outputs):
             self.operand(index)
         for indexes, lifetime in (
@@ -266,7 +271,7 @@ class NdkModel:
         Raises:
             NdkError: BAD_STATE.
         """
-        self._require_open()
+        self.require_open()
         self.is_relaxed = allow
 
     def finish(self) -> None:

@@ -13,6 +13,7 @@ _SCALARS: dict[str, Any] = {
     "int32_t": ctypes.c_int32,
     "ANeuralNetworksOperationType": ctypes.c_int32,
     "int64_t": ctypes.c_int64,
+    "uint16_t": ctypes.c_uint16,
     "uint32_t": ctypes.c_uint32,
     "uint64_t": ctypes.c_uint64,
     "size_t": ctypes.c_size_t,
@@ -70,7 +71,10 @@ class NdkLibrary:
             self._functions[short_name(function.name)] = entry
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        return self._functions[name]
+        try:
+            return self._functions[name]
+        except KeyError:
+            raise AttributeError(f"the library has no function {name}") from None
 
     def create(self, name: str, *arguments: Any) -> int:
         """Call a function that creates an object, and return its handle.

@@ -1,0 +1,65 @@
+"""Runs sequences in a process of its own: `python -m tests.nnhal_ndk.stateful.program LIBRARY TRACE EXAMPLES`.
+
+The calls of the current sequence are in TRACE, also after a crash. The devices are those in NNHAL_TARGET.
+"""
+
+import faulthandler
+import gc
+import os
+import resource
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from nnhal_tools.conformance.device.ndk_library import NdkLibrary
+from tests.nnhal_ndk.stateful.machine import NdkMachine
+
+STEPS = 60
+WARM_UP = 20
+GROWTH_KIB = 64 * 1024
+
+
+def main() -> None:
+    """Run the sequences, and check that the process has not grown."""
+    faulthandler.enable()
+    library, trace, examples = sys.argv[1:]
+    with Path(trace).open("w") as file:
+        NdkMachine.library, NdkMachine.trace = NdkLibrary(Path(library)), file
+        _run(WARM_UP)
+        before = _descriptors()
+        _run(int(examples) // 4)
+        memory = _memory_kib()
+        _run(int(examples))
+        gc.collect()
+        assert _descriptors() <= before, f"{_descriptors()} descriptors are open; there were {before}"
+        growth = _memory_kib() - memory
+        assert growth < GROWTH_KIB, f"the process has grown by {growth} KiB"
+
+
+def _run(examples: int) -> None:
+    run_state_machine_as_test(
+        NdkMachine,
+        settings=settings(
+            max_examples=max(examples, 1),
+            stateful_step_count=STEPS,
+            deadline=None,
+            report_multiple_bugs=False,
+            database=None,
+            derandomize="NNHAL_FUZZ_EXAMPLES" not in os.environ,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _memory_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    main()
