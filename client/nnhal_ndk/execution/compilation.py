@@ -8,7 +8,7 @@ from nnhal.alignment import ALIGNMENT
 from nnhal.types import ExecutionPreference, Priority
 from nnhal_ndk.api.constants import PriorityCode
 from nnhal_ndk.devices import NdkDevice, all_devices
-from nnhal_ndk.execution.plan import CompiledPlan
+from nnhal_ndk.execution.plan import CompiledPlan, deadline_of
 from nnhal_ndk.execution.preparation import CompilationOptions, prepare_for, prepare_with_fallback
 from nnhal_ndk.model.convert import to_hal_model
 from nnhal_ndk.model.model import NdkModel, NdkOperand
@@ -130,7 +130,7 @@ class NdkCompilation:
         self._require_open()
         if not self.has_single_device:
             raise bad_data("a timeout needs a compilation that was created for one device")
-        self._options = replace(self._options, deadline_s=duration_ns / 1e9 if duration_ns else None)
+        self._options = replace(self._options, deadline_s=deadline_of(duration_ns))
 
     def set_caching(self, folder: bytes, token: bytes) -> None:
         """Set the folder of the compilation cache, and the token of this model in it.

@@ -15,7 +15,7 @@ from nnhal_ndk.execution.arguments import Argument, ArgumentSlot, MemoryArgument
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.execution.event import ComputationEvent, NdkEvent, after_all
 from nnhal_ndk.execution.memory import NdkMemory
-from nnhal_ndk.execution.plan import ComputeOptions, ComputeResult, Value
+from nnhal_ndk.execution.plan import ComputeOptions, ComputeResult, Value, deadline_of
 from nnhal_ndk.model.operand_type import Dimensions, GivenType
 from nnhal_ndk.results import NdkError, bad_data, bad_state, code_of_error, log_error, op_failed
 
@@ -293,7 +293,7 @@ class NdkExecution:
             buffers = {i: each.tensor.buffer for i, each in tensors.items() if each.tensor.buffer is not None}
             for each in tensors.values():
                 each.tensor.clear()
-            options = ComputeOptions(timeout_ns / 1e9 if timeout_ns else None, self._measures, self._loop_timeout_s)
+            options = ComputeOptions(deadline_of(timeout_ns), self._measures, self._loop_timeout_s)
             result = run(inputs, buffers, options)
             self._timing = result.timing
             self._store(result)

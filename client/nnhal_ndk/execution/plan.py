@@ -17,6 +17,15 @@ Value = AnyArray | nnhal.Buffer | None
 """Value of an input: an array, a buffer of the device, or None if it is omitted."""
 
 
+_NO_LIMIT_NS = 10**17
+"""Durations of years are no limits: deadlines of the HAL are absolute times in 63 bits."""
+
+
+def deadline_of(duration_ns: int) -> float | None:
+    """Return a duration of the program in seconds, or None if it sets no limit."""
+    return duration_ns / 1e9 if 0 < duration_ns < _NO_LIMIT_NS else None
+
+
 @dataclass(frozen=True)
 class ComputeOptions:
     """Options of one computation.
