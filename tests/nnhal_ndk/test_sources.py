@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_ndk.api.functions import FUNCTIONS, Function
+from nnhal_ndk.api.functions import EXTENSION_FUNCTIONS, FUNCTIONS, PUBLIC_FUNCTIONS, Function
 from nnhal_ndk.build import include_folder
 from nnhal_ndk.functions import REGISTERED
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary, short_name
@@ -19,7 +19,8 @@ def test_the_generated_files_are_current() -> None:
 
 
 def test_the_table_has_all_public_functions() -> None:
-    assert len(FUNCTIONS) == len({function.name for function in FUNCTIONS}) == 69
+    assert len({function.name for function in FUNCTIONS}) == len(FUNCTIONS)
+    assert (len(PUBLIC_FUNCTIONS), len(EXTENSION_FUNCTIONS)) == (69, 6)
 
 
 def test_the_table_of_the_documentation_is_current() -> None:
@@ -47,7 +48,10 @@ def test_all_functions_are_exported_and_nothing_else(library: NdkLibrary) -> Non
 
 
 @pytest.mark.parametrize("language", ["c", "c++"])
-@pytest.mark.parametrize("header", ["NeuralNetworks.h", "NeuralNetworksTypes.h", "android/NeuralNetworks.h"])
+@pytest.mark.parametrize(
+    "header",
+    ["NeuralNetworks.h", "NeuralNetworksTypes.h", "NeuralNetworksExtensions.h", "android/NeuralNetworksExtensions.h"],
+)
 def test_the_header_is_strict_c_and_cpp(library_path: Path, language: str, header: str) -> None:
     standard = "-std=c99" if language == "c" else "-std=c++11"
     command = ["cc", standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x", language]

@@ -1,4 +1,4 @@
-"""Generator of the C header and the entry points of `libneuralnetworks.so`, from the table of its functions.
+"""Generator of the C headers and the entry points of `libneuralnetworks.so`, from the table of its functions.
 
 `python -m tools.dev.ndk_sources --write` writes them again. Without the option, it reports files that differ.
 """
@@ -16,6 +16,7 @@ def sources() -> dict[Path, str]:
     """Return the generated files."""
     return {
         NATIVE / "include" / "android" / "NeuralNetworks.h": c_code.header(),
+        NATIVE / "include" / "android" / "NeuralNetworksExtensions.h": c_code.extensions_header(),
         NATIVE / "functions.h": c_code.function_numbers(),
         NATIVE / "entry_points.c": c_code.entry_points(),
     }

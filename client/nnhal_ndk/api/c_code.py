@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from nnhal.types import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS
 from nnhal_ndk.api.constants import CACHE_TOKEN_BYTES, ENUMERATIONS, MAX_COPIED_BYTES
-from nnhal_ndk.api.functions import FEATURE_LEVELS, FUNCTIONS, RUNTIME_FEATURE_LEVEL, Function, Parameter
+from nnhal_ndk.api.functions import (
+    EXTENSION_FUNCTIONS,
+    FEATURE_LEVELS,
+    FUNCTIONS,
+    PUBLIC_FUNCTIONS,
+    RUNTIME_FEATURE_LEVEL,
+    Function,
+    Parameter,
+)
 
 CONSTANT_RESULTS = {
     "ANeuralNetworks_getRuntimeFeatureLevel": RUNTIME_FEATURE_LEVEL,
@@ -26,10 +34,13 @@ _TAKEN = {
     "int32_t*": "signed",
     "int64_t*": "signed",
     "int*": "signed",
+    "bool*": "unsigned",
+    "ANeuralNetworksOperationType*": "signed",
 }
 """Pointers to numbers that a function returns, and whether the number has a sign."""
 
 _PUSHED = {
+    "uint16_t": "push_unsigned",
     "uint32_t": "push_unsigned",
     "uint64_t": "push_unsigned",
     "size_t": "push_unsigned",
@@ -86,7 +97,7 @@ def _header_lines() -> Iterator[str]:
         yield f"}} {name};\n"
     yield f"enum {{ ANEURALNETWORKS_MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES = {MAX_COPIED_BYTES} }};"
     yield f"enum {{ ANEURALNETWORKS_BYTE_SIZE_OF_CACHE_TOKEN = {CACHE_TOKEN_BYTES} }};\n"
-    groups = dict.fromkeys(each.group for each in FUNCTIONS)
+    groups = dict.fromkeys(each.group for each in PUBLIC_FUNCTIONS)
     for group in groups:
         if group != "Runtime":
             yield f"typedef struct ANeuralNetworks{group} ANeuralNetworks{group};"
@@ -94,12 +105,32 @@ def _header_lines() -> Iterator[str]:
     yield STRUCTURES
     for group in groups:
         yield f"/* ---- {group} {'-' * (101 - len(group))} */\n"
-        for function in FUNCTIONS:
+        for function in PUBLIC_FUNCTIONS:
             if function.group == group:
-                yield f"/* Feature level {function.level} ({FEATURE_LEVELS[function.level]}). */"
-                yield from _wrap_declaration(f"{function.declaration};")
-                yield ""
+                yield from _declaration(function)
     yield "#ifdef __cplusplus\n}\n#endif\n\n#endif"
+
+
+def extensions_header() -> str:
+    """Return the header with the declarations for vendor extensions."""
+    return "\n".join(_extensions_header_lines()) + "\n"
+
+
+def _extensions_header_lines() -> Iterator[str]:
+    yield _GENERATED.rstrip()
+    yield from _comment("Functions of Android's NNAPI for vendor extensions, see NeuralNetworks.h.")
+    guard = "NNHAL_ANDROID_NEURAL_NETWORKS_EXTENSIONS_H"
+    yield f'\n#ifndef {guard}\n#define {guard}\n\n#include "NeuralNetworks.h"\n'
+    yield '#ifdef __cplusplus\nextern "C" {\n#endif\n'
+    for function in EXTENSION_FUNCTIONS:
+        yield from _declaration(function)
+    yield "#ifdef __cplusplus\n}\n#endif\n\n#endif"
+
+
+def _declaration(function: Function) -> Iterator[str]:
+    yield f"/* Feature level {function.level} ({FEATURE_LEVELS[function.level]}). */"
+    yield from _wrap_declaration(f"{function.declaration};")
+    yield ""
 
 
 def _comment(text: str) -> Iterator[str]:
@@ -128,7 +159,8 @@ def function_numbers() -> str:
 
 def entry_points() -> str:
     """Return the C file with all functions of the library."""
-    includes = '#include "functions.h"\n#include "runtime.h"\n'
+    headers = ("android/NeuralNetworksExtensions.h", "functions.h", "runtime.h")
+    includes = "".join(f'#include "{header}"\n' for header in headers)
     return f"{_GENERATED}\n{includes}\n" + "\n".join(map(_entry_point, FUNCTIONS))
 
 
@@ -244,7 +276,7 @@ def _is_length(function: Function, parameter: Parameter) -> bool:
     """Return whether a parameter is the length of an array or buffer, which Python gets with its bytes."""
     if any((array := _array(function, each)) and array.count is parameter for each in function.parameters):
         return True
-    return parameter.name == "length" and any(each.name == "buffer" for each in function.parameters)
+    return parameter.name == "length" and any(each.type.endswith("void*") for each in function.parameters)
 
 
 def _take(position: int, parameter: Parameter) -> Iterator[str]:

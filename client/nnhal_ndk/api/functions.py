@@ -1,7 +1,8 @@
 """Table of the functions of the C library: the only source of their declarations.
 
-Each line of `functions.txt` has a feature level and a declaration, with the names and types of Android's documentation.
-The header and the C entry points are generated from it, and `nnhal_ndk.functions` has one function for each line.
+Each line of `functions.txt` and `extension_functions.txt` has a feature level and a declaration, with the names and
+types of Android's documentation. The headers and the C entry points are generated from it, and `nnhal_ndk.functions`
+has one function for each line.
 """
 
 import re
@@ -97,5 +98,11 @@ def _parse(table: str) -> tuple[Function, ...]:
     return tuple(functions)
 
 
-FUNCTIONS = _parse(files(__package__).joinpath("functions.txt").read_text())
-"""All functions, in the order of the header."""
+PUBLIC_FUNCTIONS = _parse(files(__package__).joinpath("functions.txt").read_text())
+"""Functions of NeuralNetworks.h, in its order."""
+
+EXTENSION_FUNCTIONS = _parse(files(__package__).joinpath("extension_functions.txt").read_text())
+"""Functions of NeuralNetworksExtensions.h, in its order."""
+
+FUNCTIONS = PUBLIC_FUNCTIONS + EXTENSION_FUNCTIONS
+"""All functions."""

@@ -6,16 +6,10 @@ from typing import TypeAlias
 import numpy as np
 
 import nnhal
-from nnhal.types import (
-    DTYPES,
-    AnyArray,
-    Bytes,
-    is_extension,
-    is_fully_specified,
-    is_tensor,
-)
+from nnhal.types import DTYPES, AnyArray, Bytes, is_fully_specified
 from nnhal_ndk.execution.memory import MappedFile, NdkMemory
 from nnhal_ndk.execution.tensor_memory import Role, TensorMemory
+from nnhal_ndk.extensions import element_dtype
 from nnhal_ndk.model.model import NdkOperand
 from nnhal_ndk.model.operand_type import Dimensions, GivenType, is_specialization, known_size, merge_dimensions
 from nnhal_ndk.results import bad_data
@@ -118,8 +112,6 @@ class ArgumentSlot:
 
     def _value(self, data: Bytes, dimensions: Dimensions) -> Bytes:
         """Return the bytes of the value, without padding."""
-        if is_extension(self.operand.type):
-            return data
         needed = known_size(self.operand.type, dimensions)
         if needed and (data.size < needed or (data.size > needed and not self.is_padded)):
             raise bad_data(f"{self.name} needs {needed} bytes, but {data.size} are given")
@@ -135,10 +127,7 @@ class ArgumentSlot:
             case OmittedArgument():
                 return None
             case MemoryArgument():
-                dtype = DTYPES.get(self.operand.type)
-                if dtype is None:
-                    return argument.data
-                shape = argument.dimensions if is_tensor(self.operand.type) else ()
-                return argument.data.view(dtype).reshape(shape)
+                dtype = DTYPES.get(self.operand.type) or element_dtype(self.operand.type)
+                return argument.data.view(dtype).reshape(argument.dimensions)
             case TensorArgument():
                 return argument.tensor.input_value(argument.dimensions, self.name)

@@ -40,6 +40,7 @@ class NdkCompilation:
         self._is_finished = False
         self._plan: CompiledPlan | None = None
         self._options = CompilationOptions()
+        self._attributes: set[int] = set()
 
     @property
     def has_single_device(self) -> bool:
@@ -140,6 +141,19 @@ class NdkCompilation:
         """
         self._require_open()
         self._options = replace(self._options, cache=(folder, token))
+
+    def add_attribute(self, token: int) -> None:
+        """Take an attribute of an extension. Devices of nnhal know none, so that it has no effect.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: the compilation is not for a list of one device, or has the attribute.
+        """
+        self._require_open()
+        if not self.has_single_device:
+            raise bad_data("an attribute needs a compilation that was created for one device")
+        if token in self._attributes:
+            raise bad_data("the compilation has this attribute already")
+        self._attributes.add(token)
 
     # ---- Finish -------------------------------------------------------------------------------------
 

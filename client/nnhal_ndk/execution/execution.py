@@ -77,6 +77,7 @@ class NdkExecution:
         self._is_reusable = False
         self._is_padded = False
         self._measures = False
+        self._attributes: set[int] = set()
         self._timeout_ns = 0
         self._loop_timeout_s: float | None = None
         self._failure: ResultCode | None = None
@@ -150,6 +151,18 @@ class NdkExecution:
         if any(argument is not None for argument in (*self._inputs, *self._outputs)):
             raise bad_state("padding must be enabled before inputs and outputs are set")
         self._is_padded = enable
+
+    def add_attribute(self, token: int) -> None:
+        """Take an attribute of an extension. Devices of nnhal know none, so that it has no effect.
+
+        Raises:
+            NdkError: BAD_STATE; BAD_DATA: the compilation is not for a list of one device, or it has the attribute.
+        """
+        self._require_single_device("an attribute needs")
+        self._require_preparation()
+        if token in self._attributes:
+            raise bad_data("the execution has this attribute already")
+        self._attributes.add(token)
 
     # ---- Arguments ----------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """Conversion of finished models to models of the HAL."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nnhal.alignment import align
@@ -12,14 +14,20 @@ from nnhal.types import (
     Operand,
     OperandLifeTime,
     Subgraph,
+    is_extension,
 )
+from nnhal_ndk.extensions import PREFIXES
 from nnhal_ndk.model.memory_regions import MappedMemory
 from nnhal_ndk.model.model import MemoryRegion, NdkModel, NdkOperand
 
 
-def to_hal_model(model: NdkModel, extensions: tuple[ExtensionNameAndPrefix, ...] = ()) -> Model:
-    """Return a finished model with the models that it refers to. Large values stay where they are."""
-    return _ModelConversion().convert(model, extensions)
+def to_hal_model(model: NdkModel) -> Model:
+    """Return a finished model with the models that it refers to. Large values stay where they are.
+
+    Raises:
+        NdkError: BAD_DATA: an operation belongs to an extension that the process has not asked for.
+    """
+    return _ModelConversion().convert(model)
 
 
 class _ModelConversion:
@@ -32,16 +40,11 @@ class _ModelConversion:
         self._references: dict[int, int] = {}
         self._referenced: list[Subgraph | None] = []
 
-    def convert(self, model: NdkModel, extensions: tuple[ExtensionNameAndPrefix, ...]) -> Model:
+    def convert(self, model: NdkModel) -> Model:
         main = self._subgraph(model)
-        return Model(
-            main,
-            tuple(graph for graph in self._referenced if graph is not None),
-            bytes(self._values),
-            tuple(self._pools),
-            model.is_relaxed,
-            extensions,
-        )
+        referenced = tuple(graph for graph in self._referenced if graph is not None)
+        extensions = _extensions((main, *referenced))
+        return Model(main, referenced, bytes(self._values), tuple(self._pools), model.is_relaxed, extensions)
 
     def _subgraph(self, model: NdkModel) -> Subgraph:
         operands = tuple(map(self._operand, model.operands))
@@ -88,3 +91,9 @@ class _ModelConversion:
             self._referenced.append(None)
             self._referenced[number] = self._subgraph(model)
         return number
+
+
+def _extensions(graphs: Sequence[Subgraph]) -> tuple[ExtensionNameAndPrefix, ...]:
+    """Return the extensions whose operand types and operations subgraphs use."""
+    types = {each.type for graph in graphs for each in (*graph.operands, *graph.operations)}
+    return tuple(dict.fromkeys(PREFIXES.entry_of(type_) for type_ in sorted(types) if is_extension(type_)))

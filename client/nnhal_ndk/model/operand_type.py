@@ -14,6 +14,7 @@ from nnhal.types import (
     is_extension,
     is_tensor,
 )
+from nnhal_ndk.extensions import describe_operand_type
 from nnhal_ndk.results import bad_data
 
 MAX_DIMENSION = 2**31 - 1
@@ -71,12 +72,21 @@ class GivenType:
         else:
             OPERAND_RULES.check(operand, lambda: name)
         known = tuple(filter(None, self.dimensions))  # unknown dimensions will be 1 or more
-        if not is_extension(self.type) and known_size(self.type, known) > MAX_VALUE_BYTES:
+        if is_extension(self.type) and self.dimensions and not describe_operand_type(self.type).is_tensor:
+            raise bad_data(f"{name} has dimensions, but is a scalar")
+        if known_size(self.type, known) > MAX_VALUE_BYTES:
             raise bad_data(f"{name} is larger than {MAX_VALUE_BYTES} bytes")
 
 
 def known_size(type_: int, dimensions: Sequence[int]) -> int:
-    """Return the bytes of a value, or 0 if its shape is not fully known."""
+    """Return the bytes of a value, or 0 if its shape is not fully known.
+
+    Raises:
+        NdkError: BAD_DATA: no device has this type of an extension.
+    """
+    if is_extension(type_):
+        info = describe_operand_type(type_)
+        return info.byte_size * (prod(dimensions) if info.is_tensor else 1) if dimensions or not info.is_tensor else 0
     if not is_tensor(type_):
         return DTYPES[type_].itemsize if type_ in DTYPES else 0
     return DTYPES[type_].itemsize * prod(dimensions) if dimensions else 0

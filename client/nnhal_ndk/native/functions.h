@@ -70,6 +70,12 @@ enum {
     FUNCTION_Event_getSyncFenceFd,
     FUNCTION_Event_wait,
     FUNCTION_Event_free,
+    FUNCTION_Device_getExtensionSupport,
+    FUNCTION_Model_getExtensionOperandType,
+    FUNCTION_Model_getExtensionOperationType,
+    FUNCTION_Model_setOperandExtensionData,
+    FUNCTION_Compilation_addExtensionAttribute,
+    FUNCTION_Execution_addExtensionAttribute,
     FUNCTION_COUNT
 };
 

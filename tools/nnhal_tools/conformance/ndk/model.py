@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from nnhal.types import OperandLifeTime
+from nnhal.types import OperandLifeTime, is_extension
 from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary, handles, operand_type, quant_params, uint32s
 
@@ -56,7 +56,7 @@ class CompiledModel:
 
     Args:
         library: the library.
-        message: the model, without large pools and extensions.
+        message: the model, without large pools.
 
     Attributes:
         handle: the model.
@@ -89,18 +89,30 @@ class CompiledModel:
         model = self.library.create("Model_create")
         self._stack.callback(self.library.Model_free, model)
         for operand in graph.operands:
-            given = operand_type(operand.type, operand.dimensions, operand.scale, operand.zero_point)
+            type_ = self._type("Model_getExtensionOperandType", model, operand.type)
+            given = operand_type(type_, operand.dimensions, operand.scale, operand.zero_point)
             call("Model_addOperand", model, given)
         for index, operand in enumerate(graph.operands):
             self._set_value(model, index, operand)
         for operation in reversed(graph.operations):
             arguments = [_array(operation.inputs), _array(operation.outputs)]
-            call("Model_addOperation", model, operation.type, *arguments[0], *arguments[1])
+            type_ = self._type("Model_getExtensionOperationType", model, operation.type)
+            call("Model_addOperation", model, type_, *arguments[0], *arguments[1])
         call("Model_identifyInputsAndOutputs", model, *_array(graph.input_indexes), *_array(graph.output_indexes))
         if self._message.relax_computation_float32_to_float16:
             call("Model_relaxComputationFloat32toFloat16", model, True)
         call("Model_finish", model)
         return model
+
+    def _type(self, function: str, model: int, type_: int) -> int:
+        """Return the library's number of an operand type or operation of the message."""
+        if not is_extension(type_):
+            return type_
+        prefix, code = type_ >> 16, type_ & 0xFFFF
+        (name,) = (each.name for each in self._message.extension_name_to_prefix if each.prefix == prefix)
+        number = ctypes.c_int32()
+        self.library.call(function, model, ctypes.c_char_p(name.encode()), code, ctypes.byref(number))
+        return number.value
 
     def _set_value(self, model: int, index: int, operand: types_pb2.Operand) -> None:
         call, location = self.library.call, operand.location
