@@ -55,6 +55,11 @@ class MemberRegistry:
             self._reports.pop(id_, None)
             self._told.pop(id_, None)
 
+    @property
+    def count(self) -> int:
+        """Number of members that have reported lately, or not so lately."""
+        return len(self._reports)
+
     def members(self) -> tuple[Member, ...]:
         """Return the members that have reported lately, by their ids."""
         with self._lock:

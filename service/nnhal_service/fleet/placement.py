@@ -114,4 +114,4 @@ def _shortlist(fit: Sequence[Member], needs: Needs, random: Random, here: str) -
     kept = [member for member in fit if member.id == here or is_warm(member, needs)]
     kept = kept if len(kept) <= SMALL_FLEET else random.sample(kept, SMALL_FLEET)
     chosen = {member.id for member in kept}
-    return [*kept, *(member for member in random.sample(fit, SHORTLIST) if member.id not in chosen)]
+    return [*kept, *(member for member in random.sample(fit, min(SHORTLIST, len(fit))) if member.id not in chosen)]
