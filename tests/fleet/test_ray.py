@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nnhal
-from tests.benchmark import fleet as benchmark
+from tests.benchmark.fleet.leftovers import leftovers
 from tests.concurrency import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def commands(tmp_path: Path) -> Iterator[Commands]:
         yield commands
     finally:
         commands.run("down")
-    assert wait_until(lambda: not benchmark.leftovers(tmp_path), 60), benchmark.leftovers(tmp_path)
+    assert wait_until(lambda: not leftovers(tmp_path), 60), leftovers(tmp_path)
 
 
 def test_the_commands(commands: Commands) -> None:
@@ -67,9 +67,20 @@ def test_the_commands(commands: Commands) -> None:
 def test_no_answer_is_lost_when_hosts_services_actors_and_the_head_are_killed(tmp_path: Path) -> None:
     """In a process of its own, which ends with Ray's driver after the head was killed."""
     kills = os.environ.get("NNHAL_FLEET_KILLS", "6")
-    command = [sys.executable, "-m", "tests.benchmark.fleet", "--kills", kills, "--roll"]
-    done = subprocess.run(
-        [*command, "--picture", str(tmp_path / "fleet.svg")], cwd=ROOT, capture_output=True, text=True, check=False
+    output = run_benchmark(
+        "tests.benchmark.fleet", "--kills", kills, "--roll", "--picture", str(tmp_path / "fleet.svg")
     )
+    assert "0 wrong or lost" in output
+
+
+def test_a_fleet_grows_and_shrinks_with_its_load() -> None:
+    output = run_benchmark("tests.benchmark.fleet.scaling")
+    assert "calls at 3 members, 0 wrong or failed" in output and "the fleet takes no new clients" in output
+
+
+def run_benchmark(module: str, *options: str) -> str:
+    """Run a benchmark that checks its results, and return its output."""
+    command = [sys.executable, "-m", module, *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 wrong or lost" in done.stdout
+    return done.stdout

@@ -6,32 +6,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import nnhal
-from nnhal.types import CacheOutcome, CacheState, Model, OperandType, OperationType
+from nnhal.types import CacheOutcome, CacheState
 from tests.concurrency import wait_until
+from tests.end_to_end.support.models import prepare_chain
 from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_service
-
-
-def chain(length: int) -> Model:
-    b = nnhal.ModelBuilder()
-    x = b.input(OperandType.TENSOR_FLOAT32, [2])
-    for _ in range(length):
-        x = b.add(OperationType.RELU, x, output=x.description)
-    b.output(x)
-    return b.build()
-
-
-def prepare(service: Service, length: int) -> CacheOutcome:
-    """Prepare and execute a model, and return what the cache did."""
-    with nnhal.connect(service.target) as device:
-        prepared = device.prepare(chain(length), cache=True).result(60)
-        np.testing.assert_array_equal(
-            prepared.execute([np.array([-1, 2], np.float32)])[0], np.array([0, 2], np.float32)
-        )
-        return prepared.cache
 
 
 def share_process(service: Service) -> int:
@@ -82,21 +62,21 @@ def objects(tmp_path: Path) -> list[Path]:
 
 def test_model_compiled_on_one_service_is_a_hit_on_the_other(tmp_path: Path, services: list[Service]) -> None:
     first, second = services
-    assert prepare(first, 1).state == CacheState.SAVED
+    assert prepare_chain(first.target, 1).state == CacheState.SAVED
     assert wait_until(lambda: len(objects(tmp_path)) == 1)
-    assert prepare(second, 1) == CacheOutcome(CacheState.HIT)
+    assert prepare_chain(second.target, 1) == CacheOutcome(CacheState.HIT)
     # the process that moves the bytes may die at any time
     killed = share_process(first)
     os.kill(killed, signal.SIGKILL)
     assert wait_until(lambda: first.logged("share-died") and has_ended(killed))
-    assert prepare(first, 2).state == CacheState.SAVED
+    assert prepare_chain(first.target, 2).state == CacheState.SAVED
     assert wait_until(lambda: len(objects(tmp_path)) == 2)
-    assert prepare(second, 2).state == CacheState.HIT
+    assert prepare_chain(second.target, 2).state == CacheState.HIT
     # what waits is written before a service ends
-    assert prepare(first, 3).state == CacheState.SAVED
+    assert prepare_chain(first.target, 3).state == CacheState.SAVED
     last = share_process(first)
     services.remove(first)
     assert stop_service(first) == 0
     assert has_ended(last) and len(objects(tmp_path)) == 3
-    assert prepare(second, 3).state == CacheState.HIT
+    assert prepare_chain(second.target, 3).state == CacheState.HIT
     assert not second.logged("WARNING") and not second.logged("ERROR")

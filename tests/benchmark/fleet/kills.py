@@ -25,6 +25,7 @@ import numpy as np
 import nnhal
 from nnhal_fleet.ray_cluster.local_cluster import descendants
 from nnhal_tools.demo import digits
+from tests.benchmark.fleet.leftovers import MARK, wait_for_end
 
 CLIENTS = 8
 HOSTS = 3
@@ -187,16 +188,6 @@ class Arena:
         self.cluster.close()
 
 
-def leftovers(folder: Path) -> list[str]:
-    """Return the processes of services that have files in a folder."""
-    found = []
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if str(folder).encode() in (text := line.read_bytes()) and b"tests.benchmark" not in text:
-                found.append(f"{line.parent.name}: {text.decode().replace(chr(0), ' ')[:100]}")
-    return found
-
-
 @contextmanager
 def clients(address: str, folder: Path) -> Iterator[Path]:
     """Run the clients in a process of their own. Yield the file with their calls, which is complete at the end."""
@@ -223,6 +214,7 @@ def run(kills: int, folder: Path, *, rolls: bool = False) -> tuple[list[Call], l
         folder: folder for all files.
         rolls: whether to replace all services in order, too.
     """
+    os.environ[MARK] = str(folder)
     arena = Arena(folder)
     done: list[Kill] = []
     try:
@@ -246,9 +238,7 @@ def run(kills: int, folder: Path, *, rolls: bool = False) -> tuple[list[Call], l
                 time.sleep(_PAUSE_S)
     finally:
         arena.close()
-    end = time.monotonic() + 30
-    while (left := leftovers(folder)) and time.monotonic() < end:
-        time.sleep(0.1)
+    left = wait_for_end(folder)
     return [Call(*json.loads(line)) for line in file.read_text().splitlines()], done, left
 
 
@@ -333,7 +323,3 @@ def main() -> int:
     options.picture.parent.mkdir(parents=True, exist_ok=True)
     draw(calls, kills, options.picture)
     return report(calls, kills, left)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

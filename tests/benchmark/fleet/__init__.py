@@ -1,0 +1,1 @@
+"""Benchmarks of fleets. They need the extra `fleet`."""
