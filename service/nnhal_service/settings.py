@@ -15,6 +15,7 @@ from nnhal.cpu import available_cpus
 from nnhal.types import DeviceType
 from nnhal_cache.layout import DEFAULT_BYTES, default_root, user_directory
 from nnhal_service.cache_share.locations import check_url
+from nnhal_service.fleet.peer_addresses import PeerTarget
 from nnhal_service.identity.policy import Policy
 
 
@@ -246,6 +247,12 @@ class Settings(BaseModel):
         description="File with the members of the fleet that the service belongs to, which `nnhal fleet` writes "
         "(docs/fleet.md). New sessions are sent to the best member.",
     )
+    fleet_peers: Annotated[str | None, Option("ADDRS")] = Field(
+        default=None,
+        description="Services that form a fleet without Ray (docs/fleet.md): dns:///NAME:PORT, where NAME has the "
+        "addresses of all of them in DNS, or a list of addresses. They are addresses of administrations "
+        "(`admin_listen`). New sessions are sent to the best member.",
+    )
     sandbox: Annotated[SandboxMode, Option("MODE")] = Field(
         default="on",
         description="Sandbox of the processes that run models (docs/security.md): on, off, or network, in which they "
@@ -312,6 +319,14 @@ class Settings(BaseModel):
                 f"--admin-listen {self.admin_listen}: a TCP address needs TLS (--tls-cert, --tls-key) and identities "
                 "(docs/security.md)"
             )
+
+    def members_file(self, supervisor: int) -> Path | None:
+        """Return the file with the members of the fleet; None if the service belongs to none.
+
+        Args:
+            supervisor: id of the process of its supervisor.
+        """
+        return self.fleet_members if self.fleet_peers is None else self.state_dir / f"members-{supervisor}.json"
 
     @property
     def admin_tcp_listen(self) -> str | None:
@@ -444,6 +459,16 @@ class Settings(BaseModel):
                     "services have (docs/cache.md)"
                 )
             check_url(self.cache_share)
+        return self
+
+    @model_validator(mode="after")
+    def _check_peers(self) -> "Settings":
+        if self.fleet_peers is not None:
+            PeerTarget.parse(self.fleet_peers)
+            if self.fleet_members is not None:
+                raise ValueError("fleet_peers and fleet_members exclude each other; both name the members of the fleet")
+            if self.admin_listen == "none":
+                raise ValueError("fleet_peers needs the administration: members read the state of each other there")
         return self
 
     @field_validator("limits", mode="before")

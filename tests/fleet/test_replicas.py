@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -63,7 +64,8 @@ def test_an_execution_is_hedged_and_inputs_may_change(pair: Pair) -> None:
         values += 1
         for future in futures:
             np.testing.assert_array_equal(future.result(60)[0], 2 * ONES)
-        os.kill(worker, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # if all this took long, it counts as hanging, and has been replaced
+            os.kill(worker, signal.SIGCONT)
 
 
 def test_what_cannot_be_served_in_time_is_refused(model: nnhal.ReplicatedModel) -> None:

@@ -11,7 +11,7 @@ from google.protobuf import json_format
 
 from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
 from nnhal_service import log
-from nnhal_service.admin.view import AdminError, ServiceView
+from nnhal_service.admin.view import AdminError, ServiceSnapshot, ServiceView
 
 _READS = ("GetSnapshot", "ListSettings", "GetMetrics")
 """Methods that change nothing, which programs may call every second."""
@@ -72,7 +72,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     @_authorized
     def GetSnapshot(self, request: admin_pb2.GetSnapshotRequest, by: str) -> admin_pb2.GetSnapshotResponse:
         """Return the state."""
-        return json_format.ParseDict({"snapshot": asdict(self._view.snapshot())}, admin_pb2.GetSnapshotResponse())
+        return admin_pb2.GetSnapshotResponse(snapshot=snapshot_message(self._view.snapshot()))
 
     @_authorized
     def ListSettings(self, request: admin_pb2.ListSettingsRequest, by: str) -> admin_pb2.ListSettingsResponse:
@@ -125,6 +125,11 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     def SetLogLevel(self, request: admin_pb2.SetLogLevelRequest, by: str) -> admin_pb2.SetLogLevelResponse:
         """Change the severity from which on all processes log."""
         return admin_pb2.SetLogLevelResponse(result=self._view.set_log_level(by, request.level))
+
+
+def snapshot_message(snapshot: ServiceSnapshot) -> admin_pb2.ServiceSnapshot:
+    """Return the message with a state."""
+    return json_format.ParseDict(asdict(snapshot), admin_pb2.ServiceSnapshot())
 
 
 def _worker(request: admin_pb2.GetStacksRequest | admin_pb2.DrainRequest | admin_pb2.ResumeRequest) -> int | None:

@@ -357,6 +357,43 @@ class SettingSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberSnapshot:
+    """A member of the fleet, as the service knows it.
+
+    Attributes:
+        id: its id.
+        host: name of its host.
+        address: its address for clients.
+        version: its version of nnhal.
+        generation: number of its starts.
+        draining: whether it takes no more sessions.
+        cpus: number of its CPUs.
+        free_bytes: memory of its host that is available.
+        sessions: number of its sessions.
+        executions: number of executions and preparations that run or wait.
+        backends: ids of its backends that are ready.
+        accelerators: names of the accelerators of its host.
+        models: number of models that it has told of.
+        wait_s: mean time that executions have waited lately.
+    """
+
+    id: str
+    host: str
+    address: str
+    version: str
+    generation: int
+    draining: bool
+    cpus: int
+    free_bytes: int
+    sessions: int
+    executions: int
+    backends: tuple[str, ...] = ()
+    accelerators: tuple[str, ...] = ()
+    models: int = 0
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSnapshot:
     """State of a service at one moment.
 
@@ -376,6 +413,11 @@ class ServiceSnapshot:
         cache: the cache.
         quarantine: the models in quarantine.
         warnings: the last warnings and errors, oldest first.
+        host: name of its host.
+        cpus: number of CPUs that it may use.
+        free_bytes: memory of the host that programs can get without swapping.
+        member: its id in its fleet; "" if it belongs to none, or does not know it yet.
+        members: the members of its fleet that it knows, with itself.
     """
 
     at: float
@@ -393,6 +435,11 @@ class ServiceSnapshot:
     cache: CacheSnapshot
     quarantine: tuple[QuarantineSnapshot, ...]
     warnings: tuple[WarningSnapshot, ...]
+    host: str = ""
+    cpus: int = 0
+    free_bytes: int = 0
+    member: str = ""
+    members: tuple[MemberSnapshot, ...] = ()
 
 
 class AdminError(Exception):

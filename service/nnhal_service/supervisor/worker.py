@@ -23,7 +23,6 @@ from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
-from nnhal_service.settings import Settings
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.channel import Channel
@@ -81,7 +80,7 @@ def run_worker(
     with ShutdownSignal(spec.supervisor) as shutdown, Heart(directory, activities) as heart:
         try:
             quarantine = QuarantineFile(spec.settings.state_dir)
-            fleet = _fleet_directory(spec.settings, directory)
+            fleet = _fleet_directory(spec, directory)
             hosting = Hosting(
                 spec.addresses[spec.slot].listen,
                 spec.slot,
@@ -115,10 +114,9 @@ def run_worker(
         control.close()
 
 
-def _fleet_directory(settings: Settings, directory: WorkerDirectory) -> FleetDirectory | None:
-    if settings.fleet_members is None:
-        return None
-    return FleetDirectory(MembersFile(settings.fleet_members), lambda: directory.is_draining)
+def _fleet_directory(spec: WorkerSpec, directory: WorkerDirectory) -> FleetDirectory | None:
+    path = spec.settings.members_file(spec.supervisor)
+    return None if path is None else FleetDirectory(MembersFile(path), lambda: directory.is_draining)
 
 
 def _end_idle(directory: WorkerDirectory, channel: Channel) -> None:

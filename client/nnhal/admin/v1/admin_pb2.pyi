@@ -1185,6 +1185,84 @@ class SettingSnapshot(_message.Message):
 Global___SettingSnapshot: _TypeAlias = SettingSnapshot  # noqa: Y015
 
 @_typing.final
+class MemberSnapshot(_message.Message):
+    """A member of the fleet, as the service knows it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    EXECUTIONS_FIELD_NUMBER: _builtins.int
+    BACKENDS_FIELD_NUMBER: _builtins.int
+    ACCELERATORS_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    WAIT_S_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Its id."""
+    host: _builtins.str
+    """Name of its host."""
+    address: _builtins.str
+    """Its address for clients."""
+    version: _builtins.str
+    """Its version of nnhal."""
+    generation: _builtins.int
+    """Number of its starts."""
+    draining: _builtins.bool
+    """Whether it takes no more sessions."""
+    cpus: _builtins.int
+    """Number of its CPUs."""
+    free_bytes: _builtins.int
+    """Memory of its host that is available."""
+    sessions: _builtins.int
+    """Number of its sessions."""
+    executions: _builtins.int
+    """Number of executions and preparations that run or wait."""
+    models: _builtins.int
+    """Number of models that it has told of."""
+    wait_s: _builtins.float
+    """Mean time in seconds that executions have waited lately."""
+    @_builtins.property
+    def backends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of its backends that are ready."""
+
+    @_builtins.property
+    def accelerators(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the accelerators of its host."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        host: _builtins.str = ...,
+        address: _builtins.str = ...,
+        version: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        draining: _builtins.bool = ...,
+        cpus: _builtins.int = ...,
+        free_bytes: _builtins.int = ...,
+        sessions: _builtins.int = ...,
+        executions: _builtins.int = ...,
+        backends: _abc.Iterable[_builtins.str] | None = ...,
+        accelerators: _abc.Iterable[_builtins.str] | None = ...,
+        models: _builtins.int = ...,
+        wait_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "address", b"address", "backends", b"backends", "cpus", b"cpus", "draining", b"draining", "executions", b"executions", "free_bytes", b"free_bytes", "generation", b"generation", "host", b"host", "id", b"id", "models", b"models", "sessions", b"sessions", "version", b"version", "wait_s", b"wait_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberSnapshot: _TypeAlias = MemberSnapshot  # noqa: Y015
+
+@_typing.final
 class ServiceSnapshot(_message.Message):
     """State of a service at one moment."""
 
@@ -1205,6 +1283,11 @@ class ServiceSnapshot(_message.Message):
     CACHE_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     at: _builtins.float
     """Time of the snapshot."""
     version: _builtins.str
@@ -1217,6 +1300,14 @@ class ServiceSnapshot(_message.Message):
     """Time of its start."""
     log_level: _builtins.str
     """Lowest severity that is logged."""
+    host: _builtins.str
+    """Name of its host."""
+    cpus: _builtins.int
+    """Number of CPUs that it may use."""
+    free_bytes: _builtins.int
+    """Memory of the host that programs can get without swapping."""
+    member: _builtins.str
+    """Its id in its fleet; "" if it belongs to none, or does not know it yet."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Addresses for clients."""
@@ -1253,6 +1344,10 @@ class ServiceSnapshot(_message.Message):
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___WarningSnapshot]:
         """The last warnings and errors, oldest first."""
 
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberSnapshot]:
+        """The members of its fleet that it knows, with itself."""
+
     def __init__(
         self,
         *,
@@ -1271,10 +1366,15 @@ class ServiceSnapshot(_message.Message):
         cache: Global___CacheSnapshot | None = ...,
         quarantine: _abc.Iterable[Global___QuarantineSnapshot] | None = ...,
         warnings: _abc.Iterable[Global___WarningSnapshot] | None = ...,
+        host: _builtins.str = ...,
+        cpus: _builtins.int = ...,
+        free_bytes: _builtins.int = ...,
+        member: _builtins.str = ...,
+        members: _abc.Iterable[Global___MemberSnapshot] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "at", b"at", "cache", b"cache", "devices", b"devices", "load", b"load", "log_level", b"log_level", "models", b"models", "pid", b"pid", "quarantine", b"quarantine", "sessions", b"sessions", "started_at", b"started_at", "state", b"state", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "at", b"at", "cache", b"cache", "cpus", b"cpus", "devices", b"devices", "free_bytes", b"free_bytes", "host", b"host", "load", b"load", "log_level", b"log_level", "member", b"member", "members", b"members", "models", b"models", "pid", b"pid", "quarantine", b"quarantine", "sessions", b"sessions", "started_at", b"started_at", "state", b"state", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

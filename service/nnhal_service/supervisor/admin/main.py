@@ -15,9 +15,11 @@ import grpc
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service import log
 from nnhal_service.access import create_authentication
-from nnhal_service.admin.fleet import WorkersView
+from nnhal_service.admin.peer_exchange import PeerExchange
 from nnhal_service.admin.server import AddPort, AdminServer, Identify
+from nnhal_service.admin.servicer import snapshot_message
 from nnhal_service.admin.supervisor_link import SupervisorLink
+from nnhal_service.admin.workers_view import WorkersView
 from nnhal_service.grpc_support.inherited_socket import InheritedSocket
 from nnhal_service.log import event
 from nnhal_service.sandbox.profile import profile_of
@@ -54,7 +56,8 @@ def run_admin(message: Mapping[str, Any], channel: Channel, output: int, descrip
         # it connects to the sockets of the workers, which no rule can tell from others
         profile = profile_of(settings, listen, folder)
         restrict(replace(profile, readable=(*profile.readable, Path(message["metrics"])), outgoing=True))
-    fleet = WorkersView(SupervisorLink(channel))
+    members = settings.members_file(message["supervisor"])
+    fleet = WorkersView(SupervisorLink(channel), members)
     with ShutdownSignal(message["supervisor"]) as shutdown, ExitStack() as stack:
         sockets = {
             name: stack.enter_context(socket.socket(fileno=descriptor))
@@ -63,6 +66,8 @@ def run_admin(message: Mapping[str, Any], channel: Channel, output: int, descrip
         if "admin" in sockets:
             tcp = _prepare_tcp(settings, sockets["tcp"], folder, stack) if "tcp" in sockets else ()
             stack.enter_context(closing(AdminServer(fleet, sockets["admin"], folder, *tcp)))
+        if settings.fleet_peers is not None and members is not None:
+            stack.enter_context(closing(PeerExchange(settings, members, lambda: snapshot_message(fleet.snapshot()))))
         if "http" in sockets:
             _serve_http(settings, fleet, sockets["http"], stack)
         shutdown.wait()

@@ -2,19 +2,19 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from nnhal_tools.cli.admin.connection import StateDirectory
+from nnhal_tools.cli.admin.connection import StateDirectory, connected
 from nnhal_tools.cli.admin.units import counted, format_bytes
 from nnhal_tools.cli.console import make_console, print_table, print_text
 from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
 from nnhal_tools.cli.fleet.local import LocalClusterFile, start_cluster, stop_cluster
-from nnhal_tools.cli.options import Json, at_least
+from nnhal_tools.cli.options import Json, at_least, parse_target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +27,15 @@ Address: TypeAlias = Annotated[
         "--address",
         metavar="HOST:PORT",
         help="Head of the cluster of Ray, on one of whose machines the command runs. Default: the local cluster.",
+    ),
+]
+Member: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        parser=parse_target,
+        metavar="ADDR",
+        help="Address of the administration of a member of a fleet without Ray, on this machine also of the service.",
     ),
 ]
 Members: TypeAlias = Annotated[
@@ -119,10 +128,12 @@ def up(
 
 @fleet.command()
 @reporting_errors()
-def status(address: Address = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+def status(
+    address: Address = None, target: Member = None, state_dir: StateDirectory = None, as_json: Json = False
+) -> None:
     """Show the members: their addresses, devices and load."""
-    with _connected(address, state_dir) as found:
-        report = found.status()
+    with _watched(address, target, state_dir) as read_report:
+        report = read_report()
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return
@@ -141,6 +152,7 @@ def status(address: Address = None, state_dir: StateDirectory = None, as_json: J
 @reporting_errors()
 def top(
     address: Address = None,
+    target: Member = None,
     *,
     interval: Annotated[
         float, typer.Option(parser=at_least(float, 0.2), metavar="S", help="Seconds between two looks.")
@@ -152,12 +164,12 @@ def top(
 
     console = make_console()
     if not console.is_terminal:
-        status(address, state_dir)
+        status(address, target, state_dir)
         return
     screen = Live(console=console, screen=True, auto_refresh=False)
-    with suppress(KeyboardInterrupt), _connected(address, state_dir) as found, screen as live:
+    with suppress(KeyboardInterrupt), _watched(address, target, state_dir) as read_report, screen as live:
         while True:
-            live.update(members_table(found.status()["members"]), refresh=True)
+            live.update(members_table(read_report()["members"]), refresh=True)
             time.sleep(interval)
 
 
@@ -241,13 +253,36 @@ def _joined(address: str) -> Iterator[None]:
 
 
 @contextmanager
+def _watched(
+    address: str | None, target: str | None, state_dir: Path | None
+) -> Iterator[Callable[[], Mapping[str, Any]]]:
+    """Connect to a fleet, and return a function that returns its members."""
+    if target is None:
+        with _connected(address, state_dir) as found:
+            yield found.status
+        return
+    if address is not None:
+        raise CommandError("--address names a cluster of Ray, and --target a member of a fleet; give one of them")
+    with connected(target, state_dir) as member:
+
+        def read() -> Mapping[str, Any]:
+            members = member.snapshot()["members"]
+            return {"members": members, "hosts": [each["id"] for each in members], "scaling": None}
+
+        yield read
+
+
+@contextmanager
 def _connected(address: str | None, state_dir: Path | None) -> "Iterator[FleetConnection]":
     from nnhal_fleet.ray_cluster.connection import find_fleet
 
     if address is None:
         running = LocalClusterFile.of(state_dir).read()
         if running is None:
-            raise CommandError("no local cluster runs; name one with --address, or start one with `nnhal fleet up`")
+            raise CommandError(
+                "no local cluster runs; name one with --address, or start one with `nnhal fleet up`. In a fleet "
+                "without Ray, ask a member: --target"
+            )
         address = running[1]
     with _joined(address):
         yield find_fleet()
@@ -291,7 +326,7 @@ def members_table(members: Sequence[Mapping[str, Any]]) -> "Table":
             str(member["sessions"]),
             str(member["executions"]),
             format_bytes(member["free_bytes"]),
-            str(len(member["models"])),
+            str(models if isinstance(models := member["models"], int) else len(models)),
             ", ".join([*member["backends"], *member["accelerators"]]),
             f"{member['version']} (start {member['generation']})",
         )

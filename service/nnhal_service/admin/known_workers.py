@@ -1,0 +1,61 @@
+"""Workers, as the supervisor knows them, and their answers to the admin process."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnhal_service.admin.control import ask_worker
+from nnhal_service.admin.view import AdminError
+from nnhal_service.admin.worker_report import WorkerReport
+from nnhal_service.log import event
+from nnhal_service.metrics.snapshot import Snapshot
+
+_TIMEOUT_S = 2.0
+"""Seconds that a worker may take for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWorker:
+    """A worker, as the supervisor knows it."""
+
+    slot: int
+    generation: int
+    pid: int
+    state: str
+    started_at: float
+    restarts: int
+    last_end: str
+    folder: str
+
+    @property
+    def is_current(self) -> bool:
+        """True if it takes part in the service; false for one that has been replaced and finishes its work."""
+        return self.state != "retiring"
+
+
+def known_workers(status: Mapping[str, Any]) -> list[KnownWorker]:
+    """Return the workers in the status of the supervisor, by number and generation."""
+    return sorted((KnownWorker(**each) for each in status["workers"]), key=lambda each: (each.slot, each.generation))
+
+
+def ask_report(worker: KnownWorker) -> WorkerReport | None:
+    """Return the report of a worker; None if it does not answer, or its answer is damaged."""
+    if worker.state == "starting":
+        return None
+    try:
+        return WorkerReport.from_json(ask_worker(Path(worker.folder), "report", _TIMEOUT_S))
+    except (AdminError, OSError, ValueError) as error:
+        event("worker-silent", logging.DEBUG, worker=worker.slot, why=str(error))
+        return None
+
+
+def ask_metrics(worker: KnownWorker) -> Snapshot | None:
+    """Return the metrics of a worker; None if it does not answer, or its answer is damaged."""
+    if worker.state == "starting":
+        return None
+    try:
+        return Snapshot.decode(ask_worker(Path(worker.folder), "metrics", _TIMEOUT_S))
+    except (AdminError, OSError, ValueError):
+        return None

@@ -1,0 +1,80 @@
+"""Reports of members of a fleet, made of what the administration of their services tells."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import chain, islice
+
+from nnhal.admin.v1 import admin_pb2
+from nnhal_service.fleet.member import Member, model_key
+
+_MAX_MODELS = 128
+"""Number of models that a report names. All members get it."""
+_DRAINING = frozenset(["draining", "stopping"])
+
+
+class WaitMeter:
+    """Time that executions have lately waited for a slot, from the totals of a service.
+
+    Args:
+        clock: returns seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = clock()
+        self._executions = 0
+        self._waited_s = 0.0
+        self._wait_s = 0.0
+
+    def update(self, executions: int, waited_s: float, queued: int) -> float:
+        """Return the mean time since the last call, in seconds.
+
+        Args:
+            executions: number of executions that have ended since the start of the service.
+            waited_s: time that these have waited together.
+            queued: number of executions that wait.
+        """
+        now = self._clock()
+        ended, waited, passed = executions - self._executions, waited_s - self._waited_s, now - self._at
+        self._executions, self._waited_s, self._at = executions, waited_s, now
+        if ended > 0:
+            self._wait_s = max(0.0, waited / ended)
+        else:  # no execution tells how long those wait that are still there
+            self._wait_s = self._wait_s + passed if queued and ended == 0 else 0.0
+        return self._wait_s
+
+
+def member_of(snapshot: admin_pb2.ServiceSnapshot, known: Member, waits: WaitMeter) -> Member:
+    """Return the record of a member.
+
+    Args:
+        snapshot: state of its service.
+        known: what is known of it without the service.
+        waits: the meter for this service.
+    """
+    load = snapshot.load
+    return replace(
+        known,
+        version=snapshot.version,
+        draining=snapshot.state in _DRAINING,
+        cpus=max(1, snapshot.cpus),
+        free_bytes=snapshot.free_bytes,
+        sessions=len(snapshot.sessions),
+        executions=load.running + load.queued + load.preparing,
+        devices={device.name: device.type for device in snapshot.devices},
+        backends={each.id: each.version for each in _backends(snapshot.devices) if each.state == "ready"},
+        models=frozenset(_models(snapshot)),
+        wait_s=waits.update(load.executions, load.waited_s, load.queued),
+    )
+
+
+def _backends(devices: Iterable[admin_pb2.DeviceSnapshot]) -> Iterable[admin_pb2.BackendSnapshot]:
+    return (backend for device in devices for backend in device.backends)
+
+
+def _models(snapshot: admin_pb2.ServiceSnapshot) -> Iterable[str]:
+    """Return the keys of models that are prepared there, and of those in its cache that were used last."""
+    digests = (model.digest for model in snapshot.models if model.digest)
+    tokens = (entry.token for entry in snapshot.cache.entries if entry.token)
+    return islice(dict.fromkeys(map(model_key, chain(digests, tokens))), _MAX_MODELS)
