@@ -90,10 +90,18 @@ def _start_process(arguments: Sequence[str], log: IO[bytes]) -> "subprocess.Pope
     """Start the command line with arguments.
 
     It has a process group of its own, so that Ctrl-C in a terminal or a notebook does not reach it: the program may
-    catch the interrupt and go on.
+    catch the interrupt and go on. It imports from the same places as this process, which may have added some.
     """
     command = [sys.executable, "-P", "-m", "nnhal_tools", *arguments]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, process_group=0)
+    paths = os.pathsep.join(filter(None, sys.path))
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env={**os.environ, "PYTHONPATH": paths},
+        process_group=0,
+    )
 
 
 def _read_first_line(stream: IO[bytes]) -> str:
