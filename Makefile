@@ -54,6 +54,7 @@ contract: $(DEV) ## Compare the contract with the last release
 bench: $(DEV) ## Run the benchmarks
 	$(BIN)/python -m tests.benchmark.paths --quick
 	$(BIN)/python -m tests.benchmark.payloads --quick
+	$(BIN)/python -m tests.benchmark.c_library --quick
 	$(BIN)/python -m tests.benchmark.large --quick
 	$(BIN)/python -m tests.benchmark.warm_start --quick
 	$(BIN)/python -m tests.benchmark.cpu_ref

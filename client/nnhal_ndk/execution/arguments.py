@@ -15,25 +15,28 @@ from nnhal_ndk.model.operand_type import Dimensions, GivenType, is_specializatio
 from nnhal_ndk.results import bad_data
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OmittedArgument:
     """Argument without a value."""
 
 
-@dataclass(frozen=True)
+OMITTED_ARGUMENT = OmittedArgument()
+
+
+@dataclass(slots=True, eq=False)
 class MemoryArgument:
     """Argument in memory of this process: a buffer of the program, or a part of a mapped file.
 
     Attributes:
-        data: its bytes, not copied.
+        data: the value of an input; the bytes that an output may have. It is not copied.
         dimensions: the dimensions that are known.
     """
 
-    data: Bytes
+    data: AnyArray
     dimensions: Dimensions
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class TensorArgument:
     """Argument in a memory that was created from a description."""
 
@@ -44,42 +47,49 @@ class TensorArgument:
 Argument: TypeAlias = OmittedArgument | MemoryArgument | TensorArgument
 
 
-@dataclass(frozen=True)
 class ArgumentSlot:
-    """Input or output of an execution.
+    """Input or output of a compilation, which its executions share. This is a hot path.
 
-    Attributes:
+    Args:
         operand: its operand.
-        name: its name in messages.
         role: its use of memories.
-        is_padded: whether memory may be larger than the value.
     """
 
-    operand: NdkOperand
-    name: str
-    role: Role
-    is_padded: bool
+    def __init__(self, operand: NdkOperand, role: Role) -> None:
+        self.operand = operand
+        self._role = role
+        self._is_output = role[1]
+        self._dtype = DTYPES.get(operand.type) or element_dtype(operand.type)
+        self._is_specified = is_fully_specified(operand.type, operand.dimensions)
+        self._size = known_size(operand.type, operand.dimensions)
 
     @property
-    def _is_output(self) -> bool:
-        return self.role[1]
+    def name(self) -> str:
+        """Its name in messages."""
+        return f"{'output' if self._is_output else 'input'} {self._role[2]}"
 
-    def from_buffer(self, given: GivenType | None, buffer: memoryview | None) -> Argument:
+    def from_buffer(self, given: GivenType | None, buffer: memoryview | None, *, is_padded: bool) -> Argument:
         """Return the argument in a buffer of the program; None omits it.
+
+        Args:
+            given: type of the value; None for that of the operand.
+            buffer: the buffer.
+            is_padded: whether it may be larger than the value.
 
         Raises:
             NdkError, HalError: BAD_DATA: the type or the size is wrong.
         """
         dimensions = self._dimensions(given, may_be_unknown=self._is_output or buffer is None)
         if buffer is None:
-            return OmittedArgument()
-        data = np.frombuffer(buffer, np.uint8)
-        if data.size == 0:
+            return OMITTED_ARGUMENT
+        if not buffer:
             raise bad_data(f"{self.name} has a buffer of 0 bytes")
-        return MemoryArgument(self._value(data, dimensions), dimensions)
+        return self._in_memory(np.frombuffer(buffer, np.uint8), dimensions, is_padded)
 
-    def from_memory(self, given: GivenType | None, memory: NdkMemory, offset: int, length: int) -> Argument:
-        """Return the argument in a memory.
+    def from_memory(
+        self, given: GivenType | None, memory: NdkMemory, offset: int, length: int, *, is_padded: bool
+    ) -> Argument:
+        """Return the argument in a memory, see `from_buffer`.
 
         Raises:
             NdkError, HalError: BAD_DATA: the type, the region or the use is wrong.
@@ -90,10 +100,10 @@ class ArgumentSlot:
             size = content.contents.size
             if offset + length > size or length == 0:
                 raise bad_data(f"{self.name}: {length} bytes from byte {offset} of a memory of {size} bytes")
-            return MemoryArgument(self._value(content.contents[offset : offset + length], dimensions), dimensions)
+            return self._in_memory(content.contents[offset : offset + length], dimensions, is_padded)
         if offset or length:
             raise bad_data(f"{self.name}: offset and length must be 0 for a memory from a description")
-        if self.role not in content.roles:
+        if self._role not in content.roles:
             raise bad_data(f"{self.name} is not a role of the memory")
         dimensions = merge_dimensions(content.operand.dimensions, dimensions, self.name)
         return TensorArgument(content, dimensions)
@@ -101,33 +111,32 @@ class ArgumentSlot:
     def _dimensions(self, given: GivenType | None, *, may_be_unknown: bool) -> Dimensions:
         """Return the dimensions of the value, as far as they are known."""
         dimensions = self.operand.dimensions
-        if given is not None:
+        if given is None:
+            is_specified = self._is_specified
+        else:
             given.check(f"the type of {self.name}")
             if dimensions and not is_specialization(given.dimensions, dimensions):
                 raise bad_data(f"{self.name} has dimensions {list(dimensions)}, but {list(given.dimensions)} are given")
             dimensions = given.dimensions
-        if not may_be_unknown and not is_fully_specified(self.operand.type, dimensions):
+            is_specified = is_fully_specified(self.operand.type, dimensions)
+        if not may_be_unknown and not is_specified:
             raise bad_data(f"{self.name} has unknown dimensions {list(dimensions)}; give its type")
         return dimensions
 
-    def _value(self, data: Bytes, dimensions: Dimensions) -> Bytes:
-        """Return the bytes of the value, without padding."""
-        needed = known_size(self.operand.type, dimensions)
-        if needed and (data.size < needed or (data.size > needed and not self.is_padded)):
+    def _in_memory(self, data: Bytes, dimensions: Dimensions, is_padded: bool) -> MemoryArgument:
+        is_usual = dimensions is self.operand.dimensions
+        needed = self._size if is_usual else known_size(self.operand.type, dimensions)
+        if needed and data.size != needed and (data.size < needed or not is_padded):
             raise bad_data(f"{self.name} needs {needed} bytes, but {data.size} are given")
-        return data[:needed] if needed and not self._is_output else data
+        if self._is_output:
+            return MemoryArgument(data, dimensions)
+        value = data[:needed] if needed else data
+        return MemoryArgument(value.view(self._dtype).reshape(dimensions), dimensions)
 
-    def input_value(self, argument: Argument) -> AnyArray | nnhal.Buffer | None:
-        """Return the value of an input for an execution.
+    def tensor_value(self, argument: TensorArgument) -> AnyArray | nnhal.Buffer:
+        """Return the value of an input in a memory from a description.
 
         Raises:
-            NdkError: OP_FAILED: its memory is uninitialized, or has other dimensions.
+            NdkError: OP_FAILED: the memory is uninitialized, or has other dimensions.
         """
-        match argument:
-            case OmittedArgument():
-                return None
-            case MemoryArgument():
-                dtype = DTYPES.get(self.operand.type) or element_dtype(self.operand.type)
-                return argument.data.view(dtype).reshape(argument.dimensions)
-            case TensorArgument():
-                return argument.tensor.input_value(argument.dimensions, self.name)
+        return argument.tensor.input_value(argument.dimensions, self.name)

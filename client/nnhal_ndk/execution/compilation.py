@@ -8,6 +8,7 @@ from nnhal.alignment import ALIGNMENT
 from nnhal.types import ExecutionPreference, Priority
 from nnhal_ndk.api.constants import PriorityCode
 from nnhal_ndk.devices import NdkDevice, all_devices
+from nnhal_ndk.execution.arguments import ArgumentSlot
 from nnhal_ndk.execution.plan import CompiledPlan, deadline_of
 from nnhal_ndk.execution.preparation import CompilationOptions, prepare_for, prepare_with_fallback
 from nnhal_ndk.model.convert import to_hal_model
@@ -41,6 +42,7 @@ class NdkCompilation:
         self._plan: CompiledPlan | None = None
         self._options = CompilationOptions()
         self._attributes: set[int] = set()
+        self._slots: dict[tuple[int, bool], ArgumentSlot] = {}
 
     @property
     def has_single_device(self) -> bool:
@@ -73,6 +75,18 @@ class NdkCompilation:
         if not 0 <= index < len(indexes):
             raise bad_data(f"there is no {'output' if is_output else 'input'} {index}; there are {len(indexes)}")
         return self.model.operands[indexes[index]]
+
+    def slot(self, index: int, *, is_output: bool) -> ArgumentSlot:
+        """Return an input or output for executions.
+
+        Raises:
+            NdkError: BAD_DATA: there is no such input or output.
+        """
+        key = index, is_output
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._slots[key] = ArgumentSlot(self.operand(index, is_output=is_output), (self, is_output, index))
+        return slot
 
     def preferred_alignment(self, index: int, *, is_output: bool) -> int:
         """Return the alignment of a value in bytes that suits the device.

@@ -9,9 +9,9 @@ import numpy as np
 
 import nnhal
 from nnhal.client.core.buffers import BufferBase
-from nnhal.types import MAXIMUM_LOOP_TIMEOUT_NS, OMITTED, AnyArray, Bytes, Timing, is_fully_specified
+from nnhal.types import MAXIMUM_LOOP_TIMEOUT_NS, OMITTED, UNMEASURED, AnyArray, Bytes, is_fully_specified
 from nnhal_ndk.api.constants import DurationCode, ResultCode
-from nnhal_ndk.execution.arguments import Argument, ArgumentSlot, MemoryArgument, OmittedArgument, TensorArgument
+from nnhal_ndk.execution.arguments import Argument, MemoryArgument, OmittedArgument, TensorArgument
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.execution.event import ComputationEvent, NdkEvent, after_all
 from nnhal_ndk.execution.memory import NdkMemory
@@ -82,7 +82,7 @@ class NdkExecution:
         self._loop_timeout_s: float | None = None
         self._failure: ResultCode | None = None
         self._shapes: list[tuple[Dimensions, bool]] = []
-        self._timing = Timing()
+        self._timing = UNMEASURED
 
     @property
     def is_computing(self) -> bool:
@@ -173,8 +173,8 @@ class NdkExecution:
             NdkError, HalError: BAD_STATE; BAD_DATA: there is no such input or output, or type or size are wrong.
         """
         self._require_preparation()
-        slot = self._slot(index, is_output=is_output)
-        self._set(index, slot.from_buffer(given, buffer), is_output=is_output)
+        slot = self._compilation.slot(index, is_output=is_output)
+        self._set(index, slot.from_buffer(given, buffer, is_padded=self._is_padded), is_output=is_output)
 
     def set_memory(
         self, index: int, given: GivenType | None, memory: NdkMemory, offset: int, length: int, *, is_output: bool
@@ -185,13 +185,9 @@ class NdkExecution:
             NdkError, HalError: BAD_STATE; BAD_DATA: see `set_buffer`; or the part or the use of the memory is wrong.
         """
         self._require_preparation()
-        slot = self._slot(index, is_output=is_output)
-        self._set(index, slot.from_memory(given, memory, offset, length), is_output=is_output)
-
-    def _slot(self, index: int, *, is_output: bool) -> ArgumentSlot:
-        operand = self._compilation.operand(index, is_output=is_output)
-        role = (self._compilation, is_output, index)
-        return ArgumentSlot(operand, f"{'output' if is_output else 'input'} {index}", role, self._is_padded)
+        slot = self._compilation.slot(index, is_output=is_output)
+        argument = slot.from_memory(given, memory, offset, length, is_padded=self._is_padded)
+        self._set(index, argument, is_output=is_output)
 
     def _set(self, index: int, argument: Argument, *, is_output: bool) -> None:
         arguments = self._outputs if is_output else self._inputs
@@ -280,7 +276,7 @@ class NdkExecution:
             if self.is_computing or (self._state is ExecutionState.COMPLETED and not self._is_reusable):
                 raise bad_state(f"the execution is {self._state.value}")
             self._state = ExecutionState.COMPUTATION
-            self._failure, self._shapes, self._timing = None, [], Timing()
+            self._failure, self._shapes, self._timing = None, [], UNMEASURED
         for kind, arguments in (("input", self._inputs), ("output", self._outputs)):
             if None in arguments:
                 self._end(ResultCode.BAD_DATA)
@@ -301,11 +297,13 @@ class NdkExecution:
 
     def _compute(self, run: Run, timeout_ns: int) -> None:
         try:
-            tensors = {i: each for i, each in enumerate(self._outputs) if isinstance(each, TensorArgument)}
             inputs = [self._input_value(i, argument) for i, argument in enumerate(self._inputs)]
-            buffers = {i: each.tensor.buffer for i, each in tensors.items() if each.tensor.buffer is not None}
-            for each in tensors.values():
-                each.tensor.clear()
+            buffers: dict[int, nnhal.Buffer] = {}
+            for i, argument in enumerate(self._outputs):
+                if isinstance(argument, TensorArgument):
+                    argument.tensor.clear()
+                    if argument.tensor.buffer is not None:
+                        buffers[i] = argument.tensor.buffer
             options = ComputeOptions(deadline_of(timeout_ns), self._measures, self._loop_timeout_s)
             result = run(inputs, buffers, options)
             self._timing = result.timing
@@ -316,8 +314,11 @@ class NdkExecution:
         self._end(None)
 
     def _input_value(self, index: int, argument: Argument | None) -> AnyArray | nnhal.Buffer | None:
-        assert argument is not None
-        return self._slot(index, is_output=False).input_value(argument)
+        if isinstance(argument, MemoryArgument):
+            return argument.data
+        if isinstance(argument, TensorArgument):
+            return self._compilation.slot(index, is_output=False).tensor_value(argument)
+        return None
 
     def _store(self, result: ComputeResult) -> None:
         """Write outputs to where the program wants them.
@@ -325,19 +326,22 @@ class NdkExecution:
         Raises:
             NdkError: OUTPUT_INSUFFICIENT_SIZE; OP_FAILED: an output has other dimensions than the program has given.
         """
-        pairs = list(zip(result.outputs, self._outputs, strict=True))
-        self._shapes = [(_shape(value), _fits(value, argument)) for value, argument in pairs]
-        for number, ((dimensions, _), argument) in enumerate(zip(self._shapes, self._outputs, strict=True)):
+        all_fit = True
+        for number, (value, argument) in enumerate(zip(result.outputs, self._outputs, strict=True)):
+            dimensions, fits = _shape(value), True
             if isinstance(argument, MemoryArgument | TensorArgument) and not _matches(dimensions, argument.dimensions):
                 raise op_failed(f"output {number} has dimensions {list(dimensions)}, not {list(argument.dimensions)}")
-        if not all(fits for _, fits in self._shapes):
+            if isinstance(argument, MemoryArgument) and isinstance(value, np.ndarray):
+                fits = value.nbytes <= argument.data.size
+                all_fit = all_fit and fits
+            self._shapes.append((dimensions, fits))
+        if not all_fit:
             raise NdkError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, f"dimensions of outputs: {self._shapes}")
-        for (value, argument), (dimensions, _) in zip(pairs, self._shapes, strict=True):
-            match argument:
-                case MemoryArgument() if isinstance(value, np.ndarray):
-                    _write(argument.data, value)
-                case TensorArgument():
-                    argument.tensor.set_output(value, dimensions)
+        for value, argument, (dimensions, _) in zip(result.outputs, self._outputs, self._shapes, strict=True):
+            if isinstance(argument, TensorArgument):
+                argument.tensor.set_output(value, dimensions)
+            elif isinstance(argument, MemoryArgument) and isinstance(value, np.ndarray):
+                _write(argument.data, value)
 
     # ---- Results ------------------------------------------------------------------------------------
 
@@ -374,17 +378,11 @@ class NdkExecution:
 
 
 def _shape(value: AnyArray | BufferBase) -> Dimensions:
-    return tuple(value.shape or ()) if not isinstance(value, np.ndarray) else value.shape
-
-
-def _fits(value: AnyArray | BufferBase, argument: Argument | None) -> bool:
-    if isinstance(argument, MemoryArgument) and isinstance(value, np.ndarray):
-        return value.nbytes <= argument.data.size
-    return True
+    return value.shape if isinstance(value, np.ndarray) else tuple(value.shape or ())
 
 
 def _matches(dimensions: Dimensions, given: Dimensions) -> bool:
-    if not given:
+    if not given or dimensions == given:
         return True
     return len(given) == len(dimensions) and all(a in (0, b) for a, b in zip(given, dimensions, strict=True))
 

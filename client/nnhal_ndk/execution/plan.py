@@ -1,8 +1,7 @@
 """Compiled models, and their form on one device."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import nnhal
 from nnhal.client.core.buffers import BufferBase
@@ -18,7 +17,7 @@ Value = AnyArray | nnhal.Buffer | None
 
 
 _NO_LIMIT_NS = 10**17
-"""Durations of years are no limits: deadlines of the HAL are absolute times in 63 bits."""
+"""Durations of years are not limits, because deadlines of the HAL are absolute times in 63 bits."""
 
 
 def deadline_of(duration_ns: int) -> float | None:
@@ -26,8 +25,7 @@ def deadline_of(duration_ns: int) -> float | None:
     return duration_ns / 1e9 if 0 < duration_ns < _NO_LIMIT_NS else None
 
 
-@dataclass(frozen=True)
-class ComputeOptions:
+class ComputeOptions(NamedTuple):
     """Options of one computation.
 
     Attributes:
@@ -41,8 +39,7 @@ class ComputeOptions:
     loop_timeout_s: float | None = None
 
 
-@dataclass(frozen=True)
-class ComputeResult:
+class ComputeResult(NamedTuple):
     """Outputs of a computation: arrays, or the buffers that they were written to."""
 
     outputs: Sequence[AnyArray | BufferBase]
