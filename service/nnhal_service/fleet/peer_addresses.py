@@ -14,7 +14,7 @@ _RESOLVE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PeerTarget:
-    """Where the services of a fleet are: the value of `fleet_peers`.
+    """Parsed value of `fleet_peers`: a name that leads to all services of a fleet, or their addresses.
 
     Attributes:
         name: HOST:PORT whose host has the addresses of all services in DNS, or "".

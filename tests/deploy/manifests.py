@@ -1,0 +1,26 @@
+"""Reading and checking manifests of Kubernetes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+
+
+def parsed(text: str) -> list[dict[str, Any]]:
+    """Return the resources of a text."""
+    return [resource for resource in yaml.safe_load_all(text) if resource]
+
+
+def the(kind: str, resources: list[dict[str, Any]]) -> dict[str, Any]:
+    return next(resource for resource in resources if resource["kind"] == kind)
+
+
+def validate(resources: list[dict[str, Any]]) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    assert resources
+    for resource in resources:
+        if resource["kind"] != "ServiceMonitor":  # a custom resource, which has no schema there
+            kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
