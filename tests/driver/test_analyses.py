@@ -63,6 +63,14 @@ def test_wait_ends_at_the_deadline(device: Device) -> None:
     assert caught.value.status == ErrorStatus.MISSED_DEADLINE_TRANSIENT
 
 
+def test_deadline_that_had_passed_on_arrival(device: Device) -> None:
+    """The error does not depend on whether the analysis takes long enough to look at the deadline."""
+    with device.admit_analysis(SMALL, now_ns()) as check, pytest.raises(HalError, match="before") as caught:
+        while True:
+            check()
+    assert caught.value.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
+
+
 def test_wait_ends_with_its_call(device: Device) -> None:
     cancellation = Cancellation()
     cancellation.cancel()

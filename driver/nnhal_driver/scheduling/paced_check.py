@@ -55,10 +55,13 @@ def call_check(deadline: Deadline, cancellation: Cancellation | None, work: str)
     Args:
         deadline: of the call.
         cancellation: of the call.
-        work: names it in the message of a missed deadline.
+        work: names it in the message of a missed deadline, unless the deadline has passed now.
     """
+    is_late = deadline.has_passed()
 
     def check() -> None:
+        if is_late:  # the same error as if the work were done before anyone looks at the deadline
+            deadline.check_on_arrival("the preparation")
         deadline.check(work)
         if cancellation is not None:
             cancellation.check()
