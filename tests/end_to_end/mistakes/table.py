@@ -206,7 +206,7 @@ ARGUMENTS = [
         "--mode: 'try' is not one of 'check', 'support', 'perf'; see `nnhal conformance --help`",
     ),
     Mistake("conformance --suite none", "unknown suite 'none'; the suites are basic, <*>"),
-    Mistake("conformance --path none", "unknown path 'none'; the paths are SYNC, <*>, all, and NDK"),
+    Mistake("conformance --path none", "unknown path 'none'; the paths are SYNC, <*>, all, NDK, and NDK/BUFFER"),
     Mistake("conformance --select none", "the options select no checks"),
     Mistake("conformance --vectors folder", "cannot read vectors: no vectors (*.jsonl.gz) below folder"),
     Mistake("conformance --backends-path none", "--backends-path: none is not a folder"),
