@@ -248,8 +248,9 @@ class NdkExecution:
         self._begin()
         for number, argument in enumerate(self._outputs):
             operand = self._compilation.operand(number, is_output=True)
-            is_given = isinstance(argument, MemoryArgument | TensorArgument)
-            if is_given and not is_fully_specified(operand.type, argument.dimensions):
+            if isinstance(argument, OmittedArgument) or argument is None:
+                continue
+            if not is_fully_specified(operand.type, argument.dimensions):
                 self._end(ResultCode.BAD_DATA)
                 raise bad_data(f"output {number} has unknown dimensions")
         future: Future[ResultCode] = Future()

@@ -95,5 +95,6 @@ class _ModelConversion:
 
 def _extensions(graphs: Sequence[Subgraph]) -> tuple[ExtensionNameAndPrefix, ...]:
     """Return the extensions whose operand types and operations subgraphs use."""
-    types = {each.type for graph in graphs for each in (*graph.operands, *graph.operations)}
+    types = {operand.type for graph in graphs for operand in graph.operands}
+    types |= {operation.type for graph in graphs for operation in graph.operations}
     return tuple(dict.fromkeys(PREFIXES.entry_of(type_) for type_ in sorted(types) if is_extension(type_)))
