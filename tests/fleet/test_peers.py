@@ -1,5 +1,7 @@
 """Services that form a fleet without Ray: they read each other's state, and send clients on."""
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from nnhal_service.settings import Settings
 from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 from tests.fleet.pair import ADD, ONES
+from tests.service.tls.authority import Authority
 from tests.tools.cli.command import invoke
 
 
@@ -110,3 +113,47 @@ def test_the_file_with_the_members(tmp_path: Path) -> None:
     assert Settings().members_file(7) is None
     assert Settings(fleet_members=tmp_path).members_file(7) == tmp_path
     assert Settings(fleet_peers="a:1", state_dir=tmp_path).members_file(7) == tmp_path / "members-7.json"
+
+
+@pytest.mark.nightly
+def test_members_with_tls_show_their_certificates(tmp_path: Path) -> None:
+    """One service reads the other, which admits its certificate only."""
+    authority = Authority()
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    config = tmp_path / "nnhal.toml"
+    config.write_text('[policy.identities."certificate:CN=member,OU=fleet,O=Acme"]\nadminister = true\n')
+
+    def start(name: str, subject: str, peers: str) -> Service:
+        folder = tmp_path / name
+        folder.mkdir()
+        authority.issue(common_name=subject).write(folder)
+        options = {
+            "--admin-listen": "127.0.0.1:0",
+            "--fleet-peers": peers,
+            "--tls-cert": folder / "tls.crt",
+            "--tls-key": folder / "tls.key",
+            "--tls-client-ca": tmp_path / "ca.pem",
+            "--config": config,
+            "--backends": "CpuRef",
+        }
+        texts = [text for pair in options.items() for text in map(str, pair)]
+        return start_service(folder, *texts, NNHAL_STATE_DIR=str(folder / "state"))
+
+    def known(name: str) -> int:
+        (admin,) = (tmp_path / name / "state").glob("admin-*.sock")
+        result = invoke("fleet", "status", "--json", "--target", f"unix:{admin}")
+        return len(json.loads(result.output)["members"])
+
+    services = [start("a", "member", "127.0.0.1:1")]
+    try:
+        pattern = re.compile(r"admin-serving port=(\d+)")
+        assert wait_until(lambda: pattern.search(services[0].log.read_text()), 60)
+        peers = f"127.0.0.1:{pattern.findall(services[0].log.read_text())[0]}"
+        services.append(start("b", "member", peers))
+        services.append(start("c", "stranger", peers))
+        assert wait_until(lambda: known("b") == 2, 60)
+        assert wait_until(lambda: services[2].logged("fleet-member-unread"), 60)
+        assert "may not administer this service" in services[2].log.read_text() and known("c") == 1
+    finally:
+        for service in services:
+            stop_service(service)

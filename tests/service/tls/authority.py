@@ -44,15 +44,23 @@ class Authority:
         self._ca = trustme.CA()
         self.pem = self._ca.cert_pem.bytes()
 
-    def issue(self, *names: str, period: str = "now") -> Pair:
+    def issue(self, *names: str, period: str = "now", common_name: str | None = None) -> Pair:
         """Return a certificate for names or addresses, by default for this machine.
 
         Args:
             names: the names.
             period: key of PERIODS: when it is valid.
+            common_name: its common name. Its subject is then CN=common_name,OU=fleet,O=Acme.
         """
         begin, end = PERIODS[period]
-        issued = self._ca.issue_cert(*(names or ("localhost", "127.0.0.1")), not_before=begin, not_after=end)
+        issued = self._ca.issue_cert(
+            *(names or ("localhost", "127.0.0.1")),
+            common_name=common_name,
+            organization_unit_name="fleet" if common_name else None,
+            organization_name="Acme" if common_name else None,
+            not_before=begin,
+            not_after=end,
+        )
         chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
         return Pair(chain, issued.private_key_pem.bytes())
 
