@@ -198,17 +198,16 @@ def test_bytes_of_a_kept_input_travel_once(service: Service) -> None:
         with prepared.burst() as burst:
             transport, sizes = burst._transport, list[int]()
             assert isinstance(transport, GrpcBurstTransport)
-            put = transport._outbox.put
+            stream = transport._stream
 
-            def put_and_measure(message: bytes | None) -> None:
-                sizes.append(len(message or b""))
-                put(message)
+            def send_and_measure(message: bytes) -> None:
+                sizes.append(len(message))
+                stream.send(message)
 
-            transport._outbox = SimpleNamespace(put=put_and_measure)  # type: ignore[assignment]
+            transport._stream = SimpleNamespace(send=send_and_measure, receive=stream.receive, cancel=stream.cancel)
             right = burst.keep(np.ones(10_000, np.float32))
             for _ in range(3):
                 np.testing.assert_array_equal(burst.execute([left, right])[0], np.full(10_000, 2))
-            transport._outbox = SimpleNamespace(put=put)  # type: ignore[assignment]
         assert sizes[0] > 40_000
         assert max(sizes[1:]) < 1_000
 

@@ -102,4 +102,9 @@ class AuthorizedMethod:
 
     def __call__(self, *args: Any, metadata: Sequence[tuple[str, str]] = (), **options: Any) -> Any:
         """Make a call."""
-        return self._method(*args, metadata=(*metadata, *self._metadata()), **options)
+        method, metadata = self.authorize(metadata)
+        return method(*args, metadata=metadata, **options)
+
+    def authorize(self, metadata: Sequence[tuple[str, str]]) -> tuple[Callable[..., Any], Sequence[tuple[str, str]]]:
+        """Return the method of the channel, and the metadata of a call of it."""
+        return self._method, (*metadata, *self._metadata())

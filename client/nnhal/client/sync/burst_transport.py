@@ -3,7 +3,6 @@
 Hand-written: the threads that wait for results read them, while in the asyncio client one task does.
 """
 
-import queue
 import socket
 from concurrent.futures import Future
 from contextlib import suppress
@@ -148,9 +147,7 @@ class GrpcBurstTransport:
         self.cached_inputs = cached_inputs
         self._definitions = RequestDefinitions(io)
         self._inputs: list[AnyArray] = []
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._interrupted = False
-        self._responses = connection.start(connection.burst_stream, iter(self._outbox.get, None))
+        self._stream = connection.open_burst_stream()
 
     def send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
         """See BurstTransport."""
@@ -159,9 +156,16 @@ class GrpcBurstTransport:
             target = RemoteModel(self._connection, self._burst)
             execution.definition = define(self._definitions, target, execution.arrays, measure_timing=measure_timing)
         if execution.definition is not None:
-            self._outbox.put(execution.definition.encode(execution.arrays, deadline, stream=True))
+            self._send(execution.definition.encode(execution.arrays, deadline, stream=True))
         else:
-            self._outbox.put(self._encode(execution, deadline, measure_timing))
+            self._send(self._encode(execution, deadline, measure_timing))
+
+    def _send(self, message: bytes) -> None:
+        try:
+            self._stream.send(message)
+        except INTERRUPTS:
+            self._connection.replace_channel(self._stream)
+            raise
 
     def _encode(self, execution: Pending, deadline: float | None, measure_timing: bool) -> bytes:
         pools = self._messages.pools(execution)
@@ -175,21 +179,20 @@ class GrpcBurstTransport:
 
     def release(self, identifier: int) -> Pending | None:
         """See BurstTransport."""
-        self._outbox.put(self._messages.release(identifier).SerializeToString())
+        self._send(self._messages.release(identifier).SerializeToString())
         return PendingExecution((), PendingResult(), retries=MAX_RETRIES)
 
     def receive(self, execution: Pending) -> AnyOutputs:
         """See BurstTransport."""
         try:
-            encoded = next(self._responses)
+            encoded = self._stream.receive()
         except StopIteration:
             error = DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the burst")
             raise TransportClosed(error) from None
         except grpc.RpcError as failed:
             raise TransportClosed(hal_error(failed)) from failed
         except INTERRUPTS:
-            self._interrupted = True
-            self._connection.replace_channel(self._responses)
+            self._connection.replace_channel(self._stream)
             raise
         if execution.definition is not None:
             outputs = execution.definition.decode(encoded, stream=True, copy=execution.copy)
@@ -220,9 +223,7 @@ class GrpcBurstTransport:
 
     def close(self) -> None:
         """See BurstTransport."""
-        self._outbox.put(None)
-        if not self._interrupted:  # else its lock may be locked for ever
-            self._responses.cancel()
+        self._stream.cancel()
         self._connection.discard(self._burst)
 
 

@@ -9,6 +9,7 @@ Hand-written: gRPC's synchronous calls and streams differ from those of asyncio.
 
 import contextlib
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,7 @@ from nnhal.client.core.session import (
     method_path,
     program_name,
 )
+from nnhal.client.message_stream import MessageStream, free_cancelled_streams, open_stream, release_locks
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
 from nnhal.client.sync.memory_objects import MemoryObjects
@@ -56,7 +58,6 @@ from nnhal.v1 import (
 T = TypeVar("T")
 
 _EncodedRun: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
-_EncodedStream: TypeAlias = "grpc.StreamStreamMultiCallable[bytes, bytes]"
 
 
 INTERRUPTS = (KeyboardInterrupt, SystemExit)
@@ -88,7 +89,7 @@ class Connection(MemoryObjects):
         lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
         version: version of the device, once it has been read.
-        run, burst_stream: methods that take and return encoded messages, see `nnhal.run_messages`.
+        run: method that takes and returns encoded messages, see `nnhal.run_messages`.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Connection(MemoryObjects):
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
         self.run: _EncodedRun = self._channel.unary_unary(method_path(prepared_model_pb2, "Run"))
-        self.burst_stream: _EncodedStream = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
+        self._burst_stream = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
@@ -292,6 +293,7 @@ class Connection(MemoryObjects):
         Args:
             interrupted: the call, if it is a stream.
         """
+        release_locks(self._channel, sys.exception())
         _INTERRUPTED.extend(interrupted)
         with self._lock:
             if not self._closed:
@@ -385,6 +387,14 @@ class Connection(MemoryObjects):
             if "closed channel" not in str(error) and "Channel closed" not in str(error):
                 raise
             raise connection_replaced_error() from None
+
+    def open_burst_stream(self) -> MessageStream:
+        """Open the stream of a burst.
+
+        Raises:
+            HalError: the service has ended, or the connection has been closed.
+        """
+        return self.call(open_stream, self._burst_stream)
 
     def flush_releases(self) -> None:
         """Release discarded objects. Called before anything is sent to the service.
@@ -511,6 +521,7 @@ class Connection(MemoryObjects):
         """Close the channel, which cuts off the calls in progress. A second call does nothing."""
         self._stream.cancel()
         self._close(self._channel)
+        free_cancelled_streams()
 
     def _close(self, channel: grpc.Channel) -> None:
         if channel is not self._stuck:  # closing it would wait for its call
