@@ -47,12 +47,13 @@ def test_all_functions_are_exported_and_nothing_else(library: NdkLibrary) -> Non
     assert set(REGISTERED) <= set(symbols)
 
 
-@pytest.mark.parametrize("language", ["c", "c++"])
+@pytest.mark.parametrize("standard", ["c99", "c11", "c++11", "c++17"])
 @pytest.mark.parametrize(
     "header",
     ["NeuralNetworks.h", "NeuralNetworksTypes.h", "NeuralNetworksExtensions.h", "android/NeuralNetworksExtensions.h"],
 )
-def test_the_header_is_strict_c_and_cpp(library_path: Path, language: str, header: str) -> None:
-    standard = "-std=c99" if language == "c" else "-std=c++11"
-    command = ["cc", standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x", language]
+def test_the_header_is_strict_c_and_cpp(library_path: Path, standard: str, header: str) -> None:
+    language = "c++" if "++" in standard else "c"
+    warnings = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+    command = ["cc", f"-std={standard}", *warnings, "-fsyntax-only", "-x", language]
     subprocess.run([*command, str(include_folder() / header)], check=True)
