@@ -45,13 +45,17 @@ def _x(at: float, end: float) -> float:
     return _LEFT + at / end * (_WIDTH - _LEFT - 10)
 
 
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _panel(top: float, title: str, times: Sequence[float], lines: Sequence[Sequence[float]]) -> list[str]:
     most = max(max(values) for values in lines) or 1.0
     bottom = top + _PANEL
     parts = [
         f'<text x="{_LEFT}" y="{top - 6}">{escape(title)}</text>',
         f'<path class="axis" fill="none" d="M{_LEFT} {top}V{bottom}H{_WIDTH - 10}"/>',
-        f'<text x="{_LEFT - 6}" y="{top + 10}" text-anchor="end">{most:.4g}</text>',
+        f'<text x="{_LEFT - 6}" y="{top + 10}" text-anchor="end">{_number(most)}</text>',
         f'<text x="{_LEFT - 6}" y="{bottom}" text-anchor="end">0</text>',
     ]
     for name, values in zip("ab", lines, strict=False):
