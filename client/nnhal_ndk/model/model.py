@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nnhal.operations import SIGNATURES
-from nnhal.rules.control_flow import FIRST_VALUE
+from nnhal.rules.control_flow import CONTROL_FLOW_RULES, FIRST_VALUE, Callee, ControlFlow
 from nnhal.types import (
     ExtraParams,
     Operand,
@@ -289,11 +289,26 @@ class NdkModel:
         self.operations = [self.operations[position] for position in self.order]
         self._state = BuildState.FINISHED
 
+    def _check_control_flow(self, operation: Operation) -> None:
+        """Check that the models of an IF or WHILE suit it.
+
+        Raises:
+            NdkError, HalError: BAD_DATA: one is missing, or has other inputs or outputs.
+        """
+        rules = CONTROL_FLOW_RULES.get(operation.type)
+        if rules is not None:
+            inputs = [self.operand(i) for i in operation.inputs]
+            descriptions = [operand.description for operand in inputs]
+            outputs = [self.operand(i).description for i in operation.outputs]
+            flow = ControlFlow(descriptions, outputs, [_callee(i, each) for i, each in enumerate(inputs)])
+            rules.check(flow, lambda: operation_name(operation.type))
+
     def _check(self) -> None:
         if not (self.operands and self.operations and self.inputs and self.outputs):
             raise bad_data("a model needs operands, operations, inputs and outputs")
         for operation in self.operations:
             self._check_signature(operation)
+            self._check_control_flow(operation)
         written = [index for operation in self.operations for index in operation.outputs]
         writers = set(written)
         for indexes, lifetime in (
@@ -311,3 +326,18 @@ class NdkModel:
                 raise bad_data(f"an operation writes operand {index}, which is {operand.lifetime.name}")
             if operand.type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL and operand.extra_params is None:
                 raise bad_data(f"operand {index} has no scales per channel")
+
+
+def _callee(number: int, operand: NdkOperand) -> Callee | None:
+    """Return the model behind an input of an operation, or None if the input is a value.
+
+    Raises:
+        NdkError: BAD_DATA: the input is of type MODEL, but has no model.
+    """
+    if operand.type != OperandType.SUBGRAPH:
+        return None
+    model = operand.value
+    if not isinstance(model, NdkModel):
+        raise bad_data(f"input {number} is of type MODEL, but has no model")
+    inputs = [model.operands[index].description for index in model.inputs]
+    return Callee(f"input {number}", inputs, [model.operands[index].description for index in model.outputs])

@@ -1,0 +1,1 @@
+"""Tests of `nnhal_ndk.model`."""

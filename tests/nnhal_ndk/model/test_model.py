@@ -1,0 +1,74 @@
+"""What `finish` refuses: models that no device would compile."""
+
+from collections.abc import Callable
+
+import pytest
+
+from nnhal.types import OperandType, OperationType
+from nnhal_ndk.api.constants import ResultCode
+from nnhal_ndk.model.model import NdkModel
+from nnhal_ndk.model.operand_type import GivenType
+from nnhal_ndk.results import code_of_error
+
+FLOATS, BOOLS, MODEL = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_BOOL8, OperandType.SUBGRAPH
+
+
+def _add(model: NdkModel, type_: int, *dimensions: int) -> int:
+    model.add_operand(GivenType(type_, dimensions, 0.0, 0))
+    return len(model.operands) - 1
+
+
+def _floor(size: int = 2) -> NdkModel:
+    """Return a finished model with one input and one output."""
+    model = NdkModel()
+    given, result = _add(model, FLOATS, size), _add(model, FLOATS, size)
+    model.add_operation(OperationType.FLOOR, [given], [result])
+    model.identify([given], [result])
+    model.finish()
+    return model
+
+
+def _branching(otherwise: NdkModel | None) -> NdkModel:
+    """Return an unfinished model with an IF of two models."""
+    model = NdkModel()
+    condition, branch, other = _add(model, BOOLS, 1), _add(model, MODEL), _add(model, MODEL)
+    value, result = _add(model, FLOATS, 2), _add(model, FLOATS, 2)
+    model.set_value_from_model(branch, _floor())
+    if otherwise is None:
+        model.set_value(other, None)
+    else:
+        model.set_value_from_model(other, otherwise)
+    model.add_operation(OperationType.IF, [condition, branch, other, value], [result])
+    model.identify([condition, value], [result])
+    return model
+
+
+def _with_a_value_for_its_input() -> NdkModel:
+    model = NdkModel()
+    given, result = _add(model, FLOATS, 2), _add(model, FLOATS, 2)
+    model.add_operation(OperationType.FLOOR, [given], [result])
+    model.identify([given], [result])
+    model.set_value(given, memoryview(bytes(8)))
+    return model
+
+
+INVALID: dict[str, Callable[[], NdkModel]] = {
+    "a branch of another size": lambda: _branching(_floor(3)),
+    "a branch that is missing": lambda: _branching(None),
+    "an input with a value": _with_a_value_for_its_input,
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_an_invalid_model_cannot_be_finished(case: str) -> None:
+    model = INVALID[case]()
+    with pytest.raises(Exception) as failure:
+        model.finish()
+    assert code_of_error(failure.value) == ResultCode.BAD_DATA
+    assert not model.is_finished
+
+
+def test_branches_that_suit_are_accepted() -> None:
+    model = _branching(_floor())
+    model.finish()
+    assert model.is_finished
