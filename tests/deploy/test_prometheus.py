@@ -15,7 +15,7 @@ from nnhal_service.metrics.catalog import METRICS, Kind
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 RULE_TESTS = RULES.with_name("alerts.test.yml")
-DASHBOARD = ROOT / "deploy" / "grafana" / "nnhal.json"
+DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 
 _SELECTOR = re.compile(r"(nnhal_\w+)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
@@ -69,8 +69,8 @@ def rule_expressions() -> list[str]:
     return [block or line for block, line in blocks]
 
 
-def panels() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+def panels(dashboard: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(dashboard.read_text())["panels"]
     return [panel for panel in found if panel["type"] != "row"]
 
 
@@ -80,9 +80,10 @@ def test_rules_use_existing_metrics_and_labels() -> None:
     assert [problem for expression in expressions for problem in problems(expression)] == []
 
 
-def test_dashboard_uses_existing_metrics_and_labels() -> None:
-    targets = [target for panel in panels() for target in panel["targets"]]
-    assert len(targets) >= len(panels()) > 20
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=[path.stem for path in DASHBOARDS])
+def test_dashboard_uses_existing_metrics_and_labels(dashboard: Path) -> None:
+    targets = [target for panel in panels(dashboard) for target in panel["targets"]]
+    assert len(targets) >= len(panels(dashboard)) > 10
     assert [problem for target in targets for problem in problems(target["expr"])] == []
     legends = [set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) for target in targets]
     for target, legend in zip(targets, legends, strict=True):
@@ -90,15 +91,16 @@ def test_dashboard_uses_existing_metrics_and_labels() -> None:
         assert legend <= grouped, target
 
 
-def test_dashboard_shows_every_metric() -> None:
-    text = DASHBOARD.read_text()
+def test_dashboards_show_every_metric() -> None:
+    text = "".join(path.read_text() for path in DASHBOARDS)
     hidden = [metric.sample for metric in METRICS.values() if f"{metric.name}" not in text]
     assert hidden == []
 
 
-def test_panels_do_not_overlap() -> None:
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=[path.stem for path in DASHBOARDS])
+def test_panels_do_not_overlap(dashboard: Path) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+    for panel in json.loads(dashboard.read_text())["panels"]:
         position = panel["gridPos"]
         columns = range(position["x"], position["x"] + position["w"])
         cells = {(x, y) for x in columns for y in range(position["y"], position["y"] + position["h"])}

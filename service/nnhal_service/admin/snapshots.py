@@ -186,6 +186,14 @@ def member_snapshot(member: Member) -> MemberSnapshot:
     )
 
 
+def count_members(snapshot: Snapshot, members: Iterable[Member]) -> None:
+    """Add the number of members of the fleet to metrics, by state."""
+    for state in ("serving", "draining"):  # else a state without members would keep its last value
+        snapshot.add(catalog.FLEET_MEMBERS, 0, state)
+    for member in members:
+        snapshot.add(catalog.FLEET_MEMBERS, 1, "draining" if member.draining else "serving")
+
+
 def free_bytes() -> int:
     """Return the memory of this host that programs can get without swapping."""
     lines = _MEMORY.read_text().splitlines()

@@ -16,6 +16,7 @@ from nnhal_service.admin.control import ask_worker
 from nnhal_service.admin.known_workers import KnownWorker, ask_metrics, ask_report, known_workers
 from nnhal_service.admin.snapshots import (
     cache_snapshot,
+    count_members,
     free_bytes,
     load_snapshot,
     member_snapshot,
@@ -130,7 +131,11 @@ class WorkersView:
     def metrics(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics of all workers for Prometheus, and their content type."""
         status = self._link.ask("status")
-        return render(self._collect(status, known_workers(status))[0], accept)
+        snapshot, _ = self._collect(status, known_workers(status))
+        table = self._members.table() if self._members is not None else None
+        if table is not None:
+            count_members(snapshot, table.members)
+        return render(snapshot, accept)
 
     def _collect(
         self, status: Mapping[str, Any], workers: Sequence[KnownWorker]

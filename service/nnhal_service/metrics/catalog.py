@@ -119,6 +119,7 @@ QUARANTINED = _gauge(
 BUILD = _gauge("nnhal_build_info", "Always 1; the labels tell what runs.", "version", "hal_version", merge=Merge.MAX)
 START_TIME = _gauge("nnhal_start_time_seconds", "When the service was started, in seconds since 1970.", merge=Merge.MAX)
 WORKERS = _gauge("nnhal_workers", "Workers by state.", "state")
+FLEET_MEMBERS = _gauge("nnhal_fleet_members", "Members of the fleet that this service knows, with itself.", "state")
 WORKER_RESTARTS = _counter("nnhal_worker_restarts", "Workers that ended and were replaced.", "reason")
 SUSPECTS = _counter("nnhal_suspect_models", "Models that were named as the cause of the crash of a worker.", "backend")
 OVERFLOW = _counter("nnhal_metrics_overflow", "Calls that are counted under the label `other`, to bound the labels.")
@@ -155,6 +156,7 @@ METRICS = {
         MEMORY,
         MEMORY_LIMIT,
         WORKERS,
+        FLEET_MEMBERS,
         WORKER_RESTARTS,
         SUSPECTS,
         QUARANTINED,

@@ -12,6 +12,8 @@ from nnhal.types import Model, OperandType, OperationType
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, SubgraphView
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.quarantine import HARMLESS, Verdict
+from nnhal_service.admin.snapshots import count_members
+from nnhal_service.fleet.member import Member
 from nnhal_service.gauges import Gauges
 from nnhal_service.metrics import calls
 from nnhal_service.metrics.catalog import METRICS, Kind
@@ -77,11 +79,12 @@ OF_DAMAGE = {"nnhal_cache_damaged"}
 OF_WORKERS = {"nnhal_workers", "nnhal_worker_restarts", "nnhal_suspect_models"}
 OF_QUARANTINE = {"nnhal_quarantined_models"}
 OF_BOUNDS = {"nnhal_metrics_overflow"}
+OF_FLEET = {"nnhal_fleet_members"}
 OF_SHARE = {name for name in METRICS if name.startswith("nnhal_cache_share_")}
 
 
 def test_each_metric_has_a_test() -> None:
-    tested = (OF_CLIENTS, OF_WORK, OF_WASTE, OF_DAMAGE, OF_WORKERS, OF_QUARANTINE, OF_BOUNDS, OF_SHARE)
+    tested = (OF_CLIENTS, OF_WORK, OF_WASTE, OF_DAMAGE, OF_WORKERS, OF_QUARANTINE, OF_BOUNDS, OF_SHARE, OF_FLEET)
     assert set[str]().union(*tested) == set(METRICS)
 
 
@@ -97,6 +100,14 @@ def test_clients_move_metrics(server: Server, monkeypatch: pytest.MonkeyPatch) -
     assert moved(snapshot) >= OF_CLIENTS
     results = {labels[1:] for labels in snapshot.values["nnhal_cache_results"]}
     assert {("miss", "no_entry"), ("saved", ""), ("hit", "")} <= results
+
+
+def test_members_of_a_fleet_are_counted() -> None:
+    snapshot = Snapshot()
+    members = [Member(id_, "", "", draining=id_ == "b") for id_ in "abc"]
+    count_members(snapshot, members)
+    assert moved(snapshot) == OF_FLEET
+    assert snapshot.values["nnhal_fleet_members"] == {("serving",): 2, ("draining",): 1}
 
 
 def test_damaged_entry_is_counted(server: Server, tmp_path: Path) -> None:
