@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -109,16 +110,23 @@ class LocalCluster:
             hosts += descendants(monitor.process.pid)
             monitor.process.kill()
         self._cluster.head_node.kill_monitor(check_alive=False)
-        for pid in hosts:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        _kill(hosts)
 
     def close(self) -> None:
         """End all processes."""
         if "monitor" in self._cluster.head_node.all_processes:
             self._end_autoscaler()
+        raylets = [each for node in self._cluster.list_all_nodes() for each in node.all_processes.get("raylet", ())]
+        agents = [pid for raylet in raylets for pid in descendants(raylet.process.pid)]
         self._cluster.shutdown()
+        _kill(agents)  # without the server of the head, they would take a minute to end
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def descendants(pid: int) -> list[int]:
