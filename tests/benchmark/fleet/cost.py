@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import permutations
@@ -83,7 +83,7 @@ def compare_calls(rounds: int) -> Iterator[Figure]:
             yield from _ratios(calls, rounds, "TCP" if transport == "grpc" else "shared memory")
 
 
-def _ratios(calls: list[Callable[[], object]], rounds: int, transport: str) -> Iterator[Figure]:
+def _ratios(calls: Sequence[Callable[[], object]], rounds: int, transport: str) -> Iterator[Figure]:
     times = []
     orders = list(permutations(range(len(calls))))  # a call may cost more after another one
     for _ in range(rounds):
