@@ -1,4 +1,4 @@
-"""What `finish` refuses: models that no device would compile."""
+"""Models that `finish` refuses, because no device would compile them."""
 
 from collections.abc import Callable
 
