@@ -17,7 +17,7 @@ Body: TypeAlias = Mapping[str, object]
 PREFIX = "/api/v1"
 MAX_BODY_BYTES = 65536
 """Largest body of an action."""
-_LISTS = ("devices", "workers", "sessions", "models", "quarantine", "warnings")
+_LISTS = ("devices", "workers", "sessions", "models", "quarantine", "warnings", "members")
 _TOTALS = ("at", "version", "state", "pid", "started_at", "addresses", "log_level")
 
 

@@ -13,6 +13,7 @@ from nnhal_service.admin.view import (
     CacheSnapshot,
     DeviceSnapshot,
     LoadSnapshot,
+    MemberSnapshot,
     ModelSnapshot,
     OperationSnapshot,
     PartitionSnapshot,
@@ -162,6 +163,19 @@ def _snapshot(now: float, load: LoadSnapshot, is_empty: bool) -> ServiceSnapshot
         cache=CacheSnapshot("/home/user/.cache/nnhal", max_bytes=2 << 30) if is_empty else _cache(now),
         quarantine=() if is_empty else _quarantine(now),
         warnings=() if is_empty else _warnings(now),
+        member="" if is_empty else "nnhal-0-5bd3f0",
+        members=() if is_empty else _members(load),
+    )
+
+
+def _members(load: LoadSnapshot) -> tuple[MemberSnapshot, ...]:
+    return (
+        MemberSnapshot(
+            "nnhal-0-5bd3f0", "nnhal-0", "10.0.0.1:50051", "0.9.0", 1, False, 8, 9 << 30, 24, load.running, ("CpuAcc",)
+        ),
+        MemberSnapshot(
+            "nnhal-1-77aa12", "nnhal-1", "10.0.0.2:50051", "0.9.0", 1, True, 8, 5 << 30, 3, 1, ("CpuRef",), ("Npu",), 7
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from tests.service.web.fake_access import ADMIN, OBSERVER, STRANGER, FakeAccess
 from tests.service.web.fake_view import FakeView
 
 POST = {"x-nnhal-request": "1", "content-type": "application/json"}
-LISTS = ("devices", "workers", "sessions", "models", "quarantine", "warnings", "settings", "abilities")
+LISTS = ("devices", "workers", "sessions", "models", "quarantine", "warnings", "settings", "abilities", "members")
 
 
 @pytest.fixture

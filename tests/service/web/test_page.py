@@ -23,6 +23,7 @@ VIEWS = {
     "backends": ["cannot load libnpu.so", "dynamic shapes"],
     "models": ["m36", "49,356", "14.4 ms"],
     "sessions": ["camera-front", "spiffe://example.org/camera", "disconnected"],
+    "members": ["nnhal-1-77aa12", "10.0.0.2:50051", "draining", "Npu"],
     "workers": ["pid 4250", "412 MiB", "signal 11 in CpuAcc"],
     "cache": ["/home/user/.cache/nnhal", "other version of a backend", "3.53 MiB"],
     "quarantine": ["hung for 12 s", "refused"],

@@ -8,6 +8,7 @@ import { hasToken, read, ServiceError, setToken } from "./service.js";
 import { backends } from "./views/backends.js";
 import { cache } from "./views/cache.js";
 import { device } from "./views/device.js";
+import { members } from "./views/members.js";
 import { models } from "./views/models.js";
 import { overview } from "./views/overview.js";
 import { quarantine } from "./views/quarantine.js";
@@ -19,7 +20,7 @@ import { workers } from "./views/workers.js";
 const PERIOD_MS = 2000;
 const LONGEST_PAUSE_MS = 15000;
 const HISTORY_S = 900;
-const VIEWS = [overview, device, backends, models, sessions, workers, cache, quarantine, warnings, settings];
+const VIEWS = [overview, device, backends, models, sessions, workers, members, cache, quarantine, warnings, settings];
 
 const $ = (id) => document.getElementById(id);
 const page = { view: null, shown: null, once: {}, caller: null, history: null, failures: 0, timer: 0, round: 0, isAsking: false };
