@@ -101,12 +101,12 @@ def up(
 
     Without --address, start a local cluster for trying things out: all of its hosts are on this machine.
     """
+    if max_hosts is not None and max_hosts < min_hosts:
+        raise CommandError(f"--max-hosts is {max_hosts}; expected at least {min_hosts}, the value of --min-hosts")
     from nnhal_fleet.ray_cluster.connection import start_fleet
     from nnhal_fleet.ray_cluster.options import FleetOptions
     from nnhal_fleet.rolling import is_complete, wait_for
 
-    if max_hosts is not None and max_hosts < min_hosts:
-        raise CommandError(f"--max-hosts is {max_hosts}; expected at least {min_hosts}, the value of --min-hosts")
     file = LocalClusterFile.of(state_dir)
     used = address or start_cluster(file, 0 if max_hosts else hosts, max_hosts or 0)
     default = ":50051" if address else "127.0.0.1:0"
