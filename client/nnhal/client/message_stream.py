@@ -22,7 +22,7 @@ from nnhal.client.security.token import AuthorizedMethod
 try:
     from grpc._channel import _InactiveRpcError, _RPCState, _StreamStreamMultiCallable
     from grpc._common import CYGRPC_STATUS_CODE_TO_STATUS_CODE
-    from grpc._cython import cygrpc
+    from grpc._cython import cygrpc  # type: ignore[attr-defined, unused-ignore]
 except ImportError:  # another release of gRPC
     cygrpc = None
 
@@ -187,10 +187,8 @@ class DirectStream:
         code = CYGRPC_STATUS_CODE_TO_STATUS_CODE.get(self._end.code(), grpc.StatusCode.UNKNOWN)
         if code is grpc.StatusCode.OK:
             return StopIteration()
-        error: Exception = _InactiveRpcError(
-            _RPCState((), (), self._end.trailing_metadata(), code, self._end.details())
-        )
-        return error
+        failed: Callable[..., Exception] = _InactiveRpcError
+        return failed(_RPCState((), (), self._end.trailing_metadata(), code, self._end.details()))
 
     def cancel(self) -> None:
         """See MessageStream."""

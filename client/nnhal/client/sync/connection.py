@@ -133,7 +133,7 @@ class Connection(MemoryObjects):
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
         self.run: _EncodedRun = self._channel.unary_unary(method_path(prepared_model_pb2, "Run"))
-        self._burst_stream = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
+        self._burst_stream: Callable[..., Any] = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
