@@ -14,7 +14,7 @@ from nnhal_service.admin.peer_exchange import client_address, member_id
 from nnhal_service.fleet.peer_addresses import PeerAddresses, PeerTarget
 from nnhal_service.settings import Settings
 from tests.concurrency import wait_until
-from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_service, worker_pids
 from tests.fleet.pair import ADD, ONES
 from tests.service.tls.authority import Authority
 from tests.tools.cli.command import invoke
@@ -58,7 +58,9 @@ def test_services_find_each_other_and_take_over(tmp_path: Path, services: list[S
         prepared = device.prepare(ADD, cache=True).result(60)
         assert invoke("admin", "resume", "--target", f"unix:{tmp_path}/a/admin.sock").exit_code == 0
         assert wait_until(lambda: device._connection.members == (a.target,), 60)
+        workers = worker_pids(b.process.pid)
         b.process.kill()
+        assert wait_until(lambda: all(map(has_ended, workers)), 60)
         np.testing.assert_array_equal(prepared.execute([ONES, ONES])[0], 2 * ONES)
         assert device._connection.target == a.target
     assert wait_until(lambda: status("a").startswith("1 member\n"), 60)
