@@ -17,6 +17,8 @@ from nnhal_tools.conformance.device.ndk_library import NdkLibrary
 from tests.nnhal_ndk.stateful.machine import NdkMachine
 
 STEPS = 60
+BATCH = 250
+"""Sequences of one run: hypothesis keeps all examples of a run in memory, 200 KiB for each."""
 WARM_UP = 20
 GROWTH_KIB = 64 * 1024
 GROWTH_DESCRIPTORS = 16
@@ -31,9 +33,11 @@ def main() -> None:
         NdkMachine.library, NdkMachine.trace = NdkLibrary(Path(library)), file
         _run(WARM_UP)
         before = _descriptors()
-        _run(int(examples) // 4)
+        sizes = [BATCH] * (int(examples) // BATCH) or [int(examples)]
+        _run(sizes[0])
         memory = _memory_kib()
-        _run(int(examples))
+        for size in sizes:
+            _run(size, derandomize=len(sizes) == 1)
         gc.collect()
         descriptors = _descriptors() - before
         assert descriptors < GROWTH_DESCRIPTORS, f"{descriptors} more descriptors are open than before"
@@ -41,16 +45,16 @@ def main() -> None:
         assert growth < GROWTH_KIB, f"the process has grown by {growth} KiB"
 
 
-def _run(examples: int) -> None:
+def _run(examples: int, *, derandomize: bool = True) -> None:
     run_state_machine_as_test(
         NdkMachine,
         settings=settings(
-            max_examples=max(examples, 1),
+            max_examples=examples,
             stateful_step_count=STEPS,
             deadline=None,
             report_multiple_bugs=False,
             database=None,
-            derandomize="NNHAL_FUZZ_EXAMPLES" not in os.environ,
+            derandomize=derandomize,
             suppress_health_check=list(HealthCheck),
         ),
     )
