@@ -11,6 +11,10 @@ from prometheus_client.samples import Exemplar as LibraryExemplar
 from nnhal_service.metrics.catalog import METRICS, Kind, Metric
 from nnhal_service.metrics.snapshot import HistogramValue, Labels, Snapshot
 
+_DIGITS = 9
+"""Digits of seconds: times are counted in nanoseconds. The last bits of a sum depend on the order of the processes, and
+Prometheus takes a counter that goes back by one of them for one that has started again."""
+
 
 class SnapshotCollector(Collector):
     """Collector of the library, for the values of a snapshot."""
@@ -27,7 +31,7 @@ class SnapshotCollector(Collector):
             family_type = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
             family = family_type(metric.name, metric.help, labels=metric.labels)
             for labels, value in self._snapshot.values.get(metric.name, {}).items():
-                family.add_metric(labels, value)
+                family.add_metric(labels, round(value, _DIGITS))
             yield family
 
 
@@ -56,5 +60,5 @@ def _histogram_family(metric: Metric, values: dict[Labels, HistogramValue]) -> F
             else:
                 labeled = LibraryExemplar({"trace_id": exemplar.trace_id}, exemplar.value, exemplar.at)
                 buckets.append((bound, total, labeled))
-        family.add_metric(labels, buckets, value.sum)
+        family.add_metric(labels, buckets, round(value.sum, _DIGITS))
     return family

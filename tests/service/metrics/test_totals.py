@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.metrics import calls, catalog
 from nnhal_service.metrics.calls import CallMeter
+from nnhal_service.metrics.exposition import render
 from nnhal_service.metrics.metrics_file import FILE
 from nnhal_service.metrics.series import CallSeries
 from nnhal_service.metrics.service_metrics import ServiceMetrics
-from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.metrics.snapshot import HistogramValue, Snapshot
 from nnhal_service.metrics.supervisor_metrics import MAX_LABELS, SupervisorMetrics, read_totals
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 
@@ -196,3 +198,21 @@ def test_late_answer_does_not_turn_counters_back(supervisor: SupervisorMetrics) 
         answers.append(answer_of(worker))
     assert count(service.merge(totals(supervisor), [answers[1]])) == 10
     assert count(service.merge(totals(supervisor), [answers[0]])) == 10
+
+
+def test_the_order_of_workers_does_not_change_a_total() -> None:
+    """Otherwise, a counter goes back by its last bits, which Prometheus takes for a restart."""
+    times = [0.1, 0.2, 0.3]
+
+    def rendered(order: list[float]) -> bytes:
+        total = Snapshot()
+        for time in order:
+            worker = Snapshot()
+            worker.add(catalog.DEVICE_SECONDS, time, *LABELS)
+            observed = HistogramValue([1] * (len(catalog.DURATION_BOUNDS) + 1), time)
+            worker.add_histogram(catalog.CALL_DURATION, observed, *LABELS)
+            total.merge(worker)
+        return render(total)[0]
+
+    assert len({sum(order) for order in permutations(times)}) > 1
+    assert len({rendered([*order]) for order in permutations(times)}) == 1

@@ -1,10 +1,11 @@
 """Metrics of a service with workers that come and go: the HTTP port sums them up, and no counter goes back."""
 
 import http.client
+import math
 import os
 import re
 import signal
-from collections import Counter
+from collections import defaultdict
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class Scraper:
     def __init__(self, service: Service) -> None:
         self._service = service
         assert wait_until(lambda: self._port() > 0, TIMEOUT_S)
-        self.totals: Counter[str] = Counter()
+        self.totals: dict[str, float] = {}
 
     def _port(self) -> int:
         found = re.findall(r"http-serving .*port=(\d+)", self._service.log.read_text())
@@ -55,13 +56,14 @@ class Scraper:
     def scrape(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         """Return all samples. Counters must not have gone back since the scrape before."""
         families = list(parse_text(self.get()))
-        totals = Counter[str]()
+        samples = defaultdict[str, list[float]](list)
         for family in families:
             for sample in family.samples:
                 if sample.name.endswith(("_total", "_count")):
-                    totals[sample.name] += sample.value  # type: ignore[assignment]
+                    samples[sample.name].append(sample.value)
+        totals = {name: math.fsum(values) for name, values in samples.items()}
         for name, total in self.totals.items():
-            assert totals[name] >= total, f"{name} went back from {total} to {totals[name]}"
+            assert totals.get(name, 0) >= total, f"{name} went back from {total} to {totals.get(name, 0)}"
         self.totals = totals
         return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
