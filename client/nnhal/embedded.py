@@ -90,16 +90,17 @@ def _start_process(arguments: Sequence[str], log: IO[bytes]) -> "subprocess.Pope
     """Start the command line with arguments.
 
     It has a process group of its own, so that Ctrl-C in a terminal or a notebook does not reach it: the program may
-    catch the interrupt and go on. It imports from the same places as this process, which may have added some.
+    catch the interrupt and go on. It imports from the same places as this process, which may have added some, but not
+    from the folder of the program.
     """
     command = [sys.executable, "-P", "-m", "nnhal_tools", *arguments]
-    paths = os.pathsep.join(filter(None, sys.path))
+    paths = [os.environ.get("PYTHONPATH"), *(sys.path if sys.flags.safe_path else sys.path[1:])]
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=log,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         process_group=0,
     )
 
