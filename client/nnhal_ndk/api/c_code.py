@@ -39,6 +39,9 @@ _TAKEN = {
 }
 """Pointers to numbers that a function returns, and whether the number has a sign."""
 
+_INITIAL_RESULTS = {"sync_fence_fd": -1}
+"""Results that a function returns even if another pointer is NULL."""
+
 _PUSHED = {
     "uint16_t": "push_unsigned",
     "uint32_t": "push_unsigned",
@@ -176,13 +179,15 @@ def _body(function: Function) -> Iterator[str]:
     for parameter in function.parameters:
         if _is_created(parameter):
             yield f"    if ({parameter.name} != NULL) *{parameter.name} = NULL;"
+        if parameter.is_pointer and parameter.name in _INITIAL_RESULTS:
+            yield f"    if ({parameter.name} != NULL) *{parameter.name} = {_INITIAL_RESULTS[parameter.name]};"
     if function.is_free:
         yield f"    if ({function.parameters[0].name} == NULL) return;"
     elif condition := " || ".join(_null_conditions(function)):
         yield f"    if ({condition}) return ANEURALNETWORKS_UNEXPECTED_NULL;"
     for parameter in function.parameters:
-        if check := _CHECKS.get(parameter.type):
-            yield f"    int problem = {check}({parameter.name});"
+        if parameter.type == "const ANeuralNetworksOperandType*":
+            yield f"    int problem = check_operand_type({parameter.name});"
             yield "    if (problem != ANEURALNETWORKS_NO_ERROR) return problem;"
     yield "    Call call;"
     yield "    if (!call_begin(&call)) return" + (";" if function.is_free else " call.code;")
@@ -191,12 +196,6 @@ def _body(function: Function) -> Iterator[str]:
     yield f"    call_invoke(&call, FUNCTION_{_short(function)}, {'true' if results else 'false'});"
     yield from (f"    {take}" for position, each in enumerate(results, 1) for take in _take(position, each))
     yield "    call_end(&call);" if function.is_free else "    return call_end(&call);"
-
-
-_CHECKS: Mapping[str, str] = {
-    "const ANeuralNetworksOperandType*": "check_operand_type",
-    "const ANeuralNetworksSymmPerChannelQuantParams*": "check_quant_params",
-}
 
 
 def _short(function: Function) -> str:

@@ -11,7 +11,7 @@ import nnhal
 from nnhal.client.core.buffers import BufferBase
 from nnhal.types import MAXIMUM_LOOP_TIMEOUT_NS, OMITTED, UNMEASURED, AnyArray, Bytes, is_fully_specified
 from nnhal_ndk.api.constants import DurationCode, ResultCode
-from nnhal_ndk.execution.arguments import Argument, MemoryArgument, OmittedArgument, TensorArgument
+from nnhal_ndk.execution.arguments import Argument, ArgumentSlot, MemoryArgument, OmittedArgument, TensorArgument
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.execution.event import ComputationEvent, NdkEvent, after_all
 from nnhal_ndk.execution.memory import NdkMemory
@@ -76,6 +76,7 @@ class NdkExecution:
         self._state = ExecutionState.PREPARATION
         self._is_reusable = False
         self._is_padded = False
+        self._has_called_setters = False
         self._measures = False
         self._attributes: set[int] = set()
         self._timeout_ns = 0
@@ -145,10 +146,10 @@ class NdkExecution:
         """Set whether memory may be larger than the values.
 
         Raises:
-            NdkError: BAD_STATE: also if an argument was set before.
+            NdkError: BAD_STATE: also if an input or output was set before, successfully or not.
         """
         self._require_preparation()
-        if any(argument is not None for argument in (*self._inputs, *self._outputs)):
+        if self._has_called_setters:
             raise bad_state("padding must be enabled before inputs and outputs are set")
         self._is_padded = enable
 
@@ -172,8 +173,7 @@ class NdkExecution:
         Raises:
             NdkError, HalError: BAD_STATE; BAD_DATA: there is no such input or output, or type or size are wrong.
         """
-        self._require_preparation()
-        slot = self._compilation.slot(index, is_output=is_output)
+        slot = self._slot_to_set(index, is_output=is_output)
         self._set(index, slot.from_buffer(given, buffer, is_padded=self._is_padded), is_output=is_output)
 
     def set_memory(
@@ -184,10 +184,15 @@ class NdkExecution:
         Raises:
             NdkError, HalError: BAD_STATE; BAD_DATA: see `set_buffer`; or the part or the use of the memory is wrong.
         """
-        self._require_preparation()
-        slot = self._compilation.slot(index, is_output=is_output)
+        slot = self._slot_to_set(index, is_output=is_output)
         argument = slot.from_memory(given, memory, offset, length, is_padded=self._is_padded)
         self._set(index, argument, is_output=is_output)
+
+    def _slot_to_set(self, index: int, *, is_output: bool) -> ArgumentSlot:
+        self._require_preparation()
+        slot = self._compilation.slot(index, is_output=is_output)
+        self._has_called_setters = True
+        return slot
 
     def _set(self, index: int, argument: Argument, *, is_output: bool) -> None:
         arguments = self._outputs if is_output else self._inputs
@@ -243,16 +248,12 @@ class NdkExecution:
             NdkError: BAD_STATE; BAD_DATA: an argument is missing, or the dimensions of an output are not all known;
                 there is a duration, but the compilation is not for a list of one device.
         """
-        if duration_ns:
-            self._require_single_device("a duration needs")
         self._begin()
-        for number, argument in enumerate(self._outputs):
-            operand = self._compilation.operand(number, is_output=True)
-            if isinstance(argument, OmittedArgument) or argument is None:
-                continue
-            if not is_fully_specified(operand.type, argument.dimensions):
-                self._end(ResultCode.BAD_DATA)
-                raise bad_data(f"output {number} has unknown dimensions")
+        try:
+            self._require_fenced(duration_ns)
+        except NdkError as error:
+            self._end(error.code)
+            raise
         future: Future[ResultCode] = Future()
 
         def run(failure: NdkError | None) -> None:
@@ -266,6 +267,16 @@ class NdkExecution:
 
         after_all(dependencies, run)
         return NdkEvent(ComputationEvent(future, is_fenced=True))
+
+    def _require_fenced(self, duration_ns: int) -> None:
+        if duration_ns:
+            self._require_single_device("a duration needs")
+        for number, argument in enumerate(self._outputs):
+            operand = self._compilation.operand(number, is_output=True)
+            if isinstance(argument, OmittedArgument) or argument is None:
+                continue
+            if not is_fully_specified(operand.type, argument.dimensions):
+                raise bad_data(f"output {number} has unknown dimensions")
 
     def _begin(self) -> None:
         """Begin a computation.
@@ -284,6 +295,11 @@ class NdkExecution:
                 raise bad_data(f"{kind} {arguments.index(None)} has not been set")
 
     def _end(self, code: ResultCode | None) -> None:
+        """End a computation. If it has failed, its outputs in memories from descriptions are uninitialized."""
+        if code is not None:
+            for argument in self._outputs:
+                if isinstance(argument, TensorArgument):
+                    argument.tensor.clear()
         with self._lock:
             self._failure = code
             self._state = ExecutionState.COMPLETED
@@ -354,9 +370,9 @@ class NdkExecution:
                 OUTPUT_INSUFFICIENT_SIZE, with the dimensions: its memory was too small.
         """
         self._require_completed()
-        self._compilation.operand(index, is_output=True)
-        if not self._shapes:
+        if self._failure not in (None, ResultCode.OUTPUT_INSUFFICIENT_SIZE) or not self._shapes:
             raise bad_state(f"the computation has failed with {getattr(self._failure, 'name', None)}")
+        self._compilation.operand(index, is_output=True)
         dimensions, fits = self._shapes[index]
         if not fits:
             raise NdkError(ResultCode.OUTPUT_INSUFFICIENT_SIZE, f"output {index} needs {list(dimensions)}", dimensions)

@@ -1,7 +1,5 @@
 """Functions of models."""
 
-import struct
-
 from nnhal_ndk.devices import NdkDevice
 from nnhal_ndk.execution.memory import NdkMemory
 from nnhal_ndk.execution.support import supported_operations
@@ -42,8 +40,8 @@ def _set_operand_value(model: int, index: int, buffer: memoryview | None) -> Non
 
 
 @ndk_function("ANeuralNetworksModel_setOperandSymmPerChannelQuantParams")
-def _set_channel_quantization(model: int, index: int, channel_dim: int, scales: bytes) -> None:
-    _model(model).set_channel_quantization(index, channel_dim, struct.unpack(f"{len(scales) // 4}f", scales))
+def _set_channel_quantization(model: int, index: int, channel_dim: int, count: int, scales: memoryview | None) -> None:
+    _model(model).set_channel_quantization(index, channel_dim, count, scales)
 
 
 @ndk_function("ANeuralNetworksModel_setOperandValueFromMemory")
@@ -75,6 +73,9 @@ def _relax(model: int, allow: int) -> None:
 
 @ndk_function("ANeuralNetworksModel_getSupportedOperationsForDevices")
 def _get_supported_operations(model: int, devices: bytes) -> tuple[bytes]:
-    handles = device_handles(devices)
-    supported = supported_operations(_model(model), [OBJECTS.get(handle, NdkDevice) for handle in handles])
+    asked = _model(model)
+    if devices:  # Android checks the number of devices before the state of the model, and the devices after it
+        asked.require_finished()
+    listed = [OBJECTS.get(handle, NdkDevice) for handle in device_handles(devices)]
+    supported = supported_operations(asked, listed)
     return (bytes(supported),)

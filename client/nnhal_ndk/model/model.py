@@ -1,6 +1,7 @@
 """Models while the program builds them."""
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -184,8 +185,14 @@ class NdkModel:
             raise bad_data(f"operand {index} is not of type MODEL")
         operand.lifetime, operand.value = OperandLifeTime.SUBGRAPH, value
 
-    def set_channel_quantization(self, index: int, channel_dim: int, scales: tuple[float, ...]) -> None:
+    def set_channel_quantization(self, index: int, channel_dim: int, count: int, scales: memoryview | None) -> None:
         """Set the scales of an operand that is quantized per channel.
+
+        Args:
+            index: the operand.
+            channel_dim: its dimension whose indexes have scales of their own.
+            count: the number of scales.
+            scales: float32 values, which are read if their number is that of the dimension.
 
         Raises:
             NdkError: BAD_STATE; BAD_DATA: unknown operand, wrong type, or wrong scales.
@@ -196,11 +203,12 @@ class NdkModel:
             raise bad_data(f"operand {index} is not quantized per channel")
         if channel_dim >= len(operand.dimensions):
             raise bad_data(f"operand {index} has no dimension {channel_dim}")
-        if operand.dimensions[channel_dim] != len(scales) or not scales:
-            raise bad_data(f"{len(scales)} scales for {operand.dimensions[channel_dim]} channels of operand {index}")
-        if not all(scale > 0 and math.isfinite(scale) for scale in scales):
+        if operand.dimensions[channel_dim] != count or not scales:
+            raise bad_data(f"{count} scales for {operand.dimensions[channel_dim]} channels of operand {index}")
+        values = struct.unpack(f"{count}f", scales)
+        if not all(scale > 0 and math.isfinite(scale) for scale in values):
             raise bad_data(f"operand {index} has a scale that is not above 0")
-        operand.extra_params = SymmPerChannelQuantParams(scales, channel_dim)
+        operand.extra_params = SymmPerChannelQuantParams(values, channel_dim)
 
     def _require_size(self, index: int, operand: NdkOperand, length: int) -> None:
         if operand.type == OperandType.SUBGRAPH:
@@ -215,14 +223,16 @@ class NdkModel:
     # ---- Operations, inputs and outputs -------------------------------------------------------------
 
     def add_operation(self, type_: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Add an operation.
+        """Add an operation. The models of an IF or WHILE are set before.
 
         Raises:
-            NdkError: BAD_STATE; BAD_DATA: unknown operands or operation, or operands of the wrong types.
+            NdkError, HalError: BAD_STATE; BAD_DATA: unknown operands or operation, operands of the wrong types, or
+                models that do not suit.
         """
         self.require_open()
         operation = Operation(type_, tuple(inputs), tuple(outputs))
         self._check_signature(operation)
+        self._check_control_flow(operation)
         self.operations.append(operation)
 
     def _check_signature(self, operation: Operation) -> None:

@@ -268,8 +268,6 @@ NNHAL_API int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel* model, 
 NNHAL_API int ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(ANeuralNetworksModel* model, int32_t index,
         const ANeuralNetworksSymmPerChannelQuantParams* channelQuant) {
     if (model == NULL || channelQuant == NULL) return ANEURALNETWORKS_UNEXPECTED_NULL;
-    int problem = check_quant_params(channelQuant);
-    if (problem != ANEURALNETWORKS_NO_ERROR) return problem;
     Call call;
     if (!call_begin(&call)) return call.code;
     push_handle(&call, model);
@@ -752,6 +750,7 @@ NNHAL_API int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd, ANeu
 }
 
 NNHAL_API int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent* event, int* sync_fence_fd) {
+    if (sync_fence_fd != NULL) *sync_fence_fd = -1;
     if (event == NULL || sync_fence_fd == NULL) return ANEURALNETWORKS_UNEXPECTED_NULL;
     Call call;
     if (!call_begin(&call)) return call.code;

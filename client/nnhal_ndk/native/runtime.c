@@ -371,7 +371,8 @@ void push_operand_type(Call* call, const ANeuralNetworksOperandType* type) {
 
 void push_quant_params(Call* call, const ANeuralNetworksSymmPerChannelQuantParams* params) {
     push_unsigned(call, params->channelDim);
-    push(call, python.PyBytes_FromStringAndSize((const char*)params->scales, (long)(params->scaleCount * sizeof(float))));
+    push_unsigned(call, params->scaleCount);
+    push_buffer(call, params->scales, params->scaleCount * sizeof(float), false);
 }
 
 /* ---- Results -------------------------------------------------------------------------------------------------- */
@@ -429,9 +430,4 @@ int check_operand_type(const ANeuralNetworksOperandType* type) {
     /* the array is NULL if and only if it has no elements */
     if ((type->dimensionCount == 0) != (type->dimensions == NULL)) return ANEURALNETWORKS_BAD_DATA;
     return type->dimensionCount > MAX_RANK ? ANEURALNETWORKS_BAD_DATA : ANEURALNETWORKS_NO_ERROR;
-}
-
-int check_quant_params(const ANeuralNetworksSymmPerChannelQuantParams* params) {
-    return params->scaleCount != 0 && params->scales == NULL ? ANEURALNETWORKS_UNEXPECTED_NULL
-                                                             : ANEURALNETWORKS_NO_ERROR;
 }

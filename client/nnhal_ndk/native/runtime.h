@@ -58,6 +58,5 @@ void take_bytes(Call* call, int position, void* target);
 
 /** Returns the number of a result code if a type or its dimensions cannot be read, or 0. */
 int check_operand_type(const ANeuralNetworksOperandType* type);
-int check_quant_params(const ANeuralNetworksSymmPerChannelQuantParams* params);
 
 #endif

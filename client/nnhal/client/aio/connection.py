@@ -30,6 +30,7 @@ from nnhal.client.core.session import (
     method_path,
     program_name,
 )
+from nnhal.client.forks import forked_error, watch_forks
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
 from nnhal.client.trace_context import trace_metadata
@@ -100,7 +101,7 @@ class Connection(MemoryObjects):
         self._releases = PendingReleases()
         self._resuming: asyncio.Future[None] | None = None
         self._reader: asyncio.Future[None] | None = None
-        self._closed = self.lost = False
+        self._closed = self.lost = self._is_parents = False
         self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
         self._broken_at = 0.0  # and at which monotonic time
         self.session = b""
@@ -108,6 +109,7 @@ class Connection(MemoryObjects):
         self.member = ""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
+        watch_forks(self)
 
     def _open_channel(self) -> None:
         self._channel = self._security.aio_channel(self._target, CHANNEL_OPTIONS)
@@ -363,7 +365,13 @@ class Connection(MemoryObjects):
         return self._target
 
     def _closed_error(self) -> SessionLostError:
+        if self._is_parents:
+            return forked_error()
         return lost_error() if self.lost else closed_error()
+
+    def leave_to_parent(self) -> None:
+        """Refuse all further calls, because this process is a fork of the one that has connected."""
+        self._closed = self._is_parents = True
 
     def abandon(self) -> None:
         """Make no more calls, because the session is lost. Its objects say so; calls in progress go on."""

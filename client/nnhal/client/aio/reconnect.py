@@ -269,6 +269,8 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
 
     async def close(self) -> None:
         """End the session, and stop the service if the device started it. A second call does nothing."""
+        if self._is_parents:
+            return
         self._closed = True
         try:
             await self.connection.close()

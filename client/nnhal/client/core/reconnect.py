@@ -10,6 +10,7 @@ from nnhal.address import Address
 from nnhal.client.core.handles import C
 from nnhal.client.core.service_user import ServiceUser
 from nnhal.client.core.session import Transport, timeout_error
+from nnhal.client.forks import watch_forks
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
@@ -160,8 +161,13 @@ class ReconnectingSessionBase(Generic[C]):
         self._client_name = client_name
         self._user = ServiceUser()
         self._service: EmbeddedService | None = None
-        self._closed = False
+        self._closed = self._is_parents = False
         self._left: C | None = None
+        watch_forks(self)
+
+    def leave_to_parent(self) -> None:
+        """Refuse all further calls, because this process is a fork of the one that has connected."""
+        self._closed = self._is_parents = True
 
     def _timeout_error(self) -> DeadObjectError:
         return timeout_error(self.service_name, self._timeout)

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from nnhal.address import Address
+from nnhal.client.forks import close_in_forks
 from nnhal.errors import HalError
 from nnhal.shm.protocol import ProtocolError
 from nnhal.v1 import session_pb2
@@ -52,6 +53,7 @@ class ChannelFactory:
             return None
         except (HalError, ProtocolError):
             return None
+        close_in_forks(connection)
         return ShmChannel(connection, self._numbers, depth)
 
 

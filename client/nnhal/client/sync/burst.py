@@ -31,6 +31,7 @@ from nnhal.client.core.burst import CachedInputs, PendingExecution, burst_closed
 from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline, latest_deadline
 from nnhal.client.core.handles import description, release_with
 from nnhal.client.core.reconnect import MAX_RETRIES
+from nnhal.client.forks import forked_error, watch_forks
 from nnhal.client.sync.burst_transport import (
     BurstTransport,
     Pending,
@@ -64,10 +65,8 @@ class Burst:
         self._model = model
         self._io = io
         self._cached_inputs = CachedInputs()
-        self._sending = threading.RLock()
-        self._receiving = threading.Lock()
+        self._create_locks()
         self._in_progress: deque[Pending] = deque()
-        self._reading = threading.Lock()
         self._reader: threading.Thread | None = None
         # wakes the reader; a Condition may stay locked after an interrupt
         self._submitted: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -75,6 +74,18 @@ class Burst:
         self._failure: HalError | None = None
         self._finalizer: weakref.finalize[Any, Any] = release_with(self, _nothing)
         session.repeat(lambda connection: self._open_on(connection, NO_DEADLINE), NO_DEADLINE)
+        watch_forks(self)
+
+    def _create_locks(self) -> None:
+        self._sending = threading.RLock()
+        self._receiving = threading.Lock()
+        self._reading = threading.Lock()
+
+    def leave_to_parent(self) -> None:
+        """Fail all executions, because this process is a fork of the one that has sent them. Send nothing."""
+        self._create_locks()  # threads of the parent may hold them
+        self._finalizer.detach()
+        self._fail(forked_error())
 
     def _open_on(self, connection: Connection, deadline: SharedDeadline) -> None:
         """Open the transport on a connection."""

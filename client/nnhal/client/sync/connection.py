@@ -32,6 +32,7 @@ from nnhal.client.core.session import (
     method_path,
     program_name,
 )
+from nnhal.client.forks import forked_error, watch_forks
 from nnhal.client.message_stream import MessageStream, free_cancelled_streams, open_stream, release_locks
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
@@ -113,7 +114,7 @@ class Connection(MemoryObjects):
         self._open_channel()
         self._releases = PendingReleases()
         self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
-        self._closed = self.lost = False
+        self._closed = self.lost = self._is_parents = False
         self._stuck: grpc.Channel | None = None  # a channel with a call that does not end
         self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
         self._broken_at = 0.0  # and at which monotonic time
@@ -122,6 +123,7 @@ class Connection(MemoryObjects):
         self.member = ""
         self.shm: ShmTransport | None = None
         self.version: str | None = None
+        watch_forks(self)
 
     def _open_channel(self) -> None:
         self._channel = self._security.channel(self._target, CHANNEL_OPTIONS)
@@ -490,7 +492,14 @@ class Connection(MemoryObjects):
         return self._target
 
     def _closed_error(self) -> SessionLostError:
+        if self._is_parents:
+            return forked_error()
         return lost_error() if self.lost else closed_error()
+
+    def leave_to_parent(self) -> None:
+        """Refuse all further calls, because this process is a fork of the one that has connected."""
+        self._closed = self._is_parents = True
+        self._lock = threading.RLock()  # a thread of the parent may hold it
 
     def abandon(self) -> None:
         """Make no more calls, because the session is lost. Its objects say so; calls in progress go on."""

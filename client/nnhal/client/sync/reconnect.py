@@ -270,6 +270,8 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
 
     def close(self) -> None:
         """End the session, and stop the service if the device started it. A second call does nothing."""
+        if self._is_parents:
+            return
         self._closed = True
         try:
             self.connection.close()
