@@ -1,5 +1,7 @@
-"""Concurrent calls, and polling for conditions that other threads or processes fulfill."""
+"""Concurrent calls, forks, and polling for conditions that other threads or processes fulfill."""
 
+import gc
+import os
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -44,3 +46,12 @@ def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def fork() -> int:
+    """Fork the process of pytest. The child collects no garbage: gRPC's finalizers may abort without its threads."""
+    gc.disable()
+    child = os.fork()
+    if child:
+        gc.enable()
+    return child

@@ -18,11 +18,12 @@ from nnhal_cache.store import Store
 from tests.cache.entries import load, save, token
 from tests.cache.full_disk import CANNOT
 from tests.cache.users import NOBODY, needs_root
+from tests.concurrency import fork
 
 
 def in_child(action: Callable[[], None], user: int | None = None) -> int:
     """Run a function in a forked child, perhaps as another user. Return its exit code: 0, or 1 if it raised."""
-    child = os.fork()
+    child = fork()
     if child == 0:
         code = 1
         try:

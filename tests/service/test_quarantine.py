@@ -9,6 +9,7 @@ import pytest
 
 from nnhal_driver.quarantine import HARMLESS
 from nnhal_service.quarantine import EXPIRY_S, Crash, QuarantineFile
+from tests.concurrency import fork
 
 POISON, OTHER = b"\xab" * 32, b"\xcd" * 32
 
@@ -88,7 +89,7 @@ def test_other_processes_see_changes(quarantine: QuarantineFile, tmp_path: Path,
 def test_concurrent_records_are_all_kept(tmp_path: Path) -> None:
     children = []
     for number in range(8):
-        pid = os.fork()
+        pid = fork()
         if pid == 0:
             QuarantineFile(tmp_path, lambda: 1e9).record(bytes([number]) * 32, Crash("A", 1e9, "x", True))
             os._exit(0)

@@ -22,6 +22,7 @@ from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session import Session
 from nnhal_service.supervisor.scoreboard import NOBODY, Scoreboard, WorkerState
+from tests.concurrency import fork
 from tests.driver.clock import MS
 
 ALICE = Identity("token", "alice")
@@ -185,7 +186,7 @@ def test_entries_end_with_their_accounts() -> None:
 def test_only_one_of_two_workers_gets_the_last_unit() -> None:
     """Two processes claim the last unit at the same time, over and over."""
     service, holders = Service(), mmap.mmap(-1, 2)
-    child = os.fork()
+    child = fork()
     if child == 0:
         status = 1
         try:

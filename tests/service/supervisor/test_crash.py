@@ -8,13 +8,14 @@ import threading
 
 from nnhal_driver.activity import Activity, Stage
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash, read_crash_log
+from tests.concurrency import fork
 
 FIRST = Activity(Stage.EXECUTING, b"1", "CpuAcc", 0, 0, 0, 0, 0x7F01)
 SECOND = Activity(Stage.PREPARING, b"2", "CpuAcc", 0, 0, 0, 0, 0x7F02)
 
 
 def status_of(end: object) -> int:
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         faulthandler.disable()  # pytest's
         os.kill(os.getpid(), end) if isinstance(end, signal.Signals) else os._exit(int(str(end)))
@@ -45,7 +46,7 @@ def test_without_a_known_thread_all_work_is_suspect() -> None:
 def test_stack_of_a_real_crash_names_the_thread() -> None:
     """The format is CPython's, not ours."""
     log = os.memfd_create("log")
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         faulthandler.enable(log)
         ctypes.string_at(0)

@@ -11,6 +11,7 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.supervisor.addresses import WorkerAddresses
 from nnhal_service.supervisor.directory import WorkerDirectory
 from nnhal_service.supervisor.scoreboard import MAX_WORKERS, NOBODY, ROWS, Scoreboard, WorkerState
+from tests.concurrency import fork
 
 ADDRESSES = tuple(WorkerAddresses((), f":{i}", f"unix:/s.{i}") for i in range(3))
 
@@ -29,7 +30,7 @@ def test_rows_are_read_by_another_process() -> None:
     status = replace(
         NOBODY, pid=5, slot=2, state=WorkerState.SERVING, heartbeat_ns=3, sessions=4, redirects=(7,) * MAX_WORKERS
     )
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         board.write(ROWS - 1, status)
         ActivityTable(board.activities(ROWS - 1)).begin(Stage.LOADING, b"d" * 32)

@@ -4,10 +4,10 @@ import fcntl
 import io
 import json
 import os
-import pty
 import re
 import select
 import struct
+import subprocess
 import termios
 import time
 from collections.abc import Callable
@@ -157,13 +157,14 @@ class Terminal:
     """A terminal of 80 columns and 24 lines with `nnhal top` in it."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self.output = ""
-        pid, self._descriptor = pty.fork()
-        if pid == 0:
-            os.environ["TERM"] = kind
-            os.execv(PROGRAM[0], [*PROGRAM, "top", "--interval", "0.2", "--state-dir", str(folder / "state")])
-        self._pid = pid
-        fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self._descriptor, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        command = [*PROGRAM, "top", "--interval", "0.2", "--state-dir", str(folder / "state")]
+        # not pty.fork: gRPC's threads are missing in a fork of this process, which may abort it
+        self._process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": kind}, start_new_session=True
+        )
+        os.close(slave)
 
     def press(self, key: str) -> None:
         os.write(self._descriptor, key.encode())
@@ -174,19 +175,22 @@ class Terminal:
         while not is_there(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", read)):
             assert time.monotonic() < end, read
             if select.select([self._descriptor], [], [], 1)[0]:
-                read += os.read(self._descriptor, 65536).decode("utf-8", "replace")
-        self.output += read
+                data = self._read()
+                assert data, f"the command ended with exit code {self._process.wait()}: {read}"
+                read += data.decode("utf-8", "replace")
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._descriptor, 65536)
+        except OSError:  # the terminal of a process that has ended
+            return b""
 
     def end(self) -> int:
         """Return the exit code of the command, which has been told to end."""
-        while True:
-            try:
-                if not os.read(self._descriptor, 65536):
-                    break
-            except OSError:  # the terminal of a process that has ended
-                break
+        while self._read():
+            pass
         os.close(self._descriptor)
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        return self._process.wait()
 
 
 @pytest.mark.slow
