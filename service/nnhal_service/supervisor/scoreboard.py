@@ -2,7 +2,10 @@
 
 A row tells state, heartbeat, load and work in progress of a worker. The supervisor reads them to find workers that
 hang, and the suspect of a crash. The workers read them to send new sessions to the least loaded one, and to add up what
-each identity uses of its quotas. The states of all rows come first.
+each identity uses of its quotas. The states of all rows come first, and then their turns.
+
+A report is many bytes, and a process may be suspended while it writes them. So a row has two copies, which the worker
+writes in turn: the turn names the one that is complete.
 """
 
 import mmap
@@ -24,8 +27,10 @@ NO_OWNER = bytes(16)
 _HEADER = struct.Struct("<iHxxqqIIQ16s")
 _REDIRECTS = struct.Struct(f"<{MAX_WORKERS}I")
 _STATE_BYTES = mmap.PAGESIZE
+_COPY_BYTES = _HEADER.size + _REDIRECTS.size
+_COPIES = 2
 _USE_BYTES = -(-use_ledger.TABLE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
-_STATUS_BYTES = -(-(_HEADER.size + _REDIRECTS.size + TABLE_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
+_STATUS_BYTES = -(-(_COPIES * _COPY_BYTES + TABLE_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
 _ROW_BYTES = _USE_BYTES + _STATUS_BYTES
 
 
@@ -78,7 +83,8 @@ class Scoreboard:
 
     def write(self, row: int, status: WorkerStatus) -> None:
         """Write everything about a worker except its work in progress."""
-        offset = _status_offset(row)
+        turn = (self._memory[ROWS + row] + 1) & 0xFF
+        offset = _copy_offset(row, turn)
         _HEADER.pack_into(
             self._memory,
             offset,
@@ -92,22 +98,25 @@ class Scoreboard:
             status.owner,
         )
         _REDIRECTS.pack_into(self._memory, offset + _HEADER.size, *status.redirects)
+        self._memory[ROWS + row] = turn
         self._memory[row] = status.state
 
     def read(self, row: int) -> WorkerStatus:
         """Return what a worker reports."""
-        offset, state = _status_offset(row), self._memory[row]
-        pid, slot, heartbeat, serving, sessions, executions, generation, owner = _HEADER.unpack_from(
-            self._memory, offset
-        )
-        redirects = _REDIRECTS.unpack_from(self._memory, offset + _HEADER.size)
+        state, turn, last = self._memory[row], self._memory[ROWS + row], -1
+        while turn != last:  # else the worker may have written this copy meanwhile
+            offset = _copy_offset(row, turn)
+            header = _HEADER.unpack_from(self._memory, offset)
+            redirects = _REDIRECTS.unpack_from(self._memory, offset + _HEADER.size)
+            turn, last = self._memory[ROWS + row], turn
+        pid, slot, heartbeat, serving, sessions, executions, generation, owner = header
         return WorkerStatus(
             pid, slot, WorkerState(state), heartbeat, serving, sessions, executions, generation, redirects, owner
         )
 
     def activities(self, row: int) -> memoryview:
         """Return the memory of the table of a worker's work in progress."""
-        offset = _status_offset(row) + _HEADER.size + _REDIRECTS.size
+        offset = _status_offset(row) + _COPIES * _COPY_BYTES
         return self._memory[offset : offset + TABLE_BYTES]
 
     def clear(self, row: int) -> None:
@@ -140,3 +149,7 @@ class Scoreboard:
 
 def _status_offset(row: int) -> int:
     return _STATE_BYTES + row * _ROW_BYTES
+
+
+def _copy_offset(row: int, turn: int) -> int:
+    return _status_offset(row) + turn % _COPIES * _COPY_BYTES

@@ -1,6 +1,7 @@
 """Scoreboard: another process reads what a worker writes."""
 
 import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.supervisor.addresses import WorkerAddresses
 from nnhal_service.supervisor.directory import WorkerDirectory
 from nnhal_service.supervisor.scoreboard import MAX_WORKERS, NOBODY, ROWS, Scoreboard, WorkerState
-from tests.concurrency import fork
+from tests.concurrency import fork, wait_until
 
 ADDRESSES = tuple(WorkerAddresses((), f":{i}", f"unix:/s.{i}") for i in range(3))
 
@@ -43,6 +44,24 @@ def test_rows_are_read_by_another_process() -> None:
     board.clear(ROWS - 1)
     assert board.read(ROWS - 1) == NOBODY and list(board.serving()) == []
     assert read_activities(board.activities(ROWS - 1), []) == []
+
+
+def test_a_row_is_never_read_half_written() -> None:
+    board = Scoreboard()
+    reports = [replace(NOBODY, pid=5, state=WorkerState.SERVING, heartbeat_ns=at, sessions=at) for at in (1, 2)]
+    board.write(0, reports[0])
+    pid = fork()
+    if pid == 0:
+        for number in range(1_000_000):
+            board.write(0, reports[number % 2])
+        os._exit(0)
+    try:
+        assert wait_until(lambda: board.read(0) == reports[1])
+        seen = {board.read(0) for _ in range(10_000)}
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert seen <= set(reports)
 
 
 def test_writing_a_row_leaves_its_work() -> None:
