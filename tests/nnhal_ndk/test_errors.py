@@ -16,6 +16,7 @@ from nnhal_ndk.api.constants import ResultCode
 from nnhal_ndk.api.functions import FUNCTIONS, Function, Parameter
 from nnhal_ndk.objects import OBJECTS
 from nnhal_tools.conformance.device.ndk_library import (
+    CQuantParams,
     CType,
     NdkLibrary,
     handles,
@@ -199,6 +200,47 @@ def test_a_call_on_a_model_has_wrong_arguments(library: NdkLibrary, case: str) -
     model = add_tensors_model(library)
     expect(MODEL_CASES[case](library, model), ResultCode.BAD_DATA)
     library.Model_free(model)
+
+
+@pytest.mark.parametrize(
+    ("channel_dim", "count", "values"),
+    [(0, 2, None), (0, 0, None), (0, 2**32 - 1, [1.0]), (0, 3, [1.0] * 3), (2, 2, [1.0] * 2), (0, 2, [1.0, 0.0])],
+    ids=["NULL", "none", "more than the array has", "too many", "no such dimension", "zero"],
+)
+def test_scales_per_channel_are_wrong(
+    library: NdkLibrary, channel_dim: int, count: int, values: list[float] | None
+) -> None:
+    model = library.create("Model_create")
+    expect(library.Model_addOperand(model, operand_type(OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL, (2, 3))))
+    scales = None if values is None else (ctypes.c_float * len(values))(*values)
+    wrong = CQuantParams(channel_dim, count, scales)
+    set_scales = library.Model_setOperandSymmPerChannelQuantParams
+    expect(set_scales(model, 0, ctypes.byref(wrong)), ResultCode.BAD_DATA)
+    expect(set_scales(model, 0, quant_params(0, [1.0, 2.0])))
+    library.Model_free(model)
+
+
+def test_the_models_of_an_if_are_set_before_it_is_added(library: NdkLibrary) -> None:
+    branch, model = finished_model(library), add_tensors_model(library)  # ADD of operands 0 and 1 to operand 3
+    condition, then, otherwise, result = 4, 5, 6, 7
+    for type_, shape in (
+        (OperandType.TENSOR_BOOL8, (1,)),
+        (OperandType.SUBGRAPH, ()),
+        (OperandType.SUBGRAPH, ()),
+        (FLOATS, (2, 3)),
+    ):
+        expect(library.Model_addOperand(model, operand_type(type_, shape)))
+    add = (model, OperationType.IF, 5, uint32s(condition, then, otherwise, 0, 1), 1, uint32s(result))
+    expect(library.Model_addOperation(*add), ResultCode.BAD_DATA)
+    for operand in (then, otherwise):
+        expect(library.Model_setOperandValueFromModel(model, operand, branch))
+    too_few = uint32s(condition, then, otherwise, 0)
+    expect(library.Model_addOperation(model, OperationType.IF, 4, too_few, 1, uint32s(result)), ResultCode.BAD_DATA)
+    expect(library.Model_addOperation(*add))
+    expect(library.Model_identifyInputsAndOutputs(model, 3, uint32s(0, 1, condition), 2, uint32s(3, result)))
+    expect(library.Model_finish(model))
+    for each in (model, branch):
+        library.Model_free(each)
 
 
 CHANGES: dict[str, Callable[[NdkLibrary, int], int]] = {
@@ -399,6 +441,9 @@ def test_an_argument_is_set_once(library: NdkLibrary) -> None:
         execution = program.bound_execution(np.zeros((2, 3), np.float32))
         expect(library.Execution_setInput(execution, 0, None, B.ctypes.data, BYTES), ResultCode.BAD_STATE)
         expect(library.Execution_enableInputAndOutputPadding(execution, True), ResultCode.BAD_STATE)
+        other = program.execution()
+        expect(library.Execution_setInput(other, 0, None, B.ctypes.data, BYTES - 4), ResultCode.BAD_DATA)
+        expect(library.Execution_enableInputAndOutputPadding(other, True), ResultCode.BAD_STATE)
 
 
 def test_times_need_a_compilation_for_one_device(library: NdkLibrary) -> None:
@@ -409,6 +454,20 @@ def test_times_need_a_compilation_for_one_device(library: NdkLibrary) -> None:
         event = ctypes.byref(ctypes.c_void_p())
         start = library.Execution_startComputeWithDependencies(execution, None, 0, 10**9, event)
         expect(start, ResultCode.BAD_DATA)
+        expect(library.Execution_compute(execution), ResultCode.BAD_STATE)  # it counts as computed
+
+
+def test_an_execution_without_all_arguments_counts_as_computed(library: NdkLibrary) -> None:
+    rank = ctypes.c_uint32()
+    with Program.compiled(library) as program:
+        execution = program.execution()
+        expect(library.Execution_setInput(execution, 0, None, A.ctypes.data, BYTES))
+        expect(library.Execution_compute(execution), ResultCode.BAD_DATA)
+        expect(library.Execution_setInput(execution, 1, None, B.ctypes.data, BYTES), ResultCode.BAD_STATE)
+        expect(library.Execution_compute(execution), ResultCode.BAD_STATE)
+        for output in (0, 9):
+            query = library.Execution_getOutputOperandRank(execution, output, ctypes.byref(rank))
+            expect(query, ResultCode.BAD_STATE)
 
 
 def test_a_computed_execution_is_refused_by_a_burst(library: NdkLibrary) -> None:
@@ -494,6 +553,33 @@ def test_memories_that_are_copied_match(library: NdkLibrary) -> None:
     os.close(descriptor)
 
 
+def test_an_execution_that_fails_leaves_its_memory_uninitialized(library: NdkLibrary) -> None:
+    descriptor = os.memfd_create("memory")
+    os.ftruncate(descriptor, BYTES)
+    file = library.create("Memory_createFromFd", BYTES, mmap.PROT_READ | mmap.PROT_WRITE, descriptor, 0)
+    with Program.compiled(library) as program:
+        tensors = []
+        for add_role in (library.MemoryDesc_addInputRole, library.MemoryDesc_addOutputRole):
+            desc = library.create("MemoryDesc_create")
+            expect(add_role(desc, program.compilation, 0, 1.0))
+            expect(library.MemoryDesc_finish(desc))
+            tensors.append(library.create("Memory_createFromDesc", desc))
+            library.MemoryDesc_free(desc)
+        uninitialized, result = tensors
+        for code in (ResultCode.OP_FAILED, ResultCode.BAD_DATA):
+            expect(library.Memory_copy(file, result))
+            execution = program.execution()
+            if code == ResultCode.OP_FAILED:  # otherwise an input is missing
+                expect(library.Execution_setInputFromMemory(execution, 0, None, uninitialized, 0, 0))
+            expect(library.Execution_setInput(execution, 1, None, B.ctypes.data, BYTES))
+            expect(library.Execution_setOutputFromMemory(execution, 0, None, result, 0, 0))
+            expect(library.Execution_compute(execution), code)
+            expect(library.Memory_copy(result, file), ResultCode.BAD_DATA)
+    for memory in (file, *tensors):
+        library.Memory_free(memory)
+    os.close(descriptor)
+
+
 def test_finished_objects_do_not_take_memories(library: NdkLibrary) -> None:
     descriptor = os.memfd_create("memory")
     os.ftruncate(descriptor, BYTES)
@@ -515,6 +601,9 @@ def test_events_without_a_sync_fence_have_no_descriptor(library: NdkLibrary) -> 
         event = program.event("Execution_startCompute", program.bound_execution(np.zeros((2, 3), np.float32)))
         expect(library.Event_getSyncFenceFd(event, ctypes.byref(descriptor)), ResultCode.BAD_DATA)
         assert descriptor.value == -1
+    descriptor.value = 7
+    expect(library.Event_getSyncFenceFd(None, ctypes.byref(descriptor)), ResultCode.UNEXPECTED_NULL)
+    assert descriptor.value == -1
     for number in (-1, 0, 999_999):
         created = ctypes.c_void_p()
         expect(library.Event_createFromSyncFenceFd(number, ctypes.byref(created)), ResultCode.BAD_DATA)

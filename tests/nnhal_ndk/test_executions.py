@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnhal.types import CacheState, OperandType
+from nnhal.types import CacheState, OperandType, OperationType
 from nnhal_ndk.api.constants import ResultCode
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.objects import OBJECTS
@@ -128,6 +128,29 @@ def test_an_output_that_is_too_small_tells_its_dimensions(library: NdkLibrary) -
             assert (rank.value, *dimensions) == (2, 2, 3)
     assert not small.any()
     assert (result == A + B).all()
+
+
+def test_an_output_of_other_dimensions_than_given_is_an_error_of_the_whole_execution(library: NdkLibrary) -> None:
+    model, rank = library.create("Model_create"), ctypes.c_uint32()
+    for _ in range(3):
+        expect(library.Model_addOperand(model, operand_type(OperandType.TENSOR_FLOAT32, (0,))))
+    for output in (1, 2):
+        expect(library.Model_addOperation(model, OperationType.FLOOR, 1, uint32s(0), 1, uint32s(output)))
+    expect(library.Model_identifyInputsAndOutputs(model, 1, uint32s(0), 2, uint32s(1, 2)))
+    expect(library.Model_finish(model))
+    compilation = library.create("Compilation_create", model)
+    expect(library.Compilation_finish(compilation))
+    two, three = (operand_type(OperandType.TENSOR_FLOAT32, (size,)) for size in (2, 3))
+    result = np.zeros(3, np.float32)
+    with Program(library, model, compilation) as program:
+        execution = program.execution()
+        expect(library.Execution_setInput(execution, 0, two, A.ctypes.data, 8))
+        expect(library.Execution_setOutput(execution, 0, two, result.ctypes.data, 8))
+        expect(library.Execution_setOutput(execution, 1, three, result.ctypes.data, 12))
+        expect(library.Execution_compute(execution), ResultCode.OP_FAILED)
+        for output in (0, 1):
+            query = library.Execution_getOutputOperandRank(execution, output, ctypes.byref(rank))
+            expect(query, ResultCode.BAD_STATE)
 
 
 def test_a_fenced_execution_has_a_descriptor_that_becomes_readable(library: NdkLibrary) -> None:

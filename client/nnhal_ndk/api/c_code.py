@@ -1,7 +1,7 @@
 """Generators of the C header and of the C entry points, from the tables of functions and constants."""
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nnhal.types import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS

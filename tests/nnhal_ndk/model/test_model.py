@@ -28,17 +28,20 @@ def _floor(size: int = 2) -> NdkModel:
     return model
 
 
-def _branching(otherwise: NdkModel | None) -> NdkModel:
-    """Return an unfinished model with an IF of two models."""
+def _branching(
+    otherwise: NdkModel | None = None, *, replaced: NdkModel | None = None, is_removed: bool = False
+) -> NdkModel:
+    """Return an unfinished model with an IF of two models, one of which may change after the IF is added."""
     model = NdkModel()
     condition, branch, other = _add(model, BOOLS, 1), _add(model, MODEL), _add(model, MODEL)
     value, result = _add(model, FLOATS, 2), _add(model, FLOATS, 2)
     model.set_value_from_model(branch, _floor())
-    if otherwise is None:
-        model.set_value(other, None)
-    else:
-        model.set_value_from_model(other, otherwise)
+    model.set_value_from_model(other, otherwise or _floor())
     model.add_operation(OperationType.IF, [condition, branch, other, value], [result])
+    if replaced is not None:
+        model.set_value_from_model(other, replaced)
+    if is_removed:
+        model.set_value(other, None)
     model.identify([condition, value], [result])
     return model
 
@@ -53,8 +56,8 @@ def _with_a_value_for_its_input() -> NdkModel:
 
 
 INVALID: dict[str, Callable[[], NdkModel]] = {
-    "a branch of another size": lambda: _branching(_floor(3)),
-    "a branch that is missing": lambda: _branching(None),
+    "a branch of another size": lambda: _branching(replaced=_floor(3)),
+    "a branch that is taken away": lambda: _branching(is_removed=True),
     "an input with a value": _with_a_value_for_its_input,
 }
 
@@ -68,7 +71,13 @@ def test_an_invalid_model_cannot_be_finished(case: str) -> None:
     assert not model.is_finished
 
 
+def test_an_if_is_not_added_with_a_branch_of_another_size() -> None:
+    with pytest.raises(Exception) as failure:
+        _branching(_floor(3))
+    assert code_of_error(failure.value) == ResultCode.BAD_DATA
+
+
 def test_branches_that_suit_are_accepted() -> None:
-    model = _branching(_floor())
+    model = _branching(replaced=_floor())
     model.finish()
     assert model.is_finished

@@ -490,12 +490,11 @@ class NdkMachine(RuleBasedStateMachine):
         if not execution.is_documented:
             return multiple()
         self._settle(execution)
-        if is_fenced and duration and not execution.compilation.has_single_device:
-            expected: Codes | None = BAD_DATA
-        else:
-            expected = execution.begin()
-            if expected is None and is_fenced and not execution.has_known_output:
-                expected = execution.result = BAD_DATA
+        expected = execution.begin()
+        if expected is None and is_fenced:
+            is_limited = duration and not execution.compilation.has_single_device
+            if is_limited or not execution.has_known_output:
+                expected = execution.fail(BAD_DATA)
         codes = execution.compute() if expected is None else expected
         started = OK if expected is None else expected
         if is_fenced:

@@ -361,6 +361,7 @@ class ExecutionState:
     phase: Phase = Phase.PREPARATION
     is_reusable: bool = False
     is_padded: bool = False
+    has_called_setters: bool = False
     measures: bool = False
     result: Codes = OK
     has_shape: bool = False
@@ -371,7 +372,7 @@ class ExecutionState:
         return OK if self.phase is Phase.PREPARATION else BAD_STATE
 
     def enable_padding(self, enable: bool) -> Codes:
-        if self.phase is not Phase.PREPARATION or self.arguments:
+        if self.phase is not Phase.PREPARATION or self.has_called_setters:
             return BAD_STATE
         self.is_padded = enable
         return OK
@@ -389,7 +390,10 @@ class ExecutionState:
         is_output, index = key
         if self.phase is not Phase.PREPARATION:
             return BAD_STATE
-        if not 0 <= index < (1 if is_output else 2) or not self._is_shape(given, is_output, is_null, memory):
+        if not 0 <= index < (1 if is_output else 2):
+            return BAD_DATA
+        self.has_called_setters = True
+        if not self._is_shape(given, is_output, is_null, memory):
             return BAD_DATA
         shape = self.compilation.shape if given is None else given
         if not is_null and not self._holds(key, shape, length, memory, offset):
@@ -432,10 +436,15 @@ class ExecutionState:
         if self.phase is not Phase.PREPARATION and not self.is_reusable:
             return BAD_STATE
         self.phase, self.has_shape = Phase.COMPLETED, False
-        if len(self.arguments) < 3:
-            self.result = BAD_DATA
-            return BAD_DATA
-        return None
+        return self.fail(BAD_DATA) if len(self.arguments) < 3 else None
+
+    def fail(self, codes: Codes) -> Codes:
+        """End a computation that has begun in error, and return the codes."""
+        self.result = codes
+        output = self.arguments.get((True, 0))
+        if output is not None and output.memory is not None and output.memory.is_tensor:
+            output.memory.has_value = False
+        return codes
 
     def compute(self) -> Codes:
         """Return the codes of a computation that has begun, and set its results."""
@@ -469,8 +478,8 @@ class ExecutionState:
         """Return the codes of the queries for the dimensions of an output."""
         if self.phase is Phase.PREPARATION:
             return BAD_STATE
-        if index > 0:
-            return BAD_DATA | (BAD_STATE if self.phase is Phase.STARTED or not self.has_shape else frozenset())
+        if index > 0 and self.has_shape:
+            return BAD_DATA | BAD_STATE if self.phase is Phase.STARTED else BAD_DATA
         known = self.result if self.has_shape else BAD_STATE
         return known | BAD_STATE if self.phase is Phase.STARTED else known
 
