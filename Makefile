@@ -14,7 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 DEV := $(VENV)/.dev
 CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
 
-.PHONY: help setup demo fleet-demo test test-all test-nightly lint lint-systems proto contract native bench self-test nightly clean
+# Ray is large, and few need it: it has an environment of its own, which uses the packages of .venv.
+RAY := build/ray/bin
+
+.PHONY: help setup demo fleet-demo test test-fleet test-all test-nightly lint lint-systems proto contract native bench self-test nightly clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -70,8 +73,11 @@ native: ## Build the example of a native backend in build/native
 	$(CC) -std=c99 -O2 -Wall -Wextra -fPIC -shared -fvisibility=hidden -I driver/nnhal_driver/backends/native \
 		driver/nnhal_driver/backends/native/example/Example_Simple_backend.c -o build/native/Example_Simple_backend.so
 
-fleet-demo: $(DEV) $(VENV)/.fleet ## Kill one host of a fleet under load, and draw the latency
-	$(BIN)/python -m tests.benchmark.fleet
+fleet-demo: $(RAY)/.fleet ## Kill one host of a fleet under load, and draw the latency
+	$(RAY)/python -m tests.benchmark.fleet
+
+test-fleet: $(RAY)/.fleet ## Run the tests with Ray that CI runs
+	$(RAY)/python -m pytest -m "not nightly" tests/fleet/test_ray.py tests/nnhal/client/test_fleet.py
 
 self-test: $(DEV) ## Show that the conformance harness catches faults
 	$(BIN)/nnhal conformance --self-test
@@ -80,7 +86,8 @@ self-test: $(DEV) ## Show that the conformance harness catches faults
 nightly: export NNHAL_FUZZ_EXAMPLES = 20000
 nightly: export NNHAL_KILLS = 300
 nightly: export NNHAL_SOAK_S = 300
-nightly: test-nightly self-test bench ## Everything that takes too long for each change
+nightly: test-nightly self-test bench $(RAY)/.fleet ## Everything that takes too long for each change
+	$(RAY)/python -m pytest tests/fleet tests/nnhal/client/test_fleet.py
 	$(BIN)/nnhal conformance --strict --vectors ../shared/vectors --jobs 2 --junit build/conformance.xml --html build/conformance.html
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --backends-path driver/nnhal_driver/backends/example/reference --backend DynamicCpuRef
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --path NDK
@@ -96,4 +103,12 @@ $(VENV)/.%: pyproject.toml
 	@echo "Setting up $(VENV) for '$*' (once; a minute or two)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+$(RAY)/.fleet: $(DEV)
+	@echo "Setting up build/ray (once; a few seconds)"
+	@$(BIN)/python -m venv --clear --without-pip build/ray
+	@$(BIN)/python -c 'from sysconfig import get_path; print("import site; site.addsitedir(%r)" % get_path("purelib"))' \
+		>"$$(build/ray/bin/python -c 'from sysconfig import get_path; print(get_path("purelib"))')/nnhal.pth"
+	@$(BIN)/python -m pip --python build/ray/bin/python install --quiet --disable-pip-version-check --no-compile 'nnhal[fleet]'
 	@touch $@
