@@ -166,6 +166,23 @@ def test_a_fenced_execution_has_a_descriptor_that_becomes_readable(library: NdkL
         assert (result == A + B).all()
 
 
+def test_a_dependency_may_be_freed_before_it_ends(library: NdkLibrary) -> None:
+    with Program.compiled(library) as program:
+        for _ in range(8):
+            result = np.zeros((2, 3), np.float32)
+            reader, writer = os.pipe()
+            fence = library.create("Event_createFromSyncFenceFd", reader)
+            os.close(reader)
+            execution = program.bound_execution(result)
+            event = program.event("Execution_startComputeWithDependencies", execution, handles(fence), 1, 0)
+            library.Event_free(fence)
+            assert not result.any()
+            os.write(writer, b"1")
+            expect(library.Event_wait(event))
+            os.close(writer)
+            assert (result == A + B).all()
+
+
 def test_durations_are_measured(library: NdkLibrary) -> None:
     result = np.zeros((2, 3), np.float32)
     with Program.compiled(library) as program:

@@ -1,5 +1,6 @@
 """Events: computations in progress, and sync fences of the system."""
 
+import logging
 import os
 import select
 import threading
@@ -10,6 +11,8 @@ from typing import Protocol
 from nnhal_ndk.api.constants import ResultCode
 from nnhal_ndk.objects import OBJECTS
 from nnhal_ndk.results import NdkError, bad_data, op_failed
+
+_log = logging.getLogger("nnhal.ndk")
 
 NO_DESCRIPTOR = -1
 
@@ -126,14 +129,23 @@ class SyncFenceEvent:
 
     def wait(self) -> ResultCode:
         """Wait for the signal."""
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        ((_, events),) = poll.poll()
-        return ResultCode.OP_FAILED if events & (select.POLLERR | select.POLLNVAL) else ResultCode.NO_ERROR
+        return _wait_for_signal(self._descriptor)
 
     def on_end(self, callback: Callable[[ResultCode], None]) -> None:
-        """Call a function when it is signalled, from a thread of its own."""
-        threading.Thread(target=lambda: callback(self.wait()), name="nnhal-ndk-fence", daemon=True).start()
+        """Call a function when it is signalled, from a thread of its own. The event may be freed before."""
+        try:
+            descriptor = os.dup(self._descriptor)
+        except OSError as error:
+            _log.error("a dependency cannot be waited for: %s", error)
+            callback(ResultCode.OP_FAILED)
+            return
+
+        def run() -> None:
+            code = _wait_for_signal(descriptor)
+            os.close(descriptor)
+            callback(code)
+
+        threading.Thread(target=run, name="nnhal-ndk-fence", daemon=True).start()
 
     def descriptor(self) -> int:
         """Return a duplicate of the descriptor."""
@@ -142,6 +154,13 @@ class SyncFenceEvent:
     def close(self) -> None:
         """Close the descriptor, without waiting: nothing of this process depends on the fence."""
         os.close(self._descriptor)
+
+
+def _wait_for_signal(descriptor: int) -> ResultCode:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    ((_, events),) = poll.poll()
+    return ResultCode.OP_FAILED if events & (select.POLLERR | select.POLLNVAL) else ResultCode.NO_ERROR
 
 
 def event_of(handle: int) -> NdkEvent:
