@@ -28,7 +28,7 @@ except ImportError:  # another release of gRPC
 
 Metadata = Sequence[tuple[str, str]] | None
 
-_NO_FLAGS = 0
+NO_FLAGS = 0
 _STARTED, _ANSWERED, _SENT, _RECEIVED, _ENDED = "started", "answered", "sent", "received", "ended"
 """Tags of the events of a call."""
 
@@ -112,9 +112,9 @@ class DirectStream:
         self._is_sending = self._is_receiving = self._is_interrupted = False
         self._end: Any = None
         first: Any = (
-            ((cygrpc.SendInitialMetadataOperation(metadata, _NO_FLAGS),), _STARTED),
-            ((cygrpc.ReceiveInitialMetadataOperation(_NO_FLAGS),), _ANSWERED),
-            ((cygrpc.ReceiveStatusOnClientOperation(_NO_FLAGS),), _ENDED),
+            ((cygrpc.SendInitialMetadataOperation(metadata, NO_FLAGS),), _STARTED),
+            ((cygrpc.ReceiveInitialMetadataOperation(NO_FLAGS),), _ANSWERED),
+            ((cygrpc.ReceiveStatusOnClientOperation(NO_FLAGS),), _ENDED),
         )
         self._due = len(first)  # events that have not been read
         self._call = method._channel.segregated_call(
@@ -136,7 +136,7 @@ class DirectStream:
                 if self._is_sending:
                     self._outbox.append(message)
                 else:
-                    self._is_sending = self._start(cygrpc.SendMessageOperation(message, _NO_FLAGS), _SENT)
+                    self._is_sending = self._start(cygrpc.SendMessageOperation(message, NO_FLAGS), _SENT)
         except BaseException:
             self._is_interrupted = True
             raise
@@ -147,7 +147,7 @@ class DirectStream:
             with self._reading:
                 with self._lock:
                     if not self._is_receiving:
-                        self._is_receiving = self._start(cygrpc.ReceiveMessageOperation(_NO_FLAGS), _RECEIVED)
+                        self._is_receiving = self._start(cygrpc.ReceiveMessageOperation(NO_FLAGS), _RECEIVED)
                 while self._due:
                     message = self._read_event()
                     if message is not None:
@@ -176,7 +176,7 @@ class DirectStream:
             if event.tag == _SENT:
                 self._is_sending = False
                 if self._outbox:
-                    operation = cygrpc.SendMessageOperation(self._outbox.popleft(), _NO_FLAGS)
+                    operation = cygrpc.SendMessageOperation(self._outbox.popleft(), NO_FLAGS)
                     self._is_sending = self._start(operation, _SENT)
             elif event.tag == _ENDED:
                 self._end = result
@@ -184,11 +184,9 @@ class DirectStream:
 
     def _error(self) -> Exception:
         """Return the exception that tells how the stream has ended."""
-        code = CYGRPC_STATUS_CODE_TO_STATUS_CODE.get(self._end.code(), grpc.StatusCode.UNKNOWN)
-        if code is grpc.StatusCode.OK:
+        if self._end.code() == cygrpc.StatusCode.ok:
             return StopIteration()
-        failed: Callable[..., Exception] = _InactiveRpcError
-        return failed(_RPCState((), (), self._end.trailing_metadata(), code, self._end.details()))
+        return rpc_error(self._end.code(), self._end.details(), self._end.trailing_metadata())
 
     def cancel(self) -> None:
         """See MessageStream."""
@@ -202,6 +200,13 @@ class DirectStream:
         with self._reading:
             while self._due:
                 self._read_event()
+
+
+def rpc_error(code: int, details: str, trailing_metadata: Any) -> Exception:
+    """Return the exception of a call that has ended with the number of a status."""
+    failed: Callable[..., Exception] = _InactiveRpcError
+    status = CYGRPC_STATUS_CODE_TO_STATUS_CODE.get(code, grpc.StatusCode.UNKNOWN)
+    return failed(_RPCState((), (), trailing_metadata, status, details))
 
 
 def free_cancelled_streams() -> None:

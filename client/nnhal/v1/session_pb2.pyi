@@ -35,6 +35,7 @@ class OpenRequest(_message.Message):
     PLACED_FIELD_NUMBER: _builtins.int
     WATCH_MEMBERS_FIELD_NUMBER: _builtins.int
     CONTINUES_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """The session to resume, or empty for a new one. SESSION_LOST if the session has ended."""
     client_name: _builtins.str
@@ -52,6 +53,8 @@ class OpenRequest(_message.Message):
     """Whether the client has had a session of this service or its fleet, and goes on. A fleet that has no place for new
     clients takes it nevertheless.
     """
+    placement: _builtins.str
+    """SessionRedirect.reason of the service that has sent the client here, or empty. Operators see it with the session."""
     @_builtins.property
     def needs(self) -> Global___SessionNeeds:
         """What the client is about to use. A service that belongs to a fleet sends it to a service that has it."""
@@ -66,10 +69,11 @@ class OpenRequest(_message.Message):
         placed: _builtins.bool = ...,
         watch_members: _builtins.bool = ...,
         continues: _builtins.bool = ...,
+        placement: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["needs", b"needs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "continues", b"continues", "needs", b"needs", "placed", b"placed", "session", b"session", "watch_members", b"watch_members"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "continues", b"continues", "needs", b"needs", "placed", b"placed", "placement", b"placement", "session", b"session", "watch_members", b"watch_members"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

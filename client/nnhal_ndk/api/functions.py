@@ -8,7 +8,7 @@ has one function for each line.
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
+from pathlib import Path
 
 FEATURE_LEVELS = {1: 27, 2: 28, 3: 29, 4: 30, 5: 31, 6: 1000006, 7: 1000007, 8: 1000008}
 """Number of each feature level."""
@@ -98,10 +98,10 @@ def _parse(table: str) -> tuple[Function, ...]:
     return tuple(functions)
 
 
-PUBLIC_FUNCTIONS = _parse(files(__package__).joinpath("functions.txt").read_text())
+PUBLIC_FUNCTIONS = _parse(Path(__file__).with_name("functions.txt").read_text())
 """Functions of NeuralNetworks.h, in its order."""
 
-EXTENSION_FUNCTIONS = _parse(files(__package__).joinpath("extension_functions.txt").read_text())
+EXTENSION_FUNCTIONS = _parse(Path(__file__).with_name("extension_functions.txt").read_text())
 """Functions of NeuralNetworksExtensions.h, in its order."""
 
 FUNCTIONS = PUBLIC_FUNCTIONS + EXTENSION_FUNCTIONS

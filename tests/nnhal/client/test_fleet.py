@@ -38,10 +38,12 @@ async def test_another_service_may_send_the_client_to_its_worker(
     servers: list[RedirectingServer],
 ) -> None:
     first, second, worker = servers
-    first.redirect, first.other_service = second.target, True
+    first.redirect, first.other_service, first.reason = second.target, True, "first: second is idle"
     second.redirect = worker.target
     assert await session(first.target) == worker.target
     assert (flags(first), flags(second), flags(worker)) == ([(True, False)], [(True, True)], [(False, False)])
+    placements = [server.requests[0].placement for server in servers]
+    assert placements == ["", first.reason, first.reason], "operators see at the worker why the client is there"
 
 
 @both_clients

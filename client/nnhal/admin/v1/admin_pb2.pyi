@@ -770,6 +770,7 @@ class SessionSnapshot(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     OBJECTS_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id for operators; not the secret token of its client."""
     worker: _builtins.int
@@ -794,6 +795,8 @@ class SessionSnapshot(_message.Message):
     """Number of its prepared models."""
     objects: _builtins.int
     """Number of all its objects."""
+    placement: _builtins.str
+    """Member of the fleet that has sent the client here, and why, as the client says; or empty."""
     def __init__(
         self,
         *,
@@ -809,10 +812,11 @@ class SessionSnapshot(_message.Message):
         memory_bytes: _builtins.int = ...,
         models: _builtins.int = ...,
         objects: _builtins.int = ...,
+        placement: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "client", b"client", "connected", b"connected", "id", b"id", "identity", b"identity", "memory_bytes", b"memory_bytes", "models", b"models", "name", b"name", "objects", b"objects", "opened_at", b"opened_at", "peer", b"peer", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "client", b"client", "connected", b"connected", "id", b"id", "identity", b"identity", "memory_bytes", b"memory_bytes", "models", b"models", "name", b"name", "objects", b"objects", "opened_at", b"opened_at", "peer", b"peer", "placement", b"placement", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

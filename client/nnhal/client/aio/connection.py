@@ -126,7 +126,13 @@ class Connection(MemoryObjects):
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
     async def open(
-        self, timeout: float, *, accept_redirect: bool = False, placed: bool = False, continues: bool = False
+        self,
+        timeout: float,
+        *,
+        accept_redirect: bool = False,
+        placed: bool = False,
+        continues: bool = False,
+        placement: str = "",
     ) -> session_pb2.SessionRedirect | None:
         """Open the session.
 
@@ -135,6 +141,7 @@ class Connection(MemoryObjects):
             accept_redirect: whether the service may name another address instead.
             placed: whether another service has sent the client to this one.
             continues: whether the client has had a session before.
+            placement: why another service has sent the client to this one, for operators.
 
         Returns:
             None, or a redirect; the connection is then closed.
@@ -150,6 +157,7 @@ class Connection(MemoryObjects):
             placed=placed,
             watch_members=True,
             continues=continues,
+            placement=placement,
         )
         try:
             event = await self._open_stream(request, timeout)

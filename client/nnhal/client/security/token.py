@@ -92,12 +92,16 @@ class AuthorizedChannel:
 
 
 class AuthorizedMethod:
-    """Method of a service whose calls carry a token."""
+    """Method of a service whose calls carry a token.
 
-    __slots__ = ("_metadata", "_method")
+    Attributes:
+        method: the method of the channel.
+    """
+
+    __slots__ = ("_metadata", "method")
 
     def __init__(self, method: Callable[..., Any], metadata: Callable[[], Metadata]) -> None:
-        self._method = method
+        self.method = method
         self._metadata = metadata
 
     def __call__(self, *args: Any, metadata: Sequence[tuple[str, str]] = (), **options: Any) -> Any:
@@ -107,4 +111,4 @@ class AuthorizedMethod:
 
     def authorize(self, metadata: Sequence[tuple[str, str]]) -> tuple[Callable[..., Any], Sequence[tuple[str, str]]]:
         """Return the method of the channel, and the metadata of a call of it."""
-        return self._method, (*metadata, *self._metadata())
+        return self.method, (*metadata, *self._metadata())

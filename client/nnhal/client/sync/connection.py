@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import grpc
 
@@ -39,6 +39,7 @@ from nnhal.client.shm.pool import is_same_host
 from nnhal.client.sync.memory_objects import MemoryObjects
 from nnhal.client.sync.shm_transport import ShmTransport
 from nnhal.client.trace_context import trace_metadata
+from nnhal.client.unary_method import unary_method
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
 from nnhal.v1 import (
@@ -57,9 +58,6 @@ from nnhal.v1 import (
 )
 
 T = TypeVar("T")
-
-_EncodedRun: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
-
 
 INTERRUPTS = (KeyboardInterrupt, SystemExit)
 """Exceptions that handlers of signals raise anywhere in the main thread."""
@@ -134,13 +132,19 @@ class Connection(MemoryObjects):
         self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
-        self.run: _EncodedRun = self._channel.unary_unary(method_path(prepared_model_pb2, "Run"))
+        self.run = unary_method(self._channel.unary_unary(method_path(prepared_model_pb2, "Run")))
         self._burst_stream: Callable[..., Any] = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
     def open(
-        self, timeout: float, *, accept_redirect: bool = False, placed: bool = False, continues: bool = False
+        self,
+        timeout: float,
+        *,
+        accept_redirect: bool = False,
+        placed: bool = False,
+        continues: bool = False,
+        placement: str = "",
     ) -> session_pb2.SessionRedirect | None:
         """Open the session.
 
@@ -149,6 +153,7 @@ class Connection(MemoryObjects):
             accept_redirect: whether the service may name another address instead.
             placed: whether another service has sent the client to this one.
             continues: whether the client has had a session before.
+            placement: why another service has sent the client to this one, for operators.
 
         Returns:
             None, or a redirect; the connection is then closed.
@@ -164,6 +169,7 @@ class Connection(MemoryObjects):
             placed=placed,
             watch_members=True,
             continues=continues,
+            placement=placement,
         )
         try:
             event = self._open_stream(request, timeout)

@@ -245,7 +245,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                 return connection
         raise closed_error()
 
-    def _connect_to(self, target: str, timeout: float, hop: Hop = Hop.FIRST) -> Connection:
+    def _connect_to(self, target: str, timeout: float, hop: Hop = Hop.FIRST, placement: str = "") -> Connection:
         """Open a session at an address, or where the service there sends this client."""
         connection = self._connection(target, redirected=hop is not Hop.FIRST)
         redirect = connection.open(
@@ -253,12 +253,14 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
             accept_redirect=hop is not Hop.LAST,
             placed=hop is Hop.PLACED,
             continues=self._addresses.has_served,
+            placement=placement,
         )
         if redirect is None:
             return connection
         try:
             address = redirected(target, redirect.address)
-            return self._connect_to(address, min(timeout, REDIRECT_TIMEOUT_S), hop.after(redirect))
+            limit = min(timeout, REDIRECT_TIMEOUT_S)
+            return self._connect_to(address, limit, hop.after(redirect), redirect.reason or placement)
         except HalError:  # an invalid address, or no session there
             connection = self._connection(target, redirected=hop is not Hop.FIRST)
             connection.open(timeout)
