@@ -55,9 +55,12 @@ def configured_sources(environment: Mapping[str, str] | None = None) -> list[Dev
 def _file(variables: Mapping[str, str]) -> Path | None:
     if named := variables.get("NNHAL_DEVICES"):
         return Path(named)
-    base = variables.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    default = Path(base) / "nnhal" / "devices.toml"
-    return default if default.is_file() else None
+    try:
+        base = variables.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+        default = Path(base) / "nnhal" / "devices.toml"
+        return default if default.is_file() else None
+    except (RuntimeError, OSError):  # the user has no home folder, or cannot read it
+        return None
 
 
 def _read_file(path: Path) -> list[DeviceSource]:

@@ -1,9 +1,12 @@
 """Descriptions of devices and of the runtime."""
 
 import ctypes
+from pathlib import Path
+
+import pytest
 
 from nnhal.types import DeviceType
-from nnhal_ndk.device_list import REFERENCE_NAME
+from nnhal_ndk.device_list import REFERENCE_NAME, configured_sources
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary
 from tests.nnhal_ndk.programs import device, expect
 
@@ -35,3 +38,15 @@ def test_the_last_device_is_the_reference_implementation(library: NdkLibrary) ->
     assert _text(library, "Device_getName", 1) == REFERENCE_NAME.encode()
     assert library.number("Device_getType", device(library, 1)) == (0, DeviceType.CPU)
     assert library.number("Device_getFeatureLevel", device(library, 1)) == (0, LEVEL_8)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no home folder"), PermissionError("unreadable")], ids=repr)
+def test_a_program_without_a_home_folder_has_the_embedded_device(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail() -> Path:
+        raise error
+
+    monkeypatch.setattr(Path, "home", fail)
+    (source,) = configured_sources({})
+    assert (source.target, source.name) == (None, "nnhal")
