@@ -20,6 +20,7 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         redirect: address for sessions that accept a redirect; "" opens them.
         always: whether it redirects sessions that do not accept it, which is wrong.
         other_service: whether it says that the address is that of another service of a fleet.
+        reason: why it redirects.
         members: addresses of other services that it names when it opens a session.
         member: its id in a fleet; "" ends the stream of a session at once.
         streams: what the streams of its sessions send next, if it has an id.
@@ -32,6 +33,7 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         self.redirect = redirect
         self.always = always
         self.other_service = False
+        self.reason = ""
         self.members: list[str] = []
         self.member = ""
         self.streams: list[SimpleQueue[session_pb2.SessionEvent | None]] = []
@@ -45,7 +47,9 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
         self.headers.append(metadata.get("authorization", ""))
         if self.redirect and (self.always or request.accept_redirect):
-            redirect = session_pb2.SessionRedirect(address=self.redirect, other_service=self.other_service)
+            redirect = session_pb2.SessionRedirect(
+                address=self.redirect, other_service=self.other_service, reason=self.reason
+            )
             yield session_pb2.SessionEvent(redirect=redirect)
         else:
             opened = session_pb2.SessionOpened(session=self.target.encode(), members=self.members, member=self.member)

@@ -55,6 +55,13 @@ def test_services_find_each_other_and_take_over(tmp_path: Path, services: list[S
     assert wait_until(lambda: "draining" in status("a"), 60)
     with nnhal.connect(a.target, timeout=60) as device:
         assert device._connection.target == b.target and a.logged("session-placed")
+        listed = invoke("admin", "sessions", "--json", "--target", f"unix:{tmp_path}/b/admin.sock")
+        (session,) = json.loads(listed.output)
+        members = json.loads(invoke("fleet", "status", "--json", "--target", f"unix:{tmp_path}/b/admin.sock").output)
+        sender, receiver = (
+            next(each["id"] for each in members["members"] if each["address"] == service.target) for service in (a, b)
+        )
+        assert session["placement"].startswith(f"{sender}: {receiver} load ")
         prepared = device.prepare(ADD, cache=True).result(60)
         assert invoke("admin", "resume", "--target", f"unix:{tmp_path}/a/admin.sock").exit_code == 0
         assert wait_until(lambda: device._connection.members == (a.target,), 60)

@@ -178,6 +178,7 @@ class SessionSnapshot:
         memory_bytes: memory that it uses.
         models: number of its prepared models.
         objects: number of all its objects.
+        placement: member of the fleet that has sent the client here, and why, as the client says; or "".
     """
 
     id: str
@@ -192,6 +193,7 @@ class SessionSnapshot:
     memory_bytes: int
     models: int
     objects: int
+    placement: str = ""
 
 
 @dataclass(frozen=True, slots=True)

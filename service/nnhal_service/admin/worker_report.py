@@ -205,6 +205,7 @@ class WorkerReporter:
             self._quota.used_by(session),
             session.number_of("prepared_models"),
             session.object_count,
+            session.placement,
         )
 
     def _model(self, session: Session, entry: SessionObject[PreparedModel]) -> ModelSnapshot:

@@ -19,6 +19,7 @@ from nnhal_service.sessions.session_registry import SessionRegistry
 
 CLIENT_NAME_LENGTH = 64
 """Number of characters of a client's name that are logged."""
+_PLACEMENT_LENGTH = 256
 
 
 class SessionServicer(session_pb2_grpc.SessionServicer):
@@ -69,6 +70,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
             session = self._sessions.open(credential.identity, credential)
             self._metrics.calls.count_session(session)
             session.client, session.peer = request.client_name[:CLIENT_NAME_LENGTH], context.peer()
+            session.placement = request.placement[:_PLACEMENT_LENGTH]
             event(
                 "session-opened",
                 session=session.name,

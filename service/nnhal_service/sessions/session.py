@@ -84,6 +84,7 @@ class Session:
         secret: sent by the client on the data socket.
         client: name that the client gave itself.
         peer: address of the client, as gRPC reports it.
+        placement: member of the fleet that has sent the client here, and why, as the client says; or "".
         opened_at: time of the start, in seconds since 1970.
         shared: memories and files that the client shares over the data socket.
         attachments: keep-alive streams of the session. The registry counts them.
@@ -107,7 +108,7 @@ class Session:
         self.account = account or Account(identity, IdentityRules(), may_connect=True)
         self.owner: Hashable = self.account.owner(name)
         self.secret = secrets.token_bytes(HANDLE_BYTES)
-        self.client = self.peer = ""
+        self.client = self.peer = self.placement = ""
         self.opened_at = time.time()
         self.attachments = 0
         self.expires_at_ns = 0

@@ -28,9 +28,8 @@ class WorkerRedirector:
             found = self._fleet.choose(request, sessions, is_local=kind == "unix")
             if found is not None and found.member is not None:
                 event("session-placed", member=found.member.id, why=found.reason)
-                return session_pb2.SessionRedirect(
-                    address=found.member.address, other_service=True, reason=found.reason
-                )
+                reason = f"{self.member}: {found.reason}"
+                return session_pb2.SessionRedirect(address=found.member.address, other_service=True, reason=reason)
         address = self._workers.choose(kind, sessions, request.session, identity)
         return session_pb2.SessionRedirect(address=address) if address else None
 

@@ -78,7 +78,7 @@ def sessions(target: Service = None, state_dir: StateDirectory = None, as_json: 
     if as_json:
         _print_json(snapshot["sessions"])
         return
-    headings = ("session", "identity", "client", "age", "calls", "memory", "models", "connected")
+    headings = ("session", "identity", "client", "age", "calls", "memory", "models", "connected", "placement")
     rows = [
         (
             each["id"],
@@ -89,6 +89,7 @@ def sessions(target: Service = None, state_dir: StateDirectory = None, as_json: 
             format_bytes(each["memory_bytes"]),
             str(each["models"]),
             "yes" if each["connected"] else "no",
+            each["placement"],
         )
         for each in snapshot["sessions"]
     ]

@@ -16,6 +16,7 @@ class Sessions {
         { title: "Identity", value: (session) => session.identity },
         { title: "Client", value: (session) => session.client || "–" },
         { title: "Address", value: (session) => session.peer, code: true },
+        { title: "Placement", value: (session) => session.placement || "–" },
         { title: "State", value: state, cell: (session) => pill(state(session)) },
         { title: "Worker", value: (session) => session.worker, number: true },
         { title: "Calls", value: (session) => session.calls, number: true },
@@ -26,7 +27,7 @@ class Sessions {
         { title: "Actions", value: () => "", plain: true, cell: (session) => [actionButton("End", `Session ${session.name} of ${session.identity} ends at once. Its calls fail, and its models and memory are freed.`, "end-session", { session: session.id })] },
       ],
       (session) => session.id,
-      { sort: 10, empty: ["No sessions", "No client is connected."] },
+      { sort: 11, empty: ["No sessions", "No client is connected."] },
     );
     this.element = this.table.element;
   }
