@@ -20,7 +20,7 @@ ARRIVAL_S = 180.0
 """Seconds that new hosts may take. Until they have come, no further ones are added."""
 ARRIVED = 0.9
 """Part of the hosts that must serve for those of the last growth to count as arrived: in large fleets, one is always
-missing."""
+missing. The same part must be busy for the fleet to be full: otherwise, new clients go to the others."""
 GROWTH = 2.0
 """Factor by which a fleet grows at once, at most."""
 SHRINKAGE = 0.75
@@ -86,10 +86,11 @@ def decide(state: ScalingState, members: Sequence[Member], now: float, rules: Sc
     if not serving:
         return replace(state, long_since=None, full_since=None, enough_since=None)
     wait_s = mean_wait_s(serving)
+    are_busy = sum(member.executions >= member.cpus for member in serving) >= ARRIVED * len(serving)
     state = replace(
         state,
         long_since=_since(state.long_since, now, holds=wait_s >= LONG_WAIT_S),
-        full_since=_since(state.full_since, now, holds=wait_s >= FULL_WAIT_S),
+        full_since=_since(state.full_since, now, holds=wait_s >= FULL_WAIT_S and are_busy),
     )
     has_arrived = len(serving) >= ARRIVED * hosts or now - state.changed_at >= ARRIVAL_S
     needed = hosts_for(serving, 1.0)
@@ -100,7 +101,7 @@ def decide(state: ScalingState, members: Sequence[Member], now: float, rules: Sc
         and _lasts(state.long_since, now, GROW_AFTER_S)
     ):
         return _grow(state, needed, wait_s, now, rules)
-    state = _with_refusal(state, wait_s, now, is_at_limit=has_arrived and hosts == rules.max_hosts)
+    state = _with_refusal(state, wait_s, now, may_refuse=are_busy and has_arrived and hosts == rules.max_hosts)
     return _shrink(state, serving, now, rules)
 
 
@@ -144,8 +145,8 @@ def _shrink(state: ScalingState, serving: Sequence[Member], now: float, rules: S
     return ScalingState(hosts, reason, changed_at=now)
 
 
-def _with_refusal(state: ScalingState, wait_s: float, now: float, *, is_at_limit: bool) -> ScalingState:
-    if not is_at_limit or wait_s < FULL_WAIT_S / 2:
+def _with_refusal(state: ScalingState, wait_s: float, now: float, *, may_refuse: bool) -> ScalingState:
+    if not may_refuse or wait_s < FULL_WAIT_S / 2:
         return replace(state, refusal="")
     if not state.refusal and not _lasts(state.full_since, now, GROW_AFTER_S):
         return state

@@ -65,7 +65,7 @@ class LocalFleet:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
-    """Three hosts. A test may kill one of them."""
+    """Three hosts. The last test kills one of them."""
     fleet = LocalFleet(tmp_path_factory.mktemp("ray"))
     try:
         fleet.run("up", "--hosts", "3")
@@ -88,6 +88,14 @@ def test_the_commands(fleet: LocalFleet) -> None:
     with nnhal.connect(str(members[first]["address"]), timeout=60) as device:
         assert device._connection.member in others
     fleet.run("resume", first)
+
+
+@pytest.mark.nightly
+def test_replacement_of_all_services(fleet: LocalFleet) -> None:
+    before = fleet.members()
+    fleet.run("restart")
+    after = fleet.members()
+    assert {id_: member["generation"] for id_, member in after.items()} == dict.fromkeys(before, 2)
 
 
 @pytest.mark.slow
@@ -115,14 +123,6 @@ def test_no_answer_is_lost_when_a_host_is_killed(fleet: LocalFleet) -> None:
                 stop.set()
             assert all(count.result() for count in counts)
         np.testing.assert_allclose(prepared.execute([images])[0], expected, atol=1e-5)
-
-
-@pytest.mark.nightly
-def test_replacement_of_all_services(fleet: LocalFleet) -> None:
-    before = fleet.members()
-    fleet.run("restart")
-    after = fleet.members()
-    assert {id_: member["generation"] for id_, member in after.items()} == dict.fromkeys(before, 2)
 
 
 @pytest.mark.nightly

@@ -123,6 +123,17 @@ def test_a_fleet_at_its_limit_is_full_while_executions_wait() -> None:
     assert decide(state, fleet(8, 30, 0.4), 1010.0, RULES).refusal == ""
 
 
+def test_a_fleet_with_an_idle_host_is_not_full() -> None:
+    members = [*fleet(2, 30, 2.0), member(2, 1)]
+    rules = ScalingRules(3, 3)
+    assert run(ScalingState(3), members, 10, rules=rules).refusal == "", "new clients go to the third one"
+    full = run(ScalingState(3), [*members[:2], member(2, 2)], 10, rules=rules)
+    assert full.refusal
+    assert decide(full, members, 1020.0, rules).refusal == ""
+    some = [*fleet(9, 30, 2.0), member(9)]
+    assert run(ScalingState(10), some, 10, rules=ScalingRules(1, 10)).refusal, "in a large fleet, one is always idle"
+
+
 def test_a_fleet_that_grows_is_not_full() -> None:
     grown = run(ScalingState(7), fleet(7, 30, 2.0), 10)
     assert grown.hosts == 8

@@ -24,18 +24,18 @@ from tests.benchmark.fleet.leftovers import MARK, wait_for_end
 
 HOSTS = 3
 _WIDTH = 2048
-_ROWS = 256
+_ROWS = 1024
 _WAVE = 8
 """Clients that come at once."""
-_MOST_CLIENTS = 80
+_MOST_CLIENTS = 160
 _SHRINK_AFTER_S = 10
 _TIMEOUT_S = 240.0
-_PAUSE_S = 0.25
-"""Pause of the clients that stay."""
+_PAUSES = 20.0
+"""Pause of the clients that stay after each call, as a multiple of its time: their work needs one host."""
 
 
 def heavy_model() -> Any:
-    """Return a model whose execution takes about a tenth of a second."""
+    """Return a model whose execution takes some tenths of a second."""
     builder = ModelBuilder()
     values = np.random.default_rng(1).standard_normal
     x = builder.input(OperandType.TENSOR_FLOAT32, [_ROWS, _WIDTH], name="x")
@@ -77,7 +77,7 @@ class Clients:
         self._input = np.random.default_rng(2).standard_normal((_ROWS, _WIDTH)).astype(np.float32)
         self._threads: list[tuple[threading.Thread, threading.Event]] = []
         self._lock = threading.Lock()
-        self._pause_s = 0.0
+        self._pauses = 0.0
 
     @property
     def count(self) -> int:
@@ -99,7 +99,7 @@ class Clients:
 
     def leave_but(self, number: int) -> None:
         """Have all clients leave but some, which pause between their calls from now on."""
-        self._pause_s = _PAUSE_S
+        self._pauses = _PAUSES
         leaving, self._threads = self._threads[number:], self._threads[:number]
         for _, stop in leaving:
             stop.set()
@@ -108,21 +108,29 @@ class Clients:
 
     def _run(self, device: nnhal.Device, stop: threading.Event) -> None:
         with device:
-            prepared = device.prepare(self._model, cache=True).result(60)
-            expected = None
-            while not stop.wait(self._pause_s):
-                problem = ""
+            try:
+                prepared = device.prepare(self._model, cache=True).result(60)
+            except (nnhal.HalError, TimeoutError) as error:
+                self._note(device, f"not prepared: {error}")
+                return
+            expected, taken_s = None, 0.0
+            while not stop.wait(self._pauses * taken_s):
+                problem, start = "", time.monotonic()
                 try:
                     output = prepared.execute([self._input], deadline=60)[0]
                     expected = output if expected is None else expected
                     problem = "" if np.allclose(output, expected, atol=1e-4) else "wrong answer"
                 except nnhal.HalError as error:
                     problem = str(error)
-                with self._lock:
-                    self.load.calls += 1
-                    self.load.members.add(device._connection.member)
-                    if problem:
-                        self.load.problems.append(problem)
+                taken_s = time.monotonic() - start
+                self._note(device, problem)
+
+    def _note(self, device: nnhal.Device, problem: str) -> None:
+        with self._lock:
+            self.load.calls += 1
+            self.load.members.add(device._connection.member)
+            if problem:
+                self.load.problems.append(problem)
 
     def close(self) -> None:
         """Have all clients leave."""
@@ -177,8 +185,10 @@ class Story:
 
 
 def serving(number: int) -> Callable[[Mapping[str, Any]], bool]:
-    """Return the condition that a number of members serve, and no others exist."""
-    return lambda status: len(status["members"]) == len(status["hosts"]) == number == status["scaling"]["hosts"]
+    """Return the condition that a number of members serve and know each other, and no others exist."""
+    from nnhal_fleet.rolling import is_complete
+
+    return lambda status: is_complete(status) and len(status["hosts"]) == number == status["scaling"]["hosts"]
 
 
 def fill(clients: Clients, story: Story) -> None:
