@@ -110,7 +110,7 @@ _FUNCTIONS: dict[str, Function] = {short_name(function.name): function for funct
 
 
 def count() -> Results:
-    """Run the tests of the library and return the results that they saw.
+    """Run the tests of the library, except the nightly ones, and return the results that they saw.
 
     Raises:
         SystemExit: a test failed.
@@ -119,7 +119,7 @@ def count() -> Results:
     with recorder.watching():
         tests = ROOT / "tests" / "nnhal_ndk"
         ignored = f"--ignore={tests / 'test_sources.py'}"  # it checks the committed results
-        status = pytest.main(["-q", "-p", "no:cacheprovider", ignored, str(tests)])
+        status = pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not nightly", ignored, str(tests)])
     if status != pytest.ExitCode.OK:
         raise SystemExit("the tests of the library fail")
     return recorder.counts()
@@ -129,7 +129,7 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", required=True, help="write the table in docs/ndk.md")
-    parser.add_argument("--count", action="store_true", help="record the results of the tests first; takes a minute")
+    parser.add_argument("--count", action="store_true", help="record the results of the tests first; takes minutes")
     if parser.parse_args().count:
         RESULTS.write_text(json.dumps(count(), indent=1) + "\n")
     DOCUMENT.write_text(generate())

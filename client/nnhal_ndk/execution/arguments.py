@@ -77,7 +77,7 @@ class ArgumentSlot:
             is_padded: whether it may be larger than the value.
 
         Raises:
-            NdkError, HalError: BAD_DATA: the type or the size is wrong.
+            NdkError: BAD_DATA: the type or the size is wrong.
         """
         dimensions = self._dimensions(given, may_be_unknown=self._is_output or buffer is None)
         if buffer is None:
@@ -92,7 +92,7 @@ class ArgumentSlot:
         """Return the argument in a memory, see `from_buffer`.
 
         Raises:
-            NdkError, HalError: BAD_DATA: the type, the region or the use is wrong.
+            NdkError: BAD_DATA: the type, the region or the use is wrong.
         """
         content = memory.content
         dimensions = self._dimensions(given, may_be_unknown=self._is_output or isinstance(content, TensorMemory))

@@ -171,7 +171,7 @@ class NdkExecution:
         """Set an input or output to a buffer of the program; None omits it.
 
         Raises:
-            NdkError, HalError: BAD_STATE; BAD_DATA: there is no such input or output, or type or size are wrong.
+            NdkError: BAD_STATE; BAD_DATA: there is no such input or output, or type or size are wrong.
         """
         slot = self._slot_to_set(index, is_output=is_output)
         self._set(index, slot.from_buffer(given, buffer, is_padded=self._is_padded), is_output=is_output)
@@ -182,7 +182,7 @@ class NdkExecution:
         """Set an input or output to a part of a memory.
 
         Raises:
-            NdkError, HalError: BAD_STATE; BAD_DATA: see `set_buffer`; or the part or the use of the memory is wrong.
+            NdkError: BAD_STATE; BAD_DATA: see `set_buffer`; or the part or the use of the memory is wrong.
         """
         slot = self._slot_to_set(index, is_output=is_output)
         argument = slot.from_memory(given, memory, offset, length, is_padded=self._is_padded)

@@ -21,7 +21,7 @@ from nnhal.types import (
 )
 from nnhal_ndk.api.constants import MAX_COPIED_BYTES
 from nnhal_ndk.model.memory_regions import MappedMemory
-from nnhal_ndk.model.operand_type import GivenType, known_size
+from nnhal_ndk.model.operand_type import GivenType, check_rules, known_size
 from nnhal_ndk.model.order import execution_order
 from nnhal_ndk.results import bad_data, bad_state
 
@@ -131,7 +131,7 @@ class NdkModel:
         """Add an operand.
 
         Raises:
-            NdkError, HalError: BAD_STATE; BAD_DATA: its type is invalid.
+            NdkError: BAD_STATE; BAD_DATA: its type is invalid.
         """
         self.require_open()
         given.check(f"operand {len(self.operands)}")
@@ -226,8 +226,8 @@ class NdkModel:
         """Add an operation. The models of an IF or WHILE are set before.
 
         Raises:
-            NdkError, HalError: BAD_STATE; BAD_DATA: unknown operands or operation, operands of the wrong types, or
-                models that do not suit.
+            NdkError: BAD_STATE; BAD_DATA: unknown operands or operation, operands of the wrong types, or models that do
+                not suit.
         """
         self.require_open()
         operation = Operation(type_, tuple(inputs), tuple(outputs))
@@ -303,7 +303,7 @@ class NdkModel:
         """Check that the models of an IF or WHILE suit it.
 
         Raises:
-            NdkError, HalError: BAD_DATA: one is missing, or has other inputs or outputs.
+            NdkError: BAD_DATA: one is missing, or has other inputs or outputs.
         """
         rules = CONTROL_FLOW_RULES.get(operation.type)
         if rules is not None:
@@ -311,7 +311,7 @@ class NdkModel:
             descriptions = [operand.description for operand in inputs]
             outputs = [self.operand(i).description for i in operation.outputs]
             flow = ControlFlow(descriptions, outputs, [_callee(i, each) for i, each in enumerate(inputs)])
-            rules.check(flow, lambda: operation_name(operation.type))
+            check_rules(rules, flow, operation_name(operation.type))
 
     def _check(self) -> None:
         if not (self.operands and self.operations and self.inputs and self.outputs):

@@ -4,8 +4,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeVar
 
 from nnhal.rules.operand import OPERAND_RULES, RANGE_RULES
+from nnhal.rules.rule import Rules
 from nnhal.types import (
     DTYPES,
     Operand,
@@ -21,6 +23,8 @@ MAX_DIMENSION = 2**31 - 1
 MAX_VALUE_BYTES = 2**32 - 1
 
 Dimensions = tuple[int, ...]
+
+T = TypeVar("T")
 
 
 def unpack_uint32s(data: bytes) -> Dimensions:
@@ -57,25 +61,40 @@ class GivenType:
             name: the operand's name for the message.
 
         Raises:
-            HalError: INVALID_ARGUMENT: it breaks a rule.
-            NdkError: BAD_DATA: a number is too large.
+            NdkError: BAD_DATA: it breaks a rule, or a number is too large.
         """
         operand = Operand(self.type, self.dimensions, self.scale, self.zero_point)
         if self.type == OperandType.SUBGRAPH:  # its model is given later
             operand = replace(operand, lifetime=OperandLifeTime.SUBGRAPH)
         if any(dimension > MAX_DIMENSION for dimension in self.dimensions):
             raise bad_data(f"{name} has a dimension above {MAX_DIMENSION}")
-        RANGE_RULES.check(operand, lambda: name)
+        check_rules(RANGE_RULES, operand, name)
         if self.type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:  # its parameters are given later
             if self.scale != 0 or self.zero_point != 0:
                 raise bad_data(f"{name} has a scale or zero point, but is quantized per channel")
         else:
-            OPERAND_RULES.check(operand, lambda: name)
+            check_rules(OPERAND_RULES, operand, name)
         known = tuple(filter(None, self.dimensions))  # unknown dimensions will be 1 or more
         if is_extension(self.type) and self.dimensions and not describe_operand_type(self.type).is_tensor:
             raise bad_data(f"{name} has dimensions, but is a scalar")
         if known_size(self.type, known) > MAX_VALUE_BYTES:
             raise bad_data(f"{name} is larger than {MAX_VALUE_BYTES} bytes")
+
+
+def check_rules(rules: Rules[T], subject: T, name: str) -> None:
+    """Check rules of the HAL on what the program has given.
+
+    Args:
+        rules: the rules.
+        subject: what they hold for.
+        name: its name for the message.
+
+    Raises:
+        NdkError: BAD_DATA: it breaks a rule.
+    """
+    if (broken := rules.first_broken(subject)) is not None:
+        rule, problem = broken
+        raise bad_data(f"{rule}: {name} {problem}")
 
 
 def known_size(type_: int, dimensions: Sequence[int]) -> int:
