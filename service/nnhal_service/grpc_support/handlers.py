@@ -16,6 +16,7 @@ from google.protobuf.descriptor_pool import Default
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorKind, ErrorStatus
+from nnhal_service.grpc_support.early_requests import receive_early
 from nnhal_service.grpc_support.errors import log_error, map_errors, map_stream_errors
 from nnhal_service.grpc_support.request_decoding import check_request, check_requests, without_raising
 from nnhal_service.grpc_support.response_stream import QueuedSend
@@ -132,6 +133,8 @@ class HandlerRegistrar:
             method, requests = _take_request(method, watchdog), "stream"
         maps_stream = original.response_streaming and not options.non_blocking
         method = (map_stream_errors if maps_stream else map_errors)(method, caught, on_error)
+        if not original.request_streaming:
+            receive_early(method, watchdog.begin)
         # gRPC looks for these attributes on the function that it calls
         vars(method)["experimental_non_blocking"] = options.non_blocking
         vars(method)["experimental_thread_pool"] = self._pools[options.pool] if options.pool else None

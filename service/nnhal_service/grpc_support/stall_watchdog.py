@@ -16,6 +16,7 @@ import grpc
 from nnhal.errors import invalid_argument
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
+from nnhal_service.grpc_support.early_requests import EarlyRequest
 from nnhal_service.log import event
 
 T = TypeVar("T")
@@ -43,6 +44,21 @@ class _ClientWait:
     context: grpc.ServicerContext
     since_ns: int
     checks: int = 0
+
+
+def only_request(requests: Iterator[T]) -> T:
+    """Return the only request of a call.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: there is none.
+    """
+    for request in requests:
+        return request
+    raise invalid_argument("the call has no request")
+
+
+def _nothing() -> None:
+    """End nothing."""
 
 
 class StallWatchdog:
@@ -73,16 +89,20 @@ class StallWatchdog:
         Raises:
             HalError: INVALID_ARGUMENT: there is none.
         """
+        # the request of an EarlyRequest is there, and `begin` has watched its call
+        end = _nothing if isinstance(requests, EarlyRequest) else self.begin(context)
+        try:
+            return only_request(requests)
+        finally:
+            end()
+
+    def begin(self, context: grpc.ServicerContext) -> Callable[[], None]:
+        """Watch a call that waits for its only request. Return what ends that."""
         wait = _ClientWait(context, now_ns())
         self._waits[wait] = None
         if len(self._waits) > 1 and not self._is_scheduled:  # a call that waits alone does no harm: it costs no timer
             self._schedule(wait.since_ns + self._check_ns)
-        try:
-            for request in requests:
-                return request
-        finally:
-            self._end(wait)
-        raise invalid_argument("the call has no request")
+        return lambda: self._end(wait)
 
     def requests(self, requests: Iterator[T], context: grpc.ServicerContext) -> Iterator[T]:
         """Yield the requests of a stream."""

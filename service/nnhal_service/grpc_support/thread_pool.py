@@ -5,8 +5,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
+
+from nnhal_service.grpc_support.early_requests import when_received
 
 _log = logging.getLogger("nnhal.service")
 
@@ -30,7 +33,8 @@ class ElasticThreadPool(ThreadPoolExecutor):
     ever created, so a burst of clients would leave its threads behind.
 
     Each thread has a queue of its own, which wakes it faster than a condition does. Work goes to the thread that became
-    idle last: its data is still in the caches, and surplus threads stay idle and end.
+    idle last: its data is still in the caches, and surplus threads stay idle and end. For a call of `receive_early`, an
+    idle thread is woken when the request is there.
 
     Args:
         idle_s: seconds that a thread waits for work before it ends.
@@ -57,16 +61,18 @@ class ElasticThreadPool(ThreadPoolExecutor):
             RuntimeError: the pool has been shut down.
         """
         future: Future[T] = Future()
-        item = _WorkItem(future, lambda: fn(*args, **kwargs))
         with self._lock:
             if self._closed:
                 raise RuntimeError("the pool has been shut down")
-            if self._idle:
-                self._idle.pop().put(item)
-            else:
-                self._backlog.append(item)
+            slot = self._idle.pop() if self._idle else None
+            if slot is None:
+                self._backlog.append(_WorkItem(future, lambda: fn(*args, **kwargs)))
                 if len(self._alive) < self.limit:
                     self._start_thread()
+        if slot is not None:
+            when_received(
+                partial(fn, **kwargs) if kwargs else fn, args, lambda function: slot.put(_WorkItem(future, function))
+            )
         return future
 
     def _start_thread(self) -> None:
