@@ -1,7 +1,9 @@
-"""Concurrent calls, forks, and polling for conditions that other threads or processes fulfill."""
+"""Concurrent calls, tests in their own processes, and polling for conditions that other threads or processes meet."""
 
-import gc
-import os
+import functools
+import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -48,10 +50,26 @@ def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> bool:
     return True
 
 
-def fork() -> int:
-    """Fork the process of pytest. The child collects no garbage: gRPC's finalizers may abort without its threads."""
-    gc.disable()
-    child = os.fork()
-    if child:
-        gc.enable()
-    return child
+def in_own_process(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test in a process of its own, because it forks: gRPC's threads in that of pytest may abort the child.
+
+    Args:
+        test: the test. Its arguments can be pickled.
+    """
+
+    @functools.wraps(test)
+    def run(**arguments: object) -> None:
+        order = pickle.dumps((test.__module__, test.__name__, arguments))
+        finished = subprocess.run(
+            [sys.executable, "-c", _RUN], input=order, capture_output=True, check=False, timeout=TIMEOUT_S
+        )
+        assert finished.returncode == 0, finished.stderr.decode()
+
+    return run
+
+
+_RUN = """
+import importlib, pickle, sys
+module, name, arguments = pickle.load(sys.stdin.buffer)
+vars(importlib.import_module(module))[name].__wrapped__(**arguments)
+"""

@@ -18,25 +18,7 @@ from nnhal_cache.store import Store
 from tests.cache.entries import load, save, token
 from tests.cache.full_disk import CANNOT
 from tests.cache.users import NOBODY, needs_root
-from tests.concurrency import fork
-
-
-def in_child(action: Callable[[], None], user: int | None = None) -> int:
-    """Run a function in a forked child, perhaps as another user. Return its exit code: 0, or 1 if it raised."""
-    child = fork()
-    if child == 0:
-        code = 1
-        try:
-            if user is not None:
-                os.setgid(user)
-                os.setuid(user)
-            action()
-            code = 0
-        except BaseException as error:
-            print(type(error), error, file=sys.stderr)
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+from tests.concurrency import in_own_process
 
 
 @needs_root
@@ -98,6 +80,7 @@ def open_to_all(folder: Path) -> None:
 
 
 @needs_root
+@in_own_process
 def test_read_only_directory_can_be_read(tmp_path: Path) -> None:
     open_to_all(tmp_path)
     store = Store(tmp_path / "cache", 2**20)
@@ -106,17 +89,15 @@ def test_read_only_directory_can_be_read(tmp_path: Path) -> None:
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         if not path.is_symlink():
             path.chmod(0o500 if path.is_dir() else 0o400)
-
-    def read_but_not_write() -> None:
-        assert load(store, 1) == (b"model", b"data")
-        with pytest.raises(ReadOnlyError, match="is not accessible to this user"):
-            save(store, 2)
-        with pytest.raises(ReadOnlyError):
-            store.quarantine("me", token(1), "test")
-        with pytest.raises(ReadOnlyError):
-            save(Store(store.layout.root / "new", 100), 1)
-
-    assert in_child(read_but_not_write, NOBODY) == 0
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    assert load(store, 1) == (b"model", b"data")
+    with pytest.raises(ReadOnlyError, match="is not accessible to this user"):
+        save(store, 2)
+    with pytest.raises(ReadOnlyError):
+        store.quarantine("me", token(1), "test")
+    with pytest.raises(ReadOnlyError):
+        save(Store(store.layout.root / "new", 100), 1)
 
 
 @needs_root
@@ -130,16 +111,14 @@ def test_full_disk_is_reported_and_the_old_entry_stays(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_limit_on_file_sizes_is_reported(store: Store) -> None:
+@in_own_process
+def test_limit_on_file_sizes_is_reported(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache", 2**22)
     save(store, 1)
-
-    def write() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-        with pytest.raises(FullError, match="the size limit of this process"):
-            save(store, 1, b"new")
-
-    assert in_child(write) == 0
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+    with pytest.raises(FullError, match="the size limit of this process"):
+        save(store, 1, b"new")
     assert load(store, 1) == (b"model", b"data")
 
 

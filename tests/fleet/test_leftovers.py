@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.benchmark.fleet.leftovers import MARK, leftovers
+from tests.concurrency import wait_until
 
 
 def test_processes_memfds_and_sockets_are_found(tmp_path: Path) -> None:
@@ -15,8 +16,8 @@ def test_processes_memfds_and_sockets_are_found(tmp_path: Path) -> None:
         return [text for text in leftovers(tmp_path) if text not in before]
 
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, MARK: str(tmp_path)}) as process:
-        (found,) = new()
-        assert found == f"process {process.pid}, 0 memfds: cat "
+        # the command line of a new program is empty for a moment
+        assert wait_until(lambda: new() == [f"process {process.pid}, 0 memfds: cat "]), new()
     memfd = os.memfd_create("nnhal-leftover")
     try:
         (found,) = new()

@@ -9,7 +9,7 @@ import pytest
 
 from nnhal_driver.quarantine import HARMLESS
 from nnhal_service.quarantine import EXPIRY_S, Crash, QuarantineFile
-from tests.concurrency import fork
+from tests.concurrency import in_own_process
 
 POISON, OTHER = b"\xab" * 32, b"\xcd" * 32
 
@@ -86,10 +86,11 @@ def test_other_processes_see_changes(quarantine: QuarantineFile, tmp_path: Path,
     assert other.verdict(POISON) == HARMLESS
 
 
+@in_own_process
 def test_concurrent_records_are_all_kept(tmp_path: Path) -> None:
     children = []
     for number in range(8):
-        pid = fork()
+        pid = os.fork()
         if pid == 0:
             QuarantineFile(tmp_path, lambda: 1e9).record(bytes([number]) * 32, Crash("A", 1e9, "x", True))
             os._exit(0)

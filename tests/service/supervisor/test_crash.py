@@ -8,25 +8,26 @@ import threading
 
 from nnhal_driver.activity import Activity, Stage
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash, read_crash_log
-from tests.concurrency import fork
+from tests.concurrency import in_own_process
 
 FIRST = Activity(Stage.EXECUTING, b"1", "CpuAcc", 0, 0, 0, 0, 0x7F01)
 SECOND = Activity(Stage.PREPARING, b"2", "CpuAcc", 0, 0, 0, 0, 0x7F02)
 
 
 def status_of(end: object) -> int:
-    pid = fork()
+    pid = os.fork()
     if pid == 0:
-        faulthandler.disable()  # pytest's
         os.kill(os.getpid(), end) if isinstance(end, signal.Signals) else os._exit(int(str(end)))
     return os.waitpid(pid, 0)[1]
 
 
+@in_own_process
 def test_descriptions() -> None:
     assert describe_status(status_of(signal.SIGKILL)) == "killed by SIGKILL"
     assert describe_status(status_of(3)) == "exited with code 3"
 
 
+@in_own_process
 def test_crashes() -> None:
     assert is_crash(status_of(signal.SIGSEGV)) and is_crash(status_of(signal.SIGABRT)) and is_crash(status_of(1))
     assert not is_crash(status_of(signal.SIGKILL)) and not is_crash(status_of(0))
@@ -43,10 +44,11 @@ def test_without_a_known_thread_all_work_is_suspect() -> None:
     assert find_suspects([FIRST, SECOND], "") == [FIRST, SECOND]
 
 
+@in_own_process
 def test_stack_of_a_real_crash_names_the_thread() -> None:
     """The format is CPython's, not ours."""
     log = os.memfd_create("log")
-    pid = fork()
+    pid = os.fork()
     if pid == 0:
         faulthandler.enable(log)
         ctypes.string_at(0)

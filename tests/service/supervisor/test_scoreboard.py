@@ -12,7 +12,7 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.supervisor.addresses import WorkerAddresses
 from nnhal_service.supervisor.directory import WorkerDirectory
 from nnhal_service.supervisor.scoreboard import MAX_WORKERS, NOBODY, ROWS, Scoreboard, WorkerState
-from tests.concurrency import fork, wait_until
+from tests.concurrency import in_own_process, wait_until
 
 ADDRESSES = tuple(WorkerAddresses((), f":{i}", f"unix:/s.{i}") for i in range(3))
 
@@ -26,12 +26,13 @@ def serving(slot: int, sessions: int = 0) -> WorkerDirectory:
 BOARD = Scoreboard()
 
 
+@in_own_process
 def test_rows_are_read_by_another_process() -> None:
     board = Scoreboard()
     status = replace(
         NOBODY, pid=5, slot=2, state=WorkerState.SERVING, heartbeat_ns=3, sessions=4, redirects=(7,) * MAX_WORKERS
     )
-    pid = fork()
+    pid = os.fork()
     if pid == 0:
         board.write(ROWS - 1, status)
         ActivityTable(board.activities(ROWS - 1)).begin(Stage.LOADING, b"d" * 32)
@@ -50,7 +51,7 @@ def test_a_row_is_never_read_half_written() -> None:
     board = Scoreboard()
     reports = [replace(NOBODY, pid=5, state=WorkerState.SERVING, heartbeat_ns=at, sessions=at) for at in (1, 2)]
     board.write(0, reports[0])
-    pid = fork()
+    pid = os.fork()
     if pid == 0:
         for number in range(1_000_000):
             board.write(0, reports[number % 2])
