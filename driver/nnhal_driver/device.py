@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 from nnhal.cpu import available_cpus
-from nnhal.errors import HalError
+from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import (
     OMITTED,
     BufferDesc,
@@ -276,7 +276,7 @@ class Device:
         The callback is called exactly once, even after a launch error (before it is raised), and possibly before this
         method returns. Its outcome is NONE with the model; GENERAL_FAILURE for an operation that no backend supports;
         MISSED_DEADLINE_*; or the error of the launch. A missed deadline is reported when it passes, TRANSIENT if time
-        was lost in the queue, else PERSISTENT.
+        was lost in the queue, else PERSISTENT. It is never an error of the launch (PREP-03).
 
         Args:
             model: the model.
@@ -336,6 +336,8 @@ class Device:
             save_target.close()
             outcome = failed_outcome(error)
             callback(outcome)
+            if outcome.status in MISSED_DEADLINE:  # PREP-03: that is no error of the launch
+                return cancellation
             if isinstance(error, MemoryError):
                 raise HalError(outcome.status, outcome.reason) from error
             raise

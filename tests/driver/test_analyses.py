@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from nnhal.errors import HalError, general_failure
+from nnhal.errors import HalError, expired, general_failure
 from nnhal.types import ErrorStatus, Model, Operand, OperandLifeTime, Operation, Subgraph
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
 from nnhal_driver.device import Device
+from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns
 
@@ -130,3 +131,14 @@ def test_the_collector_waits_for_large_models(device: Device) -> None:
     with device.admit_analysis(LARGE):
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_launch_succeeds_although_the_deadline_has_passed(device: Device) -> None:
+    """PREP-03: the callback says so, also if the analysis has looked at the deadline."""
+    outcomes: list[Outcome] = []
+
+    def check() -> None:
+        raise expired("it has passed")
+
+    device.prepare_model(chain(2), outcomes.append, check=check)
+    assert [outcome.status for outcome in outcomes] == [ErrorStatus.MISSED_DEADLINE_PERSISTENT]

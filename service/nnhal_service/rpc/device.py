@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.message import Message
 
 from nnhal import wire
-from nnhal.errors import HalError
+from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, Model, PrepareModelConfig
 from nnhal.v1 import device_pb2, device_pb2_grpc, types_pb2
 from nnhal_driver.backends.report import Report
@@ -326,7 +326,11 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             with carry(context):
                 cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
         except HalError as error:
-            reject(error)
+            if path == "prepare" and error.status in MISSED_DEADLINE:  # while the model waited for its analysis
+                stream.notify(Outcome.from_error(error))
+                stream.send_launched()  # PREP-03: that is no error of the launch
+            else:
+                reject(error)
         except BaseException as error:
             reject(internal_error(error))
         else:
