@@ -336,7 +336,7 @@ class Device:
             save_target.close()
             outcome = failed_outcome(error)
             callback(outcome)
-            if outcome.status in MISSED_DEADLINE:  # PREP-03: that is no error of the launch
+            if outcome.status in MISSED_DEADLINE:  # PREP-03: the launch has succeeded
                 return cancellation
             if isinstance(error, MemoryError):
                 raise HalError(outcome.status, outcome.reason) from error

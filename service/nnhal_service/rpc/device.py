@@ -328,7 +328,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         except HalError as error:
             if path == "prepare" and error.status in MISSED_DEADLINE:  # while the model waited for its analysis
                 stream.notify(Outcome.from_error(error))
-                stream.send_launched()  # PREP-03: that is no error of the launch
+                stream.send_launched()  # PREP-03: the launch has succeeded
             else:
                 reject(error)
         except BaseException as error:

@@ -47,7 +47,7 @@ class Relay:
     def cut(self) -> None:
         """Break all connections. New ones are still relayed."""
         ends, self._ends = self._ends, []
-        for end in ends:
+        for end in reversed(ends):  # the service learns of it first: a client may be back at once
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
