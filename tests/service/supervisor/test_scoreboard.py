@@ -47,6 +47,7 @@ def test_rows_are_read_by_another_process() -> None:
     assert read_activities(board.activities(ROWS - 1), []) == []
 
 
+@in_own_process
 def test_a_row_is_never_read_half_written() -> None:
     board = Scoreboard()
     reports = [replace(NOBODY, pid=5, state=WorkerState.SERVING, heartbeat_ns=at, sessions=at) for at in (1, 2)]
