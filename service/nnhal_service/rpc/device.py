@@ -256,6 +256,15 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         def launch(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
+            try:
+                return launch_analysed(session, deadline_ns, stream)
+            except HalError as error:
+                if error.status not in MISSED_DEADLINE:
+                    raise
+                stream.notify(Outcome.from_error(error))  # PREP-03: the launch succeeds, also after a wait
+                return Cancellation()
+
+        def launch_analysed(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
             device = self._devices.get(request.device)
             self._limits.require_model(request.model)
             _require_extensions(session, (*request.model.extension_name_to_prefix, *config.extension_name_to_prefix))
@@ -326,11 +335,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
             with carry(context):
                 cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
         except HalError as error:
-            if path == "prepare" and error.status in MISSED_DEADLINE:  # while the model waited for its analysis
-                stream.notify(Outcome.from_error(error))
-                stream.send_launched()  # PREP-03: the launch has succeeded
-            else:
-                reject(error)
+            reject(error)
         except BaseException as error:
             reject(internal_error(error))
         else:
