@@ -46,17 +46,6 @@ class _ClientWait:
     checks: int = 0
 
 
-def only_request(requests: Iterator[T]) -> T:
-    """Return the only request of a call.
-
-    Raises:
-        HalError: INVALID_ARGUMENT: there is none.
-    """
-    for request in requests:
-        return request
-    raise invalid_argument("the call has no request")
-
-
 def _nothing() -> None:
     """End nothing."""
 
@@ -92,9 +81,11 @@ class StallWatchdog:
         # the request of an EarlyRequest is there, and `begin` has watched its call
         end = _nothing if isinstance(requests, EarlyRequest) else self.begin(context)
         try:
-            return only_request(requests)
+            for request in requests:
+                return request
         finally:
             end()
+        raise invalid_argument("the call has no request")
 
     def begin(self, context: grpc.ServicerContext) -> Callable[[], None]:
         """Watch a call that waits for its only request. Return what ends that."""

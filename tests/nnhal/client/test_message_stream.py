@@ -13,8 +13,8 @@ import pytest
 from nnhal.client import message_stream
 from nnhal.client.message_stream import DirectStream, MessageStream, QueuedStream, open_stream, release_locks
 from nnhal.client.security.token import AuthorizedChannel
+from tests.nnhal.client.message_server import TIMEOUT_S, connected, serving
 
-TIMEOUT_S = 60
 LARGE = bytes(1 << 20)
 ENDINGS = {b"end": None, b"fail": grpc.StatusCode.DATA_LOSS, b"details": grpc.StatusCode.NOT_FOUND}
 
@@ -43,19 +43,14 @@ def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterato
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[str]:
-    with ThreadPoolExecutor(16) as pool:
-        server = grpc.server(pool)
-        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(respond)
-        server.add_registered_method_handlers("test.Messages", {"Stream": handler})
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        yield f"127.0.0.1:{port}"
-        server.stop(None).wait(TIMEOUT_S)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(respond)
+    with serving("Stream", handler) as target:
+        yield target
 
 
 @pytest.fixture
 def channel(target: str) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(target, [("grpc.max_receive_message_length", -1)]) as channel:
+    with connected(target) as channel:
         yield channel
 
 

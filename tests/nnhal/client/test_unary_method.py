@@ -11,8 +11,8 @@ import pytest
 from nnhal.client import unary_method as module
 from nnhal.client.security.token import AuthorizedChannel
 from nnhal.client.unary_method import DirectMethod, UnaryMethod, unary_method
+from tests.nnhal.client.message_server import TIMEOUT_S, connected, serving
 
-TIMEOUT_S = 60
 LARGE = bytes(8 << 20)
 HANGING = threading.Event()
 """Set while a call hangs."""
@@ -35,19 +35,14 @@ def respond(message: bytes, context: grpc.ServicerContext) -> bytes:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[str]:
-    with ThreadPoolExecutor(8) as pool:
-        server = grpc.server(pool, options=[("grpc.max_receive_message_length", -1)])
-        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(respond)
-        server.add_registered_method_handlers("test.Messages", {"Run": handler})
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        yield f"127.0.0.1:{port}"
-        server.stop(None).wait(TIMEOUT_S)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(respond)
+    with serving("Run", handler) as target:
+        yield target
 
 
 @pytest.fixture
 def channel(target: str) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(target, [("grpc.max_receive_message_length", -1)]) as channel:
+    with connected(target) as channel:
         yield channel
 
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
@@ -10,19 +10,12 @@ import pytest
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.enums import ErrorStatus
 from nnhal.v1 import fence_pb2_grpc
-from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.grpc_support import early_requests
 from nnhal_service.grpc_support.early_requests import EarlyRequest
-from nnhal_service.grpc_support.handlers import HandlerRegistrar, handler
-from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
+from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
-from nnhal_service.grpc_support.unread_responses import UnreadResponses
-from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.session_registry import SessionRegistry
 from tests.concurrency import wait_until
-
-TIMEOUT_S = 60
+from tests.service.grpc_support.fence_server import TIMEOUT_S, serving
 
 
 class Servicer(fence_pb2_grpc.FenceServicer):
@@ -56,20 +49,8 @@ def pool() -> ElasticThreadPool:
 
 @pytest.fixture
 def channel(pool: ElasticThreadPool, requests: list[EarlyRequest]) -> Iterator[grpc.Channel]:
-    server = grpc.server(pool)
-    timers, sessions = Timers("waits"), SessionRegistry(1)
-    watchdog = StallWatchdog(0.2, timers, capacity=8, check_s=0.1)
-    unread = UnreadResponses(sessions, MemoryQuota(Limits()), TIMEOUT_S, timers)
-    registrar = HandlerRegistrar(server, {}, {"": watchdog}, unread)
-    fence_pb2_grpc.add_FenceServicer_to_server(Servicer(), cast(grpc.Server, registrar))  # type: ignore[abstract]
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with serving(Servicer(), {"": pool}, 0.2, capacity=8, check_s=0.1) as channel:  # type: ignore[abstract]
         yield channel
-    server.stop(None).wait()
-    pool.shutdown()
-    sessions.close()
-    timers.close()
 
 
 def call(channel: Any, message: bytes) -> bytes:

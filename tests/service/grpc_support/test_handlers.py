@@ -3,7 +3,6 @@
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import grpc
 import pytest
@@ -12,16 +11,9 @@ from nnhal.client.core.rpc_errors import hal_error
 from nnhal.enums import ErrorKind, ErrorStatus
 from nnhal.errors import HalError
 from nnhal.v1 import fence_pb2, fence_pb2_grpc
-from nnhal_driver.scheduling.timers import Timers
-from nnhal_service.grpc_support.handlers import HandlerRegistrar, handler
-from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
+from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
-from nnhal_service.grpc_support.unread_responses import UnreadResponses
-from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.session_registry import SessionRegistry
-
-TIMEOUT_S = 60
+from tests.service.grpc_support.fence_server import TIMEOUT_S, serving
 
 
 class Servicer(fence_pb2_grpc.FenceServicer):
@@ -40,22 +32,9 @@ class Servicer(fence_pb2_grpc.FenceServicer):
 
 @pytest.fixture
 def channel() -> Iterator[grpc.Channel]:
-    calls, special = ElasticThreadPool(4, 1, "calls"), ElasticThreadPool(1, 1, "special")
-    server = grpc.server(calls)
-    timers, sessions = Timers("waits"), SessionRegistry(1)
-    watchdog = StallWatchdog(TIMEOUT_S, timers, capacity=1, check_s=1)
-    unread = UnreadResponses(sessions, MemoryQuota(Limits()), TIMEOUT_S, timers)
-    registrar = HandlerRegistrar(server, {"special": special}, {"": watchdog, "special": watchdog}, unread)
-    fence_pb2_grpc.add_FenceServicer_to_server(Servicer(), cast(grpc.Server, registrar))  # type: ignore[abstract]
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    pools = {"": ElasticThreadPool(4, 1, "calls"), "special": ElasticThreadPool(1, 1, "special")}
+    with serving(Servicer(), pools, TIMEOUT_S, capacity=1, check_s=1) as channel:  # type: ignore[abstract]
         yield channel
-    server.stop(None).wait()
-    calls.shutdown()
-    special.shutdown()
-    sessions.close()
-    timers.close()
 
 
 def error_of(channel: grpc.Channel, method: str, request: bytes = b"") -> HalError:
