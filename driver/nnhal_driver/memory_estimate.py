@@ -1,6 +1,7 @@
 """Estimates of the memory that models need, so that it can be reserved before it is allocated."""
 
 from nnhal.types import DTYPES, Memory, Model, OperandLifeTime, OperandType, byte_size, is_extension
+from nnhal_driver.model_cache.errors import CacheMissError
 from nnhal_driver.model_cache.files import OpenFiles, file_size
 
 _MODEL_BYTES = 2**17
@@ -31,9 +32,12 @@ def saved_bytes(files: OpenFiles) -> int:
     """Return the bytes that are needed to load a saved model, without the memory of its engine.
 
     Raises:
-        OSError: fstat fails.
+        CacheMissError: the files cannot be read.
     """
-    return _MODEL_BYTES + _DOCUMENT_FACTOR * file_size(files.model) + file_size(files.data)
+    try:
+        return _MODEL_BYTES + _DOCUMENT_FACTOR * file_size(files.model) + file_size(files.data)
+    except OSError as error:
+        raise CacheMissError(f"the cache files cannot be read: {error}") from error
 
 
 def _copied_bytes(model: Model) -> int:

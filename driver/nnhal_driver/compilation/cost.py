@@ -1,8 +1,8 @@
 """Cost model of operations and partitions: a rough estimate of whether a partition pays for its boundary.
 
 The unit is what a multiply-add costs a plain backend more than an accelerated one: about 0.25 ns. The constants compare
-CpuRef with CpuAcc on a machine with 2 cores (x86-64, LiteRT 2.3.0, one thread each, float32; otherwise idle):
-`python -m tests.benchmark.partition_cost` measures them again, `tests.benchmark.cpu_ref` the unit.
+CpuRef with CpuAcc on a machine with 2 cores (x86-64, LiteRT 2.3.0, one thread each, float32; otherwise idle), with
+chains of sums as one partition; `python -m tests.benchmark.cpu_ref` measures the unit.
 
 - An operation costs CpuRef 8 µs however small it is. In a partition of CpuAcc a small one costs next to nothing.
 - One more partition costs 12 µs for each execution: 9 on CpuAcc, 3 for the partition of CpuRef that it cuts in two.
@@ -27,12 +27,14 @@ CROSSING_COST = 0.4
 """Cost of an element that crosses a boundary."""
 SLOW_NS = 2
 """Nanoseconds of a multiply-add on a slow CPU without acceleration."""
+LONGEST_NS = 2**63 - 1
+"""Longest estimate. A model may declare shapes that no execution can have, and other processes read 64-bit numbers."""
 
 
 def estimate_duration_ns(graphs: Iterable[Graph]) -> int:
     """Return an upper estimate of the duration of an execution, in ns: of each operation once, however slow the CPU."""
     work = (estimate_work(view) or 0 for graph in graphs for view in graph.operations)
-    return SLOW_NS * sum(work)
+    return min(SLOW_NS * sum(work), LONGEST_NS)
 
 
 def unprofitable_reason(graph: Graph, operations: Sequence[int]) -> str:

@@ -18,8 +18,9 @@ class MultiplyAdds:
     """A registered count.
 
     Attributes:
-        of: names of the arguments whose shapes `count` takes. All of them are known.
-        count: returns the number of multiply-adds.
+        of: names of the arguments whose shapes `count` takes.
+        count: returns the number of multiply-adds. The shapes are known and not empty. They may have any other rank
+            than the operation requires: they are declarations, which no shape rule has checked.
     """
 
     of: Sequence[str]

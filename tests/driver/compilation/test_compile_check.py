@@ -21,10 +21,13 @@ from nnhal_driver.backends.api import (
 from nnhal_driver.backends.litert.backend import CpuAcc
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.graph import build_graphs, subgraph_view
+from nnhal_driver.preparation.launch import DeviceCall
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.deadline import Deadline
 from tests.driver.clock import MS, FakeClock
 from tests.driver.fake_backend import Fake, chain, device_of
+from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import Pair
 from tests.driver.model_cache.preparation import save
 
@@ -107,7 +110,7 @@ def test_late_compilation_is_a_missed_deadline(
     with device_of(Slow(clock, slow, step), other) as device:
         monkeypatch.setattr(device._scheduler.timers, "call_at", lambda at_ns, call: _NoTimer())
         config = PrepareModelConfig(deadline_ns=clock.now_ns + HOUR)
-        outcome = outcome_of(lambda callback: device.prepare_model(MODEL, callback, config))
+        outcome = outcome_of(lambda callback: launch_preparation(device, MODEL, callback, config))
         monkeypatch.undo()
     assert (outcome.status, outcome.prepared_model) == (ErrorStatus.MISSED_DEADLINE_PERSISTENT, None)
     assert outcome.reason == "the deadline passed during the preparation"
@@ -129,7 +132,9 @@ def test_late_load_is_a_missed_deadline(
         assert save(device, MODEL, pair.files()).cache.state == CacheState.SAVED
         monkeypatch.setattr(device._scheduler.timers, "call_at", lambda at_ns, call: _NoTimer())
         deadline_ns = clock.now_ns + HOUR
-        outcome = outcome_of(lambda callback: device.prepare_model_from_cache(callback, pair.files(), deadline_ns))
+        outcome = outcome_of(
+            lambda callback: device.prepare_model_from_cache(callback, pair.files(), DeviceCall(Deadline(deadline_ns)))
+        )
         monkeypatch.undo()
     assert (outcome.status, outcome.prepared_model) == (ErrorStatus.MISSED_DEADLINE_PERSISTENT, None)
 
@@ -148,7 +153,7 @@ def test_cancelled_compilation_is_not_tried_on_another_backend(clock: FakeClock)
     other = Fake("Other")
     outcomes: list[Outcome] = []
     with device_of(Slow(clock, "compile", cancel_and_check), other) as device:
-        cancellations.put(device.prepare_model(MODEL, outcomes.append))
+        cancellations.put(launch_preparation(device, MODEL, outcomes.append))
     assert [outcome.reason for outcome in outcomes] == ["cancelled by the client"]
     assert [error.reason for error in seen] == ["cancelled by the client"]
     assert other.compiled == []
@@ -158,7 +163,9 @@ def test_options_that_a_backend_keeps_never_raise_later(clock: FakeClock) -> Non
     kept: list[CompileOptions] = []
     with device_of(Slow(clock, "compile", kept.append)) as device:
         config = PrepareModelConfig(deadline_ns=clock.now_ns + 2 * HOUR)
-        assert outcome_of(lambda callback: device.prepare_model(MODEL, callback, config)).status == ErrorStatus.NONE
+        assert (
+            outcome_of(lambda callback: launch_preparation(device, MODEL, callback, config)).status == ErrorStatus.NONE
+        )
     clock.advance(HOUR)
     kept[0].check()
 

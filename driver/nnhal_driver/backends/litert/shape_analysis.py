@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnhal.errors import HalError
-from nnhal.types import DTYPES, AnyArray, OperandLifeTime, is_extension, is_tensor
+from nnhal.types import DTYPES, AnyArray, OperandLifeTime, byte_size, is_extension, is_tensor
 from nnhal_driver.backends.litert.folding import GraphConstants
 from nnhal_driver.graph import Graph, OperationView
 from nnhal_driver.operations import SHAPE_RULES, infer
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
+from nnhal_driver.validation.rank import MAX_RANK
 
 Shapes = Mapping[int, Shape]
 """Shapes by operand."""
@@ -128,11 +129,15 @@ def _analyze(graph: Graph) -> StaticShapes:
             shapes[index] = dimensions
         if operand.type not in DTYPES or operand.lifetime == OperandLifeTime.NO_VALUE:
             continue
-        if not is_tensor(operand.type) or (dimensions and 0 not in dimensions) or index in graph.constants:
+        if not is_tensor(operand.type) or index in graph.constants:
             shapes[index] = dimensions
-        elif operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT and dimensions and 0 not in dimensions[1:]:
-            shapes[index] = (1, *dimensions[1:])
-            varying.add(index)
+            continue
+        is_varying = operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT and dimensions[:1] == (0,)
+        shape = (1, *dimensions[1:]) if is_varying else dimensions
+        if shape and 0 not in shape and _can_exist(operand.type, shape):
+            shapes[index] = shape
+            if is_varying:
+                varying.add(index)
     constants, calls = GraphConstants(graph), {}
     for view in graph.operations:
         graph.check()
@@ -140,6 +145,11 @@ def _analyze(graph: Graph) -> StaticShapes:
             calls[view.index] = call
     constants.forget()
     return StaticShapes(shapes, frozenset(varying), calls, constants)
+
+
+def _can_exist(type_: int, shape: Shape) -> bool:
+    """Return whether an execution accepts a tensor of this shape. numpy has no arrays of some other shapes."""
+    return len(shape) <= MAX_RANK and byte_size(type_, shape) <= MAX_TENSOR_BYTES
 
 
 def _analyze_operation(

@@ -13,8 +13,8 @@ multiply_adds(OperationType.FULLY_CONNECTED, of=("output", "weights"))(filter_mu
 
 @multiply_adds(OperationType.BATCH_MATMUL, of=("output", "x"))
 def matmul_multiply_adds(output: Shape, x: Shape) -> int:
-    """Count a sum over the inner dimension for each output: the elements of x's matrix divided by the output's rows."""
-    return prod(output) * (prod(x[-2:]) // output[-2])
+    """Count one for each element of x and column of the output."""
+    return prod(x) * output[-1]
 
 
 @shape_rule(OperationType.FULLY_CONNECTED)
