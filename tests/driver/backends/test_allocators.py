@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import nnhal_driver.backends
 from nnhal.builder import ModelBuilder
 from nnhal.errors import general_failure
 from nnhal.types import Model, Operand
@@ -23,11 +22,12 @@ from nnhal_driver.backends.plugins.loading import load
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.backends.registry import Registration, SearchResult
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceHost
 from tests.driver.backends.counting_allocator import CountingAllocator
 from tests.driver.one_operation import execute, prepare
 
 MIB = 2**20
-EXAMPLE = Path(nnhal_driver.backends.__path__[0]) / "example" / "Example_Arena_backend.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "backends" / "Example_Arena_backend.py"
 SHAPE = (1, 40, 40, 6)
 X = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
 
@@ -171,7 +171,7 @@ def test_device_offers_its_allocator_once_and_tells_who_refuses() -> None:
         Using("Wrong", True),
         *registry.create(["CpuRef"]),
     ]
-    device = Device("test", backends, allocator=allocator)
+    device = Device("test", backends, host=DeviceHost(allocator=allocator))
     device.close()
     refusals = device.allocator_refusals
     assert refusals["Yes"] == ""
@@ -191,7 +191,7 @@ def test_no_allocator_is_offered_by_default() -> None:
 
 def test_example_takes_all_memory_of_tensors_from_the_allocator() -> None:
     allocator = CountingAllocator()
-    device = Device("test", [load(file_candidate(EXAMPLE)).backend], allocator=allocator)
+    device = Device("test", [load(file_candidate(EXAMPLE)).backend], host=DeviceHost(allocator=allocator))
     assert device.allocator_refusals == {"ExampleArena": ""}
     outcome = prepare(_chain(), device)
     (expected,) = execute(prepare(_chain()), [X])[1]

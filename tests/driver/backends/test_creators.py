@@ -14,6 +14,7 @@ from nnhal_driver.backends.api import OperationView, Support
 from nnhal_driver.backends.per_operation import PerOperationBackend, Workload
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.operations.call import OperationCall
+from nnhal_driver.preparation.launch import GivenModel
 from tests.driver.fake_backend import device_of, parts
 from tests.driver.one_operation import execute, prepare
 
@@ -72,7 +73,8 @@ def test_creators_run_operations() -> None:
 
 def test_reasons_come_from_creators() -> None:
     with device_of(backend_class()(), CpuRef()) as device:
-        refused, unknown = device.get_supported_operations(model(Op.TANH, Op.ABS, shape=(3, 1)))[1].operations
+        _, placement = device.get_supported_operations(GivenModel(model(Op.TANH, Op.ABS, shape=(3, 1))))
+        refused, unknown = placement.operations
     assert refused.refusals[0].reason == "the rank must be 1"
     assert unknown.refusals[0].reason == "Registered has no creator for it"
 
@@ -86,7 +88,7 @@ def test_function_for_support_is_called_instead_of_the_creator() -> None:
         return lambda call: np.abs(call.array("input"))
 
     with device_of(class_(), CpuRef()) as device:
-        placement = device.get_supported_operations(model(Op.ABS, Op.ABS))[1]
+        placement = device.get_supported_operations(GivenModel(model(Op.ABS, Op.ABS)))[1]
         assert placement.operations[0].refusals[0].reason == "only after another"
         assert created == []
         prepare(model(Op.RELU, Op.ABS), device)

@@ -21,7 +21,7 @@ from tests.driver.control_flow_models import choose, doubles
 from tests.driver.fake_backend import Fake, parts
 from tests.driver.one_operation import execute, execute_profiled, prepare
 
-FILE = Path(__file__).parents[3] / "driver" / "nnhal_driver" / "backends" / "example" / "Example_Arena_backend.py"
+FILE = Path(__file__).parents[3] / "examples" / "backends" / "Example_Arena_backend.py"
 SHAPE = (1, 40, 40, 6)
 X = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
 

@@ -22,6 +22,7 @@ from nnhal_driver.backends.api import (
     Support,
 )
 from nnhal_driver.device import Device
+from nnhal_driver.preparation.launch import GivenModel
 from tests.driver.fake_backend import Fake, parts
 from tests.driver.one_operation import execute, prepare
 
@@ -135,7 +136,7 @@ def test_unlisted_types_cannot_be_model_outputs() -> None:
 
     device = Device("test", [UnlistedType()])
     try:
-        supported, placement = device.get_supported_operations(sealing_model(output_sealed=True))
+        supported, placement = device.get_supported_operations(GivenModel(sealing_model(output_sealed=True)))
         assert supported == [False, False]
         assert "has an extension type that no backend lists" in placement.operations[0].refusals[0].reason
     finally:
@@ -147,7 +148,7 @@ def test_backend_of_the_extension_checks_operand_types(device: Device) -> None:
     extension = b.extension(NAME)
     x = b.input(T.TENSOR_FLOAT32, [4])
     b.output(b.add(extension.operation_type(SEAL), x, x, output=Operand(T.TENSOR_FLOAT32, (4,))))
-    placed = device.get_supported_operations(b.build())[1].operations[0]
+    placed = device.get_supported_operations(GivenModel(b.build()))[1].operations[0]
     assert placed.refusals[0].reason == "operand 1 is not sealed"
 
 

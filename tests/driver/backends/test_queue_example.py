@@ -14,18 +14,20 @@ from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
+from nnhal_driver.preparation.launch import GivenModel
 from tests.concurrency import run_concurrently
 from tests.driver.fake_backend import parts
 from tests.driver.one_operation import execute, prepare
 
-FILE = Path(__file__).parents[3] / "driver" / "nnhal_driver" / "backends" / "example" / "Example_Queue_backend.py"
+FILE = Path(__file__).parents[3] / "examples" / "backends" / "Example_Queue_backend.py"
 X = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
 LIMIT = np.full(X.shape, 0.5, np.float32)
 
 
 @pytest.fixture
 def device() -> Iterator[Device]:
-    device = Device("test", [load(file_candidate(FILE)).backend, CpuRef()], merge_partitions=False)
+    device = Device("test", [load(file_candidate(FILE)).backend, CpuRef()], DeviceOptions(merge_partitions=False))
     yield device
     device.close()
 
@@ -78,5 +80,5 @@ def test_concurrent_executions(device: Device) -> None:
 def test_reasons(device: Device, changed: Operand, reason: str) -> None:
     b = ModelBuilder()
     b.output(b.add(Op.ABS, b.input(changed.type, changed.dimensions), output=changed))
-    placed = device.get_supported_operations(b.build())[1].operations[0]
+    placed = device.get_supported_operations(GivenModel(b.build()))[1].operations[0]
     assert placed.refusals[0].reason == reason

@@ -13,9 +13,11 @@ from nnhal_driver.backends.api import CompileOptions, OperationView, Support
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Storage, allocate_aligned
 from nnhal_driver.backends.per_operation import PerOperationBackend, Workload, WorkloadFactory
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import graph_of
+from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import KEY, Pair
 from tests.driver.one_operation import execute, prepare
 
@@ -103,7 +105,7 @@ def _function(operation: OperationView) -> Workload:
 
 @contextmanager
 def device_of(backend: Scratch) -> Iterator[Device]:
-    device = Device("test", [backend], cache_key=KEY)
+    device = Device("test", [backend], DeviceOptions(cache=CacheOptions(KEY)))
     yield device
     device.close()
 
@@ -133,7 +135,7 @@ def test_manager_has_the_mode_of_the_preparation(preference: ExecutionPreference
     backend = Scratch()
     with device_of(backend) as device:
         outcomes: SimpleQueue[Outcome] = SimpleQueue()
-        device.prepare_model(MODEL, outcomes.put, PrepareModelConfig(preference=preference))
+        launch_preparation(device, MODEL, outcomes.put, PrepareModelConfig(preference=preference))
         outcome = outcomes.get(timeout=60)
         execute(outcome, [X])
         assert backend.managers[0].mode is mode
@@ -144,7 +146,7 @@ def test_each_subgraph_has_a_manager_also_from_the_cache() -> None:
     backend, pair = Scratch(), Pair()
     outcomes: SimpleQueue[Outcome] = SimpleQueue()
     with device_of(backend) as device:
-        device.prepare_model(MODEL, outcomes.put, cache=pair.files())
+        launch_preparation(device, MODEL, outcomes.put, cache=pair.files())
         assert outcomes.get(timeout=60).cache.state == CacheState.SAVED
         device.prepare_model_from_cache(outcomes.put, pair.files())
         loaded = outcomes.get(timeout=60)

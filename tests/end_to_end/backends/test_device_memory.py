@@ -12,7 +12,6 @@ from tests.concurrency import run_concurrently
 from tests.driver.backends.native.building import HEADERS, build
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 
-DRIVER = Path(__file__).parents[3] / "driver" / "nnhal_driver"
 X = np.array([[1, -2, 3]], np.float32)
 BACKENDS = {"python": "ExampleQueue", "c": "Queued"}
 
@@ -30,7 +29,7 @@ def service(language: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         source = Path(__file__).parents[2] / "driver" / "backends" / "native" / "queued.c"
         build(source, folder / "Test_Queued_backend.so", HEADERS, "-pthread")
     else:
-        example = DRIVER / "backends" / "example" / "Example_Queue_backend.py"
+        example = Path(__file__).parents[3] / "examples" / "backends" / "Example_Queue_backend.py"
         (folder / example.name).write_text(example.read_text())
     settings = {"NNHAL_DYNAMIC_BACKENDS_PATH": str(folder), "NNHAL_MERGE_PARTITIONS": "false"}
     started = start_service(folder, "--backends", f"{BACKENDS[language]},CpuRef", **settings)

@@ -114,7 +114,7 @@ def test_native_plugin_that_crashes_on_load(tmp_path: Path) -> None:
         stop_service(service)
 
 
-EXAMPLES = Path(__file__).parents[3] / "driver" / "nnhal_driver" / "backends" / "example"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "backends"
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_shared_memory_carries_extension_types(service: Service, monkeypatch: py
             assert_swapped(prepared.execute([VALUE]))
             assert prepared.execute([VALUE[:2]])[0].tobytes() == b"defabc"
         with prepared.burst() as burst:
-            assert isinstance(burst._transport, ShmBurstTransport)
+            assert isinstance(burst._burst.results.transport, ShmBurstTransport)
             assert_swapped(burst.execute([VALUE]))
 
 

@@ -112,7 +112,7 @@ def test_damaged_submodel_is_unsupported(service: Service) -> None:
             try:
                 device.prepare(changed).result(60).close()
             except nnhal.HalError as error:
-                assert "sub-model" in error.reason
+                assert "SUBMODEL of org.nnhal.litert" in error.reason
                 refused += 1
         assert refused
         device.prepare(model).result(60).close()

@@ -35,13 +35,16 @@ from nnhal_driver.backends.native.compiled import NativeSubgraph
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from nnhal_driver.execution.plan import RunContext
 from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
 from nnhal_driver.graph import SubgraphView, build_graphs, subgraph_view
+from nnhal_driver.preparation.launch import GivenModel
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from tests.driver.backends.native.building import EXAMPLE, HEADERS, build, example, frozen
+from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import KEY, Pair
 from tests.driver.one_operation import execute, execute_profiled, float_tensor, model_of, prepare, tensor
 
@@ -194,7 +197,7 @@ def test_plugin_gives_reasons(device: Device) -> None:
     x, y = b.input(T.TENSOR_INT32, [2]), b.input(T.TENSOR_FLOAT32, [0])
     b.output(b.add(Op.ADD, x, x, 0, output=ints))
     b.output(b.add(Op.RELU, y, output=Operand(T.TENSOR_FLOAT32, (0,))))
-    placed = device.get_supported_operations(b.build())[1].operations
+    placed = device.get_supported_operations(GivenModel(b.build()))[1].operations
     assert [operation.refusals[0].reason for operation in placed] == [
         "only TENSOR_FLOAT32 is supported",
         "shapes must be known",
@@ -219,7 +222,7 @@ def test_operation_of_a_vendor_extension(device: Device) -> None:
 
 
 def test_unknown_extension_is_not_supported(device: Device) -> None:
-    supported, placement = device.get_supported_operations(_extension_model("com.example.other"))
+    supported, placement = device.get_supported_operations(GivenModel(_extension_model("com.example.other")))
     assert supported == [False]
     assert placement.operations[0].refusals[0].reason == "there is no kernel for it"
 
@@ -325,10 +328,10 @@ def test_save_and_load(frozen_file: Path, events: Path) -> None:
 def test_compilation_cache_restores_a_model_of_the_example(simple: Path, fused: bool) -> None:
     model = _fusable() if fused else _extension_model("com.example.simple")
     pair = Pair()
-    devices = [Device("test", [_backend(simple)], cache_key=KEY) for _ in range(2)]
+    devices = [Device("test", [_backend(simple)], DeviceOptions(cache=CacheOptions(KEY))) for _ in range(2)]
     try:
         outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        devices[0].prepare_model(model, outcomes.put, PrepareModelConfig(), pair.files())
+        launch_preparation(devices[0], model, outcomes.put, PrepareModelConfig(), pair.files())
         assert outcomes.get(timeout=60).cache.state == CacheState.SAVED
         devices[1].prepare_model_from_cache(outcomes.put, pair.files())
         x, y = (X, Y) if fused else (X[:4], Y[:4])

@@ -17,6 +17,7 @@ from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import load
 from nnhal_driver.backends.registry import Registration, SearchResult
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceHost
 from tests.driver.backends.counting_allocator import CountingAllocator
 from tests.driver.backends.native.building import frozen, lifecycle
 from tests.driver.one_operation import execute, execute_profiled, float_tensor, model_of, prepare, tensor
@@ -144,7 +145,7 @@ def test_backend_whose_capabilities_fail_is_closed(plugin: Path, log: Log) -> No
 
 def test_plugin_and_host_use_the_allocator_for_it(plugin: Path, log: Log) -> None:
     allocator = CountingAllocator()
-    device = Device("test", backends(plugin), allocator=allocator)
+    device = Device("test", backends(plugin), host=DeviceHost(allocator=allocator))
     assert device.allocator_refusals["Lifecycle"] == ""
     outcome = prepare(MODEL, device)
     assert dict(log.take())["unaligned"] == 0
@@ -161,7 +162,7 @@ def test_plugin_and_host_use_the_allocator_for_it(plugin: Path, log: Log) -> Non
 def test_plugin_refuses_an_allocator_with_its_reason(plugin: Path, log: Log) -> None:
     allocator = CountingAllocator()
     allocator.source = MemorySource.LOCKED
-    device = Device("test", backends(plugin), allocator=allocator)
+    device = Device("test", backends(plugin), host=DeviceHost(allocator=allocator))
     assert device.allocator_refusals["Lifecycle"] == "it needs memory that can be swapped out"
     assert execute(prepare(MODEL, device), [X])[1][0].max() == -1
     assert allocator.sizes == []
@@ -169,14 +170,16 @@ def test_plugin_refuses_an_allocator_with_its_reason(plugin: Path, log: Log) -> 
 
 
 def test_plugin_without_the_function_gets_no_allocator(tmp_path: Path) -> None:
-    device = Device("test", [load(file_candidate(frozen(tmp_path))).backend], allocator=CountingAllocator())
+    device = Device(
+        "test", [load(file_candidate(frozen(tmp_path))).backend], host=DeviceHost(allocator=CountingAllocator())
+    )
     assert device.allocator_refusals == {"Frozen": "it has no use_allocator"}
     device.close()
 
 
 def test_allocator_that_fails_is_out_of_memory(plugin: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     allocator = CountingAllocator()
-    device = Device("test", backends(plugin), allocator=allocator)
+    device = Device("test", backends(plugin), host=DeviceHost(allocator=allocator))
     outcome = prepare(MODEL, device)
     monkeypatch.setattr(allocator, "allocate", lambda size, alignment: 0)
     with pytest.raises(HalError) as error:

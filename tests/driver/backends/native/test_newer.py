@@ -40,10 +40,13 @@ from nnhal_driver.backends.native.compiled import NativeSubgraph
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import LoadError, load
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from nnhal_driver.graph import build_graphs, subgraph_view
+from nnhal_driver.preparation.launch import GivenModel
 from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.backends.native.building import newer
 from tests.driver.fake_backend import LARGE, device_of, parts
+from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import KEY, Pair
 from tests.driver.one_operation import execute, execute_profiled, prepare
 
@@ -142,7 +145,7 @@ def test_block_is_freed_in_mode_limit(
 
     with device_of(backend) as device:
         outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        device.prepare_model(chain(1), outcomes.put, PrepareModelConfig(preference=preference))
+        launch_preparation(device, chain(1), outcomes.put, PrepareModelConfig(preference=preference))
         outcome = outcomes.get(timeout=30)
         assert f"mode {mode}" in events()
         prepared = outcome.prepared_model
@@ -326,7 +329,7 @@ def test_device_lists_the_operand_types(device: Device) -> None:
     ],
 )
 def test_invalid_extension_operands_are_rejected(device: Device, model: Model, reason: str) -> None:
-    placed = device.get_supported_operations(model)[1].operations
+    placed = device.get_supported_operations(GivenModel(model))[1].operations
     assert placed[0].refusals[0].reason == reason
 
 
@@ -384,10 +387,12 @@ def test_cache_restores_substitutions(
 ) -> None:
     monkeypatch.setenv("NEWER", "substitute")
     pair = Pair()
-    devices = [Device("test", [load(file_candidate(plugin)).backend], cache_key=KEY) for _ in range(2)]
+    devices = [
+        Device("test", [load(file_candidate(plugin)).backend], DeviceOptions(cache=CacheOptions(KEY))) for _ in range(2)
+    ]
     try:
         outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        devices[0].prepare_model(chain(4), outcomes.put, cache=pair.files())
+        launch_preparation(devices[0], chain(4), outcomes.put, cache=pair.files())
         assert outcomes.get(timeout=60).cache.state == CacheState.SAVED
         assert [line for line in events() if line.startswith("save")] == ["save 0", "save 1", "save 0"]
         monkeypatch.setenv("NEWER", "fail_none")  # it would fail if the host called `optimize`

@@ -15,6 +15,7 @@ from nnhal_driver.backends.options import OptionError
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import LoadError, load
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
 from tests.driver.backends.native.building import build, newer
 from tests.driver.one_operation import execute, float_tensor, model_of, prepare, tensor
 
@@ -83,6 +84,6 @@ def test_plugin_declares_its_type(plugin: Path, tmp_path: Path) -> None:
     device = Device("test", [_load(plugin, {})])
     assert device.get_type() == DeviceType.ACCELERATOR
     device.close()
-    device = Device("test", [_load(plugin, {})], type_=DeviceType.OTHER)
+    device = Device("test", [_load(plugin, {})], DeviceOptions(type=DeviceType.OTHER))
     assert device.get_type() == DeviceType.OTHER
     device.close()

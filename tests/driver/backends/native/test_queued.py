@@ -19,10 +19,12 @@ from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import LoadError, load
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
 from nnhal_driver.preparation.outcome import Outcome
 from tests.concurrency import TIMEOUT_S, wait_until
 from tests.driver.backends.native.building import HEADERS, build
 from tests.driver.fake_backend import parts
+from tests.driver.launches import launch_preparation
 from tests.driver.one_operation import execute, prepare
 
 QUEUED, INTO, OUT_OF, WITHIN, BUFFERS = range(5)
@@ -48,7 +50,7 @@ def library(plugin: Path) -> Iterator[c.CDLL]:
 def device(plugin: Path, library: c.CDLL) -> Iterator[Device]:
     """Return a device with one slot for executions."""
     with patch("nnhal_driver.device.available_cpus", lambda: 1):
-        device = Device("test", [load(file_candidate(plugin)).backend, CpuRef()], merge_partitions=False)
+        device = Device("test", [load(file_candidate(plugin)).backend, CpuRef()], DeviceOptions(merge_partitions=False))
     yield device
     library.hold(0)
     device.close()
@@ -121,7 +123,7 @@ def test_errors_of_the_device_fail_the_execution(device: Device) -> None:
 @pytest.mark.parametrize("preference", [ExecutionPreference.SUSTAINED_SPEED, ExecutionPreference.LOW_POWER])
 def test_plugin_is_told_of_its_block(device: Device, preference: ExecutionPreference) -> None:
     outcomes: list[Outcome] = []
-    device.prepare_model(chain(Op.NEG, count=7), outcomes.append, PrepareModelConfig(preference=preference))
+    launch_preparation(device, chain(Op.NEG, count=7), outcomes.append, PrepareModelConfig(preference=preference))
     assert wait_until(lambda: outcomes)
     values = np.arange(7, dtype=np.float32)
     for _ in range(3):  # in mode LIMIT, each has a new block
