@@ -6,7 +6,6 @@ the functions in `operators`. `partition` groups the operators that NNAPI lacks 
 operations of the LiteRT extension. `report` tells what became of each operator.
 
 Large constants are not copied: a pool of the model is a window on the file. The import does not depend on a connection.
-It needs the extra `nnhal[tflite]`. Without the extra, this package can be imported, but `load` and `parse` fail.
 """
 
 import os
@@ -54,7 +53,6 @@ def load(
     Raises:
         TfliteError: the file is damaged, or a part of it is not supported. The message names each such operator.
         OSError: the file cannot be opened.
-        ImportError: the extra `nnhal[tflite]` is missing.
     """
     return _import_model(_map_file(path), Path(path).name, extension, shapes or {})
 
@@ -76,7 +74,6 @@ def parse(
 
     Raises:
         TfliteError: the contents are damaged, or a part of them is not supported.
-        ImportError: the extra `nnhal[tflite]` is missing.
     """
     return _import_model(np.frombuffer(data, np.uint8), name, extension, shapes or {})
 
@@ -97,7 +94,6 @@ def inspect(
     Raises:
         TfliteError: the file is damaged, or a shape does not match the file.
         OSError: the file cannot be opened.
-        ImportError: the extra `nnhal[tflite]` is missing.
     """
     data, name = np.fromfile(path, np.uint8), Path(path).name
     return _run_stages(data, name, extension, shapes or {})[1]
@@ -110,7 +106,7 @@ def metadata(path: str | os.PathLike[str]) -> "ModelMetadata | None":
         path: the file.
 
     Returns:
-        The metadata, or None if the file has none. This does not need the extra `nnhal[tflite]`.
+        The metadata, or None if the file has none.
 
     Raises:
         TfliteError: the file or its metadata is damaged.
@@ -141,12 +137,7 @@ def _import_model(data: Bytes, name: str, extension: bool, shapes: "Shapes") -> 
 
 
 def _run_stages(data: Bytes, name: str, extension: bool, shapes: "Shapes") -> "tuple[Model | None, ImportReport]":
-    try:
-        from nnhal.tflite.import_model import import_model  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"tflite", "flatbuffers"}:
-            raise
-        reason = f"{name}: .tflite files need an extra: pip install 'nnhal[tflite]'"
-        raise ModuleNotFoundError(reason, name=error.name) from None
+    from nnhal.tflite.import_model import import_model  # noqa: PLC0415
+
     with prefix_errors(name):
         return import_model(data, extension=extension, shapes=shapes)

@@ -15,12 +15,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import tflite
 
 from nnhal.operations import SIGNATURES
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite.operands import Operands, tensor_operand
+from nnhal.tflite_schema import ActivationFunctionType
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -37,24 +37,24 @@ from nnhal.types import (
 Converter = Callable[["OperatorCall"], None]
 
 CONVERTERS: dict[int, Converter] = {}
-"""Every registered converter, by `tflite.BuiltinOperator`."""
+"""Every registered converter, by `BuiltinOperator`."""
 CUSTOM_CONVERTERS: dict[str, Converter] = {}
 """Every registered converter of a custom operator, by its name."""
 
 _ACTIVATIONS = {
-    tflite.ActivationFunctionType.NONE: FusedActivationFunc.NONE,
-    tflite.ActivationFunctionType.RELU: FusedActivationFunc.RELU,
-    tflite.ActivationFunctionType.RELU_N1_TO_1: FusedActivationFunc.RELU1,
-    tflite.ActivationFunctionType.RELU6: FusedActivationFunc.RELU6,
+    ActivationFunctionType.NONE: FusedActivationFunc.NONE,
+    ActivationFunctionType.RELU: FusedActivationFunc.RELU,
+    ActivationFunctionType.RELU_N1_TO_1: FusedActivationFunc.RELU1,
+    ActivationFunctionType.RELU6: FusedActivationFunc.RELU6,
 }
-_ACTIVATION_NAMES = {value: name for name, value in vars(tflite.ActivationFunctionType).items() if name.isupper()}
+_ACTIVATION_NAMES: dict[int, str] = {function: function.name for function in ActivationFunctionType}
 _REQUIRED = object()
 _SMALL = 2**14
 """Number of elements up to which the time of a few additional operations does not matter."""
 
 
 def converter(*operators: int) -> Callable[[Converter], Converter]:
-    """Register a converter for `tflite.BuiltinOperator` codes."""
+    """Register a converter for `BuiltinOperator` codes."""
 
     def register(function: Converter) -> Converter:
         CONVERTERS.update(dict.fromkeys(operators, function))
@@ -84,6 +84,11 @@ class OperatorCall:
         self._graph = graph
         self._operands = operands
         self._add_subgraph = add_subgraph
+
+    @property
+    def counterpart(self) -> OperationType:
+        """The NNAPI operation with the operator's name."""
+        return OperationType[self.operator.name]
 
     # ---- Contents of the file -----------------------------------------------------------------------------
 
@@ -223,7 +228,7 @@ class OperatorCall:
 
     def activation(self) -> int:
         """Return the operand of the fused activation."""
-        function = self.option("FusedActivationFunction", tflite.ActivationFunctionType.NONE)
+        function = self.option("fused_activation_function", ActivationFunctionType.NONE)
         if function not in _ACTIVATIONS:
             name = _ACTIVATION_NAMES.get(function, function)
             raise TfliteError(f"fused activation {name} has no NNAPI counterpart")
@@ -231,8 +236,8 @@ class OperatorCall:
 
     def require_no_activation(self) -> None:
         """Raise TfliteError for a fused activation, for NNAPI operations without one."""
-        function = self.option("FusedActivationFunction", tflite.ActivationFunctionType.NONE)
-        if function != tflite.ActivationFunctionType.NONE:
+        function = self.option("fused_activation_function", ActivationFunctionType.NONE)
+        if function != ActivationFunctionType.NONE:
             name = _ACTIVATION_NAMES.get(function, function)
             raise TfliteError(f"fused activation {name}: the NNAPI operation has none")
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from tflite import BuiltinOperator
 
-from nnhal.tflite.folding import EVALUATION_ERRORS, EVALUATORS, ConstantCall
-from nnhal.tflite.graph import TENSOR_DTYPES, UNKNOWN, Operator, Tensor, TfliteGraph
+from nnhal.tflite.folding import EVALUATORS, ConstantCall
+from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
 from nnhal.tflite.outputs import compute_outputs
-from nnhal.tflite.shape_inference import Shape
 from nnhal.tflite.shapes import Shapes, output_shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
+from nnhal.tflite_schema import BuiltinOperator
+from nnhal.tflite_schema.shapes import INFERENCE_ERRORS, UNKNOWN, Shape
 from nnhal.types import AnyArray
 
 _NO_SHAPES: Shapes = {}
@@ -105,7 +105,7 @@ def _evaluate(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | No
     try:
         with np.errstate(all="ignore"):
             outputs = _call_evaluator(graph, operator)
-    except EVALUATION_ERRORS:
+    except INFERENCE_ERRORS:
         return None
     if outputs is None or len(outputs) != len(operator.outputs) or sum(o.nbytes for o in outputs) > _MAX_BYTES:
         return None

@@ -6,23 +6,15 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import tflite
 
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite_schema import BuiltinOperator, TensorType
+from nnhal.tflite_schema.dtypes import DTYPES
 from nnhal.types import AnyArray, Bytes
 
-TENSOR_DTYPES: dict[int, np.dtype[Any]] = {
-    getattr(tflite.TensorType, name.upper()): np.dtype(name)
-    for name in ("float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
-} | {
-    tflite.TensorType.UINT64: np.dtype(np.uint64),
-    tflite.TensorType.BOOL: np.dtype(np.bool_),
-    tflite.TensorType.COMPLEX64: np.dtype(np.complex64),
-}
-"""Type of the elements by `tflite.TensorType`."""
-UNKNOWN = -1
-"""An unknown dimension of a `Tensor`."""
-TYPE_NAMES = {value: name for name, value in vars(tflite.TensorType).items() if isinstance(value, int)}
+TENSOR_DTYPES: dict[int, np.dtype[Any]] = {TensorType[name]: dtype for name, dtype in DTYPES.items()}
+"""Type of the elements by `TensorType`."""
+TYPE_NAMES: dict[int, str] = {type_: type_.name for type_ in TensorType}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ class Tensor:
     """A tensor of a subgraph.
 
     Attributes:
-        type: `tflite.TensorType`.
+        type: `TensorType`.
         shape: its dimensions; some may be UNKNOWN.
         scales: () without quantization, one scale, or one per index of `quantized_dimension`.
         zero_points: zero points that belong to `scales`.
@@ -90,11 +82,11 @@ class Operator:
 
     Attributes:
         index: position in the file; -1 for an operator that the import adds.
-        code: `tflite.BuiltinOperator`.
+        code: `BuiltinOperator`.
         name: the name in the schema, followed by the custom name of a custom operator.
         version: version of the operator.
         inputs: indexes of tensors; -1 for an omitted optional tensor.
-        options: fields of the options table, by their names in the `tflite` package ("StrideW").
+        options: fields of the options table, by their names in the schema ("stride_w").
         options_type: name of the options table, or "".
         custom_options: options of a custom operator.
         intermediates: tensors that only carry the quantization of values inside the operator.
@@ -119,7 +111,7 @@ class Operator:
     @property
     def custom_name(self) -> str:
         """Name of a custom operator, or ""."""
-        return self.name.removeprefix("CUSTOM ") if self.code == tflite.BuiltinOperator.CUSTOM else ""
+        return self.name.removeprefix("CUSTOM ") if self.code == BuiltinOperator.CUSTOM else ""
 
 
 @dataclass(frozen=True, slots=True)

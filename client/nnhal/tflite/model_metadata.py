@@ -1,8 +1,7 @@
 """Parser of TFLite metadata: names, normalization and labels that the author of a .tflite file has put into it.
 
 The metadata is a flatbuffer (identifier M001) in a buffer of the model. Its label files are in a ZIP archive at the end
-of the file. The parser reads a few fields, and needs neither the schema nor the `flatbuffers` package. It checks every
-position and limits the number of tables, because a damaged or hostile file may have any values.
+of the file. The parser reads a few fields.
 
 Sources: `metadata_schema.fbs` of tflite-support for the metadata, `schema.fbs` of TensorFlow Lite for the model.
 """
@@ -11,18 +10,17 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
+
+import numpy as np
 
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer
+from nnhal.tflite_schema.tables import parse_tables
+from nnhal.types import AnyArray
 
-MAX_TABLES = 10_000
-"""Maximum number of tables that are read."""
-MAX_NUMBERS = 4096
-"""Maximum length of a vector of numbers."""
-MAX_STRING_BYTES = 1 << 16
-"""Maximum size of a string."""
 MAX_LABEL_BYTES = 1 << 24
 """Maximum size of a label file."""
 
@@ -34,7 +32,25 @@ _AXIS_LABELS, _VALUE_LABELS = 2, 3
 _NORMALIZATION = 1
 """Type of the union `ProcessUnitOptions`."""
 
-_Data: TypeAlias = "bytes | memoryview"
+_MODEL = parse_tables("""
+Model version:ignored operator_codes:ignored subgraphs:ignored description:ignored buffers:[Buffer]
+    metadata_buffer:ignored metadata:[Metadata]
+Buffer data:region
+Metadata name:string buffer:uint32
+""")
+_METADATA = parse_tables("""
+ModelMetadata name:string description:string version:string subgraph_metadata:[SubGraphMetadata] author:string
+    license:string
+SubGraphMetadata name:ignored description:ignored input_tensor_metadata:[TensorMetadata]
+    output_tensor_metadata:[TensorMetadata]
+TensorMetadata name:string description:string dimension_names:ignored content:Content process_units:[ProcessUnit]
+    stats:ignored associated_files:[AssociatedFile]
+Content content_properties_type:uint8 content_properties:offset
+BoundingBoxProperties index:[uint32] type:uint8 coordinate_type:uint8
+ProcessUnit options_type:uint8 options:offset
+NormalizationOptions mean:[float32] std:[float32]
+AssociatedFile name:string description:ignored type:uint8 locale:string
+""")
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,7 @@ class ModelMetadata:
     outputs: tuple[TensorMetadata, ...] = ()
 
 
-def parse_metadata(data: _Data) -> ModelMetadata | None:
+def parse_metadata(data: bytes | memoryview) -> ModelMetadata | None:
     """Return the metadata in the bytes of a .tflite file, or None if there is none.
 
     Raises:
@@ -100,79 +116,88 @@ def parse_metadata(data: _Data) -> ModelMetadata | None:
     """
     if bytes(data[4:8]) != b"TFL3":
         raise TfliteError("is not a .tflite file: the identifier TFL3 is missing")
-    buffer = _metadata_buffer(data)
-    if buffer is None:
-        return None
-    if bytes(buffer[4:8]) != b"M001":
-        raise TfliteError("metadata: the identifier M001 is missing")
-    return _model(_root(buffer), _LabelFiles(data))
+    try:
+        buffer = _metadata_buffer(data)
+        return None if buffer is None else _Metadata(buffer, _LabelFiles(data)).model()
+    except InvalidFlatbuffer as error:
+        raise TfliteError(f"metadata: is damaged or truncated: {error}") from error
 
 
-def _metadata_buffer(data: _Data) -> "_Data | None":
-    model = _root(data)
-    for entry in model.tables(6):
-        if entry.string(0) != "TFLITE_METADATA":
-            continue
-        number = entry.number(1, "<I")
-        for i, buffer in enumerate(model.tables(4, skip=number)):
-            if i == 0:
-                return buffer.bytes(0)
-        raise TfliteError(f"metadata: there is no buffer {number}")
+def _metadata_buffer(data: bytes | memoryview) -> bytes | memoryview | None:
+    model = FlatbufferReader(np.frombuffer(data, np.uint8), b"TFL3", _MODEL).root("Model")
+    buffers = model["buffers"] or []
+    for entry in model["metadata"] or []:
+        if entry["name"] == "TFLITE_METADATA":
+            if entry["buffer"] >= len(buffers):
+                raise TfliteError(f"metadata: there is no buffer {entry['buffer']}")
+            begin, end = buffers[entry["buffer"]]["data"] or (0, 0)
+            return data[begin:end]
     return None
 
 
-def _model(table: "_FlatTable", files: "_LabelFiles") -> ModelMetadata:
-    graph = next(table.tables(3), None)
-    inputs, outputs = (
-        tuple(_tensor(tensor, files) for tensor in graph.tables(field)) if graph else () for field in (2, 3)
-    )
-    return ModelMetadata(
-        table.string(0), table.string(1), table.string(2), table.string(4), table.string(5), inputs, outputs
-    )
+class _Metadata:
+    """The flatbuffer of the metadata, with the label files to which it refers."""
+
+    def __init__(self, data: bytes | memoryview, files: "_LabelFiles") -> None:
+        if bytes(data[4:8]) != b"M001":
+            raise TfliteError("metadata: the identifier M001 is missing")
+        self._reader = FlatbufferReader(np.frombuffer(data, np.uint8), b"M001", _METADATA)
+        self._files = files
+
+    def model(self) -> ModelMetadata:
+        fields = self._reader.root("ModelMetadata")
+        graphs: Sequence[Fields] = fields["subgraph_metadata"] or []
+        graph: Fields = graphs[0] if graphs else {}
+        inputs, outputs = (
+            tuple(map(self._tensor, graph.get(f"{kind}_tensor_metadata") or [])) for kind in ("input", "output")
+        )
+        texts = {name: fields[name] or "" for name in ("name", "description", "version", "author", "license")}
+        return ModelMetadata(**texts, inputs=inputs, outputs=outputs)
+
+    def _tensor(self, fields: Fields) -> TensorMetadata:
+        content = fields["content"] or {}
+        kind = content.get("content_properties_type", 0)
+        mean, std = self._normalization(fields["process_units"] or [])
+        return TensorMetadata(
+            fields["name"] or "",
+            fields["description"] or "",
+            CONTENTS[kind] if kind < len(CONTENTS) else "",
+            mean,
+            std,
+            self._labels(fields, _AXIS_LABELS),
+            self._labels(fields, _VALUE_LABELS),
+            self._boxes(content["content_properties"]) if kind == CONTENTS.index("bounding boxes") else None,
+        )
+
+    def _normalization(self, units: Sequence[Fields]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        for unit in units:
+            if unit["options_type"] == _NORMALIZATION and unit["options"] is not None:
+                options = self._reader.table("NormalizationOptions", unit["options"], "options")
+                return _numbers(options["mean"]), _numbers(options["std"])
+        return (), ()
+
+    def _boxes(self, position: int | None) -> BoxFormat:
+        if position is None:
+            return BoxFormat()
+        fields = self._reader.table("BoundingBoxProperties", position, "content_properties")
+        type_ = {1: "boundaries", 2: "upper left", 3: "center"}.get(fields["type"], "")
+        return BoxFormat(_numbers(fields["index"]), type_, "pixel" if fields["coordinate_type"] == 1 else "ratio")
+
+    def _labels(self, tensor: Fields, type_: int) -> tuple[str, ...]:
+        """Return the labels of a tensor. The file without a locale has precedence over translations."""
+        files = [file for file in tensor["associated_files"] or [] if file["type"] == type_]
+        names = [(file["locale"] or "", file["name"] or "") for file in files]
+        return self._files.read(min(names)[1]) if names else ()
 
 
-def _tensor(table: "_FlatTable", files: "_LabelFiles") -> TensorMetadata:
-    content = table.table(3)
-    kind = content.number(0, "<B") if content else 0
-    mean, std = _normalization(table)
-    return TensorMetadata(
-        table.string(0),
-        table.string(1),
-        CONTENTS[kind] if kind < len(CONTENTS) else "",
-        mean,
-        std,
-        _labels(table, _AXIS_LABELS, files),
-        _labels(table, _VALUE_LABELS, files),
-        _boxes(content.table(1)) if content and kind == CONTENTS.index("bounding boxes") else None,
-    )
-
-
-def _normalization(tensor: "_FlatTable") -> tuple[tuple[float, ...], tuple[float, ...]]:
-    for unit in tensor.tables(4):
-        options = unit.table(1) if unit.number(0, "<B") == _NORMALIZATION else None
-        if options:
-            return options.numbers(0, "<f"), options.numbers(1, "<f")
-    return (), ()
-
-
-def _boxes(properties: "_FlatTable | None") -> BoxFormat:
-    if properties is None:
-        return BoxFormat()
-    type_ = {1: "boundaries", 2: "upper left", 3: "center"}.get(properties.number(1, "<B"), "")
-    coordinates = "pixel" if properties.number(2, "<B") == 1 else "ratio"
-    return BoxFormat(tuple(map(int, properties.numbers(0, "<I"))), type_, coordinates)
-
-
-def _labels(tensor: "_FlatTable", type_: int, files: "_LabelFiles") -> tuple[str, ...]:
-    """Return the labels of a tensor. The file without a locale has precedence over translations."""
-    names = [(file.string(3), file.string(0)) for file in tensor.tables(6) if file.number(2, "<B") == type_]
-    return files.read(min(names)[1]) if names else ()
+def _numbers(vector: AnyArray | None) -> tuple[Any, ...]:
+    return () if vector is None else tuple(vector.tolist())
 
 
 class _LabelFiles:
     """Label files in the archive at the end of a .tflite file."""
 
-    def __init__(self, data: _Data) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self._data = data
         self._labels: dict[str, tuple[str, ...]] = {}
 
@@ -201,106 +226,3 @@ class _LabelFiles:
         # a damaged or encrypted archive raises one of these
         except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, RuntimeError, struct.error) as error:
             raise TfliteError(f"metadata: the file {name!r} is damaged") from error
-
-
-def _root(data: _Data) -> "_FlatTable":
-    reader = _Reader(data)
-    return reader.table(reader.number(0, "<I"))
-
-
-class _Reader:
-    """Bounded access to the numbers and tables of a flatbuffer."""
-
-    def __init__(self, data: _Data) -> None:
-        self.data = data
-        self._tables_left = MAX_TABLES
-
-    def number(self, position: int, format_: str) -> Any:
-        """Return the number at a position."""
-        self.require(position, struct.calcsize(format_))
-        return struct.unpack_from(format_, self.data, position)[0]
-
-    def slice(self, position: int, size: int) -> _Data:
-        """Return the bytes at a position."""
-        self.require(position, size)
-        return self.data[position : position + size]
-
-    def require(self, position: int, size: int) -> None:
-        """Raise TfliteError unless there are so many bytes at a position."""
-        if position < 0 or position + size > len(self.data):
-            raise TfliteError("metadata: is damaged or truncated")
-
-    def table(self, position: int) -> "_FlatTable":
-        """Return the table at a position."""
-        self._tables_left -= 1
-        if self._tables_left < 0:
-            raise TfliteError(f"metadata: has more than {MAX_TABLES} tables")
-        return _FlatTable(self, position)
-
-
-class _FlatTable:
-    """Table of a flatbuffer. Its fields have numbers, in the order of the schema."""
-
-    def __init__(self, reader: _Reader, position: int) -> None:
-        self._reader = reader
-        self._position = position
-        self._vtable = position - reader.number(position, "<i")
-        self._vtable_size = reader.number(self._vtable, "<H")
-
-    def number(self, field: int, format_: str) -> Any:
-        """Return a number, or 0 if the field is absent."""
-        position = self._field(field)
-        return self._reader.number(position, format_) if position else 0
-
-    def string(self, field: int) -> str:
-        """Return a string, or "" if the field is absent."""
-        if (vector := self._vector(field, 1, MAX_STRING_BYTES)) is None:
-            return ""
-        return bytes(self._reader.slice(*vector)).decode("utf-8", "replace")
-
-    def bytes(self, field: int) -> _Data:
-        """Return a vector of bytes."""
-        vector = self._vector(field, 1, len(self._reader.data))
-        return self._reader.slice(*vector) if vector else b""
-
-    def numbers(self, field: int, format_: str) -> tuple[float, ...]:
-        """Return a vector of numbers of 4 bytes."""
-        if (vector := self._vector(field, 4, MAX_NUMBERS)) is None:
-            return ()
-        position, count = vector
-        return tuple(self._reader.number(position + 4 * i, format_) for i in range(count))
-
-    def table(self, field: int) -> "_FlatTable | None":
-        """Return a table, or None if the field is absent."""
-        position = self._field(field)
-        return self._follow(position) if position else None
-
-    def tables(self, field: int, skip: int = 0) -> "Iterator[_FlatTable]":
-        """Yield the tables of a vector, without the first ones."""
-        if vector := self._vector(field, 4, len(self._reader.data)):
-            position, count = vector
-            for i in range(skip, count):
-                yield self._follow(position + 4 * i)
-
-    def _follow(self, position: int) -> "_FlatTable":
-        return self._reader.table(position + self._reader.number(position, "<I"))
-
-    def _vector(self, field: int, element_size: int, max_count: int) -> tuple[int, int] | None:
-        """Return the position of the first element, and the number of elements."""
-        field_position = self._field(field)
-        if not field_position:
-            return None
-        position = field_position + self._reader.number(field_position, "<I")
-        count = self._reader.number(position, "<I")
-        if count > max_count:
-            raise TfliteError(f"metadata: a vector has {count} elements; expected at most {max_count}")
-        self._reader.require(position + 4, count * element_size)
-        return position + 4, count
-
-    def _field(self, field: int) -> int:
-        """Return the position of a field, or 0 if it is absent."""
-        slot = 4 + 2 * field
-        if slot + 2 > self._vtable_size:
-            return 0
-        offset = self._reader.number(self._vtable + slot, "<H")
-        return self._position + offset if offset else 0

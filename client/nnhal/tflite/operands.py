@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import tflite
 
 from nnhal import litert_extension
 from nnhal.builder.constants import ALIGNMENT, MAX_COPIED_BYTES
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, UNKNOWN, Tensor, TfliteGraph
+from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, Tensor, TfliteGraph
 from nnhal.tflite.wide_integers import wide_tensors
+from nnhal.tflite_schema import TensorType
+from nnhal.tflite_schema.shapes import UNKNOWN
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -27,17 +28,17 @@ from nnhal.types import (
 
 EXTENSION_PREFIX = 1
 """Prefix of the LiteRT extension in imported models."""
-_PLAIN = {
-    tflite.TensorType.FLOAT32: OperandType.TENSOR_FLOAT32,
-    tflite.TensorType.FLOAT16: OperandType.TENSOR_FLOAT16,
-    tflite.TensorType.INT32: OperandType.TENSOR_INT32,
-    tflite.TensorType.INT64: OperandType.TENSOR_INT32,
-    tflite.TensorType.BOOL: OperandType.TENSOR_BOOL8,
+_PLAIN: dict[int, OperandType] = {
+    TensorType.FLOAT32: OperandType.TENSOR_FLOAT32,
+    TensorType.FLOAT16: OperandType.TENSOR_FLOAT16,
+    TensorType.INT32: OperandType.TENSOR_INT32,
+    TensorType.INT64: OperandType.TENSOR_INT32,
+    TensorType.BOOL: OperandType.TENSOR_BOOL8,
 }
-_QUANTIZED = {
-    tflite.TensorType.UINT8: (OperandType.TENSOR_QUANT8_ASYMM, 0, 255),
-    tflite.TensorType.INT8: (OperandType.TENSOR_QUANT8_ASYMM_SIGNED, -128, 127),
-    tflite.TensorType.INT16: (OperandType.TENSOR_QUANT16_SYMM, 0, 0),
+_QUANTIZED: dict[int, tuple[OperandType, int, int]] = {
+    TensorType.UINT8: (OperandType.TENSOR_QUANT8_ASYMM, 0, 255),
+    TensorType.INT8: (OperandType.TENSOR_QUANT8_ASYMM_SIGNED, -128, 127),
+    TensorType.INT16: (OperandType.TENSOR_QUANT16_SYMM, 0, 0),
 }
 """Operand type, lowest and highest zero point, by tensor type."""
 _EXTENSION_TYPES = {dtype: number for number, dtype in litert_extension.ELEMENT_TYPES.items()}
@@ -76,7 +77,7 @@ def _per_tensor(tensor: Tensor, dimensions: tuple[int, ...]) -> Operand:
 
 
 def _per_channel(tensor: Tensor) -> Operand:
-    if tensor.type != tflite.TensorType.INT8 or any(tensor.zero_points):
+    if tensor.type != TensorType.INT8 or any(tensor.zero_points):
         raise TfliteError(f"{tensor} is quantized per channel, but is not int8 with zero points 0")
     dimension = tensor.quantized_dimension
     if not 0 <= dimension < len(tensor.shape) or tensor.shape[dimension] != len(tensor.scales):
@@ -93,7 +94,7 @@ def boundary_operand(tensor: Tensor) -> Operand:
     Raises:
         TfliteError: the tensor is empty, or its type is unsupported.
     """
-    if tensor.type != tflite.TensorType.INT64 and (len(tensor.scales) <= 1 or tensor.is_constant):
+    if tensor.type != TensorType.INT64 and (len(tensor.scales) <= 1 or tensor.is_constant):
         try:
             return tensor_operand(tensor)
         except TfliteError:
@@ -252,7 +253,7 @@ class Operands:
 
     def is_int32(self, index: int) -> bool:
         """Return whether a tensor of int64 is a TENSOR_INT32. It must have an operand."""
-        is_int64 = self._graph.tensors[index].type == tflite.TensorType.INT64
+        is_int64 = self._graph.tensors[index].type == TensorType.INT64
         return is_int64 and self._operands[self._numbers["tensor", index]].type == OperandType.TENSOR_INT32
 
     def require_values(self, indexes: Iterable[int]) -> None:
@@ -307,7 +308,7 @@ class Operands:
     def _constant(self, tensor: Tensor, operand: Operand) -> int:
         """Add a constant of the file. Small and converted ones are copied, others remain in the file."""
         values = self.values(tensor.index)
-        if tensor.type == tflite.TensorType.INT64 and operand.type == OperandType.TENSOR_INT32:
+        if tensor.type == TensorType.INT64 and operand.type == OperandType.TENSOR_INT32:
             return self._add_copy(operand, _to_int32(tensor, values))
         if values.nbytes <= MAX_COPIED_BYTES or tensor.data is None or tensor.folded is not None:
             return self._add_copy(operand, values)

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from tflite import BuiltinOperator
-
 from nnhal.tflite.graph import Operator, TfliteGraph
+from nnhal.tflite_schema import BuiltinOperator
 
 
 def compute_outputs(graph: TfliteGraph) -> TfliteGraph:
@@ -15,7 +14,7 @@ def compute_outputs(graph: TfliteGraph) -> TfliteGraph:
         if index not in computed or index in outputs or index in graph.inputs:
             source = tensors[index]
             copy = replace(source, index=len(tensors), data=None, folded=None, sparsity=None)
-            options = {"NewShape": source.shape}
+            options = {"new_shape": source.shape}
             name = "RESHAPE"
             operators.append(
                 Operator(-1, BuiltinOperator.RESHAPE, name, (index,), (copy.index,), options, "ReshapeOptions")

@@ -1,37 +1,30 @@
-"""Parser of .tflite files: it converts the flatbuffer to dataclasses. Only this module accesses the flatbuffer.
+"""Parser of .tflite files: it converts the flatbuffer to dataclasses."""
 
-The numbers and positions in a damaged file are arbitrary. `read` turns the errors that they cause in the flatbuffers
-library into `TfliteError`.
-"""
-
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from types import FunctionType
 from typing import Any, TypeAlias, TypeVar
 
-import tflite
-from flatbuffers.number_types import Int32Flags
+import numpy as np
 
 from nnhal.tflite.errors import TfliteError, prefix_errors
 from nnhal.tflite.graph import Operator, SparseDimension, Sparsity, Tensor, TfliteGraph, TfliteModel
-from nnhal.types import Bytes
+from nnhal.tflite_schema import BuiltinOperator
+from nnhal.tflite_schema.enumerations import DimensionType, SparseIndexVector
+from nnhal.tflite_schema.packing import IDENTIFIER, VERSION
+from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer
+from nnhal.tflite_schema.tables import OPTIONS_NAMES
+from nnhal.types import AnyArray, Bytes
 
-_IDENTIFIER = b"TFL3"
-_VERSION = 3
 _OMITTED = -1
 """Index of an omitted optional tensor."""
 _EMPTY = (0, 0)
 """Region of a constant without elements."""
 
-_DAMAGE = (struct.error, IndexError, TypeError, ValueError, OverflowError)
-"""Errors of the flatbuffers library on numbers and positions that do not fit the file."""
+_OPERATORS = frozenset(BuiltinOperator)
 
 T = TypeVar("T")
-
-Table: TypeAlias = Any
-"""A table of the schema. The `tflite` package has no type annotations."""
+Region: TypeAlias = tuple[int, int]
+"""First byte and end of a constant in the file."""
 Code: TypeAlias = tuple[int, str, int]
 """Number, name and version of an operator."""
 
@@ -44,175 +37,144 @@ def read(data: Bytes) -> TfliteModel:
     """
     if not data.size:
         raise TfliteError("the file is empty; expected a .tflite file")
-    if bytes(data[4:8]) != _IDENTIFIER:
+    if bytes(data[4:8]) != IDENTIFIER:
         raise TfliteError("is not a .tflite file: the identifier TFL3 is missing")
     try:
-        return _model(data)
-    except TfliteError:
-        raise
-    except _DAMAGE as error:
-        raise TfliteError("the table of the model is damaged or truncated") from error
+        return _FileConversion(data).convert()
+    except InvalidFlatbuffer as error:
+        raise TfliteError(f"is damaged or truncated: {error}") from error
 
 
-def _model(data: Bytes) -> TfliteModel:
-    model = tflite.Model.GetRootAs(data.data, 0)
-    if model.Version() != _VERSION:
-        raise TfliteError(f"has version {model.Version()} of the schema; expected {_VERSION}")
-    if not model.SubgraphsLength():
-        raise TfliteError("has no subgraph")
-    buffers = _each(model, "Buffers", "buffer", lambda table, i: _region(table, i, data.size))
-    codes = _each(model, "OperatorCodes", "operator code", lambda table, _: _code(table))
-    return TfliteModel(tuple(_each(model, "Subgraphs", "subgraph", lambda t, i: _subgraph(data, t, i, buffers, codes))))
+class _FileConversion:
+    """Conversion of the fields of one file."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
+        self._reader = FlatbufferReader(data, IDENTIFIER)
+        self._model = self._reader.root("Model")
+        if self._model["version"] != VERSION:
+            raise TfliteError(f"has version {self._model['version']} of the schema; expected {VERSION}")
+        if not self._model["subgraphs"]:
+            raise TfliteError("has no subgraph")
+        buffers = self._model["buffers"] or []
+        self._regions = [self._region(buffer, index) for index, buffer in enumerate(buffers)]
+        self._codes = [_code(code) for code in self._model["operator_codes"] or []]
+
+    def convert(self) -> TfliteModel:
+        graphs = []
+        for index, fields in enumerate(self._model["subgraphs"]):
+            with prefix_errors(f"subgraph {index}" if index else ""):
+                graphs.append(self._graph(fields))
+        return TfliteModel(tuple(graphs))
+
+    def _region(self, buffer: Fields, index: int) -> Region | None:
+        """Return the first byte and the end of a buffer in the file: in the flatbuffer or, in large files, after it."""
+        begin, end = buffer["data"] or _EMPTY
+        if begin == end:
+            begin, end = buffer["offset"], buffer["offset"] + buffer["size"]
+        if end > self._data.size and begin != end:
+            raise TfliteError(f"is truncated: buffer {index} ends at byte {end} of {self._data.size}")
+        return (begin, end) if begin != end else None
+
+    def _graph(self, fields: Fields) -> TfliteGraph:
+        tensors = [self._tensor(tensor, index) for index, tensor in enumerate(fields["tensors"] or [])]
+        count = len(tensors)
+        operators = [self._operator(operator, index, count) for index, operator in enumerate(fields["operators"] or [])]
+        written = {index for operator in operators for index in operator.outputs}
+        return TfliteGraph(
+            self._data,
+            tuple(replace(t, data=None) if t.data == _EMPTY and t.index in written else t for t in tensors),
+            tuple(operators),
+            _indexes("the list of inputs", fields["inputs"], count),
+            _indexes("the list of outputs", fields["outputs"], count),
+        )
+
+    def _tensor(self, fields: Fields, index: int) -> Tensor:
+        quantization, buffer = fields["quantization"] or {}, fields["buffer"]
+        shape = _numbers(fields["shape"])
+        data = _element(f"tensor {index}", "buffer", self._regions, buffer) if buffer else None
+        if data is None and buffer and 0 in shape:
+            data = _EMPTY  # a constant without elements, for example the shape of a scalar
+        unsupported = "has quantization of a custom kind" if quantization.get("details_type") else ""
+        if fields["is_variable"] and data is not None:
+            unsupported = "is a variable with a value in the file"
+        with prefix_errors(f"tensor {index}"):
+            sparsity = self._sparsity(fields["sparsity"])
+        return Tensor(
+            index,
+            fields["name"] or "",
+            fields["type"],
+            shape,
+            _numbers(quantization.get("scale")),
+            _numbers(quantization.get("zero_point")),
+            quantization.get("quantized_dimension", 0),
+            data=data,
+            unsupported=unsupported,
+            is_variable=fields["is_variable"],
+            sparsity=sparsity,
+        )
+
+    def _sparsity(self, fields: Fields | None) -> Sparsity | None:
+        if fields is None:
+            return None
+        dimensions = tuple(map(self._sparse_dimension, fields["dim_metadata"] or []))
+        return Sparsity(_numbers(fields["traversal_order"]), _numbers(fields["block_map"]), dimensions)
+
+    def _sparse_dimension(self, fields: Fields) -> SparseDimension:
+        if fields["format"] == DimensionType.DENSE:
+            return SparseDimension(fields["dense_size"])
+        segments, indexes = (self._sparse_vector(fields, name) for name in ("array_segments", "array_indices"))
+        return SparseDimension(0, segments, indexes, is_compressed=True)
+
+    def _sparse_vector(self, fields: Fields, name: str) -> tuple[int, ...]:
+        kind, position = fields[f"{name}_type"], fields[name]
+        if not SparseIndexVector.NONE < kind <= SparseIndexVector.Uint8Vector or position is None:
+            raise TfliteError(f"is damaged: it is sparse with an index vector of type {kind}")
+        return _numbers(self._reader.table(SparseIndexVector(kind).name, position, name)["values"])
+
+    def _operator(self, fields: Fields, index: int, tensors: int) -> Operator:
+        code, name, version = _element(f"operator {index}", "operator code", self._codes, fields["opcode_index"])
+        owner = f"operator {index} ({name})"
+        number, position = fields["builtin_options_type"], fields["builtin_options"]
+        has_options = number != 0 and position is not None
+        is_newer = fields["builtin_options_2_type"] or (has_options and number not in OPTIONS_NAMES)
+        options_type = OPTIONS_NAMES.get(number, "") if has_options else ""
+        custom = fields["custom_options"]
+        return Operator(
+            index,
+            code,
+            name,
+            _indexes(owner, fields["inputs"], tensors, _OMITTED),
+            _indexes(owner, fields["outputs"], tensors),
+            self._options(options_type, position, owner) if options_type else {},
+            options_type=options_type,
+            version=version,
+            custom_options=b"" if custom is None else custom.tobytes(),
+            intermediates=_indexes(owner, fields["intermediates"], tensors),
+            unsupported="has options of a newer kind" if is_newer else "",
+        )
+
+    def _options(self, options_type: str, position: int, owner: str) -> Fields:
+        options = self._reader.table(options_type, position, f"{owner}: options")
+        return {name: _numbers(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
 
 
-def _each(table: Table, field: str, name: str, read_element: Callable[[Table, int], T]) -> list[T]:
-    """Return what a function reads from each element of a vector of tables. An error names the element."""
-    elements: list[T] = []
-    try:
-        for i in range(getattr(table, f"{field}Length")()):
-            elements.append(read_element(getattr(table, field)(i), i))
-    except TfliteError:
-        raise
-    except _DAMAGE as error:
-        raise TfliteError(f"{name} {len(elements)} is damaged or truncated") from error
-    return elements
+def _code(fields: Fields) -> Code:
+    """Return the number, the name and the version of an operator. Files have the number in an old or a new field."""
+    number = max(fields["deprecated_builtin_code"], fields["builtin_code"])
+    name = BuiltinOperator(number).name if number in _OPERATORS else f"operator code {number}"
+    if number == BuiltinOperator.CUSTOM:
+        name = f"{name} {fields['custom_code'] or ''}"
+    return number, name, fields["version"]
 
 
-def _subgraph(
-    data: Bytes, graph: Table, index: int, buffers: list[tuple[int, int] | None], codes: list[Code]
-) -> TfliteGraph:
-    with prefix_errors(f"subgraph {index}" if index else ""):
-        return _graph(data, graph, buffers, codes)
+def _element(owner: str, name: str, elements: Sequence[T], index: int) -> T:
+    if not 0 <= index < len(elements):
+        raise TfliteError(f"{owner} is damaged: it refers to {name} {index} of {len(elements)}")
+    return elements[index]
 
 
-def _graph(data: Bytes, graph: Table, buffers: list[tuple[int, int] | None], codes: list[Code]) -> TfliteGraph:
-    tensors = tuple(_each(graph, "Tensors", "tensor", lambda table, i: _tensor(table, i, buffers)))
-    operators = tuple(_each(graph, "Operators", "operator", lambda t, i: _operator(t, i, codes, len(tensors))))
-    written = {index for operator in operators for index in operator.outputs}
-    tensors = tuple(replace(t, data=None) if t.data == _EMPTY and t.index in written else t for t in tensors)
-    inputs = _indexes("the list of inputs", graph.InputsAsNumpy(), len(tensors))
-    outputs = _indexes("the list of outputs", graph.OutputsAsNumpy(), len(tensors))
-    return TfliteGraph(data, tensors, operators, inputs, outputs)
-
-
-def _region(buffer: Table, index: int, size: int) -> tuple[int, int] | None:
-    """Return the first byte and the end of a buffer in the file: in the flatbuffer or, in large files, after it."""
-    if length := buffer.DataLength():
-        begin = buffer._tab.Vector(buffer._tab.Offset(4))
-    elif length := buffer.Size():
-        begin = buffer.Offset()
-    else:
-        return None
-    if begin + length > size:
-        raise TfliteError(f"is truncated: buffer {index} ends at byte {begin + length} of {size}")
-    return begin, begin + length
-
-
-def _code(code: Table) -> Code:
-    """Return the number, the name and the version of an operator.
-
-    Files have the number in an old field, in a new field, or in both. The accessor of the `tflite` package does not see
-    small numbers that are only in the new field.
-    """
-    field = code._tab.Offset(10)
-    new = code._tab.Get(Int32Flags, code._tab.Pos + field) if field else 0
-    number = max(code.DeprecatedBuiltinCode(), new)
-    name = _OPERATORS.get(number, f"operator code {number}")
-    if number == tflite.BuiltinOperator.CUSTOM:
-        name = f"{name} {_text(code.CustomCode())}"
-    return number, name, code.Version()
-
-
-def _tensor(tensor: Table, index: int, buffers: list[tuple[int, int] | None]) -> Tensor:
-    quantization, shape = tensor.Quantization(), _numbers(tensor.ShapeAsNumpy())
-    data = buffers[tensor.Buffer()] if tensor.Buffer() else None
-    if data is None and tensor.Buffer() and 0 in shape:
-        data = _EMPTY  # a constant without elements, for example the shape of a scalar
-    unsupported = "has quantization of a custom kind" if quantization and quantization.DetailsType() else ""
-    if tensor.IsVariable() and data is not None:
-        unsupported = "is a variable with a value in the file"
-    return Tensor(
-        index,
-        _text(tensor.Name()),
-        tensor.Type(),
-        shape,
-        _numbers(quantization.ScaleAsNumpy()) if quantization else (),
-        _numbers(quantization.ZeroPointAsNumpy()) if quantization else (),
-        quantization.QuantizedDimension() if quantization else 0,
-        data=data,
-        unsupported=unsupported,
-        is_variable=tensor.IsVariable(),
-        sparsity=_sparsity(tensor.Sparsity()),
-    )
-
-
-def _sparsity(table: Table) -> Sparsity | None:
-    if table is None:
-        return None
-    dimensions = tuple(_sparse_dimension(table.DimMetadata(i)) for i in range(table.DimMetadataLength()))
-    return Sparsity(_numbers(table.TraversalOrderAsNumpy()), _numbers(table.BlockMapAsNumpy()), dimensions)
-
-
-def _sparse_dimension(table: Table) -> SparseDimension:
-    if table.Format() == tflite.DimensionType.DENSE:
-        return SparseDimension(table.DenseSize())
-    segments = _sparse_vector(table.ArraySegmentsType(), table.ArraySegments())
-    indexes = _sparse_vector(table.ArrayIndicesType(), table.ArrayIndices())
-    return SparseDimension(0, segments, indexes, is_compressed=True)
-
-
-def _sparse_vector(kind: int, table: Table) -> tuple[int, ...]:
-    if kind not in _SPARSE_VECTORS or table is None:
-        raise TfliteError(f"is damaged: a sparse tensor has an index vector of type {kind}")
-    vector = _SPARSE_VECTORS[kind]()
-    vector.Init(table.Bytes, table.Pos)
-    return _numbers(vector.ValuesAsNumpy())
-
-
-def _operator(operator: Table, index: int, codes: list[Code], tensors: int) -> Operator:
-    code, name, version = codes[operator.OpcodeIndex()]
-    owner = f"operator {index} ({name})"
-    kind = _OPTIONS.get(operator.BuiltinOptionsType(), "NONE")
-    table = operator.BuiltinOptions()
-    has_options = kind != "NONE" and table is not None
-    custom = operator.CustomOptionsAsNumpy()
-    return Operator(
-        index,
-        code,
-        name,
-        _indexes(owner, operator.InputsAsNumpy(), tensors, _OMITTED),
-        _indexes(owner, operator.OutputsAsNumpy(), tensors),
-        _options(kind, table) if has_options else {},
-        options_type=kind if has_options else "",
-        version=version,
-        custom_options=b"" if isinstance(custom, int) else custom.tobytes(),
-        intermediates=_indexes(owner, operator.IntermediatesAsNumpy(), tensors),
-        unsupported="has options of a newer kind" if operator.BuiltinOptions2Type() else "",
-    )
-
-
-def _options(kind: str, table: Table) -> Mapping[str, Any]:
-    options = getattr(tflite, kind)()
-    options.Init(table.Bytes, table.Pos)
-    scalars, vectors = _fields(kind)
-    return {name: getattr(options, name)() for name in scalars} | {
-        name: _numbers(getattr(options, f"{name}AsNumpy")()) for name in vectors
-    }
-
-
-@cache
-def _fields(kind: str) -> tuple[list[str], list[str]]:
-    """Return the names of the scalars and of the vectors in an options table.
-
-    The generated classes have a method without arguments for each scalar, and `...AsNumpy` for each vector.
-    """
-    methods = {name: value for name, value in vars(getattr(tflite, kind)).items() if isinstance(value, FunctionType)}
-    vectors = [name.removesuffix("AsNumpy") for name in methods if name.endswith("AsNumpy")]
-    readers = [name for name, method in methods.items() if method.__code__.co_argcount == 1]
-    return [name for name in readers if not name.startswith(tuple(vectors))], vectors
-
-
-def _indexes(owner: str, vector: Any, count: int, lowest: int = 0) -> tuple[int, ...]:
+def _indexes(owner: str, vector: AnyArray | None, count: int, lowest: int = 0) -> tuple[int, ...]:
     indexes = _numbers(vector)
     for index in indexes:
         if not lowest <= index < count:
@@ -220,23 +182,5 @@ def _indexes(owner: str, vector: Any, count: int, lowest: int = 0) -> tuple[int,
     return indexes
 
 
-def _numbers(vector: Any) -> tuple[Any, ...]:
-    """Return a vector of the flatbuffer as a tuple. The library returns the number 0 for an absent vector."""
-    return () if isinstance(vector, int) else tuple(vector.tolist())
-
-
-def _text(name: bytes | None) -> str:
-    return (name or b"").decode(errors="replace")
-
-
-def _names(enum: type) -> dict[int, str]:
-    return {value: name for name, value in vars(enum).items() if isinstance(value, int)}
-
-
-_OPERATORS = _names(tflite.BuiltinOperator)
-_OPTIONS = _names(tflite.BuiltinOptions)
-_SPARSE_VECTORS = {
-    tflite.SparseIndexVector.Int32Vector: tflite.Int32Vector,
-    tflite.SparseIndexVector.Uint16Vector: tflite.Uint16Vector,
-    tflite.SparseIndexVector.Uint8Vector: tflite.Uint8Vector,
-}
+def _numbers(vector: AnyArray | None) -> tuple[Any, ...]:
+    return () if vector is None else tuple(vector.tolist())

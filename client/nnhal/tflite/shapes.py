@@ -6,16 +6,15 @@ the device infers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from tflite import BuiltinOperator
-
+from nnhal.tflite.custom_options import CustomPadding, transpose_conv_options
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.folding import EVALUATION_ERRORS
-from nnhal.tflite.graph import UNKNOWN, Operator, Tensor, TfliteGraph
-from nnhal.tflite.shape_inference import RULES, Shape, ShapeCall
-
-_MAX_LENGTH = 2**31 - 1
-"""Largest length that a file can state."""
+from nnhal.tflite.folding import ConstantCall
+from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
+from nnhal.tflite_schema import BuiltinOperator
+from nnhal.tflite_schema.shapes import UNKNOWN, Shape, ShapeCall, ShapeError, infer_shapes, shapes
+from nnhal.types import AnyArray
 
 Shapes = Mapping[str, Sequence[int | None]]
 """Shapes by name of the input; None and 0 are unknown dimensions."""
@@ -55,16 +54,45 @@ def output_shapes(graph: TfliteGraph, operator: Operator, declared: Sequence[Sha
 
 def inferred_shapes(graph: TfliteGraph, operator: Operator) -> Sequence[Shape] | None:
     """Return the shapes of the outputs that the rule of an operator infers, or None if they are not known."""
-    rule = RULES.get(operator.code)
     try:
-        shapes = rule(ShapeCall(graph, operator)) if rule else None
-    except EVALUATION_ERRORS:
+        return infer_shapes(_GraphCall(graph, operator))
+    except ShapeError:
         return None
-    if shapes is None or len(shapes) != len(operator.outputs):
-        return None
-    if not all(UNKNOWN <= length <= _MAX_LENGTH for shape in shapes for length in shape):
-        return None
-    return shapes
+
+
+class _GraphCall(ShapeCall):
+    """An operator of a graph, for the rules of shapes."""
+
+    def __init__(self, graph: TfliteGraph, operator: Operator) -> None:
+        outputs = [graph.tensors[index].shape for index in operator.outputs]
+        super().__init__(operator.name, len(operator.inputs), outputs)
+        self.operator = operator
+        self._call = ConstantCall(graph, operator)
+
+    def shape(self, position: int) -> Shape:
+        return self._call.tensor(position).shape
+
+    def has(self, position: int) -> bool:
+        return self._call.has(position)
+
+    def array(self, position: int) -> AnyArray:
+        return self._call.array(position)
+
+    def option(self, name: str, default: Any) -> Any:
+        return self._call.option(name, default)
+
+
+@shapes("CUSTOM Convolution2DTransposeBias")
+def transpose_conv_bias(call: ShapeCall) -> Sequence[Shape]:
+    """Infer the shape of a transposed convolution with a bias, whose options are bytes."""
+    assert isinstance(call, _GraphCall)
+    options = transpose_conv_options(call.operator)
+    strides = options.stride_height, options.stride_width
+    image, (channels, *window, _) = call.shape(0), call.shape(1)
+    sizes = [length * stride for length, stride in zip(image[1:3], strides, strict=True)]
+    if options.padding == CustomPadding.VALID:
+        sizes = [n + max(w - s, 0) for n, w, s in zip(sizes, window, strides, strict=True)]
+    return [(image[0], *sizes, channels)]
 
 
 def _input(graph: TfliteGraph, name: str) -> Tensor:
@@ -93,7 +121,7 @@ def _open_shape(graph: TfliteGraph, operator: Operator, declared: Sequence[Shape
     inputs = [_open(graph.tensors[index].shape, declared[index]) for index in operator.inputs if index >= 0]
     second = graph.tensors[operator.inputs[1]] if len(operator.inputs) > 1 else None
     if operator.code == BuiltinOperator.RESHAPE and second is None:
-        return tuple(operator.options.get("NewShape", ()))
+        return tuple(operator.options.get("new_shape") or ())
     if operator.code == BuiltinOperator.RESHAPE and second is not None and second.is_constant:
         new = graph.values(second.index) if second.folded is None else second.folded
         return tuple(int(length) for length in new.reshape(-1))

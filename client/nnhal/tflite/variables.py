@@ -7,11 +7,11 @@ becomes an additional input, the value before an execution, and an additional ou
 from dataclasses import dataclass, replace
 
 import numpy as np
-from tflite import BuiltinOperator, TensorType
 
 from nnhal.tflite.errors import TfliteError, prefix_errors
 from nnhal.tflite.fold import fold
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph, TfliteModel
+from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.types import AnyArray
 
 VARIABLE_OPERATORS = frozenset(
@@ -66,8 +66,7 @@ def expose_variables(model: TfliteModel) -> tuple[TfliteGraph, list[Operator], l
 
 
 def _variable_name(operator: Operator) -> str:
-    parts = [operator.options.get(name) or b"" for name in ("Container", "SharedName")]
-    name = b"/".join(part for part in parts if part).decode(errors="replace")
+    name = "/".join(filter(None, (operator.options.get(part) for part in ("container", "shared_name"))))
     if not name:
         raise TfliteError("a variable has no name")
     return name
@@ -75,7 +74,7 @@ def _variable_name(operator: Operator) -> str:
 
 def _initial_values(model: TfliteModel, operator: Operator) -> dict[str, AnyArray]:
     """Return what the subgraph of a CALL_ONCE assigns."""
-    index = operator.options.get("InitSubgraphIndex", 0)
+    index = operator.options.get("init_subgraph_index", 0)
     if not 0 < index < len(model.subgraphs):
         raise TfliteError(f"initializes with subgraph {index} of {len(model.subgraphs)}")
     graph = fold(model.subgraphs[index]).graph

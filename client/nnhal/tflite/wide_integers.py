@@ -1,8 +1,7 @@
 """Tensors of int64 whose values TENSOR_INT32 may not hold. NNAPI has no int64, so their operators run in regions."""
 
-from tflite import BuiltinOperator, TensorType
-
 from nnhal.tflite.graph import Operator, TfliteGraph
+from nnhal.tflite_schema import BuiltinOperator, TensorType
 
 _COUNTS = frozenset(
     {

@@ -20,9 +20,8 @@ from tests.nnhal.tflite.mutation import mutate
 
 _HANG_S = 60
 _PLACE = re.compile(
-    r"model: (subgraph \d+: )?"
-    r"((added )?operator |operator code \d+|tensor \d+|buffer \d+|subgraph \d+|the table of the model|the list of|has "
-    r"|is a|is not a \.tflite file|is truncated: buffer|the file is empty)"
+    r"model: (subgraph \d+: )?((added )?operator |tensor \d+|subgraph \d+|the list of|has |is not a \.tflite file"
+    r"|is damaged or truncated: (the root|model|operator \d+|array_)|is truncated: buffer|the file is empty)"
 )
 """The beginning of each message: an operator, a tensor, a field, or a property of the whole file."""
 

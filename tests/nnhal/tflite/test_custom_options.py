@@ -4,12 +4,12 @@ import struct
 
 import numpy as np
 import pytest
-from tflite import BuiltinOperator
 
 from nnhal.tflite.custom_options import CustomPadding, TransposeConvOptions, transpose_conv_options
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite.shapes import output_shapes
+from nnhal.tflite_schema import BuiltinOperator
 
 DECLARED = (9, 9, 9, 9)
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import numpy as np
-from tflite import BuiltinOperator
 
 from nnhal.tflite.folding.evaluator import EVALUATORS, ConstantCall, Evaluator, Outputs, evaluator
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import AnyArray
 
 
@@ -56,7 +56,7 @@ def _elementwise(function: Callable[..., AnyArray]) -> Evaluator:
     def evaluate(call: ConstantCall) -> Outputs:
         arrays = call.arrays()
         is_quantized = any(call.tensor(i).scales for i in range(len(arrays))) or call.output().scales
-        if is_quantized or call.option("FusedActivationFunction", 0):
+        if is_quantized or call.option("fused_activation_function", 0):
             return None
         if call.operator.code in _DIVISIONS and not np.all(arrays[1]):
             return None
@@ -74,5 +74,5 @@ def reduce(call: ConstantCall) -> Outputs:
     values = call.array(0)
     if values.dtype.kind not in "ib" or call.tensor(0).scales:
         return None
-    axes, keep_dims = tuple(call.integers(1)), bool(call.option("KeepDims", False))
+    axes, keep_dims = tuple(call.integers(1)), bool(call.option("keep_dims", False))
     return [np.asarray(_REDUCTIONS[call.operator.code](values, axis=axes, keepdims=keep_dims), call.dtype())]

@@ -1,9 +1,9 @@
 """Conversions of constants: CAST, DEQUANTIZE, DENSIFY."""
 
 import numpy as np
-from tflite import BuiltinOperator
 
 from nnhal.tflite.folding.evaluator import ConstantCall, Outputs, evaluator
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import AnyArray
 
 

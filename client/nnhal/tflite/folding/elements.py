@@ -3,9 +3,9 @@
 from math import prod
 
 import numpy as np
-from tflite import BuiltinOperator
 
 from nnhal.tflite.folding.evaluator import MAX_ELEMENTS, ConstantCall, Outputs, evaluator
+from nnhal.tflite_schema import BuiltinOperator
 
 
 @evaluator(BuiltinOperator.SLICE)
@@ -18,9 +18,9 @@ def slice_(call: ConstantCall) -> Outputs:
 @evaluator(BuiltinOperator.STRIDED_SLICE)
 def strided_slice(call: ConstantCall) -> Outputs:
     """Evaluate STRIDED_SLICE with the masks that numpy's indexing has a counterpart for."""
-    if any(call.option(name, 0) for name in ("EllipsisMask", "NewAxisMask", "Offset")):
+    if any(call.option(name, 0) for name in ("ellipsis_mask", "new_axis_mask", "offset")):
         return None
-    begin_mask, end_mask, shrink = (call.option(name, 0) for name in ("BeginMask", "EndMask", "ShrinkAxisMask"))
+    begin_mask, end_mask, shrink = (call.option(name, 0) for name in ("begin_mask", "end_mask", "shrink_axis_mask"))
     index: list[int | slice] = []
     for i, (begin, end, stride) in enumerate(zip(call.integers(1), call.integers(2), call.integers(3), strict=True)):
         if shrink >> i & 1:
@@ -33,13 +33,13 @@ def strided_slice(call: ConstantCall) -> Outputs:
 @evaluator(BuiltinOperator.PACK)
 def pack(call: ConstantCall) -> Outputs:
     """Evaluate PACK."""
-    return [np.stack(call.arrays(), call.option("Axis", 0))]
+    return [np.stack(call.arrays(), call.option("axis", 0))]
 
 
 @evaluator(BuiltinOperator.UNPACK)
 def unpack(call: ConstantCall) -> Outputs:
     """Evaluate UNPACK."""
-    values = np.moveaxis(call.array(0), call.option("Axis", 0), 0)
+    values = np.moveaxis(call.array(0), call.option("axis", 0), 0)
     return [np.asarray(part) for part in values]
 
 
@@ -51,17 +51,17 @@ def concatenation(call: ConstantCall) -> Outputs:
         tensor = call.tensor(i)
         if (tensor.scales, tensor.zero_points) != (output.scales, output.zero_points):
             return None
-    if call.option("FusedActivationFunction", 0):
+    if call.option("fused_activation_function", 0):
         return None
-    return [np.concatenate(call.arrays(), call.option("Axis", 0))]
+    return [np.concatenate(call.arrays(), call.option("axis", 0))]
 
 
 @evaluator(BuiltinOperator.GATHER)
 def gather(call: ConstantCall) -> Outputs:
     """Evaluate GATHER without batch dimensions."""
-    if call.option("BatchDims", 0) or call.array(1).min(initial=0) < 0:
+    if call.option("batch_dims", 0) or call.array(1).min(initial=0) < 0:
         return None
-    return [np.take(call.array(0), call.array(1), call.option("Axis", 0))]
+    return [np.take(call.array(0), call.array(1), call.option("axis", 0))]
 
 
 @evaluator(BuiltinOperator.TRANSPOSE)

@@ -1,6 +1,6 @@
 """The registry of evaluators, and their interface to one operator whose inputs are constants.
 
-An evaluator returns the outputs in order. It returns None, or raises one of EVALUATION_ERRORS, for what it cannot
+An evaluator returns the outputs in order. It returns None, or raises one of INFERENCE_ERRORS, for what it cannot
 compute; the operator then stays in the graph.
 
     @evaluator(BuiltinOperator.TRANSPOSE)
@@ -22,14 +22,12 @@ Evaluator: TypeAlias = Callable[["ConstantCall"], Outputs]
 
 MAX_ELEMENTS = 2**28
 """Largest result of evaluators that enlarge their inputs."""
-EVALUATION_ERRORS = (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RuntimeError)
-"""Errors of Python and numpy for options and values that an operator cannot have. Its converter finds the reason."""
 EVALUATORS: dict[int, Evaluator] = {}
-"""Every registered evaluator, by `tflite.BuiltinOperator`."""
+"""Every registered evaluator, by `BuiltinOperator`."""
 
 
 def evaluator(*operators: int) -> Callable[[Evaluator], Evaluator]:
-    """Register an evaluator for `tflite.BuiltinOperator` codes."""
+    """Register an evaluator for `BuiltinOperator` codes."""
 
     def register(function: Evaluator) -> Evaluator:
         EVALUATORS.update(dict.fromkeys(operators, function))

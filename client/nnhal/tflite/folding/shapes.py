@@ -1,9 +1,9 @@
 """Shapes and ranges of constants: RESHAPE, SQUEEZE, EXPAND_DIMS, BROADCAST_*, RANGE, FILL, ZEROS_LIKE."""
 
 import numpy as np
-from tflite import BuiltinOperator
 
 from nnhal.tflite.folding.evaluator import MAX_ELEMENTS, ConstantCall, Outputs, evaluator
+from nnhal.tflite_schema import BuiltinOperator
 
 
 @evaluator(BuiltinOperator.RESHAPE)
@@ -11,14 +11,14 @@ def reshape(call: ConstantCall) -> Outputs:
     """Evaluate RESHAPE. LiteRT ignores a shape that is not int32."""
     if call.has(1) and call.array(1).dtype != np.int32:
         return None
-    shape = call.integers(1) if call.has(1) else list(call.option("NewShape", ()))
+    shape = call.integers(1) if call.has(1) else list(call.option("new_shape", ()) or ())
     return [call.array(0).reshape(shape)]
 
 
 @evaluator(BuiltinOperator.SQUEEZE)
 def squeeze(call: ConstantCall) -> Outputs:
     """Evaluate SQUEEZE."""
-    values, axes = call.array(0), call.option("SqueezeDims", ())
+    values, axes = call.array(0), call.option("squeeze_dims", ()) or ()
     return [values.squeeze(tuple(axes) if len(axes) else None)]
 
 

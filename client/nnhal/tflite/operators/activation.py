@@ -1,9 +1,9 @@
 """Activations with parameters, and compositions: SOFTMAX, LOG_SOFTMAX, ELU, LEAKY_RELU, RELU_0_TO_1."""
 
 import numpy as np
-from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import OperationType
 
 
@@ -11,7 +11,7 @@ from nnhal.types import OperationType
 def softmax(call: OperatorCall) -> None:
     """Convert SOFTMAX. Both operations use the last axis."""
     input_ = call.input(0)
-    call.emit(OperationType.SOFTMAX, [input_, call.float_scalar(call.option("Beta"), call.operand(input_))])
+    call.emit(OperationType.SOFTMAX, [input_, call.float_scalar(call.option("beta"), call.operand(input_))])
 
 
 @converter(BuiltinOperator.LOG_SOFTMAX)
@@ -33,7 +33,7 @@ def leaky_relu(call: OperatorCall) -> None:
     """Convert LEAKY_RELU to PRELU with one slope."""
     call.require_unquantized("NNAPI's PRELU rounds in another way")
     input_ = call.input(0)
-    slope = call.constant(np.array([call.option("Alpha")]), call.operand(input_))
+    slope = call.constant(np.array([call.option("alpha")]), call.operand(input_))
     call.emit(OperationType.PRELU, [input_, slope])
 
 

@@ -3,22 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-from tflite import ActivationFunctionType, BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite_schema import ActivationFunctionType, BuiltinOperator
 from nnhal.types import FusedActivationFunc, Operand, OperandType, OperationType
 
-_FUSED = {
-    BuiltinOperator.ADD: OperationType.ADD,
-    BuiltinOperator.SUB: OperationType.SUB,
-    BuiltinOperator.MUL: OperationType.MUL,
-    BuiltinOperator.DIV: OperationType.DIV,
-}
-_EXTREMES = {
-    BuiltinOperator.MAXIMUM: OperationType.MAXIMUM,
-    BuiltinOperator.MINIMUM: OperationType.MINIMUM,
-}
 _INTEGER_ACTIVATIONS = {
     ActivationFunctionType.RELU: [(OperationType.MAXIMUM, 0)],
     ActivationFunctionType.RELU_N1_TO_1: [(OperationType.MAXIMUM, -1), (OperationType.MINIMUM, 1)],
@@ -35,24 +25,24 @@ _MOST_ADDENDS = 6
 """Largest number of inputs of an ADD_N. Each one needs an ADD."""
 
 
-@converter(*_FUSED)
+@converter(BuiltinOperator.ADD, BuiltinOperator.SUB, BuiltinOperator.MUL, BuiltinOperator.DIV)
 def arithmetic(call: OperatorCall) -> None:
     """Convert ADD, SUB, MUL and DIV."""
     inputs = [call.input(0), call.input(1)]
     if call.operand(inputs[0]).type == OperandType.TENSOR_INT32:
         _integer_arithmetic(call, inputs)
     else:
-        call.emit(_FUSED[call.operator.code], [*inputs, call.activation()])
+        call.emit(call.counterpart, [*inputs, call.activation()])
 
 
 def _integer_arithmetic(call: OperatorCall, inputs: Sequence[int]) -> None:
     """Emit operations on integers. NNAPI has no fused activation for them: MAXIMUM and MINIMUM replace it."""
-    function = call.option("FusedActivationFunction", ActivationFunctionType.NONE)
+    function = call.option("fused_activation_function", ActivationFunctionType.NONE)
     limits = _INTEGER_ACTIVATIONS.get(function, [])
     none = call.int32_scalar(FusedActivationFunc.NONE) if limits else call.activation()
     shape = call.known_output().dimensions
     first, second = inputs
-    steps: list[tuple[OperationType, list[int], Sequence[int]]] = [(_FUSED[call.operator.code], [second, none], shape)]
+    steps: list[tuple[OperationType, list[int], Sequence[int]]] = [(call.counterpart, [second, none], shape)]
     if call.operator.code == BuiltinOperator.DIV:
         steps.append((OperationType.MAXIMUM, [_negative_quotient(call, first, second, none)], shape))
     steps += [(limit_type, [call.int32_tensor([limit])], shape) for limit_type, limit in limits]
@@ -109,11 +99,11 @@ def floor_mod(call: OperatorCall) -> None:
     call.emit(OperationType.SUB, [dividend, product, none])
 
 
-@converter(*_EXTREMES)
+@converter(BuiltinOperator.MAXIMUM, BuiltinOperator.MINIMUM)
 def extremes(call: OperatorCall) -> None:
     """Convert MAXIMUM and MINIMUM. TFLite compares stored values, NNAPI the real ones."""
     call.require_same_quantization("TFLite compares stored values")
-    call.emit(_EXTREMES[call.operator.code], call.inputs())
+    call.emit(call.counterpart, call.inputs())
 
 
 @converter(BuiltinOperator.SQUARED_DIFFERENCE)

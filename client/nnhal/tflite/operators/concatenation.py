@@ -6,10 +6,10 @@ from itertools import accumulate
 from math import prod
 
 import numpy as np
-from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import AnyArray, Operand, OperandType, OperationType
 
 _MOST_PARTS = 5
@@ -22,7 +22,7 @@ _MOST_REPEATED = 2**18
 def concatenation(call: OperatorCall) -> None:
     """Convert CONCATENATION. The axis is the last input in NNAPI."""
     call.require_no_activation()
-    axis = call.axis(call.option("Axis", 0), len(call.shape(0)))
+    axis = call.axis(call.option("axis", 0), len(call.shape(0)))
     if call.output().type == OperandType.TENSOR_INT32:
         _concatenate_integers(call, axis)
     else:
@@ -45,7 +45,7 @@ def _concatenate_integers(call: OperatorCall, axis: int) -> None:
 def pack(call: OperatorCall) -> None:
     """Convert PACK. The axis is the first input in NNAPI. Tensors of rank 0 have shape [1] there."""
     shape, inputs = call.shape(0), call.inputs()
-    axis = call.int32_scalar(call.axis(call.option("Axis", 0), len(shape) + 1))
+    axis = call.int32_scalar(call.axis(call.option("axis", 0), len(shape) + 1))
     if shape:
         call.emit(OperationType.PACK, [axis, *inputs])
         return
@@ -58,7 +58,7 @@ def split(call: OperatorCall) -> None:
     """Convert SPLIT. TFLite's order of inputs is axis, input."""
     axis = call.axis(call.value(0), len(call.shape(1)))
     call.emit(
-        OperationType.SPLIT, [call.input(1), call.int32_scalar(axis), call.int32_scalar(call.option("NumSplits"))]
+        OperationType.SPLIT, [call.input(1), call.int32_scalar(axis), call.int32_scalar(call.option("num_splits"))]
     )
 
 
@@ -94,7 +94,7 @@ def _part_lengths(call: OperatorCall, total: int) -> list[int]:
 def unpack(call: OperatorCall) -> None:
     """Convert UNPACK to SPLIT, and to RESHAPEs that drop the axis. Parts of rank 0 have shape [1]."""
     shape, input_, count = call.known_shape(0), call.input(0), len(call.operator.outputs)
-    axis = call.axis(call.option("Axis", 0), len(shape))
+    axis = call.axis(call.option("axis", 0), len(shape))
     if shape[axis] != count:
         raise TfliteError(f"{count} outputs for length {shape[axis]}")
     split_arguments = [call.int32_scalar(axis), call.int32_scalar(count)]

@@ -1,10 +1,9 @@
 """Convolutions: CONV_2D (GROUPED_CONV_2D if the filter has fewer channels), DEPTHWISE_CONV_2D, TRANSPOSE_CONV."""
 
-from tflite import BuiltinOperator
-
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operators.pooling import padding_and_strides
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import OperationType
 
 
@@ -49,7 +48,7 @@ def transpose_conv(call: OperatorCall) -> None:
 
 def _dilation(call: OperatorCall) -> list[int]:
     """Return the operands of the layout (NHWC) and of both dilation factors, or [] without dilation."""
-    width, height = call.option("DilationWFactor", 1), call.option("DilationHFactor", 1)
+    width, height = call.option("dilation_w_factor", 1), call.option("dilation_h_factor", 1)
     return (
         [call.bool_scalar(False), call.int32_scalar(width), call.int32_scalar(height)]
         if (width, height) != (1, 1)

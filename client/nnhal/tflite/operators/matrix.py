@@ -5,12 +5,12 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
-import tflite
-from tflite import BuiltinOperator, FullyConnectedOptionsWeightsFormat, LSHProjectionType
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operators.concatenation import broadcast
+from nnhal.tflite_schema import BuiltinOperator, TensorType
+from nnhal.tflite_schema.enumerations import FullyConnectedOptionsWeightsFormat, LSHProjectionType
 from nnhal.types import Operand, OperandLifeTime, OperandType, OperationType
 
 _RANKS = range(2, 5)
@@ -26,7 +26,7 @@ def fully_connected(call: OperatorCall) -> None:
     NNAPI's output always has shape [batch, units]. If TFLite keeps the input's dimensions, a RESHAPE restores them.
     """
     default = FullyConnectedOptionsWeightsFormat.DEFAULT
-    if call.option("WeightsFormat", default) != default:
+    if call.option("weights_format", default) != default:
         raise TfliteError("shuffled weights have no NNAPI counterpart")
     input_, weights = call.input(0), call.input(1)
     units, size = call.shape(1, rank=2)
@@ -47,7 +47,7 @@ def fully_connected(call: OperatorCall) -> None:
 def batch_matmul(call: OperatorCall) -> None:
     """Convert BATCH_MATMUL. NNAPI does not broadcast the batch dimensions."""
     x, y = call.shape(0), call.shape(1)
-    adjoint = [bool(call.option(name, False)) for name in ("AdjX", "AdjY")]
+    adjoint = [bool(call.option(name, False)) for name in ("adj_x", "adj_y")]
     flags = list(map(call.bool_scalar, adjoint))
     if x[:-2] == y[:-2] and len(x) in _RANKS:
         call.emit(OperationType.BATCH_MATMUL, [call.input(0), call.input(1), *flags])
@@ -90,12 +90,12 @@ def _reshaped(call: OperatorCall, position: int, shape: Sequence[int]) -> int:
 @converter(BuiltinOperator.LSH_PROJECTION)
 def lsh_projection(call: OperatorCall) -> None:
     """Convert LSH_PROJECTION. NNAPI needs weights for dense projections and takes none for sparse ones."""
-    if call.tensor(1).type not in (tflite.TensorType.FLOAT32, tflite.TensorType.INT32, tflite.TensorType.UINT8):
+    if call.tensor(1).type not in (TensorType.FLOAT32, TensorType.INT32, TensorType.UINT8):
         raise TfliteError(f"{call.tensor(1)} has a type whose bytes NNAPI does not hash")
     call.require_dimensions(1)
     hashes, data = call.input(0), call.input(1)
     real, rows = call.operand(hashes), call.known_shape(1)[0]
-    if call.option("Type") == LSHProjectionType.DENSE:
+    if call.option("type") == LSHProjectionType.DENSE:
         weights = call.input(2) if call.has_input(2) else call.constant(np.ones(rows), replace(real, dimensions=()))
         kind = _LSH_DENSE
     elif call.has_input(2):

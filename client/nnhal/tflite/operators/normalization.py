@@ -1,8 +1,7 @@
 """Normalizations: L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION."""
 
-from tflite import BuiltinOperator
-
 from nnhal.tflite.call import OperatorCall, converter
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import OperationType
 
 
@@ -17,5 +16,5 @@ def l2_normalization(call: OperatorCall) -> None:
 def local_response_normalization(call: OperatorCall) -> None:
     """Convert LOCAL_RESPONSE_NORMALIZATION. Both operations use the last axis."""
     input_ = call.input(0)
-    scalars = [call.float_scalar(call.option(name), call.operand(input_)) for name in ("Bias", "Alpha", "Beta")]
-    call.emit(OperationType.LOCAL_RESPONSE_NORMALIZATION, [input_, call.int32_scalar(call.option("Radius")), *scalars])
+    scalars = [call.float_scalar(call.option(name), call.operand(input_)) for name in ("bias", "alpha", "beta")]
+    call.emit(OperationType.LOCAL_RESPONSE_NORMALIZATION, [input_, call.int32_scalar(call.option("radius")), *scalars])

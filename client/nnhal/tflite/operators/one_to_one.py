@@ -1,8 +1,7 @@
 """Operators whose NNAPI operation takes the same tensors in the same order and nothing else."""
 
-from tflite import BuiltinOperator
-
 from nnhal.tflite.call import CONVERTERS, Converter, OperatorCall
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import OperationType
 
 _COUNTERPARTS = {

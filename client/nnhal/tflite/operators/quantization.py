@@ -3,11 +3,10 @@
 import math
 
 import numpy as np
-import tflite
-from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.types import Operand, OperandType, OperationType
 
 _REAL = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
@@ -50,7 +49,7 @@ def cast(call: OperatorCall) -> None:
         _cast_from_bool(call, target)
     elif target.type == OperandType.TENSOR_BOOL8:
         call.emit(OperationType.NOT_EQUAL, [call.input(0), call.constant(np.zeros(1), source)])
-    elif call.tensor(0).type in (tflite.TensorType.INT32, tflite.TensorType.INT64) and target.type in _BYTES:
+    elif call.tensor(0).type in (TensorType.INT32, TensorType.INT64) and target.type in _BYTES:
         raise TfliteError("TFLite drops the high bits of integers, NNAPI limits them")
     else:
         call.emit(OperationType.CAST, [call.input(0)])

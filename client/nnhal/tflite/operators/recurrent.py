@@ -7,10 +7,11 @@ zeros.
 from dataclasses import replace
 
 import numpy as np
-from tflite import ActivationFunctionType, BuiltinOperator, LSTMKernelType
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite_schema import ActivationFunctionType, BuiltinOperator
+from nnhal.tflite_schema.enumerations import LSTMKernelType
 from nnhal.types import FusedActivationFunc, Operand, OperandLifeTime, OperandType, OperationType
 
 _TANH = 4
@@ -31,7 +32,7 @@ _GATES = 4
 @converter(BuiltinOperator.LSTM)
 def lstm(call: OperatorCall) -> None:
     """Convert one step of an LSTM."""
-    if call.option("KernelType", LSTMKernelType.FULL) != LSTMKernelType.FULL:
+    if call.option("kernel_type", LSTMKernelType.FULL) != LSTMKernelType.FULL:
         raise TfliteError("the basic kernel, with one matrix for all gates, has no NNAPI counterpart")
     _require_float(call, 0, *_CELL, *_NORM)
     cell = [_optional(call, position) for position in _CELL]
@@ -49,12 +50,12 @@ def lstm(call: OperatorCall) -> None:
 @converter(BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM)
 def unidirectional_sequence_lstm(call: OperatorCall) -> None:
     """Convert an LSTM over a sequence."""
-    if call.option("DiagonalRecurrentTensors", False):
+    if call.option("diagonal_recurrent_tensors", False):
         raise TfliteError("diagonal recurrent weights have no NNAPI counterpart")
     _require_float(call, 0, *_CELL, *_NORM)
     cell = [_optional(call, position) for position in _CELL]
     inputs = [call.input(0), *cell, _state(call, 18), _state(call, 19), *_lstm_scalars(call)]
-    inputs += [call.bool_scalar(call.option("TimeMajor", False)), *(_optional(call, position) for position in _NORM)]
+    inputs += [call.bool_scalar(call.option("time_major", False)), *(_optional(call, position) for position in _NORM)]
     call.emit(OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM, inputs)
 
 
@@ -65,7 +66,7 @@ def bidirectional_sequence_lstm(call: OperatorCall) -> None:
     _require_float(call, 0, *weights, *auxiliary)
     inputs = [call.input(0), *(_optional(call, position) for position in weights)]
     inputs += [*(_state(call, position) for position in states), *(_optional(call, i) for i in auxiliary)]
-    flags = [call.bool_scalar(call.option(name, False)) for name in ("MergeOutputs", "TimeMajor")]
+    flags = [call.bool_scalar(call.option(name, False)) for name in ("merge_outputs", "time_major")]
     inputs += [*_lstm_scalars(call), *flags, *(_omitted(call) for _ in range(2 * _GATES))]
     call.emit(OperationType.BIDIRECTIONAL_SEQUENCE_LSTM, inputs)
 
@@ -85,19 +86,19 @@ def unidirectional_sequence_rnn(call: OperatorCall) -> None:
     """Convert an RNN over a sequence."""
     _require_float(call, 0, 1, 2, 3)
     inputs = [*(call.input(position) for position in range(4)), _state(call, 4), _rnn_activation(call)]
-    call.emit(OperationType.UNIDIRECTIONAL_SEQUENCE_RNN, [*inputs, call.int32_scalar(call.option("TimeMajor", False))])
+    call.emit(OperationType.UNIDIRECTIONAL_SEQUENCE_RNN, [*inputs, call.int32_scalar(call.option("time_major", False))])
 
 
 @converter(BuiltinOperator.BIDIRECTIONAL_SEQUENCE_RNN)
 def bidirectional_sequence_rnn(call: OperatorCall) -> None:
     """Convert an RNN in both directions. TFLite's kernel has an error that NNAPI's definition does not have."""
-    if call.has_input(9) and not call.has_input(10) and not call.option("TimeMajor", False):
+    if call.has_input(9) and not call.has_input(10) and not call.option("time_major", False):
         raise TfliteError("TFLite ignores the auxiliary input of a batch-major layer, NNAPI does not")
     states = (4, 8)
     others = [position for position in range(12) if position not in states]
     _require_float(call, *others)
     inputs = [_state(call, i) if i in states else _optional(call, i) for i in range(12)]
-    flags = [call.bool_scalar(call.option(name, False)) for name in ("TimeMajor", "MergeOutputs")]
+    flags = [call.bool_scalar(call.option(name, False)) for name in ("time_major", "merge_outputs")]
     call.emit(OperationType.BIDIRECTIONAL_SEQUENCE_RNN, [*inputs, _rnn_activation(call), *flags])
 
 
@@ -108,7 +109,7 @@ def svdf(call: OperatorCall) -> None:
     state = _state(call, 4)
     unread = call.add(_temporary(call.operand(state)))
     inputs = [*(call.input(position) for position in range(3)), _optional(call, 3), state]
-    inputs += [call.int32_scalar(call.option("Rank")), call.activation()]
+    inputs += [call.int32_scalar(call.option("rank")), call.activation()]
     call.emit(OperationType.SVDF, inputs, [unread, call.write(0)])
 
 
@@ -122,19 +123,19 @@ def _require_float(call: OperatorCall, *positions: int) -> None:
 def _lstm_scalars(call: OperatorCall) -> list[int]:
     """Return the operands of the activation and of both clipping thresholds."""
     like = call.output()
-    clips = [call.float_scalar(call.option(name, 0.0), like) for name in ("CellClip", "ProjClip")]
+    clips = [call.float_scalar(call.option(name, 0.0), like) for name in ("cell_clip", "proj_clip")]
     return [_activation(call), *clips]
 
 
 def _activation(call: OperatorCall) -> int:
-    function = call.option("FusedActivationFunction", ActivationFunctionType.NONE)
+    function = call.option("fused_activation_function", ActivationFunctionType.NONE)
     if function not in _ACTIVATIONS:
         raise TfliteError(f"activation {function} of the cell has no NNAPI counterpart")
     return call.int32_scalar(_ACTIVATIONS[function])
 
 
 def _rnn_activation(call: OperatorCall) -> int:
-    if call.option("FusedActivationFunction", ActivationFunctionType.NONE) == ActivationFunctionType.NONE:
+    if call.option("fused_activation_function", ActivationFunctionType.NONE) == ActivationFunctionType.NONE:
         return call.int32_scalar(FusedActivationFunc.NONE)
     return _activation(call)
 

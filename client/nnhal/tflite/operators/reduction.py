@@ -1,11 +1,10 @@
 """Reductions: MEAN, SUM, REDUCE_*, ARG_MAX, ARG_MIN."""
 
-from tflite import BuiltinOperator
-
 from nnhal.tflite.call import OperatorCall, converter
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import OperationType
 
-_REDUCTIONS = {
+_REDUCTIONS: dict[int, OperationType] = {
     BuiltinOperator.SUM: OperationType.REDUCE_SUM,
     BuiltinOperator.REDUCE_ALL: OperationType.REDUCE_ALL,
     BuiltinOperator.REDUCE_ANY: OperationType.REDUCE_ANY,
@@ -13,7 +12,10 @@ _REDUCTIONS = {
     BuiltinOperator.REDUCE_MIN: OperationType.REDUCE_MIN,
     BuiltinOperator.REDUCE_PROD: OperationType.REDUCE_PROD,
 }
-_ARG_MIN_MAX = {BuiltinOperator.ARG_MAX: OperationType.ARGMAX, BuiltinOperator.ARG_MIN: OperationType.ARGMIN}
+_ARG_MIN_MAX: dict[int, OperationType] = {
+    BuiltinOperator.ARG_MAX: OperationType.ARGMAX,
+    BuiltinOperator.ARG_MIN: OperationType.ARGMIN,
+}
 
 
 @converter(*_REDUCTIONS)
@@ -21,7 +23,7 @@ def reduce(call: OperatorCall) -> None:
     """Convert a reduction. The axes are a tensor in both formats."""
     axes = _axes(call)
     if axes:
-        keep_dims = call.bool_scalar(call.option("KeepDims", False))
+        keep_dims = call.bool_scalar(call.option("keep_dims", False))
         call.emit(_REDUCTIONS[call.operator.code], [call.input(0), call.int32_tensor(axes), keep_dims])
     else:
         _copy(call)
@@ -32,7 +34,7 @@ def mean(call: OperatorCall) -> None:
     """Convert MEAN. Unlike that of other reductions, its flag is an INT32."""
     axes = _axes(call)
     if axes:
-        keep_dims = call.int32_scalar(call.option("KeepDims", False))
+        keep_dims = call.int32_scalar(call.option("keep_dims", False))
         call.emit(OperationType.MEAN, [call.input(0), call.int32_tensor(axes), keep_dims])
     else:
         _copy(call)

@@ -1,9 +1,8 @@
 """Operators that no NNAPI operations express exactly, with the reasons."""
 
-from tflite import BuiltinOperator
-
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite_schema import BuiltinOperator
 
 _COMPLEX = "computes with complex numbers, a type that NNAPI lacks"
 _TABLE = "uses a hash table, which NNAPI lacks"
@@ -12,7 +11,7 @@ _BITS = "works on the bits of integers, for which NNAPI has no operation"
 _RANDOM = "draws random numbers by another method than NNAPI's RANDOM_MULTINOMIAL"
 _SHAPE = "has an output whose shape depends on values"
 
-REASONS = {
+REASONS: dict[int, str] = {
     BuiltinOperator.ATAN2: "NNAPI has no inverse trigonometric functions",
     BuiltinOperator.BITCAST: _BITS,
     BuiltinOperator.BITWISE_XOR: _BITS,

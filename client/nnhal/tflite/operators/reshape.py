@@ -6,10 +6,10 @@ A shape that the model computes with is folded. SHAPE and RANK remain as results
 from collections.abc import Sequence
 
 import numpy as np
-from tflite import BuiltinOperator, TensorType
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.types import Operand, OperandLifeTime, OperandType, OperationType
 
 
@@ -20,7 +20,7 @@ def reshape(call: OperatorCall) -> None:
     if call.has_input(1) and call.tensor(1).type != TensorType.INT32:
         raise TfliteError(f"{call.tensor(1)} is not int32: LiteRT ignores it")
     if not call.has_input(1):
-        shape = call.int32_tensor(call.option("NewShape") or (1,))
+        shape = call.int32_tensor(call.option("new_shape") or (1,))
     elif call.is_constant(1):
         shape = call.int32_tensor(call.integers(1) or (1,))
     else:
@@ -35,7 +35,7 @@ def squeeze(call: OperatorCall) -> None:
     if call.operand(input_).type in (OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8) or not rank:
         _emit_reshape(call, input_, call.int32_tensor(call.known_output().dimensions))
         return
-    axes = [call.axis(axis, rank) for axis in call.option("SqueezeDims", ())]
+    axes = [call.axis(axis, rank) for axis in call.option("squeeze_dims", ()) or ()]
     omitted = Operand(OperandType.TENSOR_INT32, (0,), lifetime=OperandLifeTime.NO_VALUE)
     call.emit(OperationType.SQUEEZE, [input_, call.int32_tensor(axes) if axes else call.add(omitted)])
 

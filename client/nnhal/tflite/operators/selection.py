@@ -3,27 +3,26 @@
 from math import prod
 
 import numpy as np
-from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operators.concatenation import broadcast, repeated_constant
 from nnhal.tflite.operators.reshape import reshaped_booleans
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import Operand, OperandType, OperationType
 
-_COMPARISONS = {
-    BuiltinOperator.EQUAL: OperationType.EQUAL,
-    BuiltinOperator.NOT_EQUAL: OperationType.NOT_EQUAL,
-    BuiltinOperator.LESS: OperationType.LESS,
-    BuiltinOperator.LESS_EQUAL: OperationType.LESS_EQUAL,
-    BuiltinOperator.GREATER: OperationType.GREATER,
-    BuiltinOperator.GREATER_EQUAL: OperationType.GREATER_EQUAL,
-}
 _SMALLEST_SCALE = 2.0**-8
 """From this scale on, TFLite's comparison of quantized values distinguishes all of them. It compares 256 * scale."""
 
 
-@converter(*_COMPARISONS)
+@converter(
+    BuiltinOperator.EQUAL,
+    BuiltinOperator.NOT_EQUAL,
+    BuiltinOperator.LESS,
+    BuiltinOperator.LESS_EQUAL,
+    BuiltinOperator.GREATER,
+    BuiltinOperator.GREATER_EQUAL,
+)
 def comparison(call: OperatorCall) -> None:
     """Convert a comparison. NNAPI compares real values, TFLite rounds quantized ones first."""
     first, second = call.description(0), call.description(1)
@@ -32,7 +31,7 @@ def comparison(call: OperatorCall) -> None:
             raise TfliteError("scales or zero points differ: TFLite rounds before it compares")
         if not _SMALLEST_SCALE <= first.scale < 1:
             raise TfliteError(f"scale {first.scale:g}: TFLite's comparison rounds in another way than NNAPI's")
-    call.emit(_COMPARISONS[call.operator.code], call.inputs())
+    call.emit(call.counterpart, call.inputs())
 
 
 @converter(BuiltinOperator.SELECT, BuiltinOperator.SELECT_V2)
@@ -67,7 +66,7 @@ def one_hot(call: OperatorCall) -> None:
     """Convert ONE_HOT to a comparison of the indices with 0, 1, ..., and SELECT between the two values."""
     depth, output, shape = call.value(1), call.known_output(), call.known_shape(0)
     on, off = np.array(call.value(2)), np.array(call.value(3))
-    axis = call.axis(call.option("Axis", -1), len(shape) + 1)
+    axis = call.axis(call.option("axis", -1), len(shape) + 1)
     if len(output.dimensions) <= axis or output.dimensions[axis] != depth:
         raise TfliteError(f"depth {depth} along axis {axis} of an output of shape {list(output.dimensions)}")
     indices, integer = call.input(0), Operand(OperandType.TENSOR_INT32)

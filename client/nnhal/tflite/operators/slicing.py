@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from tflite import BuiltinOperator
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import AnyArray, Operand, OperandType, OperationType
 
 _MAX_STRIDED_RANK = 4
@@ -65,7 +65,7 @@ def _resolve(call: OperatorCall, shape: Sequence[int]) -> tuple[list[Cut], list[
     begins, ends, steps = (call.integers(position) for position in (1, 2, 3))
     if not len(begins) == len(ends) == len(steps):
         raise TfliteError(f"has {len(begins)} begins, {len(ends)} ends and {len(steps)} strides")
-    ellipsis, new_axis = call.option("EllipsisMask", 0), call.option("NewAxisMask", 0)
+    ellipsis, new_axis = call.option("ellipsis_mask", 0), call.option("new_axis_mask", 0)
     given = sum(not (ellipsis | new_axis) >> i & 1 for i in range(len(begins)))
     cuts: list[Cut] = []
     result: list[int] = []
@@ -89,7 +89,7 @@ def _cut(call: OperatorCall, i: int, window: tuple[int, int, int], length: int) 
     """Return the slice of a dimension for the position i of begin, end and strides."""
     begin, end, step = window
     from_edge, to_edge, dropped = (
-        bool(call.option(name, 0) >> i & 1) for name in ("BeginMask", "EndMask", "ShrinkAxisMask")
+        bool(call.option(name, 0) >> i & 1) for name in ("begin_mask", "end_mask", "shrink_axis_mask")
     )
     if step == 0:
         raise TfliteError("has a stride of 0")
@@ -97,7 +97,7 @@ def _cut(call: OperatorCall, i: int, window: tuple[int, int, int], length: int) 
         if from_edge or step < 0 or not -length <= begin < length:
             raise TfliteError(f"drops dimension {i} of length {length} at {begin} with stride {step}")
         return Cut(begin % length, 1, 1, dropped=True)
-    if call.option("Offset", False):
+    if call.option("offset", False):
         end += begin
     elements = range(length)[slice(None if from_edge else begin, None if to_edge else end, step)]
     if not elements:
@@ -141,7 +141,7 @@ def gather(call: OperatorCall) -> None:
 
     A scalar index has shape [1] in NNAPI, so a RESHAPE drops the dimension.
     """
-    axis, batches = call.axis(call.option("Axis", 0), len(call.shape(0))), call.option("BatchDims", 0)
+    axis, batches = call.axis(call.option("axis", 0), len(call.shape(0))), call.option("batch_dims", 0)
     if batches:
         _gather_in_batches(call, axis, batches)
     elif call.shape(1):

@@ -3,24 +3,20 @@
 from collections.abc import Sequence
 
 import numpy as np
-from tflite import BuiltinOperator, TensorType
 
 from nnhal.tflite.call import OperatorCall, converter
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operators.concatenation import emit_broadcast
+from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.types import AnyArray, Operand, OperandType, OperationType
 
-_BLOCKS = {
-    BuiltinOperator.SPACE_TO_DEPTH: OperationType.SPACE_TO_DEPTH,
-    BuiltinOperator.DEPTH_TO_SPACE: OperationType.DEPTH_TO_SPACE,
-}
 _REAL = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 
 
-@converter(*_BLOCKS)
+@converter(BuiltinOperator.SPACE_TO_DEPTH, BuiltinOperator.DEPTH_TO_SPACE)
 def blocks(call: OperatorCall) -> None:
     """Convert SPACE_TO_DEPTH and DEPTH_TO_SPACE. The order of elements is the same in both formats."""
-    call.emit(_BLOCKS[call.operator.code], [call.input(0), call.int32_scalar(call.option("BlockSize"))])
+    call.emit(call.counterpart, [call.input(0), call.int32_scalar(call.option("block_size"))])
 
 
 # ---- BATCH_TO_SPACE_ND, SPACE_TO_BATCH_ND ----------------------------------------------------------------
@@ -109,7 +105,7 @@ def pad_v2(call: OperatorCall) -> None:
 @converter(BuiltinOperator.MIRROR_PAD)
 def mirror_pad(call: OperatorCall) -> None:
     """Convert MIRROR_PAD. The modes have the same numbers in both formats."""
-    call.emit(OperationType.MIRROR_PAD, [call.input(0), _paddings(call), call.int32_scalar(call.option("Mode", 0))])
+    call.emit(OperationType.MIRROR_PAD, [call.input(0), _paddings(call), call.int32_scalar(call.option("mode", 0))])
 
 
 def _paddings(call: OperatorCall) -> int:

@@ -1,15 +1,14 @@
 """StableHLO operators: STABLEHLO_ADD, STABLEHLO_MULTIPLY, STABLEHLO_MAXIMUM, STABLEHLO_MINIMUM, STABLEHLO_AND."""
 
-from tflite import BuiltinOperator
-
 from nnhal.tflite.call import OperatorCall, converter
+from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import FusedActivationFunc, OperationType
 
-_ARITHMETIC = {
+_ARITHMETIC: dict[int, OperationType] = {
     BuiltinOperator.STABLEHLO_ADD: OperationType.ADD,
     BuiltinOperator.STABLEHLO_MULTIPLY: OperationType.MUL,
 }
-_COUNTERPARTS = {
+_COUNTERPARTS: dict[int, OperationType] = {
     BuiltinOperator.STABLEHLO_MAXIMUM: OperationType.MAXIMUM,
     BuiltinOperator.STABLEHLO_MINIMUM: OperationType.MINIMUM,
     BuiltinOperator.STABLEHLO_AND: OperationType.LOGICAL_AND,

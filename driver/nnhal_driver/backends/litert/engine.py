@@ -1,6 +1,5 @@
 """LiteRT. It is imported when the first backend is created; everything else works without it."""
 
-import ctypes
 import importlib
 import os
 from collections.abc import Callable
@@ -8,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from nnhal.types import AnyArray
-from nnhal_driver.mapped_memory import MAPPED_BYTES
+from nnhal_driver.mapped_memory import MAPPED_BYTES, trim_memory
 
 
 class EngineMissingError(ImportError):
@@ -108,7 +107,7 @@ class Interpreter:
         if getattr(self, "_large", False):
             self._engine = None
             self._views.clear()
-            ctypes.CDLL(None).malloc_trim(0)
+            trim_memory()
 
 
 class SubgraphInterpreter:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from nnhal import litert_extension
+from nnhal.tflite_schema.packing import Quantization, TensorSpec
 from nnhal_driver.backends.api import SubgraphView
 from nnhal_driver.backends.litert.lowering import Network, spec_of
-from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModel, SubModelTensor, parse, verify
 from nnhal_driver.graph import Graph, OperationView
@@ -116,7 +116,7 @@ def inline(network: Network, view: OperationView) -> None:
             options = b"" if operator.custom_options is None else operator.custom_options.tobytes()
             writer.custom_operator(operator.custom_code, inputs, outputs, options)
         else:
-            table = operator.options_type, operator.fields
+            table = operator.options_type, operator.options
             writer.operator(operator.name, inputs, outputs, *table, intermediates, operator.version)
     for operand, tensor in zip(view.operation.outputs, graph.outputs, strict=True):
         _add_output(network, operand, numbers[tensor])
@@ -144,7 +144,7 @@ def _input_tensor(network: Network, view: OperationView, operand: int, tensor: S
     if tensor.shape:
         return number
     scalar = network.writer.tensor(_spec(tensor), ())
-    network.writer.operator("SQUEEZE", [number], [scalar], "SqueezeOptions", {"squeezeDims": [0]})
+    network.writer.operator("SQUEEZE", [number], [scalar], "SqueezeOptions", {"squeeze_dims": [0]})
     return scalar
 
 
@@ -157,4 +157,4 @@ def _add_output(network: Network, operand: int, number: int) -> None:
     if operand not in network.tensors:
         network.tensors[operand] = writer.tensor(writer.specs[number], (1,))
     target = network.tensors[operand]
-    writer.operator("RESHAPE", [number], [target], "ReshapeOptions", {"newShape": list(writer.shapes[target])})
+    writer.operator("RESHAPE", [number], [target], "ReshapeOptions", {"new_shape": list(writer.shapes[target])})

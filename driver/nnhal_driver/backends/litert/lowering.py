@@ -13,10 +13,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnhal.types import AnyArray, Operand, OperandLifeTime, OperandType, SymmPerChannelQuantParams, type_name
+from nnhal.tflite_schema.packing import Quantization, TensorSpec
+from nnhal.types import (
+    AnyArray,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    OperationType,
+    SymmPerChannelQuantParams,
+    type_name,
+)
 from nnhal_driver.backends.litert.folding import GraphConstants
 from nnhal_driver.backends.litert.limits import DEFAULT_LIMITS, KernelLimits
-from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
 from nnhal_driver.backends.litert.shape_analysis import CHECKED_BY_ENGINE, Shapes, StaticCall, Unsupported
 from nnhal_driver.backends.litert.writer import ModelWriter
 from nnhal_driver.operations.call import Shape
@@ -147,6 +155,11 @@ class Lowering:
         self.writer = network.writer
         self.positions = call.view.positions
         self._deferred: list[Callable[[], None]] = []
+
+    @property
+    def operation_name(self) -> str:
+        """Name of the operation, which many operators of the engine have, too."""
+        return OperationType(self.call.view.type).name
 
     def convert(self) -> None:
         """Add the operation's operators.
@@ -320,7 +333,7 @@ class Lowering:
 
     def _reshape(self, source: int, target: int) -> None:
         shape = list(self.writer.shapes[target])
-        self.emit("RESHAPE", [source, self.constant(shape)], [target], "ReshapeOptions", newShape=shape)
+        self.emit("RESHAPE", [source, self.constant(shape)], [target], "ReshapeOptions", new_shape=shape)
 
     def _transpose(self, source: int, target: int, order: Sequence[int]) -> None:
         self.emit("TRANSPOSE", [source, self.constant(list(order))], [target])

@@ -6,29 +6,13 @@ tensors, so that axes, shapes and indexes are sealed with the model. Constant ou
 
 import json
 
-import numpy as np
-
+from nnhal.tflite_schema.dtypes import DTYPES
 from nnhal.types import AnyArray
 from nnhal_driver.backends.api import Sections
 from nnhal_driver.backends.litert.convert import ConvertedModel
 from nnhal_driver.backends.litert.page_sharing import is_shareable
 from nnhal_driver.backends.litert.writer import ConstantLocation, ModelFile, Reserve, place_constants
 from nnhal_driver.operations.call import Shape
-
-_DTYPES = {
-    "BOOL": np.bool_,
-    "FLOAT16": np.float16,
-    "FLOAT32": np.float32,
-    "FLOAT64": np.float64,
-    "INT8": np.int8,
-    "INT16": np.int16,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "UINT8": np.uint8,
-    "UINT16": np.uint16,
-    "UINT32": np.uint32,
-    "UINT64": np.uint64,
-}
 
 _COUNT_BYTES = 4
 """Size of the length field at the beginning, which precedes the description."""
@@ -55,7 +39,7 @@ def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
         len(description).to_bytes(_COUNT_BYTES) + description + head,
         (
             *(
-                contents[location.offset : location.offset + location.size].view(_DTYPES[location.type])
+                contents[location.offset : location.offset + location.size].view(DTYPES[location.type])
                 for location in file.locations
             ),
             *model.constants.values(),

@@ -14,9 +14,7 @@ from math import prod
 import numpy as np
 
 from nnhal.alignment import align
-from nnhal.types import AnyArray, Bytes
-from nnhal_driver.backends.litert.engine import schema
-from nnhal_driver.backends.litert.packing import (
+from nnhal.tflite_schema.packing import (
     UNPLACED,
     Fields,
     PackedOperator,
@@ -25,11 +23,13 @@ from nnhal_driver.backends.litert.packing import (
     TensorSpec,
     pack,
 )
+from nnhal.types import AnyArray, Bytes
+from nnhal_driver.backends.litert.engine import schema
 from nnhal_driver.backends.litert.page_sharing import PAGE, address, is_shareable, share
 from nnhal_driver.backends.litert.submodel import ITEM_BITS
 from nnhal_driver.mapped_memory import MAPPED_BYTES
 
-_ACTIVATION = "fusedActivationFunction"
+_ACTIVATION = "fused_activation_function"
 """Option of operators that can apply an activation to their output."""
 _OFFSET_SLOT = 6
 """Entry of `Buffer.offset` in the vtable of its table, in bytes."""
@@ -159,7 +159,7 @@ class ModelWriter:
             inputs: numbers of tensors; -1 for an omitted one.
             outputs: numbers of tensors.
             options: name of the options table, or "" for none.
-            fields: the table's fields, named as in the schema's object API.
+            fields: the table's fields, named as in the schema.
             intermediates: numbers of tensors that only carry quantization.
             version: version of the operator.
         """

@@ -14,6 +14,7 @@ from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.preparation.outcome import Outcome
+from tests.driver.launches import launch_preparation
 
 pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
 
@@ -78,7 +79,7 @@ def prepare(model: Model, meter: Meter) -> tuple[Device, Outcome]:
         outcomes.append(outcome)
         done.set()
 
-    device.prepare_model(model, notify, reserve=meter)
+    launch_preparation(device, model, notify, reserve=meter)
     assert done.wait(60)
     return device, outcomes.pop()
 

@@ -16,9 +16,9 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from nnhal import litert_extension, tflite
 from nnhal.errors import HalError
-from nnhal.tflite.graph import UNKNOWN
 from nnhal.tflite.reader import read
 from nnhal.tflite.shapes import inferred_shapes
+from nnhal.tflite_schema.shapes import UNKNOWN
 from nnhal.types import (
     DTYPES,
     AnyArray,

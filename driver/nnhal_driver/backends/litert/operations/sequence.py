@@ -37,7 +37,7 @@ def emit_layer(lower: Lowering, operator: str, names: Sequence[str], options: st
     inputs = [_state(lower, name) if "_state" in name else _optional(lower, name) for name in names]
     arguments = lower.call.view.arguments
     assert arguments is not None
-    count = 1 if fields.get("mergeOutputs", operator.startswith("UNI")) else 2
+    count = 1 if fields.get("merge_outputs", operator.startswith("UNI")) else 2
     for name in arguments.outputs[count:]:
         if not _is_unread(lower, name):
             raise Unsupported(f"the engine does not return {name}")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from nnhal.tflite_schema.dtypes import DTYPES
 from nnhal.types import AnyArray, Bytes
 
 ITEM_BITS = {
@@ -25,22 +25,6 @@ ITEM_BITS = {
     "COMPLEX64": 64,
 }
 """Types of tensors that a sub-model may have, with the bits of an element."""
-
-DTYPES: Mapping[str, np.dtype[Any]] = {
-    "FLOAT32": np.dtype("<f4"),
-    "FLOAT16": np.dtype("<f2"),
-    "INT32": np.dtype("<i4"),
-    "UINT8": np.dtype("u1"),
-    "INT64": np.dtype("<i8"),
-    "BOOL": np.dtype("?"),
-    "INT16": np.dtype("<i2"),
-    "INT8": np.dtype("i1"),
-    "FLOAT64": np.dtype("<f8"),
-    "UINT32": np.dtype("<u4"),
-    "UINT16": np.dtype("<u2"),
-    "COMPLEX64": np.dtype("<c8"),
-}
-"""The types that numpy has."""
 
 
 class InvalidSubModel(ValueError):
@@ -127,11 +111,6 @@ class SubModelOperator:
         """The name of the rule: of the builtin or of the custom operator."""
         return self.custom_code or self.name
 
-    @property
-    def fields(self) -> dict[str, object]:
-        """The options by their names in the schema's object API, for example `strideW`."""
-        return {object_api_name(name): value for name, value in self.options.items()}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SubModelGraph:
@@ -163,12 +142,6 @@ class SubModel:
     def outputs(self) -> tuple[SubModelTensor, ...]:
         """Outputs of the main subgraph."""
         return tuple(self.main.tensors[i] for i in self.main.outputs)
-
-
-def object_api_name(name: str) -> str:
-    """Return the object API's name of a field: `strideW` for `stride_w`."""
-    first, *words = name.split("_")
-    return first + "".join(word.capitalize() for word in words)
 
 
 def tensor_path(graph: int, index: int) -> str:

@@ -2,10 +2,11 @@
 
     @rule("SOFTMAX", types=["T:f32|i8 -> T"], options="SoftmaxOptions")
     def softmax(op: OperatorCheck) -> None:
-        op.output_shape(op.input(0).shape)
+        op.require_range("beta", op.float_option("beta"), 2.0**-10, 2.0**10)
 
-A rule checks what LiteRT's kernel takes for granted, and that the declared shapes of the outputs are those that the
-kernel computes. The types, the number of tensors and the quantization are checked before.
+A rule checks what LiteRT's kernel takes for granted. The types, the number of tensors and the quantization are checked
+before. The declared shapes of the outputs are checked afterwards: they must be those that the kernel computes, as
+`nnhal.tflite_schema.shapes` infers them. For operators that it does not have, the rule calls `output_shape`.
 """
 
 from collections.abc import Callable, Sequence
@@ -275,16 +276,6 @@ def scales(quantization: SubModelQuantization) -> AnyArray:
 def quantization_key(tensor: SubModelTensor) -> tuple[float, int] | None:
     """Return the first scale and zero point; None without quantization."""
     return None if tensor.quantization is None else (scale(tensor), zero_point(tensor))
-
-
-def broadcast(first: Sequence[int], second: Sequence[int]) -> Shape | None:
-    """Return the shape to which two shapes broadcast, or None if they do not."""
-    rank = max(len(first), len(second))
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in (first, second)]
-    pairs = list(zip(*padded, strict=True))
-    if any(a != b and 1 not in (a, b) for a, b in pairs):
-        return None
-    return tuple(max(pair) for pair in pairs)
 
 
 def elements(shape: Sequence[int]) -> int:

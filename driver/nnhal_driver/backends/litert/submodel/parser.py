@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any, cast
 
 import numpy as np
 
+from nnhal.tflite_schema import BuiltinOperator, TensorType
+from nnhal.tflite_schema.packing import IDENTIFIER, VERSION
+from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer
+from nnhal.tflite_schema.tables import OPTIONS_NAMES
 from nnhal.types import AnyArray, Bytes
-from nnhal_driver.backends.litert.engine import schema
 from nnhal_driver.backends.litert.submodel.custom_options import CUSTOM_OPTIONS
-from nnhal_driver.backends.litert.submodel.flatbuffer import Fields, FlatbufferReader
 from nnhal_driver.backends.litert.submodel.model import (
     ITEM_BITS,
     InvalidSubModel,
@@ -22,12 +22,11 @@ from nnhal_driver.backends.litert.submodel.model import (
     operator_path,
     tensor_path,
 )
-from nnhal_driver.backends.litert.submodel.schema import OPTIONS
 
-_IDENTIFIER = b"TFL3"
-_VERSION = 3
 _REAL_TYPES = frozenset(["FLOAT16", "FLOAT32", "FLOAT64", "BOOL"])
 """Types whose quantization, which some converters write, means nothing."""
+_OPERATOR_NAMES: Mapping[int, str] = {operator: operator.name for operator in BuiltinOperator}
+_TYPE_NAMES: Mapping[int, str] = {type_: type_.name for type_ in TensorType}
 _NO_OPTIONS: Mapping[str, object] = {}
 
 
@@ -43,19 +42,21 @@ def parse(data: bytes | memoryview | Bytes) -> SubModel:
     Raises:
         InvalidSubModel: the flatbuffer is damaged, or contains something that is not supported.
     """
-    reader = FlatbufferReader(np.frombuffer(data, np.uint8), _IDENTIFIER)
-    model = reader.root("Model")
-    if model["version"] != _VERSION:
-        raise InvalidSubModel(f"the schema has version {model['version']}; expected {_VERSION}")
-    return _Conversion(reader, model).convert()
+    try:
+        return _Conversion(np.frombuffer(data, np.uint8)).convert()
+    except InvalidFlatbuffer as error:
+        raise InvalidSubModel(str(error)) from None
 
 
 class _Conversion:
     """Conversion of the fields of one flatbuffer."""
 
-    def __init__(self, reader: FlatbufferReader, model: Fields) -> None:
-        self._reader = reader
-        self._model = model
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
+        self._reader = FlatbufferReader(data, IDENTIFIER, strict=True)
+        self._model = model = self._reader.root("Model")
+        if model["version"] != VERSION:
+            raise InvalidSubModel(f"the schema has version {model['version']}; expected {VERSION}")
         self._buffers = _tables(model, "buffers")
         self._codes = [self._code(index, fields) for index, fields in enumerate(_tables(model, "operator_codes"))]
 
@@ -68,14 +69,14 @@ class _Conversion:
 
     def _code(self, index: int, fields: Fields) -> tuple[str, int, str]:
         """Return the name and the version of an operator code, and the name of a custom operator."""
-        builtin = max(_number(fields, "builtin_code"), _number(fields, "deprecated_builtin_code"))
-        name = _operator_names().get(builtin)
+        builtin = max(fields["builtin_code"], fields["deprecated_builtin_code"])
+        name = _OPERATOR_NAMES.get(builtin)
         if name is None:
             raise InvalidSubModel(f"operator_codes[{index}]: operator {builtin} is unknown")
-        custom = cast("str | None", fields["custom_code"]) or ""
+        custom = fields["custom_code"] or ""
         if name == "CUSTOM" and custom not in CUSTOM_OPTIONS:
             raise InvalidSubModel(f"operator_codes[{index}]: custom operator {custom!r} is not supported")
-        return name, _number(fields, "version"), custom if name == "CUSTOM" else ""
+        return name, fields["version"], custom if name == "CUSTOM" else ""
 
     def _graph(self, number: int, fields: Fields) -> SubModelGraph:
         tensors = _tables(fields, "tensors")
@@ -88,31 +89,31 @@ class _Conversion:
         )
 
     def _tensor(self, where: str, fields: Fields) -> SubModelTensor:
-        number = _number(fields, "type")
-        type_ = _type_names().get(number, str(number))
+        number = fields["type"]
+        type_ = _TYPE_NAMES.get(number, str(number))
         if type_ not in ITEM_BITS:
             raise InvalidSubModel(f"{where}: type {type_} is not supported")
-        buffer = _number(fields, "buffer")
+        buffer = fields["buffer"]
         if buffer >= len(self._buffers) and buffer:
             raise InvalidSubModel(f"{where}: buffer is {buffer}; there are {len(self._buffers)} buffers")
-        data = self._buffers[buffer]["data"] if buffer else None
+        begin, end = (self._buffers[buffer]["data"] if buffer else None) or (0, 0)
         return SubModelTensor(
             type_,
             _integers(fields, "shape"),
-            cast("Bytes", data) if data is not None and len(cast("Bytes", data)) else None,
+            self._data[begin:end] if begin != end else None,
             None if type_ in _REAL_TYPES else _quantization(fields["quantization"]),
-            bool(fields["is_variable"]),
+            fields["is_variable"],
         )
 
     def _operator(self, number: int, index: int, fields: Fields) -> SubModelOperator:
-        opcode = _number(fields, "opcode_index")
+        opcode = fields["opcode_index"]
         if opcode >= len(self._codes):
             raise InvalidSubModel(
                 f"subgraph {number}, operator {index}: opcode_index is {opcode}; there are {len(self._codes)} codes"
             )
         name, version, custom = self._codes[opcode]
         where = operator_path(number, index, custom or name)
-        custom_options = cast("Bytes | None", fields["custom_options"])
+        custom_options = fields["custom_options"]
         if not custom and custom_options is not None and len(custom_options):
             raise InvalidSubModel(f"{where}: custom_options is set; only custom operators have it")
         options_type, options = self._options(where, fields)
@@ -137,13 +138,12 @@ class _Conversion:
 
     def _options(self, where: str, fields: Fields) -> tuple[str, Mapping[str, object]]:
         """Return the name and the fields of an operator's options."""
-        number = _number(fields, "builtin_options_type")
-        position = cast("int | None", fields["builtin_options"])
+        number, position = fields["builtin_options_type"], fields["builtin_options"]
         if number == 0 or position is None:
             return "", _NO_OPTIONS
-        name = _options_names().get(number, str(number))
-        if name not in OPTIONS:
-            raise InvalidSubModel(f"{where}: options of type {name} are not supported")
+        name = OPTIONS_NAMES.get(number)
+        if name is None:
+            raise InvalidSubModel(f"{where}: options of type {number} are not supported")
         options = self._reader.table(name, position, f"{where}: builtin_options")
         for field, value in options.items():
             if isinstance(value, np.ndarray):
@@ -153,45 +153,17 @@ class _Conversion:
         return name, options
 
 
-def _quantization(value: object) -> SubModelQuantization | None:
-    if value is None:
+def _quantization(fields: Fields | None) -> SubModelQuantization | None:
+    if fields is None or fields["scale"] is None or not len(fields["scale"]):
         return None
-    fields = cast("Fields", value)
-    scales, zero_points = cast("AnyArray | None", fields["scale"]), cast("AnyArray | None", fields["zero_point"])
-    if scales is None or not len(scales):
-        return None
-    if zero_points is None:
-        zero_points = np.empty(0, np.int64)
-    return SubModelQuantization(scales, zero_points, _number(fields, "quantized_dimension"))
+    zero_points = np.empty(0, np.int64) if fields["zero_point"] is None else fields["zero_point"]
+    return SubModelQuantization(fields["scale"], zero_points, fields["quantized_dimension"])
 
 
 def _tables(fields: Fields, name: str) -> Sequence[Fields]:
-    return cast("list[Fields] | None", fields[name]) or []
+    return fields[name] or []
 
 
 def _integers(fields: Fields, name: str) -> tuple[int, ...]:
-    value = cast("AnyArray | None", fields[name])
+    value: AnyArray | None = fields[name]
     return () if value is None else tuple(value.tolist())
-
-
-def _number(fields: Fields, name: str) -> int:
-    return cast("int", fields[name])
-
-
-def _names(enumeration: Any) -> dict[int, str]:
-    return {number: name for name, number in vars(enumeration).items() if not name.startswith("_")}
-
-
-@cache
-def _operator_names() -> dict[int, str]:
-    return _names(schema().BuiltinOperator)
-
-
-@cache
-def _type_names() -> dict[int, str]:
-    return _names(schema().TensorType)
-
-
-@cache
-def _options_names() -> dict[int, str]:
-    return _names(schema().BuiltinOptions)

@@ -8,7 +8,11 @@ ends: a WHILE must count up to a constant.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from nnhal.tflite_schema.shapes import RULES as SHAPE_RULES
+from nnhal.tflite_schema.shapes import Shape, ShapeCall, ShapeError, infer_shapes
+from nnhal.types import AnyArray
 from nnhal_driver.backends.litert.submodel.data_flow import check_data_flow
 from nnhal_driver.backends.litert.submodel.limits import SubModelLimits
 from nnhal_driver.backends.litert.submodel.model import InvalidSubModel, SubModel, SubModelTensor, tensor_path
@@ -71,6 +75,41 @@ def _check_operator(check: OperatorCheck, rule: OperatorRule) -> None:
     for index, tensor in enumerate(check.outputs):
         _check_scales(check, rule, f"output {index}", tensor, per_channel=False)
     rule.check(check)
+    if operator.kind in SHAPE_RULES:
+        _check_output_shapes(check)
+
+
+def _check_output_shapes(check: OperatorCheck) -> None:
+    """Check that the outputs are declared with the shapes that the kernel computes."""
+    try:
+        inferred = infer_shapes(_RegionCall(check))
+    except ShapeError as error:
+        check.fail(str(error))
+    for index, shape in enumerate(inferred):
+        check.output_shape(shape, index)
+
+
+class _RegionCall(ShapeCall):
+    """An operator of a region, for the rules of shapes."""
+
+    def __init__(self, check: OperatorCheck) -> None:
+        super().__init__(check.operator.kind, len(check.inputs), [tensor.shape for tensor in check.outputs])
+        self._check = check
+
+    def shape(self, position: int) -> Shape:
+        return self._check.input(position).shape
+
+    def has(self, position: int) -> bool:
+        return self._check.optional(position) is not None
+
+    def array(self, position: int) -> AnyArray:
+        tensor = self._check.input(position)
+        if tensor.data is None:
+            raise ValueError(f"input {position} is not constant; its value must be known")
+        return tensor.values()
+
+    def option(self, name: str, default: Any) -> Any:
+        return self._check.operator.options.get(name, default)
 
 
 def _check_intermediates(check: OperatorCheck, rule: OperatorRule) -> None:

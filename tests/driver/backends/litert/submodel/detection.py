@@ -6,6 +6,7 @@ from flatbuffers import flexbuffers
 
 from tests.nnhal.tflite.build import Op, Tensor, build, pack, unpack
 
+OPERATOR = "TFLite_Detection_PostProcess"
 OPTIONS: dict[str, float] = {
     **{"max_detections": 5, "max_classes_per_detection": 1, "detections_per_class": 3, "num_classes": 3},
     **{"use_regular_nms": False, "nms_score_threshold": 0.1, "nms_iou_threshold": 0.5},
@@ -32,8 +33,9 @@ def detection(
     inputs = [
         Tensor(shape, type_, None, scale, zero_point) for shape in ((1, boxes, 4), (1, boxes, classes), (boxes, 4))
     ]
-    outputs = [Tensor(shape) for shape in ((1, count, 4), (1, count), (1, count), (1,))]
-    model = unpack(build(Op("CUSTOM", inputs, outputs, custom="TFLite_Detection_PostProcess")))
+    shapes, suffixes = ((1, count, 4), (1, count), (1, count), (1,)), ("", ":1", ":2", ":3")
+    outputs = [Tensor(shape, name=f"{OPERATOR}{suffix}") for shape, suffix in zip(shapes, suffixes, strict=True)]
+    model = unpack(build(Op("CUSTOM", inputs, outputs, custom=OPERATOR)))
     model.subgraphs[0].operators[0].customOptions = list(flexbuffers.Dumps(options) if data is None else data)
     return pack(model)
 

@@ -64,7 +64,17 @@ def _operator(model: Any, operator: SubModelOperator) -> Any:
     table.intermediates = list(operator.intermediates) or None
     if operator.options_type:
         table.builtinOptionsType = getattr(schema.BuiltinOptions, operator.options_type)
-        table.builtinOptions = getattr(schema, f"{operator.options_type}T")(**operator.fields)
+        table.builtinOptions = getattr(schema, f"{operator.options_type}T")(**object_api_fields(operator))
     if operator.custom_options is not None:
         table.customOptions = operator.custom_options.tobytes()
     return table
+
+
+def object_api_fields(operator: SubModelOperator) -> dict[str, object]:
+    """Return the options by their names in the schema's object API, for example `strideW`."""
+    return {_object_api_name(name): value for name, value in operator.options.items()}
+
+
+def _object_api_name(name: str) -> str:
+    first, *words = name.split("_")
+    return first + "".join(word.capitalize() for word in words)

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+from nnhal.tflite_schema.dtypes import DTYPES
 from nnhal.types import AnyArray
 from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModel, SubModelLimits, parse, verify
-from nnhal_driver.backends.litert.submodel.model import DTYPES
 from tests.driver.backends.litert.submodel.encoding import encode
 from tests.driver.backends.litert.submodel.seeds import operators, repaired, seed_count, seed_model
 from tests.nnhal.tflite.mutation import mutate

@@ -9,6 +9,7 @@ import pytest
 from nnhal_driver.backends.litert.submodel import parse
 from tests.driver.backends.litert.submodel.checking import changed, check, exp, refusal, set_field
 from tests.driver.backends.litert.submodel.detection import OPTIONS, detection
+from tests.driver.backends.litert.submodel.encoding import object_api_fields
 from tests.nnhal.tflite.build import Op, Tensor, build, options, pack, schema, unpack
 
 
@@ -21,7 +22,7 @@ def test_model_has_tensors_operators_and_options() -> None:
     (operator,) = model.main.operators
     assert (operator.name, operator.options_type) == ("CONV_2D", "Conv2DOptions")
     assert operator.options["stride_h"] == 2
-    assert operator.fields == {key: value for key, value in vars(table).items() if value is not None}
+    assert object_api_fields(operator) == {key: value for key, value in vars(table).items() if value is not None}
     assert operator.inputs == (0, 1, -1)
     assert [tensor.shape for tensor in model.inputs + model.outputs] == [(1, 2, 2, 3), (1, 1, 2, 4)]
     constant = model.main.tensors[1]
@@ -90,7 +91,7 @@ def _second_options(model: Any) -> None:
         (_sparsity, "tensors[0].sparsity is not supported"),
         (_blockwise, "quantization.details"),
         (_variant, "tensors[0].variant_tensors is not supported"),
-        (_unknown_options, "operator 0 (EXP): options of type HashtableOptions are not supported"),
+        (_unknown_options, "operator 0 (EXP): options are of type HashtableOptions; expected ExpOptions"),
         (_second_options, "builtin_options_2_type is 18; only 0 is supported"),
     ],
 )

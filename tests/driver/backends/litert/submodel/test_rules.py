@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from nnhal_driver.backends.litert.submodel.operator_check import RULES
-from tests.driver.backends.litert.submodel.checking import check, quantized, refusal
+from tests.driver.backends.litert.submodel.checking import changed, check, quantized, refusal, set_field
 from tests.driver.backends.litert.submodel.detection import detection, detection_models
 from tests.driver.backends.litert.submodel.fuzzing import LIMITS
 from tests.driver.backends.litert.submodel.seeds import repaired, seed_count, seed_model
-from tests.nnhal.tflite.build import Op, Tensor, build, ints, options
+from tests.nnhal.tflite.build import Op, Tensor, build, ints, options, unpack
 from tests.nnhal.tflite.corpus.cases import cases
 
 SAME, VALID = 0, 1
@@ -381,7 +381,7 @@ REFUSED: list[tuple[Op, str]] = [
     ),
     (
         Op("BATCH_MATMUL", [F((2, 2, 3)), F((3, 3, 3))], [F((2, 2, 3))], options("BatchMatMul")),
-        "the batches of shapes [2, 2, 3] and [3, 3, 3] do not broadcast",
+        "shapes [2] and [3] do not broadcast",
     ),
     (
         Op("LOCAL_RESPONSE_NORMALIZATION", [IMAGE], [F(IMAGE.shape)], options("LocalResponseNormalization", radius=-1)),
@@ -457,6 +457,19 @@ def test_anchors_match_the_boxes() -> None:
 def test_rule_accepts_models_of_the_corpus(name: str) -> None:
     """Every operator has a model that its rule accepts, once the shapes of the outputs are known."""
     assert any(repaired(seed_model(name, index), LIMITS) for index in range(seed_count(name)))
+
+
+@pytest.mark.parametrize("name", sorted(set(RULES) - {"TFLite_Detection_PostProcess", "IF", "WHILE"}))
+def test_other_output_shapes_are_refused(name: str) -> None:
+    """Every operator with other shapes of its outputs is refused, by the rules of shapes or by its own rule."""
+    data = next(filter(None, (repaired(seed_model(name, index), LIMITS) for index in range(seed_count(name)))))
+    graph = unpack(data).subgraphs[0]
+    for position, tensor in enumerate(graph.operators[0].outputs):
+        shape = graph.tensors[tensor].shape.tolist()
+        for other in ([*shape, 1], [1, *shape], shape[1:] or [2], [*shape[:-1], sum(shape[-1:]) + 1]):
+            if other != shape:
+                changed_data = changed(data, set_field(f"subgraphs.0.tensors.{tensor}.shape", other))
+                assert f"output {position} has shape {other}; expected " in refusal(changed_data)
 
 
 def test_lstm_needs_all_inputs_of_a_gate() -> None:

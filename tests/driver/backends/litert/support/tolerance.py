@@ -3,7 +3,8 @@
 Errors are in units of stored values: numbers for floats, steps for quantized values, and 0 or 1 for truth values. An
 operation adds its own error (`own_error`) to the error that its inputs cause. To measure the latter, CpuRef's kernel
 runs again on inputs shifted by their errors. The difference of the results is the error of the output. The bound
-is 0 if no operation rounds. An operation on quantized values adds at most one step.
+is 0 if no operation rounds. An operation on quantized values adds at most one step. The rounding of a layer over a
+sequence counts as an error of its inputs, because the layer itself can amplify it.
 
 If an output is monotonic in each input, shifting all inputs up or all down gives the largest difference. Other
 operations (`_MIXED`) are probed with random signs, and the bound is twice the largest difference.
@@ -83,6 +84,8 @@ def errors(
         outputs: the operands as the model declares them.
         values: the results of CpuRef.
     """
+    if type_ in _SEQUENCES:
+        arguments = [_with_rounding(*argument) for argument in arguments]
     inexact = [i for i, (_, _, error) in enumerate(arguments) if error is not None and error.any()]
     own = [own_error(type_, arguments, operand, value) for operand, value in zip(outputs, values, strict=True)]
     if not inexact:
@@ -119,6 +122,18 @@ def own_error(type_: Op, arguments: Sequence[Argument], operand: Operand, value:
     # the smallest half-precision number is 2**-24, and intermediate results of CpuRef have half precision
     size = np.abs(value.astype(np.float64)) + np.abs(value).max(initial=0) / 8 + 2.0**-12
     return np.asarray(unit * (size + _term_magnitude(type_, arguments)))
+
+
+def _with_rounding(operand: Operand, value: AnyArray | None, error: AnyArray | None) -> Argument:
+    """Return an argument of a layer whose own sums count as an error of its weights and inputs.
+
+    A sum that rounds is the exact sum of terms that differ in their last places. The layer can amplify that: a layer
+    normalization divides by the deviation of the sums, which is tiny if they are nearly equal.
+    """
+    if value is None or operand.type not in _UNIT or not operand.dimensions:
+        return operand, value, error
+    rounding = _UNIT[T(operand.type)] * np.abs(value.astype(np.float64))
+    return operand, value, rounding if error is None else error + rounding
 
 
 def _term_magnitude(type_: Op, arguments: Sequence[Argument]) -> float:

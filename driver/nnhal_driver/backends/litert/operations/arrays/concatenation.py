@@ -19,7 +19,7 @@ def split(lower: Lowering) -> None:
     names = lower.call.repeated("output")
     axis = lower.constant(lower.call.axis(len(lower.shape("input"))))
     outputs = [lower.output(name, like=lower.spec("input")) for name in names]
-    lower.emit("SPLIT", [axis, lower.input("input")], outputs, "SplitOptions", numSplits=len(names))
+    lower.emit("SPLIT", [axis, lower.input("input")], outputs, "SplitOptions", num_splits=len(names))
 
 
 @converter(OperationType.PACK)
@@ -27,7 +27,7 @@ def pack(lower: Lowering) -> None:
     """Pass axis and number of inputs as options."""
     inputs = [lower.input(name) for name in lower.call.repeated("input")]
     axis = lower.call.integer("axis") % len(lower.shape("output"))
-    lower.emit("PACK", inputs, [lower.output()], "PackOptions", axis=axis, valuesCount=len(inputs))
+    lower.emit("PACK", inputs, [lower.output()], "PackOptions", axis=axis, values_count=len(inputs))
 
 
 @converter(OperationType.TILE)

@@ -49,7 +49,7 @@ def _kept_dims_shape(lower: Lowering) -> Shape:
 
 def _reduce(lower: Lowering, operator: str, x: int, out: int) -> None:
     axes = lower.constant(reduction_axes(lower.call, len(lower.shape("input"))))
-    lower.emit(operator, [x, axes], [out], "ReducerOptions", keepDims=True)
+    lower.emit(operator, [x, axes], [out], "ReducerOptions", keep_dims=True)
 
 
 @converter(*_ARGUMENTS)
@@ -59,4 +59,4 @@ def argument(lower: Lowering) -> None:
     axis = lower.call.axis(len(shape))
     operator, options = _ARGUMENTS[OperationType(lower.call.view.type)]
     out = lower.reshaped_output((*shape[:axis], *shape[axis + 1 :]))
-    lower.emit(operator, [lower.input("input"), lower.constant(axis)], [out], options, outputType=_INT32)
+    lower.emit(operator, [lower.input("input"), lower.constant(axis)], [out], options, output_type=_INT32)

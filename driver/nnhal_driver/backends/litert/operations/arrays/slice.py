@@ -27,7 +27,7 @@ def strided_slice(lower: Lowering) -> None:
         open_ends |= (end < 0) << i
     out = lower.reshaped_output(tuple(stride.size for stride in slices), like=lower.spec("input"))
     vectors = [lower.constant(vector) for vector in (begins, ends, steps)]
-    lower.emit("STRIDED_SLICE", [lower.input("input"), *vectors], [out], "StridedSliceOptions", endMask=open_ends)
+    lower.emit("STRIDED_SLICE", [lower.input("input"), *vectors], [out], "StridedSliceOptions", end_mask=open_ends)
 
 
 @converter(OperationType.GATHER, checked_by_engine="indices")

@@ -15,7 +15,7 @@ def blocks(lower: Lowering) -> None:
     """Emit the engine's operator, which has the same order of elements."""
     operator, options = _BLOCKS[OperationType(lower.call.view.type)]
     out = lower.image_output(like=lower.spec("input"))
-    lower.emit(operator, [lower.image_input()], [out], options, blockSize=block_side(lower.call))
+    lower.emit(operator, [lower.image_input()], [out], options, block_size=block_side(lower.call))
 
 
 @converter(OperationType.BATCH_TO_SPACE_ND)

@@ -12,14 +12,9 @@ _RECTIFIERS = {
     OperationType.RELU6: ("RELU6", FusedActivationFunc.RELU6),
 }
 """Operators, and the same function as part of another operator."""
-_SINGLE_ELEMENTS = dict.fromkeys(("strideH", "strideW", "filterHeight", "filterWidth"), 1)
+_SINGLE_ELEMENTS = dict.fromkeys(("stride_h", "stride_w", "filter_height", "filter_width"), 1)
 _VALID = 1
 """Number of TFLite's padding scheme without padding."""
-_OPERATORS = {
-    OperationType.LOGISTIC: "LOGISTIC",
-    OperationType.TANH: "TANH",
-    OperationType.HARD_SWISH: "HARD_SWISH",
-}
 _STEEPEST = 2.0
 """Largest input scale. From 4 on, NNAPI's integer arithmetic only gives the ends of the curve."""
 
@@ -40,7 +35,7 @@ def rectifier(lower: Lowering) -> None:
         return
     shape = lower.shape("input")
     image = shape if len(shape) == 4 else (1, 1, 1, prod(shape))
-    fields = {"padding": _VALID, "fusedActivationFunction": activation, **_SINGLE_ELEMENTS}
+    fields = {"padding": _VALID, "fused_activation_function": activation, **_SINGLE_ELEMENTS}
     lower.emit("MAX_POOL_2D", [lower.reshape(x, image)], [lower.reshaped_output(image)], "Pool2DOptions", **fields)
 
 
@@ -50,7 +45,7 @@ def rectifier(lower: Lowering) -> None:
 @converter(OperationType.HARD_SWISH, limits=ELEMENTWISE_LIMITS)
 def simple(lower: Lowering) -> None:
     """Emit one operator."""
-    lower.emit(_OPERATORS[OperationType(lower.call.view.type)], [lower.input("input")], [lower.output()])
+    lower.emit(lower.operation_name, [lower.input("input")], [lower.output()])
 
 
 @converter(OperationType.ELU, limits=ELEMENTWISE_LIMITS)

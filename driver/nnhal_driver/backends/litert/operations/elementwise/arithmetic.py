@@ -11,7 +11,6 @@ _FUSED = {
     OperationType.SUB: ("SUB", "SubOptions"),
     OperationType.MUL: ("MUL", "MulOptions"),
 }
-_EXTREMES = {OperationType.MAXIMUM: "MAXIMUM", OperationType.MINIMUM: "MINIMUM"}
 
 
 @converter(OperationType.ADD, OperationType.SUB)
@@ -20,7 +19,7 @@ def fused(lower: Lowering) -> None:
     """Emit the same operator."""
     operator, options = _FUSED[OperationType(lower.call.view.type)]
     inputs = [_with_full_rank(lower, name) for name in ("input0", "input1")]
-    lower.emit(operator, inputs, [lower.output()], options, fusedActivationFunction=lower.call.activation())
+    lower.emit(operator, inputs, [lower.output()], options, fused_activation_function=lower.call.activation())
 
 
 def _with_full_rank(lower: Lowering, name: str) -> int:
@@ -41,14 +40,14 @@ def div(lower: Lowering) -> None:
         lower.emit("FLOOR_DIV", inputs, [lower.output()])
     else:
         activation = lower.call.activation()
-        lower.emit("DIV", inputs, [lower.output()], "DivOptions", fusedActivationFunction=activation)
+        lower.emit("DIV", inputs, [lower.output()], "DivOptions", fused_activation_function=activation)
 
 
-@converter(*_EXTREMES)
+@converter(OperationType.MAXIMUM, OperationType.MINIMUM)
 def extremes(lower: Lowering) -> None:
     """Convert both inputs to the output's scale, as the engine requires."""
     inputs = [lower.as_spec(lower.input(name), lower.spec("output")) for name in ("input0", "input1")]
-    lower.emit(_EXTREMES[OperationType(lower.call.view.type)], inputs, [lower.output()])
+    lower.emit(lower.operation_name, inputs, [lower.output()])
 
 
 @converter(OperationType.POW)

@@ -4,14 +4,11 @@ from nnhal.types import OperationType
 from nnhal_driver.backends.litert.limits import ELEMENTWISE_LIMITS
 from nnhal_driver.backends.litert.lowering import Lowering, converter
 
-_OPERATORS = {OperationType.LOGICAL_AND: "LOGICAL_AND", OperationType.LOGICAL_OR: "LOGICAL_OR"}
 
-
-@converter(*_OPERATORS)
+@converter(OperationType.LOGICAL_AND, OperationType.LOGICAL_OR)
 def binary(lower: Lowering) -> None:
     """Emit the same operator."""
-    operator = _OPERATORS[OperationType(lower.call.view.type)]
-    lower.emit(operator, [lower.input("x"), lower.input("y")], [lower.output()])
+    lower.emit(lower.operation_name, [lower.input("x"), lower.input("y")], [lower.output()])
 
 
 @converter(OperationType.LOGICAL_NOT, limits=ELEMENTWISE_LIMITS)

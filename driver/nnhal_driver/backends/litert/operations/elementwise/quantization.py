@@ -1,9 +1,9 @@
 """Converters of QUANTIZE, DEQUANTIZE and CAST."""
 
+from nnhal.tflite_schema.packing import TensorSpec
 from nnhal.types import OperandType, OperationType
 from nnhal_driver.backends.litert.limits import ELEMENTWISE_LIMITS
 from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter
-from nnhal_driver.backends.litert.packing import TensorSpec
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 
 _BYTES = TensorSpec("UINT8")

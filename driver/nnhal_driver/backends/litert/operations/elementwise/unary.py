@@ -4,21 +4,20 @@ from nnhal.types import OperationType
 from nnhal_driver.backends.litert.limits import ELEMENTWISE_LIMITS
 from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter
 
-_OPERATORS = {
-    OperationType.ABS: "ABS",
-    OperationType.EXP: "EXP",
-    OperationType.FLOOR: "FLOOR",
-    OperationType.LOG: "LOG",
-    OperationType.NEG: "NEG",
-    OperationType.SIN: "SIN",
-    OperationType.SQRT: "SQRT",
-}
 
-
-@converter(*_OPERATORS, limits=ELEMENTWISE_LIMITS)
+@converter(
+    OperationType.ABS,
+    OperationType.EXP,
+    OperationType.FLOOR,
+    OperationType.LOG,
+    OperationType.NEG,
+    OperationType.SIN,
+    OperationType.SQRT,
+    limits=ELEMENTWISE_LIMITS,
+)
 def unary(lower: Lowering) -> None:
     """Emit one operator."""
-    lower.emit(_OPERATORS[OperationType(lower.call.view.type)], [lower.input("input")], [lower.output()])
+    lower.emit(lower.operation_name, [lower.input("input")], [lower.output()])
 
 
 @converter(OperationType.RSQRT, limits=ELEMENTWISE_LIMITS)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from nnhal.tflite_schema.packing import Quantization, TensorSpec
 from nnhal.types import OperationType
 from nnhal_driver.backends.litert.limits import KernelLimits, check_depthwise_channels
 from nnhal_driver.backends.litert.lowering import INT32, Lowering, as_signed, as_unsigned, converter, with_other_sign
 from nnhal_driver.backends.litert.operations.padding import PADDINGS, pad_image, padding_scheme
-from nnhal_driver.backends.litert.packing import Quantization, TensorSpec
 from nnhal_driver.operations.layers.convolution import filter_window
 
 FILTERED = KernelLimits(product_of=("input", "filter"))
@@ -30,7 +30,7 @@ def depthwise_conv_2d(lower: Lowering) -> None:
     constant = lower.is_constant("filter") and lower.is_constant("bias")
     check_depthwise_channels(lower.shape("filter")[3], lower.spec("filter").type, constant=constant)
     multiplier = lower.call.integer("depth_multiplier")
-    convolution(lower, "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", depthMultiplier=multiplier)
+    convolution(lower, "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", depth_multiplier=multiplier)
 
 
 def convolution(lower: Lowering, operator: str, options: str, **fields: object) -> None:
@@ -47,11 +47,11 @@ def convolution(lower: Lowering, operator: str, options: str, **fields: object) 
         [out],
         options,
         padding=PADDINGS[scheme],
-        strideH=space.height.stride,
-        strideW=space.width.stride,
-        dilationHFactor=space.height.dilation,
-        dilationWFactor=space.width.dilation,
-        fusedActivationFunction=lower.call.activation(),
+        stride_h=space.height.stride,
+        stride_w=space.width.stride,
+        dilation_h_factor=space.height.dilation,
+        dilation_w_factor=space.width.dilation,
+        fused_activation_function=lower.call.activation(),
         **fields,
     )
 

@@ -15,7 +15,7 @@ def unidirectional_sequence_lstm(lower: Lowering) -> None:
     names = argument_names(lower)
     norms = [name for name in names if name.endswith("_layer_norm_weights")]
     inputs = names[:_LSTM_INPUTS] + (norms if any(map(lower.call.has, norms)) else [])
-    fields = {**_lstm_fields(lower), "timeMajor": lower.call.flag("time_major")}
+    fields = {**_lstm_fields(lower), "time_major": lower.call.flag("time_major")}
     emit_layer(lower, "UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, "UnidirectionalSequenceLSTMOptions", fields)
 
 
@@ -28,7 +28,7 @@ def bidirectional_sequence_lstm(lower: Lowering) -> None:
     merge, time_major = lower.call.flag("merge_outputs"), lower.call.flag("time_major")
     if merge and not time_major:
         raise Unsupported("the engine does not initialize merged outputs of batch-major layers")
-    fields = {**_lstm_fields(lower), "mergeOutputs": merge, "timeMajor": time_major}
+    fields = {**_lstm_fields(lower), "merge_outputs": merge, "time_major": time_major}
     emit_layer(
         lower, "BIDIRECTIONAL_SEQUENCE_LSTM", names[:_BIDIRECTIONAL_INPUTS], "BidirectionalSequenceLSTMOptions", fields
     )
@@ -39,7 +39,7 @@ def _lstm_fields(lower: Lowering) -> dict[str, object]:
     if activation not in CELL_ACTIVATIONS:
         raise Unsupported(f"activation is {activation}; the engine has {CELL_ACTIVATIONS} for cells")
     return {
-        "fusedActivationFunction": activation,
-        "cellClip": lower.call.number("cell_clip"),
-        "projClip": lower.call.number("proj_clip"),
+        "fused_activation_function": activation,
+        "cell_clip": lower.call.number("cell_clip"),
+        "proj_clip": lower.call.number("proj_clip"),
     }

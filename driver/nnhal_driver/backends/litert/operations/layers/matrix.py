@@ -16,7 +16,7 @@ def fully_connected(lower: Lowering) -> None:
     out = lower.output(like=output_spec(lower, matrix))
     activation = lower.call.activation()
     lower.emit(
-        "FULLY_CONNECTED", [matrix, weights, bias], [out], "FullyConnectedOptions", fusedActivationFunction=activation
+        "FULLY_CONNECTED", [matrix, weights, bias], [out], "FullyConnectedOptions", fused_activation_function=activation
     )
 
 
@@ -25,5 +25,5 @@ def batch_matmul(lower: Lowering) -> None:
     """Pass the transpositions as options."""
     if lower.type("output") == OperandType.TENSOR_INT32:
         raise Unsupported("the engine does not multiply matrices of TENSOR_INT32", "TENSOR_FLOAT32")
-    flags = {"adjX": lower.call.flag("adj_x"), "adjY": lower.call.flag("adj_y")}
+    flags = {"adj_x": lower.call.flag("adj_x"), "adj_y": lower.call.flag("adj_y")}
     lower.emit("BATCH_MATMUL", [lower.input("x"), lower.input("y")], [lower.output()], "BatchMatMulOptions", **flags)

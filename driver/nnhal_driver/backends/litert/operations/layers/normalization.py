@@ -48,5 +48,5 @@ def _mean(lower: Lowering, image: int) -> int:
     """Return the mean of each channel: [batches, 1, 1, channels]."""
     batches, _, _, channels = lower.writer.shapes[image]
     out = lower.temporary(FLOAT, (batches, 1, 1, channels))
-    lower.emit("MEAN", [image, lower.constant([1, 2])], [out], "ReducerOptions", keepDims=True)
+    lower.emit("MEAN", [image, lower.constant([1, 2])], [out], "ReducerOptions", keep_dims=True)
     return out

@@ -8,19 +8,14 @@ from nnhal_driver.backends.litert.operations.padding import PADDINGS, pad_image,
 from nnhal_driver.operations.geometry import Axis, Window
 from nnhal_driver.operations.layers.pooling import pool_window
 
-_OPERATORS = {
-    OperationType.AVERAGE_POOL_2D: "AVERAGE_POOL_2D",
-    OperationType.MAX_POOL_2D: "MAX_POOL_2D",
-    OperationType.L2_POOL_2D: "L2_POOL_2D",
-}
 _LOWEST = {"FLOAT32": -np.inf, "UINT8": 0, "INT8": -128}
 
 
-@converter(*_OPERATORS)
+@converter(OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D, OperationType.L2_POOL_2D)
 def pool_2d(lower: Lowering) -> None:
     """Emit a pooling operator. If the engine has no such padding, pad by an operator, and correct averages."""
     space = pool_window(lower.call)
-    operator, scheme = _OPERATORS[OperationType(lower.call.view.type)], padding_scheme(space)
+    operator, scheme = lower.operation_name, padding_scheme(space)
     if scheme is not None:
         _pool(lower, operator, lower.image_input(), lower.image_output(), space, scheme, lower.call.activation())
     elif operator == "MAX_POOL_2D":
@@ -40,11 +35,11 @@ def _pool(
         [out],
         "Pool2DOptions",
         padding=PADDINGS[scheme],
-        strideH=space.height.stride,
-        strideW=space.width.stride,
-        filterHeight=space.height.filter,
-        filterWidth=space.width.filter,
-        fusedActivationFunction=activation,
+        stride_h=space.height.stride,
+        stride_w=space.width.stride,
+        filter_height=space.height.filter,
+        filter_width=space.width.filter,
+        fused_activation_function=activation,
     )
 
 
@@ -63,7 +58,7 @@ def _average_with_padding(lower: Lowering, space: Window, *, root: bool) -> None
         average = lower.apply("SQRT", [lower.apply("MUL", [average, weight], "MulOptions")])
         weight = lower.constant(1, FLOAT)
     activation = lower.call.activation()
-    lower.emit("MUL", [average, weight], [out], "MulOptions", fusedActivationFunction=activation)
+    lower.emit("MUL", [average, weight], [out], "MulOptions", fused_activation_function=activation)
 
 
 def _cells_inside(axis: Axis) -> AnyArray:

@@ -19,7 +19,7 @@ def rnn(lower: Lowering) -> None:
     lower.emit("FULLY_CONNECTED", [state, recurrent, -1], [from_state], "FullyConnectedOptions")
     out = lower.like(from_input)
     activation = lower.call.activation()
-    lower.emit("ADD", [from_input, from_state], [out], "AddOptions", fusedActivationFunction=activation)
+    lower.emit("ADD", [from_input, from_state], [out], "AddOptions", fused_activation_function=activation)
     for name in ("output", "hidden_state_out"):
         lower.copy(out, lower.output(name))
 
@@ -27,7 +27,7 @@ def rnn(lower: Lowering) -> None:
 @converter(OperationType.UNIDIRECTIONAL_SEQUENCE_RNN)
 def unidirectional_sequence_rnn(lower: Lowering) -> None:
     """Emit UNIDIRECTIONAL_SEQUENCE_RNN."""
-    fields = {"timeMajor": bool(lower.call.integer("time_major")), **_rnn_fields(lower)}
+    fields = {"time_major": bool(lower.call.integer("time_major")), **_rnn_fields(lower)}
     emit_layer(lower, "UNIDIRECTIONAL_SEQUENCE_RNN", argument_names(lower)[:5], "SequenceRNNOptions", fields)
 
 
@@ -38,8 +38,8 @@ def bidirectional_sequence_rnn(lower: Lowering) -> None:
     if lower.call.has("aux_input") and not lower.call.has("fw_aux_weights") and not time_major:
         raise Unsupported("the engine ignores the auxiliary input of batch-major layers")
     fields = {
-        "timeMajor": time_major,
-        "mergeOutputs": lower.call.flag("merge_outputs"),
+        "time_major": time_major,
+        "merge_outputs": lower.call.flag("merge_outputs"),
         **_rnn_fields(lower),
     }
     inputs = argument_names(lower)[:_RNN_INPUTS]
@@ -51,4 +51,4 @@ def _rnn_fields(lower: Lowering) -> dict[str, object]:
     activation = lower.call.integer("activation")
     if activation not in (0, *CELL_ACTIVATIONS):
         raise Unsupported(f"activation is {activation}; the engine has {(0, *CELL_ACTIVATIONS)}")
-    return {"fusedActivationFunction": activation} if activation else {}
+    return {"fused_activation_function": activation} if activation else {}

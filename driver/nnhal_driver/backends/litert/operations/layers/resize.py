@@ -15,8 +15,5 @@ def resize(lower: Lowering) -> None:
     operator, options = _OPERATORS[OperationType(lower.call.view.type)]
     image, out = lower.image_input(), lower.image_output(like=lower.spec("input"))
     size = lower.constant(lower.writer.shapes[out][1:3])
-    flags = {
-        "alignCorners": lower.call.flag("align_corners"),
-        "halfPixelCenters": lower.call.flag("half_pixel_centers"),
-    }
+    flags = {name: lower.call.flag(name) for name in ("align_corners", "half_pixel_centers")}
     lower.emit(operator, [image, size], [out], options, **flags)

@@ -29,9 +29,9 @@ def transpose_conv_2d(lower: Lowering) -> None:
         [whole],
         "TransposeConvOptions",
         padding=PADDINGS[scheme or "VALID"],
-        strideH=axes[0].stride,
-        strideW=axes[1].stride,
-        fusedActivationFunction=lower.call.activation(),
+        stride_h=axes[0].stride,
+        stride_w=axes[1].stride,
+        fused_activation_function=lower.call.activation(),
     )
     if whole != out:
         begin = lower.constant([0, axes[0].head, axes[1].head, 0])

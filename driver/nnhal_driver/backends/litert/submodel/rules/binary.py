@@ -7,7 +7,6 @@ import numpy as np
 
 from nnhal_driver.backends.litert.submodel.operator_check import (
     OperatorCheck,
-    broadcast,
     quantization_key,
     rule,
     scale,
@@ -16,15 +15,6 @@ from nnhal_driver.backends.litert.submodel.operator_check import (
 
 _POWER_TOLERANCE = 0.01
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT32")
-
-
-def _broadcast(op: OperatorCheck) -> None:
-    """Check that the output has the shape to which the inputs broadcast. Kernels do so up to the largest rank."""
-    first, second = op.input(0).shape, op.input(1).shape
-    shape = broadcast(first, second)
-    if shape is None:
-        op.fail(f"shapes {list(first)} and {list(second)} do not broadcast")
-    op.output_shape(shape)
 
 
 def _scales(op: OperatorCheck) -> Sequence[float]:
@@ -45,7 +35,6 @@ def add(op: OperatorCheck) -> None:
     The kernel aborts if the largest input scale is too large for the output's, and if scales that are powers of two
     broadcast.
     """
-    _broadcast(op)
     op.activation()
     if op.input(0).type == "INT16" and op.option("pot_scale_int16") and all(map(_is_power_of_two, _scales(op))):
         op.input_shape(1, op.input(0).shape)
@@ -58,7 +47,6 @@ def add(op: OperatorCheck) -> None:
 @rule("MUL", types=["T:f32|f16|i8|u8|i16|i32|i64 T -> T"], options="MulOptions")
 def multiply(op: OperatorCheck) -> None:
     """Check a multiplication."""
-    _broadcast(op)
     op.activation()
     if op.is_quantized:
         first, second, output = _scales(op)
@@ -76,7 +64,6 @@ def multiply(op: OperatorCheck) -> None:
 )
 def divide(op: OperatorCheck) -> None:
     """Check a division. An integer division by 0, or of the lowest number by -1, ends the process."""
-    _broadcast(op)
     if op.operator.name == "DIV":
         op.activation()
     if op.operator.name == "DIV" and op.is_quantized:
@@ -99,8 +86,7 @@ def divide(op: OperatorCheck) -> None:
     optional_options=True,
 )
 def extremum(op: OperatorCheck) -> None:
-    """Check the larger or smaller of two values, which are compared as they are stored."""
-    _broadcast(op)
+    """Accept the larger or smaller of two values, which are compared as they are stored."""
 
 
 @rule("POW", types=["T:f32|i32 T -> T"], options="PowOptions", optional_options=True)
@@ -110,7 +96,6 @@ def extremum(op: OperatorCheck) -> None:
 @rule("BITWISE_XOR", types=["T:i8|u8|i16|u16|i32|u32|bool T -> T"], options="BitwiseXorOptions", quantized=False)
 def binary(op: OperatorCheck) -> None:
     """Check an operator that computes any two values."""
-    _broadcast(op)
     if op.operator.name == "ATAN2":  # the kernel gives its result the shape of input 0
         op.input_shape(1, op.input(0).shape)
 
@@ -120,7 +105,6 @@ def binary(op: OperatorCheck) -> None:
 )
 def squared_difference(op: OperatorCheck) -> None:
     """Check a squared difference. The kernel aborts if the scales are too far apart."""
-    _broadcast(op)
     if op.is_quantized:
         first, second, output = _scales(op)
         larger = max(first, second)
@@ -143,7 +127,6 @@ def squared_difference(op: OperatorCheck) -> None:
 )
 def compare(op: OperatorCheck) -> None:
     """Check a comparison. The kernel aborts if the quantization differs and a scale is not less than 1."""
-    _broadcast(op)
     if op.is_quantized:
         first, second = (quantization_key(op.input(index)) for index in (0, 1))
         for index in (0, 1):
@@ -154,7 +137,6 @@ def compare(op: OperatorCheck) -> None:
 @rule("PRELU", types=["T:f32|f16|i8|u8|i16 T -> T"])
 def prelu(op: OperatorCheck) -> None:
     """Check an activation with a slope for each element or channel."""
-    _broadcast(op)
     op.output_shape(op.input(0).shape)
     if op.is_quantized:
         first, alpha, output = _scales(op)
@@ -165,7 +147,6 @@ def prelu(op: OperatorCheck) -> None:
 @rule("RIGHT_SHIFT", types=["T:i8|u8|i16|u16|i32|u32 T -> T"], options="RightShiftOptions", quantized=False)
 def right_shift(op: OperatorCheck) -> None:
     """Check a shift, whose distance must be less than the number of bits."""
-    _broadcast(op)
     distances = op.constant(1)
     bits = np.dtype(distances.dtype).itemsize * 8
     if (distances < 0).any() or (distances >= bits).any():
@@ -177,7 +158,6 @@ def add_n(op: OperatorCheck) -> None:
     """Check a sum of tensors of one shape."""
     for index in range(1, len(op.inputs)):
         op.input_shape(index, op.input(0).shape)
-    op.output_shape(op.input(0).shape)
 
 
 @rule(
@@ -195,7 +175,6 @@ def select(op: OperatorCheck) -> None:
         condition == shape or (len(condition) == 1 and shape and condition[0] == shape[0]) or not condition,
         f"input 0 has shape {list(condition)}; expected {list(shape)} or {list(shape[:1])}",
     )
-    op.output_shape(shape)
 
 
 @rule(
@@ -206,11 +185,4 @@ def select(op: OperatorCheck) -> None:
     optional_options=True,
 )
 def select_v2(op: OperatorCheck) -> None:
-    """Check a selection between tensors that broadcast."""
-    shapes = [op.input(index).shape for index in range(3)]
-    shape: tuple[int, ...] | None = ()
-    for other in shapes:
-        shape = None if shape is None else broadcast(shape, other)
-    if shape is None:
-        op.fail(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
-    op.output_shape(shape)
+    """Accept a selection between tensors that broadcast."""

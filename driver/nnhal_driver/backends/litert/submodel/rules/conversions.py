@@ -9,14 +9,12 @@ _CAST = "f32|f64|f16|i8|u8|i16|u16|i32|u32|i64|bool"
     "CAST", types=[f"{_CAST} -> {_CAST}", "c64 -> f32"], options="CastOptions", optional_options=True, quantized=False
 )
 def cast_(op: OperatorCheck) -> None:
-    """Check a conversion of numbers, which takes the types of the tensors and ignores its options."""
-    op.output_shape(op.input(0).shape)
+    """Accept a conversion of numbers, which takes the types of the tensors and ignores its options."""
 
 
 @rule("COMPLEX_ABS", "REAL", "IMAG", types=["c64 -> f32"])
 def part(op: OperatorCheck) -> None:
-    """Check the magnitude or a part of complex numbers."""
-    op.output_shape(op.input(0).shape)
+    """Accept the magnitude or a part of complex numbers."""
 
 
 @rule(
@@ -28,7 +26,6 @@ def part(op: OperatorCheck) -> None:
 def quantize(op: OperatorCheck) -> None:
     """Check a conversion to quantized values."""
     tensor, result = op.input(0), op.outputs[0]
-    op.output_shape(tensor.shape)
     op.require(result.quantization is not None, "output 0 has no scale")
     if not tensor.type.startswith("FLOAT"):
         op.require(tensor.quantization is not None, "input 0 has no scale")
@@ -37,14 +34,12 @@ def quantize(op: OperatorCheck) -> None:
 
 @rule("DEQUANTIZE", types=["i8|u8|i16|f16 -> f32"], options="DequantizeOptions", optional_options=True, per_channel=[0])
 def dequantize(op: OperatorCheck) -> None:
-    """Check a conversion to real values."""
-    op.output_shape(op.input(0).shape)
+    """Accept a conversion to real values."""
 
 
 @rule("FAKE_QUANT", types=["f32 -> f32"], options="FakeQuantOptions")
 def fake_quantize(op: OperatorCheck) -> None:
     """Check a rounding to quantized values."""
-    op.output_shape(op.input(0).shape)
     op.require_range("num_bits", op.option("num_bits"), 2, 16)
     low, high = op.float_option("min"), op.float_option("max")
     op.require(low < high, f"min is {low} and max is {high}; expected min <= 0 <= max, and min < max")

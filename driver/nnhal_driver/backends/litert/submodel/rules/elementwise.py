@@ -3,9 +3,8 @@
 from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, rule, scale
 
 
-def _same(op: OperatorCheck) -> None:
-    """Check that the output has the shape of the input, and the ratio of their scales."""
-    op.output_shape(op.input(0).shape)
+def _check_scales(op: OperatorCheck) -> None:
+    """Check the ratio of the scales of input and output."""
     if op.is_quantized and op.input(0).quantization is not None:
         op.multiplier("input scale / output scale", scale(op.input(0)) / scale(op.outputs[0]))
 
@@ -27,13 +26,13 @@ def _same(op: OperatorCheck) -> None:
 @rule("LOGISTIC", "TANH", types=["T:f32|f16|i8|u8|i16 -> T"])
 def elementwise(op: OperatorCheck) -> None:
     """Check an operator that has no options that matter."""
-    _same(op)
+    _check_scales(op)
 
 
 @rule("GELU", types=["T:f32|f16|i8|u8|i16 -> T"], options="GeluOptions", optional_options=True)
 @rule("LEAKY_RELU", types=["T:f32|f16|i8|u8|i16 -> T"], options="LeakyReluOptions")
 def with_options(op: OperatorCheck) -> None:
     """Check an activation with an option."""
-    _same(op)
+    _check_scales(op)
     if op.operator.name == "LEAKY_RELU":
         op.require_range("alpha", op.float_option("alpha"), -(2.0**10), 2.0**10)

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nnhal.tflite_schema import Padding
+from nnhal.tflite_schema.shapes.layers import window_positions
 from nnhal.types import AnyArray
 from nnhal_driver.backends.litert.submodel.limits import max_depthwise_channels
 from nnhal_driver.backends.litert.submodel.model import SubModelTensor
 from nnhal_driver.backends.litert.submodel.operator_check import (
     OperatorCheck,
-    Shape,
     elements,
     rule,
     scale,
     scales,
 )
 
-_SAME, _VALID = 0, 1
 _CONV_TYPES = [
     "f32 f32 f32? -> f32",
     "f32 i8 f32? -> f32",
@@ -27,26 +27,21 @@ _CONV_TYPES = [
 _MAX_MULTIPLIER = 2.0**8
 
 
-def window_count(op: OperatorCheck, name: str, size: int, window: int, stride: int, dilation: int = 1) -> int:
-    """Return the number of positions of a window along a dimension, which must be at least 1."""
-    reach = (window - 1) * dilation + 1
-    op.require_range(f"{name} of the window", reach, 1, 2**24)
-    padding = op.option("padding")
-    op.require_range("padding", padding, _SAME, _VALID)
-    if padding == _SAME:
-        return -(-size // stride)
-    op.require(reach <= size, f"{name} of the window is {reach}; the image has {size}")
-    return -(-(size - reach + 1) // stride)
-
-
-def _dilated(op: OperatorCheck, image: Shape, window: Sequence[int]) -> list[int]:
-    """Return height and width of the output of a convolution."""
-    op.positive("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
+def _check_windows(op: OperatorCheck, sizes: Sequence[int], windows: Sequence[int], names: str = "hw") -> None:
+    """Check strides, dilations and padding, and that windows fit into an image."""
+    op.positive(*(f"stride_{name}" for name in names))
     op.activation()
-    return [
-        window_count(op, name, size, extent, op.option(f"stride_{name}"), op.option(f"dilation_{name}_factor"))
-        for name, size, extent in zip("hw", image[1:3], window, strict=True)
-    ]
+    op.require_range("padding", op.option("padding"), Padding.SAME, Padding.VALID)
+    for name, size, window in zip(names, sizes, windows, strict=True):
+        dilation = f"dilation_{name}_factor"
+        if dilation in op.operator.options:
+            op.positive(dilation)
+        reach = (window - 1) * (op.option(dilation) if dilation in op.operator.options else 1) + 1
+        op.require_range(f"{name} of the window", reach, 1, 2**24)
+        op.require(
+            reach <= size or op.option("padding") == Padding.SAME,
+            f"{name} of the window is {reach}; the image has {size}",
+        )
 
 
 def check_weights(op: OperatorCheck, dimension: int, channels: int, bias: int = 2) -> None:
@@ -96,10 +91,9 @@ def conv_2d(op: OperatorCheck) -> None:
     op.require(image[3] == depth * groups and groups, f"input 0 has {image[3]} channels; the filter has {depth}")
     op.require(channels % groups == 0, f"{channels} output channels are not a multiple of {groups} groups")
     op.require_range("quantized_bias_type", op.option("quantized_bias_type"), 0, 4)
-    size = _dilated(op, image, (height, width))
-    op.bounded("the matrix of image patches", image[0] * elements(size) * height * width * image[3])
+    _check_windows(op, image[1:3], (height, width))
+    op.bounded("the matrix of image patches", op.outputs[0].elements // channels * height * width * image[3])
     check_weights(op, 0, channels)
-    op.output_shape([image[0], *size, channels])
     op.work += op.outputs[0].elements * height * width * depth
 
 
@@ -122,13 +116,12 @@ def depthwise_conv_2d(op: OperatorCheck) -> None:
     op.require_range("depth_multiplier", op.option("depth_multiplier"), multiplier, multiplier)
     if op.input(0).type != op.input(1).type or any(t is None or t.data is None for t in (op.input(1), op.optional(2))):
         op.require_range("the number of channels", channels, 1, max_depthwise_channels(op.input(1).type))
-    size = _dilated(op, image, (height, width))
+    _check_windows(op, image[1:3], (height, width))
     check_weights(op, 3, channels)
     quantization = op.input(1).quantization
     if op.input(0).type == "FLOAT32" and quantization is not None:
         found = len(quantization.scales)
         op.require(found == channels, f"input 1 has {found} scales; expected one for each of the {channels} channels")
-    op.output_shape([image[0], *size, channels])
     op.work += op.outputs[0].elements * height * width
 
 
@@ -149,19 +142,17 @@ def depthwise_conv_2d(op: OperatorCheck) -> None:
 def transpose_conv(op: OperatorCheck) -> None:
     """Check a transposed convolution with a constant output shape."""
     (channels, height, width, depth), image = op.shape(1, rank=4), op.shape(2, rank=4)
-    op.positive("stride_h", "stride_w")
-    op.activation()
     op.require_range("quantized_bias_type", op.option("quantized_bias_type"), 0, 4)
     op.require(image[3] == depth, f"input 2 has {image[3]} channels; the filter has {depth}")
     shape = op.integers(0, 4)
     op.require(min(shape) >= 1, f"input 0 is {shape}; expected at least 1")
+    _check_windows(op, shape[1:3], (height, width))
     for name, size, window, result in zip("hw", image[1:3], (height, width), shape[1:3], strict=True):
-        count = window_count(op, name, result, window, op.option(f"stride_{name}"))
+        count = window_positions(result, window, op.option(f"stride_{name}"), op.option("padding"))
         op.require(count == size, f"input 0 is {shape}; an image of this size gives {count} in {name}, not {size}")
     op.require(shape[0] == image[0] and shape[3] == channels, f"input 0 is {shape}; expected {image[0]} and {channels}")
     op.bounded("the matrix of image patches", elements(image[:3]) * height * width * channels)
     _check_transposed_weights(op, channels)
-    op.output_shape(shape)
     op.work += op.input(2).elements * height * width * channels
 
 
@@ -184,16 +175,10 @@ def _check_transposed_weights(op: OperatorCheck, channels: int) -> None:
 def conv_3d(op: OperatorCheck) -> None:
     """Check a convolution in three dimensions."""
     image, filter_ = op.shape(0, rank=5), op.shape(1, rank=5)
-    op.positive(*(f"{name}_{axis}{end}" for axis in "dhw" for name, end in (("stride", ""), ("dilation", "_factor"))))
-    op.activation()
     op.require(image[4] == filter_[3], f"input 0 has {image[4]} channels; the filter has {filter_[3]}")
-    size = [
-        window_count(op, axis, extent, window, op.option(f"stride_{axis}"), op.option(f"dilation_{axis}_factor"))
-        for axis, extent, window in zip("dhw", image[1:4], filter_[:3], strict=True)
-    ]
-    op.bounded("the matrix of image patches", image[0] * elements(size) * elements(filter_[:4]))
+    _check_windows(op, image[1:4], filter_[:3], "dhw")
+    op.bounded("the matrix of image patches", op.outputs[0].elements // filter_[4] * elements(filter_[:4]))
     op.input_shape(2, (filter_[4],))
-    op.output_shape([image[0], *size, filter_[4]])
     op.work += op.outputs[0].elements * elements(filter_[:4])
 
 
@@ -202,16 +187,11 @@ def conv_3d(op: OperatorCheck) -> None:
 def pool(op: OperatorCheck) -> None:
     """Check pooling, which keeps the quantization."""
     image = op.shape(0, rank=4)
-    op.positive("stride_h", "stride_w", "filter_height", "filter_width")
-    op.activation()
+    op.positive("filter_height", "filter_width")
     windows = (op.option("filter_height"), op.option("filter_width"))
-    size = [
-        window_count(op, name, extent, window, op.option(f"stride_{name}"))
-        for name, extent, window in zip("hw", image[1:3], windows, strict=True)
-    ]
+    _check_windows(op, image[1:3], windows)
     if op.is_quantized:
         op.require(elements(windows) <= 2**15, f"the window has {elements(windows)} elements; at most {2**15}")
-    op.output_shape([image[0], *size, image[3]])
     op.work += op.outputs[0].elements * elements(windows)
 
 
@@ -233,4 +213,3 @@ def resize(op: OperatorCheck) -> None:
         or not (op.option("align_corners") and op.option("half_pixel_centers")),
         "align_corners and half_pixel_centers are both set",
     )
-    op.output_shape([image[0], *size, image[3]])

@@ -34,7 +34,6 @@ def gather(op: OperatorCheck) -> None:
     op.require_range("batch_dims", batches, 0, min(axis, len(indices)))
     op.require(shape[:batches] == indices[:batches], f"the batches {shape[:batches]} and {indices[:batches]} differ")
     _check_indices(op, 1, shape[axis])
-    op.output_shape([*shape[:axis], *indices[batches:], *shape[axis + 1 :]])
 
 
 @rule(
@@ -46,7 +45,6 @@ def gather_nd(op: OperatorCheck) -> None:
     depth = indices[-1]
     op.require_range("length of the index tuples", depth, 1, min(len(shape), 6))
     _check_tuples(op, 1, shape)
-    op.output_shape([*indices[:-1], *shape[depth:]])
 
 
 def _check_tuples(op: OperatorCheck, index: int, shape: tuple[int, ...]) -> None:
@@ -80,31 +78,26 @@ def scatter_nd(op: OperatorCheck) -> None:
         updates == (*indices[:-1], *shape[depth:]),
         f"input 1 has shape {list(updates)}; expected {[*indices[:-1], *shape[depth:]]}",
     )
-    op.output_shape(shape)
 
 
 @rule("EMBEDDING_LOOKUP", types=[f"i32 T:{ANY} -> T", "i32 i8|u8 -> f32"], quantized=False, per_channel=[1])
 def embedding_lookup(op: OperatorCheck) -> None:
     """Check the selection of rows. The kernel checks indices that are not constant."""
-    indices, shape = op.shape(0, rank=1), op.shape(1, low=2)
+    op.shape(0, rank=1)
+    shape = op.shape(1, low=2)
     _check_indices(op, 0, shape[0])
     if op.outputs[0].type != op.input(1).type:
         op.require(op.input(1).quantization is not None, "input 1 has no scale")
-    op.output_shape([*indices, *shape[1:]])
 
 
 @rule("ONE_HOT", types=["i32|i64 i32 T:f32|i8|u8|i16|i32|i64|bool T -> T"], options="OneHotOptions", quantized=False)
 def one_hot(op: OperatorCheck) -> None:
     """Check the expansion of indices. Those out of range give no hot element."""
-    shape = list(op.shape(0, high=7))
+    shape = op.shape(0, high=7)
     for index in (1, 2, 3):
         op.input_shape(index, ())
-    depth = op.integer(1)
-    op.require_range("depth", depth, 1, 2**28)
-    axis = op.option("axis")
-    op.require_range("axis", axis, -1, len(shape))
-    shape.insert(len(shape) if axis == -1 else axis, depth)
-    op.output_shape(shape)
+    op.require_range("depth", op.integer(1), 1, 2**28)
+    op.require_range("axis", op.option("axis"), -1, len(shape))
 
 
 @rule("SEGMENT_SUM", types=["T:f32|i32 i32 -> T"], options="SegmentSumOptions", optional_options=True)
@@ -153,8 +146,7 @@ def bucketize(op: OperatorCheck) -> None:
 )
 def matrix_diag(op: OperatorCheck) -> None:
     """Check matrices with given diagonals. The kernel writes out of bounds if the elements are Booleans."""
-    shape = op.shape(0, low=1, high=7)
-    op.output_shape([*shape, shape[-1]])
+    op.shape(0, low=1, high=7)
 
 
 @rule(
@@ -168,5 +160,4 @@ def matrix_set_diag(op: OperatorCheck) -> None:
     """Check the replacement of diagonals. The kernel writes out of bounds if the elements are Booleans."""
     shape = op.shape(0, low=2)
     op.input_shape(1, [*shape[:-2], min(shape[-2:])])
-    op.output_shape(shape)
     op.work += elements(shape)

@@ -1,6 +1,6 @@
 """Matrix products, Fourier transforms, normalizations and softmax."""
 
-from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, broadcast, elements, rule, scale
+from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, elements, rule, scale
 from nnhal_driver.backends.litert.submodel.rules.images import check_weights
 
 
@@ -29,9 +29,6 @@ def fully_connected(op: OperatorCheck) -> None:
     check_weights(op, 0, channels)
     if op.option("keep_num_dims"):
         op.require(shape[-1] == depth, f"input 0 has shape {list(shape)}; the weights have {depth} columns")
-        op.output_shape([*shape[:-1], channels])
-    else:
-        op.output_shape([size // depth, channels])
     op.work += size * channels
 
 
@@ -43,17 +40,13 @@ def fully_connected(op: OperatorCheck) -> None:
 def batch_matmul(op: OperatorCheck) -> None:
     """Check products of matrices, whose batches broadcast."""
     first, second = op.shape(0, low=2, high=5), op.shape(1, low=2, high=5)
-    rows, inner = first[-2:][::-1] if op.option("adj_x") else first[-2:]
-    other, columns = second[-2:][::-1] if op.option("adj_y") else second[-2:]
+    inner = first[-2] if op.option("adj_x") else first[-1]
+    other = second[-1] if op.option("adj_y") else second[-2]
     op.require(inner == other, f"shapes {list(first)} and {list(second)} cannot be multiplied")
-    batches = broadcast(first[:-2], second[:-2])
-    if batches is None:
-        op.fail(f"the batches of shapes {list(first)} and {list(second)} do not broadcast")
     if op.input(0).type in ("INT8", "INT16") and op.outputs[0].type != "INT32":
         factor = scale(op.input(0)) * scale(op.input(1)) / scale(op.outputs[0])
         op.multiplier("product of the input scales / output scale", factor, 2.0**-31, 2.0**8)
-    op.output_shape([*batches, rows, columns])
-    op.work += elements(batches) * rows * columns * inner
+    op.work += op.outputs[0].elements * inner
 
 
 @rule("RFFT2D", types=["f32 i32 -> c64"], options="Rfft2dOptions", optional_options=True)
@@ -64,18 +57,16 @@ def rfft2d(op: OperatorCheck) -> None:
         op.require_range(f"{name} of the transform", length, low, 2**24)
         op.require(length & (length - 1) == 0, f"{name} of the transform is {length}; expected a power of 2")
     op.bounded("the transform", height * (width + 2) * 2)
-    op.output_shape([*shape[:-2], height, width // 2 + 1])
     op.work += elements(shape[:-2]) * height * width * (height * width).bit_length()
 
 
 @rule("SOFTMAX", types=["T:f32|f16|i8|u8|i16 -> T", "i8 -> i16"], options="SoftmaxOptions")
 def softmax(op: OperatorCheck) -> None:
     """Check a softmax. The kernel aborts if the scale times beta is too small."""
-    shape = op.shape(0, low=1)
+    op.shape(0, low=1)
     op.require_range("beta", op.float_option("beta"), 2.0**-10, 2.0**10)
     if op.is_quantized:
         op.multiplier("beta * input scale", op.float_option("beta") * scale(op.input(0)), 2.0**-16, 2.0**8)
-    op.output_shape(shape)
 
 
 @rule("LOG_SOFTMAX", types=["T:f32|i8|u8 -> T"], options="LogSoftmaxOptions", optional_options=True)
@@ -83,14 +74,14 @@ def log_softmax(op: OperatorCheck) -> None:
     """Check the logarithm of a softmax. The kernel aborts if the scale is too small."""
     if op.is_quantized:
         op.multiplier("input scale", scale(op.input(0)), 2.0**-16, 2.0**8)
-    op.output_shape(op.shape(0, low=1))
+    op.shape(0, low=1)
 
 
 @rule("L2_NORMALIZATION", types=["T:f32|i8|u8 -> T"], options="L2NormOptions")
 def l2_normalization(op: OperatorCheck) -> None:
     """Check a division by the Euclidean norm."""
     op.require(op.option("fused_activation_function") == 0, "fused_activation_function is set; expected 0")
-    op.output_shape(op.shape(0, low=1))
+    op.shape(0, low=1)
 
 
 @rule("LOCAL_RESPONSE_NORMALIZATION", types=["f32 -> f32"], options="LocalResponseNormalizationOptions")
@@ -98,5 +89,4 @@ def local_response_normalization(op: OperatorCheck) -> None:
     """Check a division by the norm of neighboring channels."""
     shape = op.shape(0, rank=4)
     op.require_range("radius", op.option("radius"), 0, 2**15)
-    op.output_shape(shape)
     op.work += elements(shape) * min(2 * op.option("radius") + 1, shape[3])

@@ -127,13 +127,12 @@ def sequence_lstm(op: OperatorCheck) -> None:
     shape = op.shape(0, rank=3)
     op.require(not op.option("diagonal_recurrent_tensors"), "diagonal_recurrent_tensors is set; it is not supported")
     _check_options(op)
-    size = _check_cell(op, 1, shape[2], _sequence(op, shape), (18, 19))
+    _check_cell(op, 1, shape[2], _sequence(op, shape), (18, 19))
     if op.input(0).type == "INT8":
         _check_quantized_cell(op)
     else:
         op.require(not op.operator.intermediates, "intermediates are present; expected them in 8 bits only")
         _check_normalization(op, op.input(2).shape[0])
-    op.output_shape([*shape[:2], size])
     op.work += shape[0] * shape[1] * sum(tensor.elements for tensor in op.inputs if tensor is not None)
 
 
@@ -191,7 +190,7 @@ def rnn(op: OperatorCheck) -> None:
     """Check one step of an RNN."""
     batches, depth = op.shape(0, rank=2)
     op.activation()
-    op.output_shape([batches, _check_rnn(op, 1, depth, batches)])
+    _check_rnn(op, 1, depth, batches)
     op.work += batches * sum(op.input(index).elements for index in (1, 2))
 
 
@@ -200,7 +199,7 @@ def sequence_rnn(op: OperatorCheck) -> None:
     """Check an RNN over a sequence."""
     shape = op.shape(0, rank=3)
     op.activation()
-    op.output_shape([*shape[:2], _check_rnn(op, 1, shape[2], _sequence(op, shape))])
+    _check_rnn(op, 1, shape[2], _sequence(op, shape))
     op.work += shape[0] * shape[1] * sum(op.input(index).elements for index in (1, 2))
 
 
@@ -247,5 +246,4 @@ def svdf(op: OperatorCheck) -> None:
         second = scale(op.input(4)) * scale(op.input(2)) / scale(op.outputs[0])
         op.multiplier("input scale * weight scale / state scale", first, 2.0**-31, 2.0**8)
         op.multiplier("state scale * time weight scale / output scale", second, 2.0**-31, 2.0**8)
-    op.output_shape([batches, filters // rank])
     op.work += batches * filters * (depth + memory)

@@ -1,26 +1,16 @@
 """Operators that reduce dimensions, sort, or accumulate along a dimension."""
 
-from collections.abc import Sequence
-
 from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, elements, rule, scale
 
 
 def _reduce(op: OperatorCheck, max_rank: int = 8) -> int:
-    """Check the axes and the output of a reduction, and return the number of elements per output element."""
+    """Check the axes of a reduction, and return the number of elements per output element."""
     shape = op.shape(0, low=1, high=max_rank)
     value = op.constant(1)
     op.require(value.ndim <= 1, f"input 1 has shape {list(value.shape)}; expected [n]")
     op.require(value.size <= len(shape), f"input 1 has {value.size} axes; input 0 has rank {len(shape)}")
     axes = {op.axis("axis", axis, len(shape)) for axis in value.reshape(-1).tolist()}
-    keep = bool(op.option("keep_dims"))
-    op.output_shape(_reduced(shape, axes, keep))
     return elements([shape[axis] for axis in axes])
-
-
-def _reduced(shape: Sequence[int], axes: set[int], keep: bool) -> list[int]:
-    if keep:
-        return [1 if axis in axes else size for axis, size in enumerate(shape)]
-    return [size for axis, size in enumerate(shape) if axis not in axes]
 
 
 @rule("MEAN", "SUM", types=["T:f32|f16|i8|u8|i16|i32|i64 i32 -> T"], options="ReducerOptions")
@@ -53,8 +43,7 @@ def arg_extreme(op: OperatorCheck) -> None:
     shape = op.shape(0, low=1)
     expected = {"INT32": 2, "INT64": 4}[op.outputs[0].type]
     op.require_range("output_type", op.option("output_type"), expected, expected)
-    axis = op.axis("axis", op.integer(1), len(shape))
-    op.output_shape([*shape[:axis], *shape[axis + 1 :]])
+    op.axis("axis", op.integer(1), len(shape))
 
 
 @rule(
@@ -70,8 +59,6 @@ def top_k(op: OperatorCheck) -> None:
     op.input_shape(1, ())
     count = op.integer(1)
     op.require_range("k", count, 1, shape[-1])
-    for index in (0, 1):
-        op.output_shape([*shape[:-1], count], index)
     op.work += op.input(0).elements * 16
 
 
@@ -80,4 +67,3 @@ def cumulate(op: OperatorCheck) -> None:
     """Check a cumulative sum."""
     shape = op.shape(0, low=1)
     op.axis("axis", op.integer(1), len(shape))
-    op.output_shape(shape)

@@ -1,6 +1,6 @@
 """Operators that change the shape of a tensor and keep the order of its elements, and that read shapes."""
 
-from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, broadcast, elements, rule
+from nnhal_driver.backends.litert.submodel.operator_check import OperatorCheck, elements, rule
 
 ANY = "f32|f16|f64|i8|u8|i16|u16|i32|u32|i64|bool"
 """Types of operators that only move elements."""
@@ -18,11 +18,9 @@ def reshape(op: OperatorCheck) -> None:
     size = op.input(0).elements
     op.require(shape.count(-1) <= 1 and all(d >= 1 or d == -1 for d in shape), f"new_shape is {shape}")
     known = elements([d for d in shape if d != -1])
-    if -1 in shape:
-        op.require(size % known == 0, f"new_shape is {shape}; input 0 has {size} elements")
-        shape[shape.index(-1)] = size // known
-    op.require(elements(shape) == size, f"new_shape is {shape}; input 0 has {size} elements")
-    op.output_shape(shape)
+    op.require(
+        size % known == 0 if -1 in shape else size == known, f"new_shape is {shape}; input 0 has {size} elements"
+    )
 
 
 @rule("SQUEEZE", types=[f"T:{ANY}|c64 -> T"], options="SqueezeOptions", optional_options=True, quantized=False)
@@ -33,9 +31,6 @@ def squeeze(op: OperatorCheck) -> None:
     op.require(len(axes) <= 8, f"squeeze_dims has {len(axes)} elements; expected at most 8")
     removed = {op.axis("squeeze_dims", axis, len(shape)) for axis in axes}
     op.require(all(shape[axis] == 1 for axis in removed), f"squeeze_dims is {list(axes)}; input 0 has {list(shape)}")
-    if not axes:
-        removed = {axis for axis, size in enumerate(shape) if size == 1}
-    op.output_shape([size for axis, size in enumerate(shape) if axis not in removed])
 
 
 @rule(
@@ -47,9 +42,7 @@ def squeeze(op: OperatorCheck) -> None:
 )
 def expand_dims(op: OperatorCheck) -> None:
     """Check the insertion of a dimension."""
-    shape = list(op.input(0).shape)
-    shape.insert(op.axis("axis", op.integer(1), len(shape) + 1), 1)
-    op.output_shape(shape)
+    op.axis("axis", op.integer(1), len(op.input(0).shape) + 1)
 
 
 @rule("SHAPE", types=[f"{ANY} -> i32|i64"], options="ShapeOptions", quantized=False)
@@ -57,13 +50,12 @@ def shape_of(op: OperatorCheck) -> None:
     """Check the shape of a tensor as a value."""
     expected = {"INT32": 2, "INT64": 4}[op.outputs[0].type]
     op.require_range("out_type", op.option("out_type"), expected, expected)
-    op.output_shape([len(op.shape(0, low=1))])
+    op.shape(0, low=1)
 
 
 @rule("RANK", types=[f"{ANY} -> i32"], options="RankOptions", optional_options=True, quantized=False)
 def rank(op: OperatorCheck) -> None:
-    """Check the rank of a tensor as a value."""
-    op.output_shape([])
+    """Accept the rank of a tensor as a value."""
 
 
 @rule("TRANSPOSE", types=[f"T:{ANY} i32 -> T"], options="TransposeOptions", optional_options=True, quantized=False)
@@ -73,7 +65,6 @@ def transpose(op: OperatorCheck) -> None:
     order = op.integers(1, len(shape)) if len(shape) > 1 else [op.integer(1)]
     order = [op.axis("an axis of input 1", axis, len(shape)) for axis in order]
     op.require(sorted(order) == list(range(len(shape))), f"input 1 is {order}; expected a permutation")
-    op.output_shape([shape[axis] for axis in order])
 
 
 @rule(
@@ -91,7 +82,6 @@ def broadcast_to(op: OperatorCheck) -> None:
         len(shape) <= len(result) and all(a in (1, b) for a, b in zip(aligned, result, strict=True)),
         f"shape {list(shape)} does not broadcast to {result}",
     )
-    op.output_shape(result)
 
 
 @rule("BROADCAST_ARGS", types=["T:i32|i64 T -> T"], quantized=False)
@@ -99,17 +89,13 @@ def broadcast_args(op: OperatorCheck) -> None:
     """Check the computation of a broadcast shape. The kernel aborts if there is none."""
     shapes = [op.integers(0), op.integers(1)]
     op.require(min(min(shape) for shape in shapes) >= 1, f"inputs are {shapes}; expected at least 1")
-    shape = broadcast(*shapes)
-    if shape is None:
-        op.fail(f"shapes {shapes[0]} and {shapes[1]} do not broadcast")
-    op.output_shape([len(shape)])
 
 
 @rule("FILL", types=[f"i32|i64 T:{ANY} -> T"], options="FillOptions", optional_options=True, quantized=False)
 def fill(op: OperatorCheck) -> None:
     """Check a tensor of one value."""
     op.require(not op.input(1).shape, f"input 1 has shape {list(op.input(1).shape)}; expected []")
-    op.output_shape(op.integers(0))
+    op.integers(0)
 
 
 @rule("RANGE", types=["T:i32|i64|f32 T T -> T"], options="RangeOptions", optional_options=True, quantized=False)

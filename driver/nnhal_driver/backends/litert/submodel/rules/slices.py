@@ -13,13 +13,10 @@ def slice_(op: OperatorCheck) -> None:
     """Check a part of a tensor with a constant begin and size."""
     shape = op.shape(0, low=1, high=_MAX_SLICE_RANK)
     begins, sizes = op.integers(1, len(shape)), op.integers(2, len(shape))
-    result = []
     for axis, (begin, size, whole) in enumerate(zip(begins, sizes, shape, strict=True)):
         op.require_range(f"begin of dimension {axis}", begin, 0, whole - 1)
-        size = whole - begin if size == -1 else size
-        op.require_range(f"size of dimension {axis}", size, 1, whole - begin)
-        result.append(size)
-    op.output_shape(result)
+        if size != -1:
+            op.require_range(f"size of dimension {axis}", size, 1, whole - begin)
 
 
 @rule("STRIDED_SLICE", types=[f"T:{ANY} i32 i32 i32 -> T"], options="StridedSliceOptions", quantized=False)
@@ -31,24 +28,12 @@ def strided_slice(op: OperatorCheck) -> None:
     count = len(begins)
     ends, strides = (op.integers(index, count) if count > 1 else [op.integer(index)] for index in (2, 3))
     limits = list(zip(begins, ends, strides, strict=True))
-    dimensions = _dimensions(op, count, len(shape))
-    result = []
-    for position, axis in dimensions:
-        if axis is None:
-            result.append(1)
-        elif position is None:
-            result.append(shape[axis])
-        else:
-            length = _sliced(op, position, shape[axis], limits[position])
-            result += [] if length is None else [length]
-    op.output_shape(result)
+    for position, axis in _sliced_dimensions(op, count, len(shape)):
+        _check_slice(op, position, shape[axis], limits[position])
 
 
-def _dimensions(op: OperatorCheck, count: int, rank: int) -> list[tuple[int | None, int | None]]:
-    """Return pairs of a position in the limits and a dimension of the input.
-
-    A new dimension has no dimension of the input; one that is taken as a whole has no limits.
-    """
+def _sliced_dimensions(op: OperatorCheck, count: int, rank: int) -> list[tuple[int, int]]:
+    """Return pairs of a position in the limits and the dimension of the input that it slices."""
     ellipsis, new = op.option("ellipsis_mask"), op.option("new_axis_mask")
     for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask"):
         op.require_range(name, op.option(name), 0, 2**count - 1)
@@ -60,22 +45,11 @@ def _dimensions(op: OperatorCheck, count: int, rank: int) -> list[tuple[int | No
     op.require(rest >= 0, f"{len(covered)} dimensions have limits; input 0 has {rank}")
     added = sum(1 for i in range(count) if new >> i & 1 and not ellipsis >> i & 1)
     op.require_range("number of dimensions with the new ones", rank + added, 1, _MAX_SLICE_RANK)
-    result: list[tuple[int | None, int | None]] = []
-    axis = 0
-    for i in range(count):
-        if ellipsis >> i & 1:
-            result += [(None, axis + extra) for extra in range(rest)]
-            axis += rest
-        elif new >> i & 1:
-            result.append((i, None))
-        else:
-            result.append((i, axis))
-            axis += 1
-    return [*result, *((None, other) for other in range(axis, rank))]
+    return [(i, axis + (rest if ellipses and i > ellipses[0] else 0)) for axis, i in enumerate(covered)]
 
 
-def _sliced(op: OperatorCheck, position: int, size: int, limits: tuple[int, int, int]) -> int | None:
-    """Return the length of a sliced dimension, or None if the dimension is removed."""
+def _check_slice(op: OperatorCheck, position: int, size: int, limits: tuple[int, int, int]) -> None:
+    """Check the limits of a dimension, which is removed or keeps at least one element."""
     bit, (begin, end, step) = 1 << position, limits
     op.require(step != 0 and abs(step) < 2**30, f"stride {position} is {step}; expected another than 0")
     no_begin, no_end = (op.option(name) & bit for name in ("begin_mask", "end_mask"))
@@ -83,10 +57,9 @@ def _sliced(op: OperatorCheck, position: int, size: int, limits: tuple[int, int,
         op.require(step == 1, f"stride {position} is {step}; expected 1 as the dimension is removed")
         if not no_begin:
             op.axis(f"begin {position}", begin, size)
-        return None
+        return
     length = len(range(*slice(None if no_begin else begin, None if no_end else end, step).indices(size)))
     op.require(length, f"limits {position} leave no elements")
-    return length
 
 
 @rule("PAD", types=[f"T:{ANY} i32|i64 -> T"], options="PadOptions", optional_options=True, quantized=False)
@@ -98,7 +71,7 @@ def pad(op: OperatorCheck) -> None:
         op.require(op.input(2).elements == 1, "input 2 has more than one element; expected 1")
         op.same_quantization(op.input(0), op.input(2))
     op.same_quantization(op.input(0), op.outputs[0])
-    op.output_shape(_padded(op, shape, 2**30))
+    _check_padding(op, shape, 2**30)
 
 
 @rule("MIRROR_PAD", types=[f"T:{ANY} i32|i64 -> T"], options="MirrorPadOptions", quantized=False)
@@ -106,17 +79,15 @@ def mirror_pad(op: OperatorCheck) -> None:
     """Check a border that reflects a tensor: at most its size, and one less if the edge is not repeated."""
     shape = op.shape(0, low=1, high=5)
     op.require_range("mode", op.option("mode"), 0, 1)
-    op.output_shape(_padded(op, shape, 0 if op.option("mode") == 1 else -1))
+    _check_padding(op, shape, 0 if op.option("mode") == 1 else -1)
 
 
-def _padded(op: OperatorCheck, shape: Sequence[int], more: int) -> list[int]:
-    """Return the shape with the padding of input 1, which may be larger than each dimension by `more`."""
+def _check_padding(op: OperatorCheck, shape: Sequence[int], more: int) -> None:
+    """Check the padding of input 1, which may be larger than each dimension by `more`."""
     op.input_shape(1, (len(shape), 2))
-    pads = op.constant(1).tolist()
-    for axis, (pair, size) in enumerate(zip(pads, shape, strict=True)):
+    for axis, (pair, size) in enumerate(zip(op.constant(1).tolist(), shape, strict=True)):
         for amount in pair:
             op.require_range(f"padding of dimension {axis}", amount, 0, size + more)
-    return [size + sum(pair) for pair, size in zip(pads, shape, strict=True)]
 
 
 @rule("REVERSE_V2", types=[f"T:{ANY} i32 -> T"], options="ReverseV2Options", optional_options=True, quantized=False)
@@ -126,7 +97,6 @@ def reverse(op: OperatorCheck) -> None:
     axes = sorted(op.axis("axis", axis, len(shape)) for axis in op.integers(1))
     expected = list(range(axes[0], axes[0] + len(axes))) if axes else []
     op.require(axes and axes == expected, f"input 1 is {axes}; expected different, neighboring axes")
-    op.output_shape(shape)
 
 
 @rule("REVERSE_SEQUENCE", types=[f"T:{ANY} i32|i64 -> T"], options="ReverseSequenceOptions", quantized=False)
@@ -140,27 +110,24 @@ def reverse_sequence(op: OperatorCheck) -> None:
     lengths = op.vector(1, shape[batch])
     low, high = int(lengths.min()), int(lengths.max())
     op.require(low >= 0 and high <= shape[sequence], f"input 1 is out of the range 0 to {shape[sequence]}")
-    op.output_shape(shape)
 
 
 @rule("SPACE_TO_DEPTH", types=[f"T:{ANY} -> T"], options="SpaceToDepthOptions", quantized=False)
 def space_to_depth(op: OperatorCheck) -> None:
     """Check the move of blocks into channels."""
-    batches, height, width, depth = op.shape(0, rank=4)
+    _, height, width, _ = op.shape(0, rank=4)
     op.positive("block_size")
     block = op.option("block_size")
     op.require(height % block == 0 and width % block == 0, f"block_size is {block}; the image is {height}x{width}")
-    op.output_shape([batches, height // block, width // block, depth * block * block])
 
 
 @rule("DEPTH_TO_SPACE", types=[f"T:{ANY} -> T"], options="DepthToSpaceOptions", quantized=False)
 def depth_to_space(op: OperatorCheck) -> None:
     """Check the move of channels into blocks."""
-    batches, height, width, depth = op.shape(0, rank=4)
+    depth = op.shape(0, rank=4)[3]
     op.positive("block_size")
     block = op.option("block_size")
     op.require(depth % (block * block) == 0, f"block_size is {block}; there are {depth} channels")
-    op.output_shape([batches, height * block, width * block, depth // (block * block)])
 
 
 def _blocks(op: OperatorCheck, shape: Sequence[int]) -> tuple[list[int], list[list[int]]]:
@@ -187,14 +154,10 @@ def space_to_batch(op: OperatorCheck) -> None:
     """Check the move of blocks into the batch."""
     shape = op.shape(0, low=3, high=4)
     blocks, margins = _blocks(op, shape)
-    batches = shape[0]
-    sizes: list[int] = []
     for size, block, pair in zip(shape[1:-1], blocks, margins, strict=True):
         padded = size + sum(pair)
         op.require(padded % block == 0, f"block size {block} does not divide the padded size {padded}")
-        batches, sizes = batches * block, [*sizes, padded // block]
     op.same_quantization(op.input(0), op.outputs[0])
-    op.output_shape([batches, *sizes, shape[-1]])
 
 
 @rule(
@@ -209,11 +172,8 @@ def batch_to_space(op: OperatorCheck) -> None:
     shape = op.shape(0, low=3, high=4)
     blocks, margins = _blocks(op, shape)
     batches = shape[0]
-    sizes: list[int] = []
     for size, block, pair in zip(shape[1:-1], blocks, margins, strict=True):
         op.require(batches % block == 0, f"block size {block} does not divide {batches} batches")
-        cropped = size * block - sum(pair)
-        op.require(cropped >= 1, f"crops {pair} leave nothing of {size * block}")
-        batches, sizes = batches // block, [*sizes, cropped]
+        op.require(size * block > sum(pair), f"crops {pair} leave nothing of {size * block}")
+        batches //= block
     op.same_quantization(op.input(0), op.outputs[0])
-    op.output_shape([batches, *sizes, shape[-1]])

@@ -1,9 +1,6 @@
 """Shapes of operators on single elements: like an input, or broadcast."""
 
-import numpy as np
-from tflite import BuiltinOperator
-
-from nnhal.tflite.shape_inference.rule import ShapeCall, Shapes, shapes
+from nnhal.tflite_schema.shapes.rule import ShapeCall, Shapes, broadcast_shapes, shapes
 
 _UNARY = (
     "ABS BITCAST CAST CEIL COMPLEX_ABS COS CUMSUM DEQUANTIZE DYNAMIC_UPDATE_SLICE ELU EXP FAKE_QUANT FLOOR GELU "
@@ -17,28 +14,24 @@ _BINARY = (
 )
 
 
-def _codes(names: str) -> list[int]:
-    return [getattr(BuiltinOperator, name) for name in names.split() if hasattr(BuiltinOperator, name)]
-
-
-@shapes(*_codes(_UNARY))
+@shapes(*_UNARY.split())
 def like_input(call: ShapeCall) -> Shapes:
     """Infer the shape of the first input. MATRIX_DIAG adds a dimension; BITCAST may remove or add one."""
     shape = call.shape(0)
-    if call.operator.code == BuiltinOperator.MATRIX_DIAG:
+    if call.name == "MATRIX_DIAG":
         return [(*shape, shape[-1])]
-    if call.operator.code == BuiltinOperator.BITCAST and len(call.output().shape) != len(shape):
+    if call.name == "BITCAST" and len(call.outputs[0]) != len(shape):
         return None
     return [shape]
 
 
-@shapes(*_codes(_BINARY))
+@shapes(*_BINARY.split())
 def broadcast(call: ShapeCall) -> Shapes:
     """Infer the broadcast of all inputs."""
-    return [np.broadcast_shapes(*call.shapes())]
+    return [broadcast_shapes(*call.shapes())]
 
 
-@shapes(BuiltinOperator.SELECT)
+@shapes("SELECT")
 def select(call: ShapeCall) -> Shapes:
     """Infer the shape of the two alternatives: the condition may have fewer dimensions."""
     return [call.shape(1)]

@@ -12,46 +12,54 @@ buffer to the beginning of an object.
 import struct
 from collections.abc import Mapping, Sequence
 
-CHILD = "I"
-"""Format of a field that holds the position of a child. The writer stores the distance to it."""
+CHILD = "child"
+"""Format of a field that holds the position of a child. The writer stores the distance to it, which has 32 bits."""
 
-_ALIGNMENT = 8
-"""Alignment of the whole buffer: that of the widest field."""
+_ALIGNMENT = 16
+"""Alignment of the whole buffer and of vectors of bytes: the schema demands it for constants."""
 
 
 class Table:
     """Layout of a kind of table.
 
     Args:
-        fields: slot in the schema and format (of `struct`) of each field. `CHILD` is a child; plain numbers of 32 bits
-            are "i" or "L".
+        fields: slot in the schema and format (of `struct`, or CHILD) of each field.
     """
 
     def __init__(self, fields: Mapping[str, tuple[int, str]]) -> None:
         offsets, layout = [0] * (1 + max((slot for slot, _ in fields.values()), default=-1)), "<i"
         self.fields: list[tuple[str, int]] = []
-        for name, (slot, code) in sorted(fields.items(), key=lambda item: -struct.calcsize(f"<{item[1][1]}")):
-            size = struct.calcsize(f"<{code}")
-            layout += f"{-struct.calcsize(layout) % size}x"
+        self.align = 4
+        for name, (slot, code) in sorted(fields.items(), key=lambda item: -_size(item[1][1])):
+            layout += f"{-struct.calcsize(layout) % _size(code)}x"
             offsets[slot] = struct.calcsize(layout)
-            layout += code
+            layout += "I" if code == CHILD else code
             self.fields.append((name, offsets[slot] if code == CHILD else 0))
+            self.align = max(self.align, _size(code))
         self.layout = struct.Struct(layout)
-        self.align = max(4, *(struct.calcsize(f"<{code}") for _, code in fields.values()), 4)
         self.vtable = struct.pack(f"<{2 + len(offsets)}H", 4 + 2 * len(offsets), self.layout.size, *offsets)
+
+
+def _size(code: str) -> int:
+    return 4 if code == CHILD else struct.calcsize(f"<{code}")
 
 
 class FlatbufferWriter:
     """One flatbuffer under construction."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         self._size = 0
         self._vtables: dict[Table, int] = {}
 
     def vector(self, code: str, values: Sequence[int | float]) -> int:
         """Add a vector of numbers and return its position."""
         return self._vector(struct.pack(f"<{len(values)}{code}", *values), len(values), struct.calcsize(f"<{code}"))
+
+    def blob(self, raw: bytes | memoryview) -> int:
+        """Add a vector of bytes and return its position."""
+        self._push(raw, _ALIGNMENT)
+        return self._push_count(len(raw))
 
     def string(self, text: bytes) -> int:
         """Add a string and return its position."""
@@ -74,11 +82,6 @@ class FlatbufferWriter:
         stored = [start - offset - values[name] if offset else values[name] for name, offset in kind.fields]
         return self._push(kind.layout.pack(self._vtables[kind] - start, *stored), kind.align)
 
-    def embed(self, buffer: bytes) -> int:
-        """Add a finished flatbuffer and return the position of its root."""
-        start = self._push(buffer, _ALIGNMENT)
-        return start - int.from_bytes(buffer[:4], "little")
-
     def finish(self, root: int, identifier: bytes) -> bytes:
         """Return the flatbuffer."""
         size = self._size + 8
@@ -93,9 +96,10 @@ class FlatbufferWriter:
     def _push_count(self, count: int) -> int:
         return self._push(struct.pack("<I", count), 4)
 
-    def _push(self, raw: bytes, align: int) -> int:
+    def _push(self, raw: bytes | memoryview, align: int) -> int:
         """Put bytes in front of the others, at a multiple of `align` from the end, and return their position."""
-        padding = -(self._size + len(raw)) % align
-        self._pieces.append(raw + bytes(padding))
+        if padding := -(self._size + len(raw)) % align:
+            self._pieces.append(bytes(padding))
+        self._pieces.append(raw)
         self._size += len(raw) + padding
         return self._size

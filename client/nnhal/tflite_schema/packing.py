@@ -1,17 +1,20 @@
 """Flatbuffers of TFLite models. Equal shapes, quantizations and options are written once."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from nnhal_driver.backends.litert.engine import schema
-from nnhal_driver.backends.litert.flatbuffer import CHILD, FlatbufferWriter, Table
+from nnhal.tflite_schema.enumerations import BuiltinOperator, TensorType
+from nnhal.tflite_schema.tables import OPTIONS_NUMBERS, SCALARS, TABLES, SchemaField
+from nnhal.tflite_schema.writer import CHILD, FlatbufferWriter, Table
 
-_SCHEMA_VERSION = 3
-_IDENTIFIER = b"TFL3"
+IDENTIFIER = b"TFL3"
+"""Identifier of the files of models."""
+VERSION = 3
+"""Version of the schema."""
 _MAX_OLD_CODE = 127
 """Largest operator in the old field of the schema."""
 UNPLACED = 1
@@ -39,7 +42,10 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class PackedTensor:
-    """A tensor: its type and shape, the number of its buffer or 0, and whether it keeps its value."""
+    """A tensor: its type and shape, the number of its buffer or 0, and whether it keeps its value.
+
+    The shape has -1 for unknown dimensions.
+    """
 
     spec: TensorSpec
     shape: tuple[int, ...]
@@ -52,6 +58,8 @@ class PackedOperator:
     """An operator: its name, its tensors, and the options table with its fields.
 
     Attributes:
+        options: name of the options table, or "".
+        fields: its fields by their names in the schema. None is an absent one.
         custom_code: name of a custom operator, otherwise "".
         custom_options: options of a custom operator.
         version: version of the operator. The engine has no kernels for the first versions of some.
@@ -83,73 +91,52 @@ class PackedSubgraph:
     outputs: Sequence[int]
 
 
-def pack(subgraphs: Sequence[PackedSubgraph], sizes: Sequence[int]) -> bytes:
-    """Return a model. Its constants are outside of it, and not placed yet.
+def pack(subgraphs: Sequence[PackedSubgraph], constants: Sequence[int | memoryview]) -> bytes:
+    """Return a model.
 
     Args:
         subgraphs: the subgraphs.
-        sizes: bytes of each constant, in the order of the buffers, which begin with 1.
+        constants: the constants in the order of the buffers, which begin with 1: the bytes of each one, or the size of
+            one that is outside of the flatbuffer and not placed yet.
     """
-    return _Packer().pack(subgraphs, sizes)
+    return _Packer().pack(subgraphs, constants)
 
 
-_TABLES: Mapping[str, Mapping[str, tuple[int, str]]] = {
-    "Model": {"version": (0, "L"), "operator_codes": (1, CHILD), "subgraphs": (2, CHILD), "buffers": (4, CHILD)},
-    "OperatorCode": {
-        "deprecated_builtin_code": (0, "b"),
-        "custom_code": (1, CHILD),
-        "version": (2, "i"),
-        "builtin_code": (3, "i"),
-    },
-    "SubGraph": {"tensors": (0, CHILD), "inputs": (1, CHILD), "outputs": (2, CHILD), "operators": (3, CHILD)},
-    "Tensor": {
-        "shape": (0, CHILD),
-        "type": (1, "b"),
-        "buffer": (2, "L"),
-        "quantization": (4, CHILD),
-        "is_variable": (5, "?"),
-        "has_rank": (8, "?"),
-    },
-    "QuantizationParameters": {"scale": (2, CHILD), "zero_point": (3, CHILD), "quantized_dimension": (6, "i")},
-    "Operator": {
-        "opcode_index": (0, "L"),
-        "inputs": (1, CHILD),
-        "outputs": (2, CHILD),
-        "builtin_options_type": (3, "B"),
-        "builtin_options": (4, CHILD),
-        "custom_options": (5, CHILD),
-        "intermediates": (8, CHILD),
-    },
-    "Buffer": {"offset": (1, "Q"), "size": (2, "Q")},
-}
-"""Slot and format of the fields of the schema that models use."""
-
-Values = dict[str, int | float | bool]
+Values = dict[str, Any]
 
 
 @cache
-def _table(kind: str, fields: tuple[str, ...]) -> Table:
+def _table(kind: str, names: tuple[str, ...]) -> Table:
     """Return the layout of a table with some of its fields."""
-    return Table({name: _TABLES[kind][name] for name in fields})
+    slots = {field.name: (slot, _format(field)) for slot, field in enumerate(TABLES[kind])}
+    return Table({name: slots[name] for name in names})
+
+
+def _format(field: SchemaField) -> str:
+    return CHILD if field.is_vector else SCALARS.get(field.type, CHILD)
 
 
 class _Packer:
     def __init__(self) -> None:
-        self._schema: Any = schema()
         self._writer = FlatbufferWriter()
         self._known: dict[Hashable, int] = {}
         self._codes: dict[tuple[str, str, int], int] = {}
 
-    def pack(self, subgraphs: Sequence[PackedSubgraph], sizes: Sequence[int]) -> bytes:
+    def pack(self, subgraphs: Sequence[PackedSubgraph], constants: Sequence[int | memoryview]) -> bytes:
+        buffers = [self._table("Buffer", {}), *map(self._buffer, constants)]
         graphs = [self._subgraph(subgraph) for subgraph in subgraphs]
-        placed: Iterable[Values] = ({"offset": UNPLACED, "size": size} for size in sizes)
         fields: Values = {
-            "version": _SCHEMA_VERSION,
+            "version": VERSION,
             "operator_codes": self._writer.children([self._operator_code(*code) for code in self._codes]),
             "subgraphs": self._writer.children(graphs),
-            "buffers": self._writer.children([self._table("Buffer", values) for values in ({}, *placed)]),
+            "buffers": self._writer.children(buffers),
         }
-        return self._writer.finish(self._table("Model", fields), _IDENTIFIER)
+        return self._writer.finish(self._table("Model", fields), IDENTIFIER)
+
+    def _buffer(self, constant: int | memoryview) -> int:
+        if isinstance(constant, int):
+            return self._table("Buffer", {"offset": UNPLACED, "size": constant})
+        return self._table("Buffer", {"data": self._writer.blob(constant)})
 
     def _subgraph(self, subgraph: PackedSubgraph) -> int:
         fields: Values = {
@@ -163,10 +150,13 @@ class _Packer:
     def _tensor(self, tensor: PackedTensor) -> int:
         fields: Values = {
             "shape": self._int32(tensor.shape),
-            "type": getattr(self._schema.TensorType, tensor.spec.type),
+            "type": TensorType[tensor.spec.type],
             "buffer": tensor.buffer,
             "has_rank": True,
         }
+        if -1 in tensor.shape:
+            fields["shape_signature"] = fields["shape"]
+            fields["shape"] = self._int32([1 if length == -1 else length for length in tensor.shape])
         if (quantization := tensor.spec.quantization) is not None:
             fields["quantization"] = self._quantization(quantization)
         if tensor.is_variable:
@@ -190,22 +180,34 @@ class _Packer:
             "outputs": self._int32(operator.outputs),
         }
         if operator.options:
-            fields["builtin_options_type"] = getattr(self._schema.BuiltinOptions, operator.options)
+            fields["builtin_options_type"] = OPTIONS_NUMBERS[operator.options]
             fields["builtin_options"] = self._options(operator)
         if operator.intermediates:
             fields["intermediates"] = self._int32(operator.intermediates)
         if operator.custom_options:
-            fields["custom_options"] = self._writer.vector("B", operator.custom_options)
+            fields["custom_options"] = self._writer.blob(operator.custom_options)
         return self._table("Operator", fields)
 
     def _options(self, operator: PackedOperator) -> int:
         key = (operator.options, tuple((name, _hashable(value)) for name, value in operator.fields.items()))
         if key not in self._known:
-            self._known[key] = self._writer.embed(_pack_options(*key))
+            schema = {field.name: field for field in TABLES[operator.options]}
+            present = ((schema[name], value) for name, value in operator.fields.items() if value is not None)
+            values = {
+                field.name: self._option(field, value)
+                for field, value in present
+                if field.is_vector or value != field.default
+            }
+            self._known[key] = self._table(operator.options, values)
         return self._known[key]
 
+    def _option(self, field: SchemaField, value: Any) -> Any:
+        if field.is_vector:
+            return self._writer.vector(SCALARS[field.type], tuple(value))
+        return self._writer.string(value.encode()) if field.type == "string" else value
+
     def _operator_code(self, name: str, custom_name: str, version: int) -> int:
-        number = getattr(self._schema.BuiltinOperator, name)
+        number = BuiltinOperator[name]
         fields: Values = {
             "deprecated_builtin_code": min(number, _MAX_OLD_CODE),
             "version": version,
@@ -231,14 +233,3 @@ def _hashable(value: object) -> Hashable:
         return tuple(value)
     assert isinstance(value, Hashable)
     return value
-
-
-@lru_cache(maxsize=256)
-def _pack_options(kind: str, fields: tuple[tuple[str, Hashable], ...]) -> bytes:
-    """Return an options table as a flatbuffer of its own."""
-    import flatbuffers  # noqa: PLC0415 - comes with the engine
-
-    values = {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
-    builder = flatbuffers.Builder(64)
-    builder.Finish(getattr(schema(), f"{kind}T")(**values).Pack(builder))
-    return bytes(builder.Output())

@@ -4,34 +4,32 @@ from collections.abc import Sequence
 from math import prod
 
 import numpy as np
-from tflite import BuiltinOperator
 
-from nnhal.tflite.graph import UNKNOWN
-from nnhal.tflite.shape_inference.rule import Shape, ShapeCall, Shapes, shapes
+from nnhal.tflite_schema.shapes.rule import UNKNOWN, Shape, ShapeCall, Shapes, broadcast_shapes, shapes
 
 
-@shapes(BuiltinOperator.RESHAPE)
+@shapes("RESHAPE")
 def reshape(call: ShapeCall) -> Shapes:
     """Infer the constant shape, with the length for a -1. LiteRT ignores a shape that is not int32."""
     if call.has(1) and call.array(1).dtype != np.int32:
         return None
-    new = call.integers(1) if call.has(1) else list(call.option("NewShape", ()))
+    new = call.integers(1) if call.has(1) else list(call.option("new_shape", ()) or ())
     elements, known = prod(call.shape(0)), prod(length for length in new if length != -1)
     if new.count(-1) > 1 or (known != elements if -1 not in new else not known or elements % known):
         return None
     return [tuple(elements // known if length == -1 else length for length in new)]
 
 
-@shapes(BuiltinOperator.SQUEEZE)
+@shapes("SQUEEZE")
 def squeeze(call: ShapeCall) -> Shapes:
     """Infer the shape without the given dimensions of length 1, or without all of them."""
     shape = call.shape(0)
-    axes = {call.axis(int(axis), len(shape)) for axis in call.option("SqueezeDims", ())}
+    axes = {call.axis(int(axis), len(shape)) for axis in call.option("squeeze_dims", ()) or ()}
     axes = axes or {axis for axis, length in enumerate(shape) if length == 1}
     return [_without(shape, axes)] if all(shape[axis] == 1 for axis in axes) else None
 
 
-@shapes(BuiltinOperator.EXPAND_DIMS)
+@shapes("EXPAND_DIMS")
 def expand_dims(call: ShapeCall) -> Shapes:
     """Infer the shape with another dimension of length 1."""
     shape = call.shape(0)
@@ -39,7 +37,7 @@ def expand_dims(call: ShapeCall) -> Shapes:
     return [(*shape[:axis], 1, *shape[axis:])]
 
 
-@shapes(BuiltinOperator.TRANSPOSE)
+@shapes("TRANSPOSE")
 def transpose(call: ShapeCall) -> Shapes:
     """Infer the permuted shape."""
     shape, order = call.shape(0), call.integers(1)
@@ -48,78 +46,84 @@ def transpose(call: ShapeCall) -> Shapes:
     return [tuple(shape[call.axis(axis, len(shape))] for axis in order)]
 
 
-@shapes(BuiltinOperator.BROADCAST_TO)
+@shapes("BROADCAST_TO")
 def broadcast_to(call: ShapeCall) -> Shapes:
     """Infer the constant shape."""
-    return [np.broadcast_shapes(call.shape(0), call.integers(1))]
+    return [broadcast_shapes(call.shape(0), call.integers(1))]
 
 
-@shapes(BuiltinOperator.FILL)
+@shapes("BROADCAST_ARGS")
+def broadcast_args(call: ShapeCall) -> Shapes:
+    """Infer the rank of a constant broadcast."""
+    return [(len(broadcast_shapes(call.integers(0), call.integers(1))),)]
+
+
+@shapes("FILL")
 def fill(call: ShapeCall) -> Shapes:
     """Infer the constant shape."""
     return [tuple(call.integers(0))]
 
 
-@shapes(BuiltinOperator.SHAPE)
+@shapes("SHAPE")
 def shape(call: ShapeCall) -> Shapes:
     """Infer the number of dimensions."""
     return [(len(call.shape(0)),)]
 
 
-@shapes(BuiltinOperator.RANK)
+@shapes("RANK")
 def rank(call: ShapeCall) -> Shapes:
     """Infer a scalar."""
     return [()]
 
 
-@shapes(BuiltinOperator.WHERE)
+@shapes("WHERE")
 def where(call: ShapeCall) -> Shapes:
     """Infer a row for each element that is not zero, and their number depends on values."""
     return [(UNKNOWN, len(call.shape(0)))]
 
 
-@shapes(BuiltinOperator.UNIQUE)
+@shapes("UNIQUE")
 def unique(call: ShapeCall) -> Shapes:
     """Infer a number of elements that depends on values, and the shape of the indexes."""
     return [(UNKNOWN,), call.shape(0)]
 
 
-@shapes(BuiltinOperator.CONCATENATION)
+@shapes("CONCATENATION")
 def concatenation(call: ShapeCall) -> Shapes:
     """Infer the sum of the lengths along the axis."""
     first, *others = call.shapes()
-    axis = call.axis(call.option("Axis", 0), len(first))
+    axis = call.axis(call.option("axis", 0), len(first))
     rests = {_without(each, {axis}) for each in (first, *others)}
     if len(rests) > 1 or any(len(other) != len(first) for other in others):
         return None
     return [_replaced(first, axis, sum(each[axis] for each in (first, *others)))]
 
 
-@shapes(BuiltinOperator.PACK)
+@shapes("PACK")
 def pack(call: ShapeCall) -> Shapes:
     """Infer the shape with a new dimension."""
     first, *others = call.shapes()
-    axis = call.axis(call.option("Axis", 0), len(first) + 1)
+    axis = call.axis(call.option("axis", 0), len(first) + 1)
     return [(*first[:axis], len(others) + 1, *first[axis:])] if set(others) <= {first} else None
 
 
-@shapes(BuiltinOperator.UNPACK)
+@shapes("UNPACK")
 def unpack(call: ShapeCall) -> Shapes:
     """Infer the shape without a dimension, for each index of it."""
     shape = call.shape(0)
-    axis = call.axis(call.option("Axis", 0), len(shape))
-    return [_without(shape, {axis})] * shape[axis] if shape[axis] == len(call.operator.outputs) else None
+    axis = call.axis(call.option("axis", 0), len(shape))
+    return [_without(shape, {axis})] * shape[axis] if shape[axis] == len(call.outputs) else None
 
 
-@shapes(BuiltinOperator.SPLIT)
+@shapes("SPLIT")
 def split(call: ShapeCall) -> Shapes:
     """Infer equal parts."""
-    shape, count = call.shape(1), len(call.operator.outputs)
+    shape, count = call.shape(1), len(call.outputs)
     axis = call.axis(call.integers(0)[0], len(shape))
     return [_replaced(shape, axis, shape[axis] // count)] * count if shape[axis] % count == 0 else None
 
 
-@shapes(BuiltinOperator.SPLIT_V)
+@shapes("SPLIT_V")
 def split_v(call: ShapeCall) -> Shapes:
     """Infer parts of constant sizes. A size of -1 is the rest."""
     shape, sizes = call.shape(0), call.integers(1)
@@ -128,97 +132,97 @@ def split_v(call: ShapeCall) -> Shapes:
     return [_replaced(shape, axis, rest if size == -1 else size) for size in sizes]
 
 
-@shapes(BuiltinOperator.TILE)
+@shapes("TILE")
 def tile(call: ShapeCall) -> Shapes:
     """Infer the product of lengths and repetitions."""
     return [tuple(length * count for length, count in zip(call.shape(0), call.integers(1), strict=True))]
 
 
-@shapes(BuiltinOperator.PAD, BuiltinOperator.PADV2, BuiltinOperator.MIRROR_PAD)
+@shapes("PAD", "PADV2", "MIRROR_PAD")
 def pad(call: ShapeCall) -> Shapes:
     """Infer the lengths with their padding."""
     pairs = call.array(1).reshape(-1, 2).tolist()
     return [tuple(length + sum(pair) for length, pair in zip(call.shape(0), pairs, strict=True))]
 
 
-@shapes(BuiltinOperator.SLICE)
+@shapes("SLICE")
 def slice_(call: ShapeCall) -> Shapes:
     """Infer constant sizes. A size of -1 extends to the end."""
     windows = zip(call.shape(0), call.integers(1), call.integers(2), strict=True)
     return [tuple(length - begin if size == -1 else size for length, begin, size in windows)]
 
 
-@shapes(BuiltinOperator.STRIDED_SLICE)
+@shapes("STRIDED_SLICE")
 def strided_slice(call: ShapeCall) -> Shapes:
     """Infer the lengths of constant slices."""
-    if call.option("Offset", False):
+    if call.option("offset", False):
         return None
     limits = list(zip(call.integers(1), call.integers(2), call.integers(3), strict=True))
-    masks = {name: call.option(f"{name}Mask", 0) for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
+    masks = {name: call.option(f"{name}_mask", 0) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     lengths, result = list(call.shape(0)), []
-    covered = sum(1 for i in range(len(limits)) if not (masks["Ellipsis"] | masks["NewAxis"]) >> i & 1)
+    covered = sum(1 for i in range(len(limits)) if not (masks["ellipsis"] | masks["new_axis"]) >> i & 1)
     for i, (begin, end, stride) in enumerate(limits):
         set_ = {name for name, mask in masks.items() if mask >> i & 1}
-        if "Ellipsis" in set_:
+        if "ellipsis" in set_:
             rest = len(call.shape(0)) - covered
             result += lengths[:rest]
             del lengths[:rest]
-        elif "NewAxis" in set_:
+        elif "new_axis" in set_:
             result.append(1)
-        elif "ShrinkAxis" in set_:
+        elif "shrink_axis" in set_:
             del lengths[0]
         else:
-            limit = slice(None if "Begin" in set_ else begin, None if "End" in set_ else end, stride)
+            limit = slice(None if "begin" in set_ else begin, None if "end" in set_ else end, stride)
             result.append(len(range(*limit.indices(lengths.pop(0)))))
     return [(*result, *lengths)]
 
 
-@shapes(BuiltinOperator.GATHER)
+@shapes("GATHER")
 def gather(call: ShapeCall) -> Shapes:
     """Infer the shape with that of the indexes in place of the axis."""
     values, indexes = call.shape(0), call.shape(1)
-    axis, batch = call.axis(call.option("Axis", 0), len(values)), call.option("BatchDims", 0)
+    axis, batch = call.axis(call.option("axis", 0), len(values)), call.option("batch_dims", 0)
     batch = batch + len(indexes) if batch < 0 else batch
     return [(*values[:axis], *indexes[batch:], *values[axis + 1 :])]
 
 
-@shapes(BuiltinOperator.GATHER_ND)
+@shapes("GATHER_ND")
 def gather_nd(call: ShapeCall) -> Shapes:
     """Infer the shape of the indexes, with the dimensions of the values that they leave."""
     values, indexes = call.shape(0), call.shape(1)
     return [(*indexes[:-1], *values[indexes[-1] :])]
 
 
-@shapes(BuiltinOperator.SCATTER_ND)
+@shapes("SCATTER_ND")
 def scatter_nd(call: ShapeCall) -> Shapes:
     """Infer the constant shape."""
     return [tuple(call.integers(2))]
 
 
-@shapes(BuiltinOperator.ONE_HOT)
+@shapes("ONE_HOT")
 def one_hot(call: ShapeCall) -> Shapes:
     """Infer the shape of the indexes with a dimension of the given depth."""
     indexes = call.shape(0)
-    axis = call.option("Axis", -1)
+    axis = call.option("axis", -1)
     axis = len(indexes) if axis == -1 else axis
     return [(*indexes[:axis], call.integers(1)[0], *indexes[axis:])]
 
 
-@shapes(BuiltinOperator.SPACE_TO_DEPTH)
+@shapes("SPACE_TO_DEPTH")
 def space_to_depth(call: ShapeCall) -> Shapes:
     """Infer the shape of an image whose blocks become channels."""
-    (batches, height, width, channels), block = call.shape(0), call.option("BlockSize", 1)
+    (batches, height, width, channels), block = call.shape(0), call.option("block_size", 1)
     return [(batches, height // block, width // block, channels * block * block)]
 
 
-@shapes(BuiltinOperator.DEPTH_TO_SPACE)
+@shapes("DEPTH_TO_SPACE")
 def depth_to_space(call: ShapeCall) -> Shapes:
     """Infer the shape of an image whose channels become blocks."""
-    (batches, height, width, channels), block = call.shape(0), call.option("BlockSize", 1)
+    (batches, height, width, channels), block = call.shape(0), call.option("block_size", 1)
     return [(batches, height * block, width * block, channels // (block * block))]
 
 
-@shapes(BuiltinOperator.SPACE_TO_BATCH_ND)
+@shapes("SPACE_TO_BATCH_ND")
 def space_to_batch(call: ShapeCall) -> Shapes:
     """Infer the shape of an image whose blocks become batches."""
     image, blocks = call.shape(0), call.integers(1)
@@ -227,7 +231,7 @@ def space_to_batch(call: ShapeCall) -> Shapes:
     return [(image[0] * prod(blocks), *sizes, *image[1 + len(blocks) :])]
 
 
-@shapes(BuiltinOperator.BATCH_TO_SPACE_ND)
+@shapes("BATCH_TO_SPACE_ND")
 def batch_to_space(call: ShapeCall) -> Shapes:
     """Infer the shape of an image whose batches become blocks."""
     image, blocks = call.shape(0), call.integers(1)
@@ -239,31 +243,31 @@ def batch_to_space(call: ShapeCall) -> Shapes:
 
 
 @shapes(
-    BuiltinOperator.MEAN,
-    BuiltinOperator.SUM,
-    BuiltinOperator.REDUCE_ALL,
-    BuiltinOperator.REDUCE_ANY,
-    BuiltinOperator.REDUCE_MAX,
-    BuiltinOperator.REDUCE_MIN,
-    BuiltinOperator.REDUCE_PROD,
+    "MEAN",
+    "SUM",
+    "REDUCE_ALL",
+    "REDUCE_ANY",
+    "REDUCE_MAX",
+    "REDUCE_MIN",
+    "REDUCE_PROD",
 )
 def reduction(call: ShapeCall) -> Shapes:
     """Infer the shape without the constant axes, or with a length of 1 there."""
     shape = call.shape(0)
     axes = {call.axis(axis, len(shape)) for axis in call.integers(1)}
-    if call.option("KeepDims", False):
+    if call.option("keep_dims", False):
         return [tuple(1 if axis in axes else length for axis, length in enumerate(shape))]
     return [_without(shape, axes)]
 
 
-@shapes(BuiltinOperator.ARG_MAX, BuiltinOperator.ARG_MIN)
+@shapes("ARG_MAX", "ARG_MIN")
 def arg_extreme(call: ShapeCall) -> Shapes:
     """Infer the shape without the axis."""
     shape = call.shape(0)
     return [_without(shape, {call.axis(call.integers(1)[0], len(shape))})]
 
 
-@shapes(BuiltinOperator.TOPK_V2)
+@shapes("TOPK_V2")
 def top_k(call: ShapeCall) -> Shapes:
     """Infer a constant number of elements of each row."""
     return [(*call.shape(0)[:-1], call.integers(1)[0])] * 2

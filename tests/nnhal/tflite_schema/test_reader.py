@@ -1,21 +1,35 @@
 """Flatbuffers: every offset, vtable, vector and string is checked before it is followed."""
 
 import struct
+from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import pytest
 
-from nnhal_driver.backends.litert.submodel.flatbuffer import FlatbufferReader
-from nnhal_driver.backends.litert.submodel.model import InvalidSubModel
-from nnhal_driver.backends.litert.submodel.schema import OPTIONS, TABLES
-from tests.driver.backends.litert.submodel.checking import check, exp, refusal
+from nnhal.tflite_schema import enumerations
+from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer
+from nnhal.tflite_schema.tables import OPTIONS, OPTIONS_NUMBERS, SCALARS, TABLES
 from tests.nnhal.tflite.build import Op, Tensor, build, flatbuffers, options, schema
 
+ENUMERATIONS = [value for value in vars(enumerations).values() if isinstance(value, type) and value is not IntEnum]
 _NUMBERS = {"bool": True, "float32": 2.5}
 
 
-def read(data: bytes, table: str = "Model") -> dict[str, object]:
-    return FlatbufferReader(np.frombuffer(data, np.uint8), b"TFL3").root(table)
+def read(data: bytes, table: str = "Model", *, strict: bool = True) -> Fields:
+    return FlatbufferReader(np.frombuffer(data, np.uint8), b"TFL3", strict=strict).root(table)
+
+
+def refusal(data: bytes) -> str:
+    """Return the message with which a flatbuffer is refused."""
+    with pytest.raises(InvalidFlatbuffer) as caught:
+        read(data)
+    return str(caught.value)
+
+
+def exp() -> bytes:
+    """Return a model of one EXP."""
+    return build(Op("EXP", [Tensor((2, 3))], [Tensor((2, 3))]))
 
 
 def root(data: bytes) -> int:
@@ -40,7 +54,7 @@ def patched(data: bytes, position: int, code: str, value: int) -> bytes:
 
 @pytest.mark.parametrize("data", [b"", b"TFL3", bytes(7)])
 def test_short_data_is_refused(data: bytes) -> None:
-    with pytest.raises(InvalidSubModel, match=f"the flatbuffer has {len(data)} bytes; expected 8 to"):
+    with pytest.raises(InvalidFlatbuffer, match=f"the flatbuffer has {len(data)} bytes; expected at least 8"):
         read(data)
 
 
@@ -117,7 +131,7 @@ def test_string_without_end_is_refused() -> None:
     builder.Finish(schema.OperatorCodeEnd(builder), b"TFL3")
     data = bytes(builder.Output())
     assert read(data, "OperatorCode")["custom_code"] == "code"
-    with pytest.raises(InvalidSubModel, match=r"operatorcode\.custom_code: the string does not end with a zero byte"):
+    with pytest.raises(InvalidFlatbuffer, match=r"operatorcode\.custom_code: the string does not end with a zero byte"):
         read(data.replace(b"code\0", b"codeX"), "OperatorCode")
 
 
@@ -134,7 +148,7 @@ def test_tables_that_share_a_position_are_counted() -> None:
     schema.ModelStart(builder)
     schema.ModelAddBuffers(builder, buffers)
     builder.Finish(schema.ModelEnd(builder), b"TFL3")
-    with pytest.raises(InvalidSubModel, match="more than 200000 tables"):
+    with pytest.raises(InvalidFlatbuffer, match="more than 200000 tables"):
         read(bytes(builder.Output()))
 
 
@@ -157,8 +171,30 @@ def test_vectors_that_share_a_position_are_counted() -> None:
     schema.ModelStart(builder)
     schema.ModelAddSubgraphs(builder, vector)
     builder.Finish(schema.ModelEnd(builder), b"TFL3")
-    with pytest.raises(InvalidSubModel, match="more than 4000000 elements"):
+    with pytest.raises(InvalidFlatbuffer, match="more than 4000000 elements"):
         read(bytes(builder.Output()))
+
+
+def test_shared_tables_are_counted_also_by_a_lenient_reader() -> None:
+    builder = flatbuffers.Builder()
+    schema.TensorStart(builder)
+    tensors = _vector_of(builder, schema.TensorEnd(builder))
+    schema.SubGraphStart(builder)
+    schema.SubGraphAddTensors(builder, tensors)
+    graphs = _vector_of(builder, schema.SubGraphEnd(builder))
+    schema.ModelStart(builder)
+    schema.ModelAddSubgraphs(builder, graphs)
+    builder.Finish(schema.ModelEnd(builder), b"TFL3")
+    with pytest.raises(InvalidFlatbuffer, match="more than 200000 tables"):
+        read(bytes(builder.Output()), strict=False)
+
+
+def _vector_of(builder: Any, table: int) -> int:
+    """Return a vector of 1000 offsets to one table."""
+    builder.StartVector(4, 1000, 4)
+    for _ in range(1000):
+        builder.PrependUOffsetTRelative(table)
+    return int(builder.EndVector())
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
@@ -166,21 +202,17 @@ def test_schema_has_the_numbers_types_and_defaults_of_the_engine(name: str) -> N
     """Each scalar field is written by the generated code, and read by its number, type and default here."""
     defaults = vars(getattr(schema, f"{name}T")())
     defaults = {key.lower(): value for key, value in defaults.items()}
-    scalars = [f for f in TABLES[name] if f.type not in ("ignored", "refused", "string", "offset") and not f.is_vector]
+    scalars = [f for f in TABLES[name] if f.type in SCALARS and not f.is_vector]
     for each in scalars:
         key = each.name.replace("_", "")
-        if each.type in TABLES:
-            continue
         assert defaults[key] == each.default, each.name
-        if each.fixed:
-            continue
         builder = flatbuffers.Builder()
         getattr(schema, f"{name}Start")(builder)
         add = next(f for text, f in vars(schema).items() if text.lower() == f"{name}Add{key}".lower())
         value = _NUMBERS.get(each.type, 7)
         add(builder, value)
         builder.Finish(getattr(schema, f"{name}End")(builder), b"TFL3")
-        assert read(bytes(builder.Output()), name)[each.name] == value
+        assert read(bytes(builder.Output()), name, strict=False)[each.name] == value
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
@@ -190,10 +222,30 @@ def test_schema_has_all_options(name: str) -> None:
     assert known == listed
 
 
+def test_options_have_the_numbers_of_the_engine() -> None:
+    numbers = {name: value for name, value in vars(schema.BuiltinOptions).items() if isinstance(value, int)}
+    assert numbers == {"NONE": 0, **OPTIONS_NUMBERS}
+
+
+@pytest.mark.parametrize("enum", ENUMERATIONS, ids=lambda enum: enum.__name__)
+def test_enumerations_have_the_numbers_of_the_engine(enum: type[IntEnum]) -> None:
+    theirs = vars(getattr(schema, enum.__name__))
+    assert {member.name: member.value for member in enum} == {k: v for k, v in theirs.items() if isinstance(v, int)}
+
+
+def test_lenient_reader_ignores_fields_that_the_schema_lacks() -> None:
+    data = exp()
+    moved = len(data) + len(data) % 2
+    table = struct.pack("<HH", 4 + 2 * 12, 64) + struct.pack("<12H", *[0] * 11, 4)
+    grown = patched(data + bytes(moved - len(data)) + table, root(data), "i", root(data) - moved)
+    assert "Model has a field that is not in the schema" in refusal(grown)
+    assert read(grown, strict=False)["version"] == 0
+
+
 def test_truncated_model_is_refused() -> None:
     data = build(
         Op("CONCATENATION", [Tensor((2,)), Tensor((3,), data=[1, 2, 3])], [Tensor((5,))], options("Concatenation"))
     )
-    check(data)
+    read(data)
     for length in range(len(data)):
         assert refusal(data[:length])
