@@ -9,106 +9,104 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from nnhal.types import DTYPES, AnyArray, Model, OperationType
+from nnhal.builder import ModelBuilder
+from nnhal.types import DTYPES, AnyArray, Model, Operand, OperationType
 from nnhal.types import OperandType as T
-from nnhal_driver.performance.benchmark_builder import IMAGE, NONE, ROWS, SAME, BenchmarkBuilder
-from nnhal_driver.performance.operation_models import OPERATIONS, apply_operation, operation_models
+from nnhal_driver.performance.operation_models import (
+    IMAGE,
+    NONE,
+    OPERATIONS,
+    ROWS,
+    SAME,
+    add_constant,
+    add_input,
+    add_weights,
+    apply_operation,
+    input_of,
+    operation_models,
+    tensor,
+)
 
 
-def _convolution(type_: T, bias: T, zero_point: int = 0, *, relaxed: bool = False) -> Model:
+def _convolution(type_: T, *, relaxed: bool = False) -> Model:
     """Return a 3 x 3 convolution of 16 channels, and a sum."""
-    quantized = bias == T.TENSOR_INT32
-    outer = {"scale": 0.5, "zero_point": zero_point} if quantized else {}
-    data = bytearray()
-    graph = BenchmarkBuilder(data)
-    image = graph.input(type_, IMAGE, **outer)
-    numbers = np.arange(16 * 3 * 3 * 16).reshape(16, 3, 3, 16) % 7 + (zero_point if quantized else 0)
-    weights = graph.constant(type_, numbers, **({"scale": 0.25, "zero_point": zero_point} if quantized else {}))
-    biases = graph.constant(bias, np.zeros(16), **({"scale": 0.125} if quantized else {}))
-    padding, stride, none = (graph.constant(T.INT32, value) for value in (SAME, 1, NONE))
-    wide = {"scale": 64.0, "zero_point": zero_point} if quantized else {}
-    arguments = [image, weights, biases, padding, stride, stride, none]
-    convolved = graph.apply(OperationType.CONV_2D, arguments, type_, IMAGE, **wide)
-    total = graph.apply(OperationType.ADD, [convolved, image, none], type_, IMAGE, **wide)
-    return Model(graph.build(total), operand_values=bytes(data), relax_computation_float32_to_float16=relaxed)
+    model = ModelBuilder(relaxed=relaxed)
+    image, wide = add_input(model, tensor(type_, IMAGE)), tensor(type_, IMAGE, 64.0)
+    weights, bias = add_weights(model, type_, (16, 3, 3, 16))
+    convolved = model.add(OperationType.CONV_2D, image, weights, bias, SAME, 1, 1, NONE, output=wide)
+    model.output(model.add(OperationType.ADD, convolved, image, NONE, output=wide))
+    return model.build()
 
 
 def _int32() -> Model:
     """Return a sum and a product."""
-    data = bytearray()
-    graph = BenchmarkBuilder(data)
-    numbers, none = graph.input(T.TENSOR_INT32, ROWS), graph.constant(T.INT32, NONE)
-    total = graph.apply(OperationType.ADD, [numbers, numbers, none], T.TENSOR_INT32, ROWS)
-    product = graph.apply(OperationType.MUL, [total, numbers, none], T.TENSOR_INT32, ROWS)
-    return Model(graph.build(product), operand_values=bytes(data))
+    model = ModelBuilder()
+    numbers = model.input(T.TENSOR_INT32, ROWS)
+    total = model.add(OperationType.ADD, numbers, numbers, NONE, output=numbers.description)
+    model.output(model.add(OperationType.MUL, total, numbers, NONE, output=numbers.description))
+    return model.build()
 
 
 def _bool8() -> Model:
     """Return a logical AND and a NOT."""
-    graph = BenchmarkBuilder(bytearray())
-    x, y = graph.input(T.TENSOR_BOOL8, ROWS), graph.input(T.TENSOR_BOOL8, ROWS)
-    both = graph.apply(OperationType.LOGICAL_AND, [x, y], T.TENSOR_BOOL8, ROWS)
-    return Model(graph.build(graph.apply(OperationType.LOGICAL_NOT, [both], T.TENSOR_BOOL8, ROWS)))
+    model = ModelBuilder()
+    x, y = model.input(T.TENSOR_BOOL8, ROWS), model.input(T.TENSOR_BOOL8, ROWS)
+    both = model.add(OperationType.LOGICAL_AND, x, y, output=x.description)
+    model.output(model.add(OperationType.LOGICAL_NOT, both, output=x.description))
+    return model.build()
 
 
 def _quant16() -> Model:
     """Return a transformation of boxes, the only use of 16 bits outside of an LSTM."""
-    graph = BenchmarkBuilder(bytearray())
-    boxes = graph.input(T.TENSOR_QUANT16_ASYMM, (64, 4), scale=0.125)
-    deltas = graph.input(T.TENSOR_QUANT8_ASYMM, (64, 8), scale=0.05, zero_point=128)
-    batches = graph.input(T.TENSOR_INT32, (64,))
-    image = graph.input(T.TENSOR_QUANT16_ASYMM, (1, 2), scale=0.125)
-    arguments = [boxes, deltas, batches, image]
-    moved = graph.apply(
-        OperationType.AXIS_ALIGNED_BBOX_TRANSFORM, arguments, T.TENSOR_QUANT16_ASYMM, (64, 8), scale=0.125
-    )
-    return Model(graph.build(moved))
+    model = ModelBuilder()
+    boxes = model.input(T.TENSOR_QUANT16_ASYMM, (64, 4), scale=0.125)
+    deltas = model.input(T.TENSOR_QUANT8_ASYMM, (64, 8), scale=0.05, zero_point=128)
+    batches = model.input(T.TENSOR_INT32, (64,))
+    image = model.input(T.TENSOR_QUANT16_ASYMM, (1, 2), scale=0.125)
+    output = Operand(T.TENSOR_QUANT16_ASYMM, (64, 8), 0.125)
+    model.output(model.add(OperationType.AXIS_ALIGNED_BBOX_TRANSFORM, boxes, deltas, batches, image, output=output))
+    return model.build()
 
 
 def _if(type_: T, operation: OperationType) -> Model:
     """Return an IF with one operation in each branch."""
-    data = bytearray()
+    model = ModelBuilder()
     branches = []
     for _ in range(2):
-        branch = BenchmarkBuilder(data)
-        output = apply_operation(branch, type_, operation)
-        inputs, result = branch.inputs, branch.describe(output)
-        branches.append(branch.build(output))
-    main = BenchmarkBuilder(data)
-    arguments = [main.input(T.TENSOR_BOOL8, (1,)), main.reference(0), main.reference(1)]
-    arguments += [main.input(T(x.type), x.dimensions, scale=x.scale, zero_point=x.zero_point) for x in inputs]
-    quantization = {"scale": result.scale, "zero_point": result.zero_point}
-    chosen = main.apply(OperationType.IF, arguments, T(result.type), result.dimensions, **quantization)
-    return Model(main.build(chosen), tuple(branches), bytes(data))
+        with model.subgraph() as branch:
+            result = apply_operation(branch, type_, operation)
+            branch.output(result)
+        branches.append(branch)
+    condition, x = model.input(T.TENSOR_BOOL8, (1,)), add_input(model, input_of(type_, operation))
+    model.output(model.add(OperationType.IF, condition, *branches, x, output=result.description))
+    return model.build()
 
 
 def _while(type_: T) -> Model:
     """Return a WHILE that counts to ten."""
-    quantization = {"scale": 1.0} if type_ == T.TENSOR_QUANT8_ASYMM else {}
-    data = bytearray()
-    condition, body, main = (BenchmarkBuilder(data) for _ in range(3))
-    counter, limit = condition.input(type_, (1,), **quantization), condition.constant(type_, [10], **quantization)
-    less = condition.apply(OperationType.LESS, [counter, limit], T.TENSOR_BOOL8, (1,))
-    counter, one, none = (
-        body.input(type_, (1,), **quantization),
-        body.constant(type_, [1], **quantization),
-        body.constant(T.INT32, NONE),
-    )
-    more = body.apply(OperationType.ADD, [counter, one, none], type_, (1,), **quantization)
-    arguments = [main.reference(0), main.reference(1), main.input(type_, (1,), **quantization)]
-    counted = main.apply(OperationType.WHILE, arguments, type_, (1,), **quantization)
-    return Model(main.build(counted), (condition.build(less), body.build(more)), bytes(data))
+    number = Operand(type_, (1,), 1.0 if type_ == T.TENSOR_QUANT8_ASYMM else 0.0)
+    model = ModelBuilder()
+    with model.subgraph() as condition:
+        counter, limit = add_input(condition, number), add_constant(condition, number, [10])
+        condition.output(condition.add(OperationType.LESS, counter, limit, output=Operand(T.TENSOR_BOOL8, (1,))))
+    with model.subgraph() as body:
+        counter, one = add_input(body, number), add_constant(body, number, [1])
+        body.output(body.add(OperationType.ADD, counter, one, NONE, output=number))
+    model.output(model.add(OperationType.WHILE, condition, body, add_input(model, number), output=number))
+    return model.build()
 
 
 def _logical_while() -> Model:
     """Return a WHILE that ends when its value is false, which its body negates."""
-    condition, body, main = (BenchmarkBuilder(bytearray()) for _ in range(3))
-    x = condition.input(T.TENSOR_BOOL8, (1,))
-    goes_on = condition.apply(OperationType.LOGICAL_AND, [x, x], T.TENSOR_BOOL8, (1,))
-    negated = body.apply(OperationType.LOGICAL_NOT, [body.input(T.TENSOR_BOOL8, (1,))], T.TENSOR_BOOL8, (1,))
-    arguments = [main.reference(0), main.reference(1), main.input(T.TENSOR_BOOL8, (1,))]
-    result = main.apply(OperationType.WHILE, arguments, T.TENSOR_BOOL8, (1,))
-    return Model(main.build(result), (condition.build(goes_on), body.build(negated)))
+    value = Operand(T.TENSOR_BOOL8, (1,))
+    model = ModelBuilder()
+    with model.subgraph() as condition:
+        x = add_input(condition, value)
+        condition.output(condition.add(OperationType.LOGICAL_AND, x, x, output=value))
+    with model.subgraph() as body:
+        body.output(body.add(OperationType.LOGICAL_NOT, add_input(body, value), output=value))
+    model.output(model.add(OperationType.WHILE, condition, body, add_input(model, value), output=value))
+    return model.build()
 
 
 def _ifs() -> Iterator[Model]:
@@ -136,15 +134,11 @@ def _typical_first(make: Callable[[], Model], type_: T, *, relaxed: bool = False
 
 
 BENCHMARK_MODELS: Mapping[str, Callable[[], Iterator[Model]]] = {
-    "float32": _typical_first(lambda: _convolution(T.TENSOR_FLOAT32, T.TENSOR_FLOAT32), T.TENSOR_FLOAT32),
-    "relaxed": _typical_first(
-        lambda: _convolution(T.TENSOR_FLOAT32, T.TENSOR_FLOAT32, relaxed=True), T.TENSOR_FLOAT32, relaxed=True
-    ),
-    "float16": _typical_first(lambda: _convolution(T.TENSOR_FLOAT16, T.TENSOR_FLOAT16), T.TENSOR_FLOAT16),
-    "quant8": _typical_first(lambda: _convolution(T.TENSOR_QUANT8_ASYMM, T.TENSOR_INT32, 128), T.TENSOR_QUANT8_ASYMM),
-    "quant8_signed": _typical_first(
-        lambda: _convolution(T.TENSOR_QUANT8_ASYMM_SIGNED, T.TENSOR_INT32), T.TENSOR_QUANT8_ASYMM_SIGNED
-    ),
+    "float32": _typical_first(lambda: _convolution(T.TENSOR_FLOAT32), T.TENSOR_FLOAT32),
+    "relaxed": _typical_first(lambda: _convolution(T.TENSOR_FLOAT32, relaxed=True), T.TENSOR_FLOAT32, relaxed=True),
+    "float16": _typical_first(lambda: _convolution(T.TENSOR_FLOAT16), T.TENSOR_FLOAT16),
+    "quant8": _typical_first(lambda: _convolution(T.TENSOR_QUANT8_ASYMM), T.TENSOR_QUANT8_ASYMM),
+    "quant8_signed": _typical_first(lambda: _convolution(T.TENSOR_QUANT8_ASYMM_SIGNED), T.TENSOR_QUANT8_ASYMM_SIGNED),
     "quant16": lambda: iter((_quant16(),)),
     "int32": _typical_first(_int32, T.TENSOR_INT32),
     "bool8": _typical_first(_bool8, T.TENSOR_BOOL8),

@@ -1,149 +1,139 @@
 """Benchmark models of one operation each, for devices that do not run the typical model of a group."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from nnhal.types import Model, OperationType
+from nnhal.builder import GraphBuilder, ModelBuilder, OperandRef
+from nnhal.types import DTYPES, Model, Operand
 from nnhal.types import OperandType as T
-from nnhal_driver.performance.benchmark_builder import IMAGE, NONE, ROWS, SAME, BenchmarkBuilder
+from nnhal.types import OperationType as Op
 
-Apply = Callable[[BenchmarkBuilder, T, OperationType], int]
-"""Function that applies an operation to new inputs of a type, and returns the output."""
+IMAGE = (1, 16, 16, 16)
+ROWS = (64, 64)
+NONE, SAME = 0, 1
+"""No fused activation, and the padding scheme that keeps the size."""
+
+_ZERO = {T.TENSOR_QUANT8_ASYMM: 0, T.TENSOR_QUANT8_ASYMM_SIGNED: -128}
+"""Smallest values of the quantized types."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Benchmark:
+    """Use of one operation on a new input.
+
+    Attributes:
+        shape: shape of the input.
+        times: how often the operation takes the input.
+        numbers: further arguments.
+        output: type of the output; None for that of the input.
+        output_shape: shape of the output; None for that of the input.
+        scale: scale of a quantized output.
+        offset: its zero point, from the smallest value on.
+    """
+
+    shape: Sequence[int] = IMAGE
+    times: int = 1
+    numbers: Sequence[int | float | Sequence[int]] = ()
+    output: T | None = None
+    output_shape: Sequence[int] | None = None
+    scale: float = 0.5
+    offset: int = 128
+
+
+def tensor(type_: T, shape: Sequence[int], scale: float = 0.5, offset: int = 128) -> Operand:
+    """Return a tensor. The zero point of a quantized type is `offset` above its smallest value."""
+    quantization = (scale, _ZERO[type_] + offset) if type_ in _ZERO else ()
+    return Operand(type_, tuple(shape), *quantization)
+
+
+def add_input(graph: GraphBuilder, operand: Operand) -> OperandRef:
+    """Add an input of the type, shape and quantization of an operand."""
+    return graph.input(operand.type, operand.dimensions, scale=operand.scale, zero_point=operand.zero_point)
+
+
+def add_constant(graph: GraphBuilder, operand: Operand, numbers: object) -> OperandRef:
+    """Add a constant of the type and quantization of an operand, with stored values."""
+    values = np.asarray(numbers, DTYPES[operand.type])
+    return graph.constant(values, operand.type, scale=operand.scale, zero_point=operand.zero_point)
+
+
+def add_weights(graph: GraphBuilder, type_: T, shape: Sequence[int]) -> tuple[OperandRef, OperandRef]:
+    """Add weights with values 0 to 6, in steps of 0.25 if they are quantized, and a bias of zeros."""
+    weights = tensor(type_, shape, 0.25)
+    numbers = np.arange(np.prod(shape)).reshape(shape) % 7 + weights.zero_point
+    bias = Operand(T.TENSOR_INT32, scale=0.125) if type_ in _ZERO else Operand(type_)
+    return add_constant(graph, weights, numbers), add_constant(graph, bias, np.zeros(shape[0]))
 
 
 def operation_models(type_: T, *, relaxed: bool = False) -> Iterator[Model]:
     """Yield a model for each operation that is measured on tensors of a type, the most typical first."""
     for operation in OPERATIONS[type_]:
-        data = bytearray()
-        graph = BenchmarkBuilder(data)
-        output = apply_operation(graph, type_, operation)
-        yield Model(graph.build(output), operand_values=bytes(data), relax_computation_float32_to_float16=relaxed)
+        model = ModelBuilder(relaxed=relaxed)
+        model.output(apply_operation(model, type_, operation))
+        yield model.build()
 
 
-def apply_operation(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    """Apply an operation to new inputs of a type, and return the output."""
-    return _APPLY[operation](graph, type_, operation)
+def input_of(type_: T, operation: Op) -> Operand:
+    """Return the input of an operation that is measured."""
+    return tensor(type_, _BENCHMARKS[operation].shape)
 
 
-def _quantization(type_: T, scale: float, offset: int) -> dict[str, float]:
-    """Return the quantization of a tensor whose zero point is `offset` above the smallest value; {} for others."""
-    lowest = {T.TENSOR_QUANT8_ASYMM: 0, T.TENSOR_QUANT8_ASYMM_SIGNED: -128}.get(type_)
-    return {} if lowest is None else {"scale": scale, "zero_point": lowest + offset}
+def apply_operation(graph: GraphBuilder, type_: T, operation: Op) -> OperandRef:
+    """Apply an operation to a new input of a type, and return the output."""
+    benchmark = _BENCHMARKS[operation]
+    x = add_input(graph, input_of(type_, operation))
+    output_shape = benchmark.output_shape or benchmark.shape
+    output = tensor(benchmark.output or type_, output_shape, benchmark.scale, benchmark.offset)
+    weights = add_weights(graph, type_, ROWS) if operation == Op.FULLY_CONNECTED else ()
+    return graph.add(operation, *[x] * benchmark.times, *weights, *benchmark.numbers, output=output)
 
 
-def _binary(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    x = graph.input(type_, IMAGE, **_quantization(type_, 0.5, 128))
-    arguments = [x, x, graph.constant(T.INT32, NONE)]
-    return graph.apply(operation, arguments, type_, IMAGE, **_quantization(type_, 4.0, 128))
-
-
-def _unary(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    x = graph.input(type_, IMAGE, **_quantization(type_, 0.5, 128))
-    return graph.apply(operation, [x], type_, IMAGE, **_quantization(type_, *_OUTPUTS.get(operation, (0.5, 128))))
-
-
-def _softmax(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    x = graph.input(type_, ROWS, **_quantization(type_, 0.5, 128))
-    beta = graph.constant(T.FLOAT16 if type_ == T.TENSOR_FLOAT16 else T.FLOAT32, 1.0)
-    return graph.apply(operation, [x, beta], type_, ROWS, **_quantization(type_, 1 / 256, 0))
-
-
-def _fully_connected(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    quantization = _quantization(type_, 0.25, 128)
-    x = graph.input(type_, ROWS, **_quantization(type_, 0.5, 128))
-    numbers = np.arange(64 * 64).reshape(ROWS) % 7 + quantization.get("zero_point", 0)
-    weights = graph.constant(type_, numbers, **quantization)
-    bias_type, bias = (T.TENSOR_INT32, {"scale": 0.125}) if quantization else (type_, {})
-    arguments = [x, weights, graph.constant(bias_type, np.zeros(64), **bias), graph.constant(T.INT32, NONE)]
-    return graph.apply(operation, arguments, type_, ROWS, **_quantization(type_, 64.0, 128))
-
-
-def _pool(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    quantization = _quantization(type_, 0.5, 128)
-    x = graph.input(type_, IMAGE, **quantization)
-    numbers = [graph.constant(T.INT32, value) for value in (SAME, 1, 1, 3, 3, NONE)]
-    return graph.apply(operation, [x, *numbers], type_, IMAGE, **quantization)
-
-
-def _reshape(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    quantization = _quantization(type_, 0.5, 128)
-    arguments = [graph.input(type_, IMAGE, **quantization), graph.constant(T.TENSOR_INT32, ROWS)]
-    return graph.apply(operation, arguments, type_, ROWS, **quantization)
-
-
-def _transpose(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    quantization = _quantization(type_, 0.5, 128)
-    arguments = [graph.input(type_, ROWS, **quantization), graph.constant(T.TENSOR_INT32, [1, 0])]
-    return graph.apply(operation, arguments, type_, ROWS, **quantization)
-
-
-def _compare(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    x = graph.input(type_, ROWS, **_quantization(type_, 0.5, 128))
-    return graph.apply(operation, [x, x], T.TENSOR_BOOL8, ROWS)
-
-
-def _logical(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    x = graph.input(type_, ROWS)
-    return graph.apply(operation, [x] if operation == OperationType.LOGICAL_NOT else [x, x], type_, ROWS)
-
-
-def _quantize(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    target = T.TENSOR_QUANT8_ASYMM
-    return graph.apply(operation, [graph.input(type_, ROWS)], target, ROWS, **_quantization(target, 0.5, 128))
-
-
-def _dequantize(graph: BenchmarkBuilder, type_: T, operation: OperationType) -> int:
-    x = graph.input(type_, ROWS, **_quantization(type_, 0.5, 128))
-    return graph.apply(operation, [x], T.TENSOR_FLOAT32, ROWS)
-
-
-_OUTPUTS = {OperationType.LOGISTIC: (1 / 256, 0), OperationType.TANH: (1 / 128, 128)}
-"""Scale and offset where the operation fixes the quantization of its output."""
-
-_APPLY: Mapping[OperationType, Apply] = {
-    OperationType.FULLY_CONNECTED: _fully_connected,
-    OperationType.ADD: _binary,
-    OperationType.MUL: _binary,
-    OperationType.SUB: _binary,
-    OperationType.MAX_POOL_2D: _pool,
-    OperationType.AVERAGE_POOL_2D: _pool,
-    OperationType.SOFTMAX: _softmax,
-    OperationType.RELU: _unary,
-    OperationType.RELU6: _unary,
-    OperationType.RELU1: _unary,
-    OperationType.LOGISTIC: _unary,
-    OperationType.TANH: _unary,
-    OperationType.ABS: _unary,
-    OperationType.NEG: _unary,
-    OperationType.EXP: _unary,
-    OperationType.SQRT: _unary,
-    OperationType.RESHAPE: _reshape,
-    OperationType.TRANSPOSE: _transpose,
-    OperationType.EQUAL: _compare,
-    OperationType.LESS: _compare,
-    OperationType.QUANTIZE: _quantize,
-    OperationType.DEQUANTIZE: _dequantize,
-    OperationType.LOGICAL_AND: _logical,
-    OperationType.LOGICAL_OR: _logical,
-    OperationType.LOGICAL_NOT: _logical,
+_BINARY = _Benchmark(times=2, numbers=(NONE,), scale=4.0)
+_POOL = _Benchmark(numbers=(SAME, 1, 1, 3, 3, NONE))
+_UNARY = _Benchmark()
+_COMPARE = _Benchmark(ROWS, times=2, output=T.TENSOR_BOOL8)
+_BENCHMARKS: Mapping[Op, _Benchmark] = {
+    Op.FULLY_CONNECTED: _Benchmark(ROWS, numbers=(NONE,), scale=64.0),
+    Op.ADD: _BINARY,
+    Op.MUL: _BINARY,
+    Op.SUB: _BINARY,
+    Op.MAX_POOL_2D: _POOL,
+    Op.AVERAGE_POOL_2D: _POOL,
+    Op.SOFTMAX: _Benchmark(ROWS, numbers=(1.0,), scale=1 / 256, offset=0),
+    Op.RELU: _UNARY,
+    Op.RELU6: _UNARY,
+    Op.RELU1: _UNARY,
+    # these fix the quantization of their output
+    Op.LOGISTIC: _Benchmark(scale=1 / 256, offset=0),
+    Op.TANH: _Benchmark(scale=1 / 128),
+    Op.ABS: _UNARY,
+    Op.NEG: _UNARY,
+    Op.EXP: _UNARY,
+    Op.SQRT: _UNARY,
+    Op.RESHAPE: _Benchmark(numbers=(ROWS,), output_shape=ROWS),
+    Op.TRANSPOSE: _Benchmark(ROWS, numbers=((1, 0),)),
+    Op.EQUAL: _COMPARE,
+    Op.LESS: _COMPARE,
+    Op.QUANTIZE: _Benchmark(ROWS, output=T.TENSOR_QUANT8_ASYMM),
+    Op.DEQUANTIZE: _Benchmark(ROWS, output=T.TENSOR_FLOAT32),
+    Op.LOGICAL_AND: _Benchmark(ROWS, times=2),
+    Op.LOGICAL_OR: _Benchmark(ROWS, times=2),
+    Op.LOGICAL_NOT: _Benchmark(ROWS),
 }
+"""Uses of the operations that are measured, the most typical first."""
+_LOGICAL = [Op.LOGICAL_AND, Op.LOGICAL_OR, Op.LOGICAL_NOT]
+_ONLY_FLOAT = (Op.ABS, Op.NEG, Op.EXP, Op.SQRT, Op.QUANTIZE)
+_QUANT8 = [operation for operation in _BENCHMARKS if operation not in (*_ONLY_FLOAT, *_LOGICAL)]
+_FLOAT = [operation for operation in _BENCHMARKS if operation not in (Op.DEQUANTIZE, *_LOGICAL)]
 
-
-def _operations(*left_out: Apply) -> Sequence[OperationType]:
-    return [operation for operation, apply in _APPLY.items() if apply not in (_logical, *left_out)]
-
-
-_ONLY_FLOAT = (OperationType.ABS, OperationType.NEG, OperationType.EXP, OperationType.SQRT)
-_QUANT8 = [operation for operation in _operations(_quantize) if operation not in _ONLY_FLOAT]
-_FLOAT = _operations(_dequantize)
-
-OPERATIONS: Mapping[T, Sequence[OperationType]] = {
+OPERATIONS: Mapping[T, Sequence[Op]] = {
     T.TENSOR_FLOAT32: _FLOAT,
     T.TENSOR_FLOAT16: _FLOAT,
     T.TENSOR_QUANT8_ASYMM: _QUANT8,
     T.TENSOR_QUANT8_ASYMM_SIGNED: _QUANT8,
-    T.TENSOR_INT32: [operation for operation, apply in _APPLY.items() if apply in (_binary, _compare)],
-    T.TENSOR_BOOL8: [operation for operation, apply in _APPLY.items() if apply == _logical],
+    T.TENSOR_INT32: [Op.ADD, Op.MUL, Op.SUB, Op.EQUAL, Op.LESS],
+    T.TENSOR_BOOL8: _LOGICAL,
 }
 """Operations that are measured on tensors of each type, in order."""

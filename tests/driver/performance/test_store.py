@@ -14,6 +14,7 @@ from nnhal.types import Capabilities, PerformanceInfo
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceHost
 from nnhal_driver.performance.benchmark_models import BENCHMARK_MODELS
 from nnhal_driver.performance.measurement import Figures
 from nnhal_driver.performance.store import PerformanceStore
@@ -57,7 +58,7 @@ def test_another_process_reads_the_file(tmp_path: Path, measurements: Measuremen
 
 def test_devices_of_one_process_share_figures(measurements: Measurements) -> None:
     store = PerformanceStore()
-    devices = [Device(name, [CpuRef()], performance=store) for name in "ab"]
+    devices = [Device(name, [CpuRef()], host=DeviceHost(performance=store)) for name in "ab"]
     assert devices[0].get_capabilities() == devices[1].get_capabilities()
     for device in devices:
         device.close()
@@ -65,7 +66,7 @@ def test_devices_of_one_process_share_figures(measurements: Measurements) -> Non
 
 
 def test_nothing_is_measured_before_the_first_request(tmp_path: Path, measurements: Measurements) -> None:
-    Device("a", [CpuRef()], performance=PerformanceStore(tmp_path)).close()
+    Device("a", [CpuRef()], host=DeviceHost(performance=PerformanceStore(tmp_path))).close()
     assert (measurements.count, list(tmp_path.iterdir())) == (0, [])
 
 
