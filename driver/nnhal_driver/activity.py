@@ -134,7 +134,7 @@ class ActivityTable:
         self._free = self._records.copy()
         self._numbers: dict[str, int] = {}
 
-    def know(self, backends: Sequence[str]) -> None:
+    def add_backends(self, backends: Sequence[str]) -> None:
         """Add the backends of a device."""
         self.backends.extend(id_ for id_ in backends if id_ not in self.backends)
         self._numbers = {id_: number for number, id_ in enumerate(self.backends, 1)}

@@ -3,6 +3,7 @@
 `nnhal_driver.backends.litert.page_sharing` replaces pages, and only those of an `OwnMapping`.
 """
 
+import ctypes
 import mmap
 
 import numpy as np
@@ -16,6 +17,15 @@ largest mmap threshold that glibc's malloc accepts (mallopt(3))."""
 
 class OwnMapping(mmap.mmap):
     """A private mapping made by this process. Freeing it unmaps the range, including pages that replaced others."""
+
+
+def trim_memory() -> None:
+    """Return the free memory that malloc keeps to the system. Takes some milliseconds.
+
+    Does nothing without glibc's malloc.
+    """
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 def allocate(size: int, *, zeroed: bool = True) -> Bytes:

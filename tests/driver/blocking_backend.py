@@ -25,12 +25,15 @@ from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Run, SubgraphView
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.fence import Fence
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.scheduler import QueueLimits
 from tests.concurrency import new_threads
+from tests.driver.launches import launch_preparation
 from tests.driver.one_operation import int32, model_of, tensor
 
 X = tensor(T.TENSOR_FLOAT32, (2,))
@@ -118,7 +121,8 @@ class BlockingDevice:
         duration_ns: int = OMITTED,
     ) -> FencedExecution:
         """Launch a fenced execution."""
-        return self.prepared.execute_fenced(request, config, FencedArguments(tuple(wait_for), deadline_ns, duration_ns))
+        arguments = FencedArguments(tuple(wait_for), duration_ns, ExecutionCall(deadline_ns))
+        return self.prepared.execute_fenced(request, config, arguments)
 
 
 @contextmanager
@@ -127,10 +131,10 @@ def blocking_device(cpus: int = 1, queue: int = 100) -> Iterator[BlockingDevice]
     before = threading.enumerate()
     barrier = Barrier()
     with patch("nnhal_driver.device.available_cpus", lambda: cpus):
-        device = Device("blocking", [BlockingBackend(barrier)], QueueLimits(10, queue))
+        device = Device("blocking", [BlockingBackend(barrier)], DeviceOptions(QueueLimits(10, queue)))
     try:
         prepared: list[PreparedModel] = []
-        device.prepare_model(TWICE, lambda outcome: prepared.append(outcome.prepared_model), PrepareModelConfig())  # type: ignore[arg-type]
+        launch_preparation(device, TWICE, lambda outcome: prepared.append(outcome.prepared_model), PrepareModelConfig())  # type: ignore[arg-type]
         assert until(lambda: bool(prepared))
         yield BlockingDevice(device, barrier, prepared[0])
     finally:

@@ -35,6 +35,7 @@ from nnhal_driver.graph import build_graphs
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.preparation.outcome import Outcome
+from tests.driver.launches import launch_preparation
 
 
 def tensor(
@@ -107,7 +108,7 @@ def model_of(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand], *, 
 def prepare(model: Model, on: Device | None = None) -> Outcome:
     """Prepare a model and wait for the callback."""
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-    (on or device()).prepare_model(model, outcomes.put)
+    launch_preparation(on or device(), model, outcomes.put)
     return outcomes.get(timeout=60)
 
 

@@ -10,10 +10,12 @@ from nnhal.types import OMITTED, ErrorStatus, OperandType, OperationType, Prepar
 from nnhal_driver.activity import CAPACITY, TABLE_BYTES, ActivityTable, Stage, note_backend, read_activities
 from nnhal_driver.backends import registry
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceHost
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.quarantine import Verdict
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns
+from tests.driver.launches import launch_preparation
 from tests.driver.one_operation import int32, model_of, tensor
 
 DIGEST = b"d" * 32
@@ -29,7 +31,7 @@ def memory() -> memoryview:
 
 def test_record(memory: memoryview) -> None:
     table = ActivityTable(memory)
-    table.know(["CpuAcc", "CpuRef"])
+    table.add_backends(["CpuAcc", "CpuRef"])
     before = now_ns()
     number = table.begin(Stage.EXECUTING, DIGEST, 5, expected_ns=7)
     note_backend("CpuRef")
@@ -54,7 +56,7 @@ def test_unknown_digest_and_backend(memory: memoryview) -> None:
 
 def test_threads_have_records_of_their_own(memory: memoryview) -> None:
     table = ActivityTable(memory)
-    table.know(["A", "B"])
+    table.add_backends(["A", "B"])
     table.begin(Stage.EXECUTING, b"1")
 
     def work() -> None:
@@ -130,7 +132,7 @@ def prepare(device: Device, deadline_ns: int = OMITTED) -> Outcome:
         outcomes.append(outcome)
         done.set()
 
-    device.prepare_model(ADD, notify, PrepareModelConfig(deadline_ns=deadline_ns), digest=DIGEST)
+    launch_preparation(device, ADD, notify, PrepareModelConfig(deadline_ns=deadline_ns), digest=DIGEST)
     assert done.wait(60)
     return outcomes[0]
 
@@ -140,7 +142,9 @@ def device_with(request: pytest.FixtureRequest) -> Callable[[Verdict], Device]:
     """Return a function that creates a device with a quarantine."""
 
     def create(verdict: Verdict) -> Device:
-        device = Device("test", registry.create(["CpuAcc", "CpuRef"]), quarantine=FakeQuarantine(verdict))
+        device = Device(
+            "test", registry.create(["CpuAcc", "CpuRef"]), host=DeviceHost(quarantine=FakeQuarantine(verdict))
+        )
         request.addfinalizer(device.close)
         return device
 
@@ -176,7 +180,7 @@ def test_device_records_its_work(memory: memoryview) -> None:
             return super().compile(subgraph, options)
 
     table = ActivityTable(memory)
-    device = Device("test", [Watching()], activities=table)
+    device = Device("test", [Watching()], host=DeviceHost(activities=table))
     deadline_ns = now_ns() + 10**11
     outcome = prepare(device, deadline_ns)
     assert outcome.prepared_model is not None and outcome.prepared_model.estimated_ns > 0

@@ -27,12 +27,15 @@ from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions, OperationView, SubgraphView, Support
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.execution.execution_call import ExecutionCall
+from nnhal_driver.preparation.launch import GivenModel
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.deadline import now_ns
 from tests.concurrency import run_concurrently
 from tests.driver.blocking_backend import TWICE as ADD
 from tests.driver.blocking_backend import X
 from tests.driver.fake_backend import chain
+from tests.driver.launches import launch_preparation
 from tests.driver.one_operation import device, execute, int32, model_of, prepare, run, tensor
 
 A = np.array([1, 2], np.float32)
@@ -79,7 +82,7 @@ def test_description() -> None:
 
 def test_supported_operations_of_an_invalid_model() -> None:
     with pytest.raises(HalError) as caught:
-        device().get_supported_operations(Model(Subgraph((), (), (), ())))
+        device().get_supported_operations(GivenModel(Model(Subgraph((), (), (), ()))))
     assert (caught.value.status, caught.value.rule) == (ErrorStatus.INVALID_ARGUMENT, "V-SUBGRAPH-01")
 
 
@@ -102,7 +105,7 @@ def test_unsupported_operation_is_reported_by_the_callback() -> None:
     outcome = prepare(chain(Op.ADD, 0x10001))
     assert (outcome.status, outcome.prepared_model) == (ErrorStatus.GENERAL_FAILURE, None)
     assert "operation 1 of main" in outcome.reason
-    supported, _ = device().get_supported_operations(chain(Op.ADD, 0x10001))
+    supported, _ = device().get_supported_operations(GivenModel(chain(Op.ADD, 0x10001)))
     assert supported == [True, False]
 
 
@@ -125,7 +128,7 @@ def test_failing_backend_is_reported_by_the_callback(caplog: pytest.LogCaptureFi
 def test_invalid_arguments_are_raised_and_reported_by_the_callback(config: PrepareModelConfig, rule: str) -> None:
     outcomes: list[Outcome] = []
     with pytest.raises(HalError) as caught:
-        device().prepare_model(ADD, outcomes.append, config)
+        launch_preparation(device(), ADD, outcomes.append, config)
     assert caught.value.rule == rule
     assert [(o.status, o.rule) for o in outcomes] == [(ErrorStatus.INVALID_ARGUMENT, rule)]
 
@@ -133,9 +136,21 @@ def test_invalid_arguments_are_raised_and_reported_by_the_callback(config: Prepa
 def test_past_deadline_is_reported_by_the_callback_only() -> None:
     outcomes: list[Outcome] = []
     called = threading.Event()
-    device().prepare_model(ADD, lambda o: (outcomes.append(o), called.set()), PrepareModelConfig(deadline_ns=0))  # type: ignore[func-returns-value, arg-type]
+    launch_preparation(device(), ADD, lambda o: (outcomes.append(o), called.set()), PrepareModelConfig(deadline_ns=0))  # type: ignore[func-returns-value, arg-type]
     assert called.wait(60)
     assert [o.status for o in outcomes] == [ErrorStatus.MISSED_DEADLINE_PERSISTENT]
+
+
+def test_defect_of_the_driver_is_logged_and_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise IndexError("a defect")
+
+    monkeypatch.setattr("nnhal_driver.preparation.model_preparer.place_and_compile", fail)
+    outcome = prepare(ADD)
+    assert (outcome.status, outcome.reason) == (ErrorStatus.GENERAL_FAILURE, "the driver failed: IndexError: a defect")
+    assert "a preparation failed" in caplog.text
 
 
 def test_execution_deadlines() -> None:
@@ -143,9 +158,9 @@ def test_execution_deadlines() -> None:
     assert prepared is not None
     request = request_of([A, A])
     with pytest.raises(HalError) as caught:
-        prepared.execute_synchronously(request, deadline_ns=now_ns() - 1)
+        prepared.execute_synchronously(request, call=ExecutionCall(now_ns() - 1))
     assert caught.value.status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
-    assert prepared.execute_synchronously(request, deadline_ns=2**63 - 1).output_sufficient_size
+    assert prepared.execute_synchronously(request, call=ExecutionCall(2**63 - 1)).output_sufficient_size
 
 
 def request_of(arrays: list[np.ndarray[tuple[int], np.dtype[np.float32]]], pool: object = None) -> Request:

@@ -25,12 +25,14 @@ from nnhal_driver.backends.per_operation import PerOperationBackend
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.compilation.placement import MAX_NESTING
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
 from nnhal_driver.graph import build_graphs, subgraph_view, used_outside
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.layers.quantized_lstm import state_exponent
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.validation.rank import MAX_RANK
 from tests.driver.fake_backend import device_of
+from tests.driver.launches import launch_preparation
 from tests.driver.one_operation import (
     Value,
     boolean,
@@ -62,7 +64,7 @@ def rejection(call: object) -> HalError:
 @pytest.fixture(scope="module")
 def small() -> Device:
     """Return a device that limits tensors to 1000 bytes."""
-    return Device("small", registry.create(["CpuRef"]), tensor_bytes=1000)
+    return Device("small", registry.create(["CpuRef"]), DeviceOptions(tensor_bytes=1000))
 
 
 # ---- Size and rank --------------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ def test_writable_memory_is_copied() -> None:
     with device_of(CpuRef()) as device:
         outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         blockers = [block(device._scheduler) for _ in range(2)]
-        device.prepare_model(model, outcomes.put)
+        launch_preparation(device, model, outcomes.put)
         weights[:] = 100  # the preparation is launched, but it still waits for a thread
         for blocker in blockers:
             blocker.go.set()

@@ -211,15 +211,6 @@ class ResolvedBuffer(BufferToken):
     state: BufferState
 
 
-def clear_output_buffers(request: Request) -> None:
-    """Make the output buffers of a failed execution uninitialized. Its request was valid."""
-    for argument in request.outputs:
-        if not argument.has_no_value:
-            pool = request.pools[argument.location.pool_index]
-            if isinstance(pool, ResolvedBuffer):
-                pool.state.clear()
-
-
 class BufferReader:
     """Values of the buffers that one execution reads. Inputs that share a buffer get the same value."""
 

@@ -4,9 +4,9 @@ import secrets
 import threading
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from nnhal.errors import invalid_argument, limit_exceeded
 from nnhal.types import (
@@ -15,7 +15,6 @@ from nnhal.types import (
     BufferToken,
     ErrorStatus,
     Request,
-    RequestArgument,
 )
 from nnhal_driver.execution.buffer import Buffer, BufferState, ReserveMemory, ResolvedBuffer, Roles
 from nnhal_driver.validation.buffer import (
@@ -110,10 +109,14 @@ class BufferTable:
         if all(isinstance(pool, ResolvedBuffer) for _, pool in tokens):
             return request
         buffers = {i: self._find(model, pool.token) for i, pool in tokens}
-        in_buffers = [entry for entry in _arguments(request) if entry.argument.location.pool_index in buffers]
-        times = Counter(buffers[entry.argument.location.pool_index] for entry in in_buffers)
-        for is_output, number, argument in in_buffers:
-            buffer = buffers[argument.location.pool_index]
+        in_buffers = [
+            (is_output, number, argument, buffers[argument.location.pool_index])
+            for is_output, arguments in ((False, request.inputs), (True, request.outputs))
+            for number, argument in enumerate(arguments)
+            if not argument.has_no_value and argument.location.pool_index in buffers
+        ]
+        times = Counter(buffer for *_, buffer in in_buffers)
+        for is_output, number, argument, buffer in in_buffers:
             roles, operand = buffer.roles[model], buffer.state.type.operand
             use = BufferUse(is_output, number, argument.dimensions, times[buffer], roles, operand)
             BUFFER_USE_RULES.check(use, lambda use=use: use.name)  # type: ignore[misc]
@@ -157,17 +160,3 @@ class BufferTable:
         if size is None or size > self._tensor_bytes:
             reason = f"the buffer would have more than {self._tensor_bytes} bytes"
             raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
-
-
-class _Argument(NamedTuple):
-    is_output: bool
-    number: int
-    argument: RequestArgument
-
-
-def _arguments(request: Request) -> Iterator[_Argument]:
-    """Yield every argument that has a value."""
-    for is_output, arguments in ((False, request.inputs), (True, request.outputs)):
-        for number, argument in enumerate(arguments):
-            if not argument.has_no_value:
-                yield _Argument(is_output, number, argument)

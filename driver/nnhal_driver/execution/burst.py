@@ -1,11 +1,10 @@
 """Bursts (IBurst): executions of one prepared model, one at a time, over cached memories (hal-surface 8.5, 9.8)."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nnhal.errors import invalid_argument, limit_exceeded
 from nnhal.types import (
-    OMITTED,
     ExecutionConfig,
     ExecutionResult,
     Memory,
@@ -14,9 +13,8 @@ from nnhal.types import (
     UnsetUnion,
 )
 from nnhal_driver.execution.exclusive_use import ExclusiveUse
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.execution.profiling import ExecutionTimes
-from nnhal_driver.scheduling.cancellation import Cancellation
 
 NOT_CACHED = -1
 """Identifier of a pool that the burst does not cache."""
@@ -47,10 +45,7 @@ class Burst:
         request: Request,
         memory_identifier_tokens: Sequence[int],
         config: ExecutionConfig = _DEFAULT_CONFIG,
-        deadline_ns: int = OMITTED,
-        cancellation: Cancellation | None = None,
-        owner: Hashable = None,
-        times: ExecutionTimes | None = None,
+        call: ExecutionCall | None = None,
     ) -> ExecutionResult:
         """Execute a request like `PreparedModel.execute_synchronously`.
 
@@ -59,10 +54,7 @@ class Burst:
             memory_identifier_tokens: one for each pool; -1: do not cache. The first use of an identifier caches the
                 memory, even if that execution fails. Later uses take the cached memory.
             config: as for a prepared model.
-            deadline_ns: as for a prepared model.
-            cancellation: as for a prepared model.
-            owner: as for a prepared model.
-            times: receives the times of the execution.
+            call: as for a prepared model.
 
         Raises:
             HalError: GENERAL_FAILURE: the burst is busy; INVALID_ARGUMENT: an identifier below -1, or not one for each
@@ -73,7 +65,7 @@ class Burst:
                 _check_identifiers(memory_identifier_tokens, len(request.pools))
                 pairs = zip(request.pools, memory_identifier_tokens, strict=True)
                 request = replace(request, pools=tuple(self._resolve(*pair) for pair in pairs))
-            return self.prepared_model.execute_synchronously(request, config, deadline_ns, cancellation, owner, times)
+            return self.prepared_model.execute_synchronously(request, config, call)
 
     def release_memory_resource(self, memory_identifier_token: int) -> None:
         """Remove a cached memory. An execution in progress is not affected. Unknown identifiers are ignored.

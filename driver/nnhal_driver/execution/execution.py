@@ -1,16 +1,13 @@
 """Reusable executions (IExecution): one validated request that runs many times, one run at a time (hal-surface 8.4)."""
 
-import time
-from collections.abc import Hashable
 from functools import cached_property
 
 from nnhal.errors import HalError
-from nnhal.types import OMITTED, ExecutionConfig, ExecutionResult, Request
+from nnhal.types import ExecutionConfig, ExecutionResult, Request
 from nnhal_driver.execution.exclusive_use import ExclusiveUse
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.execution.profiling import ExecutionTimes
-from nnhal_driver.scheduling.cancellation import Cancellation
 
 
 class ReusableExecution:
@@ -30,23 +27,15 @@ class ReusableExecution:
         self._config = config
         self._exclusive = ExclusiveUse("another run of this execution is in progress")
 
-    def execute_synchronously(
-        self,
-        deadline_ns: int = OMITTED,
-        cancellation: Cancellation | None = None,
-        owner: Hashable = None,
-        times: ExecutionTimes | None = None,
-    ) -> ExecutionResult:
-        """Run the request like `PreparedModel.execute_synchronously`. `times` receives its times.
+    def execute_synchronously(self, call: ExecutionCall | None = None) -> ExecutionResult:
+        """Run the request like `PreparedModel.execute_synchronously`.
 
         Raises:
             HalError: GENERAL_FAILURE: another run is in progress; or the execution failed.
         """
-        started_ns = time.perf_counter_ns()
+        call = call or ExecutionCall()
         with self._exclusive:
-            return self.prepared_model.execute_valid(
-                self._request, self._config, deadline_ns, cancellation or Cancellation(), owner, started_ns, times
-            )
+            return self.prepared_model.execute_valid(self._request, self._config, call)
 
     def execute_fenced(self, arguments: FencedArguments) -> FencedExecution:
         """Launch a run like `PreparedModel.execute_fenced`. It is in progress until its fence ends.

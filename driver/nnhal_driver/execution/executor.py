@@ -18,8 +18,7 @@ def execute_plan(
     plan: Plan,
     bound: BoundRequest,
     context: RunContext,
-    measure: bool,
-    started_ns: int,
+    started_ns: int | None,
     release_slot: Callable[[], None],
 ) -> ExecutionResult:
     """Run a plan and return its result.
@@ -28,8 +27,7 @@ def execute_plan(
         plan: the plan of the main subgraph.
         bound: inputs and outputs.
         context: deadline, cancellation and profiling.
-        measure: whether to measure timing.
-        started_ns: time.perf_counter_ns() when the driver received the call; only used if `measure` is set.
+        started_ns: time.perf_counter_ns() of the call, to measure timing; None: do not measure it.
         release_slot: called when only work remains that backends have started elsewhere (`Run.defer`), before the wait
             for it. It may be called again.
 
@@ -52,7 +50,7 @@ def execute_plan(
         bound.discard()
         return ExecutionResult(False, shapes)
     bound.commit()
-    timing = Timing(device_ns, time.perf_counter_ns() - started_ns) if measure else UNMEASURED
+    timing = Timing(device_ns, time.perf_counter_ns() - started_ns) if started_ns is not None else UNMEASURED
     if context.spans is None:
         return ExecutionResult(True, shapes, timing, bound.returned_data())
     context.spans.end()

@@ -10,17 +10,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
 from nnhal.errors import HalError, exception_text, general_failure, invalid_argument, well_formed
-from nnhal.types import OMITTED, ErrorStatus, ExecutionConfig, ExecutionResult, FenceState, Span, Timing
-from nnhal_driver.execution.buffer import clear_output_buffers
+from nnhal.types import OMITTED, ErrorStatus, ExecutionConfig, ExecutionResult, FenceState, Request, Span, Timing
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.fence import Fence
-from nnhal_driver.execution.profiling import ExecutionTimes, SpanRecorder
 from nnhal_driver.execution.request_binding import ValidRequest
-from nnhal_driver.scheduling.cancellation import Cancellation, cancelled_error
+from nnhal_driver.scheduling.cancellation import cancelled_error
 from nnhal_driver.scheduling.deadline import Deadline, to_absolute
 from nnhal_driver.scheduling.scheduler import Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
@@ -34,13 +33,11 @@ _NOT_MEASURED = Timing()
 
 @dataclass(frozen=True, slots=True)
 class FencedArguments:
-    """Arguments of executeFenced that each run of a reusable execution has of its own. `times` receives its times."""
+    """Arguments of executeFenced that each run of a reusable execution has of its own."""
 
     wait_for: tuple[Fence, ...] = ()
-    deadline_ns: int = OMITTED
     duration_ns: int = OMITTED
-    owner: Hashable = None
-    times: ExecutionTimes | None = None
+    call: ExecutionCall = field(default_factory=ExecutionCall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +72,14 @@ class FencedRunner(Protocol):
         self,
         request: ValidRequest,
         config: ExecutionConfig,
+        call: ExecutionCall,
         deadline: Deadline,
-        cancellation: Cancellation,
-        started_ns: int,
         release_slot: Callable[[], None],
-        spans: SpanRecorder | None = None,
-        times: ExecutionTimes | None = None,
     ) -> ExecutionResult:
         """Run a valid request on the calling thread."""
+
+    def clear_outputs(self, request: Request) -> None:
+        """Make the output buffers of a failed execution uninitialized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,7 @@ class _PendingRun:
     runner: FencedRunner
     request: ValidRequest
     config: ExecutionConfig
-    spans: SpanRecorder | None
+    call: ExecutionCall
     context: contextvars.Context
 
 
@@ -117,13 +114,15 @@ class FencedExecution:
         self.fence = Fence()
         self._launched_ns = time.perf_counter_ns()
         self._fenced_ns = self._launched_ns
-        spans = (arguments.times or ExecutionTimes()).recorder(profile=config.profile)
-        self._pending: _PendingRun | None = _PendingRun(runner, request, config, spans, contextvars.copy_context())
+        call = arguments.call
+        call.note_decoded(profile=config.profile)
+        self._pending: _PendingRun | None = _PendingRun(runner, request, config, call, contextvars.copy_context())
         self._scheduler = runner.scheduler
-        self._arguments = arguments
-        self._deadline = Deadline(arguments.deadline_ns)
+        self._duration_ns = arguments.duration_ns
+        self._deadline = Deadline(call.deadline_ns)
+        self._wait_for = arguments.wait_for
         self._active_fences = dict.fromkeys(arguments.wait_for)
-        self.cancellation = Cancellation()
+        self.cancellation = call.cancellation
         self._lock = threading.Lock()
         self._state = _State.FENCED
         self._ticket: Ticket | None = None
@@ -146,13 +145,13 @@ class FencedExecution:
                 MISSED_DEADLINE_*: it is too late; RESOURCE_EXHAUSTED_TRANSIENT: the queue is full. Nothing runs then,
                 and `on_done` is not called.
         """
-        validate_execution_arguments(self._arguments.deadline_ns, OMITTED, self._arguments.duration_ns)
-        for number, fence in enumerate(self._arguments.wait_for):
+        validate_execution_arguments(self._deadline.at_ns, OMITTED, self._duration_ns)
+        for number, fence in enumerate(self._wait_for):
             if fence.state == FenceState.ERROR:
                 raise invalid_argument(f"fence {number} of wait_for is in error", "V-EXECARG-04")
         self._deadline.check_on_arrival("the execution")
         assert self._pending is not None, "launched once"
-        admission = self._pending.runner.admission_request(self._deadline, self._arguments.owner)
+        admission = self._pending.runner.admission_request(self._deadline, self._pending.call.owner)
         if error := admission.deadline_error():
             raise error
         self._on_done = on_done
@@ -182,15 +181,15 @@ class FencedExecution:
         self._fenced_ns = time.perf_counter_ns()
         self._deadline = self._deadline_with_duration()
         try:
-            self._enqueue(pending.runner.admission_request(self._deadline, self._arguments.owner))
+            self._enqueue(pending.runner.admission_request(self._deadline, pending.call.owner))
         except HalError as error:
             self._fail(error)
 
     def _deadline_with_duration(self) -> Deadline:
         """Return the earlier of the deadline and the end of the duration, which begins now."""
-        if self._arguments.duration_ns == OMITTED:
+        if self._duration_ns == OMITTED:
             return self._deadline
-        end_ns = to_absolute(self._arguments.duration_ns)
+        end_ns = to_absolute(self._duration_ns)
         return Deadline(end_ns if self._deadline.at_ns == OMITTED else min(end_ns, self._deadline.at_ns))
 
     def _enqueue(self, admission: AdmissionRequest) -> None:
@@ -263,20 +262,12 @@ class FencedExecution:
         try:
             if error := ticket.request.deadline_error():
                 raise error
-            if pending.spans is not None:
-                pending.spans.begin(self._launched_ns, self._fenced_ns)
-            times = self._arguments.times
-            if times is not None:
-                times.queued_ns = ticket.wait_ns
+            call = pending.call
+            if call.spans is not None:
+                call.spans.begin(self._launched_ns, self._fenced_ns)
+            call.queued_ns = ticket.wait_ns
             result = pending.runner.run(
-                pending.request,
-                pending.config,
-                self._deadline,
-                self.cancellation,
-                self._fenced_ns,
-                lambda: self._release_early(ticket),
-                pending.spans,
-                times,
+                pending.request, pending.config, call, self._deadline, lambda: self._release_early(ticket)
             )
             if not result.output_sufficient_size:
                 raise general_failure("an output is larger than its region")
@@ -285,17 +276,11 @@ class FencedExecution:
         except BaseException as error:  # also SystemExit: the fence must end
             _log.exception("a fenced execution failed")
             return _failure_info(general_failure(f"the driver failed: {exception_text(error)}"))
-        if not pending.config.measure_timing:
-            return ExecutionInfo(ErrorStatus.NONE, spans=result.spans, dropped_spans=result.dropped_spans)
-        now, on_device = time.perf_counter_ns(), result.timing.time_on_device_ns
-        return ExecutionInfo(
-            ErrorStatus.NONE,
-            "",
-            Timing(on_device, now - self._launched_ns),
-            Timing(on_device, now - self._fenced_ns),
-            result.spans,
-            result.dropped_spans,
-        )
+        launched = fenced = _NOT_MEASURED
+        if pending.config.measure_timing:
+            now, on_device = time.perf_counter_ns(), result.timing.time_on_device_ns
+            launched, fenced = (Timing(on_device, now - at) for at in (self._launched_ns, self._fenced_ns))
+        return ExecutionInfo(ErrorStatus.NONE, "", launched, fenced, result.spans, result.dropped_spans)
 
     # ---- The end ----------------------------------------------------------------------------------------
 
@@ -322,7 +307,7 @@ class FencedExecution:
         for fence in fences:
             fence.remove_listener(self._on_fence)
         if pending is not None and info.status != ErrorStatus.NONE:
-            clear_output_buffers(pending.request)
+            pending.runner.clear_outputs(pending.request)
         if on_done is not None:
             on_done()
         self.fence.signal(error=info.status != ErrorStatus.NONE)

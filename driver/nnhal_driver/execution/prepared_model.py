@@ -21,14 +21,13 @@ from nnhal.types import (
 from nnhal_driver.activity import EXECUTING, ActivityTable
 from nnhal_driver.execution.buffer import ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.executor import execute_plan
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.plan import PartitionNode, Plan, RunContext
-from nnhal_driver.execution.profiling import ExecutionTimes, SpanRecorder
 from nnhal_driver.execution.profiling_contexts import ProfilingContexts
 from nnhal_driver.execution.request_binding import BoundRequest, ValidRequest
 from nnhal_driver.extension_types import ExtensionTypes
-from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_driver.scheduling.latency_history import LatencyHistory
 from nnhal_driver.scheduling.scheduler import Scheduler
@@ -37,7 +36,6 @@ from nnhal_driver.validation.preparation import validate_execution_arguments, va
 from nnhal_driver.validation.request import RequestValidator
 
 _DEFAULT_CONFIG = ExecutionConfig()
-_DEFAULT_ARGUMENTS = FencedArguments()
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,41 +83,34 @@ class PreparedModel:
         self,
         request: Request,
         config: ExecutionConfig = _DEFAULT_CONFIG,
-        deadline_ns: int = OMITTED,
-        cancellation: Cancellation | None = None,
-        owner: Hashable = None,
-        times: ExecutionTimes | None = None,
+        call: ExecutionCall | None = None,
     ) -> ExecutionResult:
         """Validate a request, wait for a slot and run it on the calling thread (hal-surface 8.3).
 
         Args:
             request: arguments and pools.
             config: timing, loop timeout and hints. Hints are validated; the driver knows none.
-            deadline_ns: instant of CLOCK_BOOTTIME, or -1.
-            cancellation: ends the execution early from another thread.
-            owner: the client on whose behalf it runs; owners are served fairly.
-            times: receives the times of the execution.
+            call: deadline, cancellation and owner; receives the times.
 
         Raises:
             HalError: INVALID_ARGUMENT (V-REQ*, V-EXECARG*), MISSED_DEADLINE_*, GENERAL_FAILURE (V-RUN*), or
                 RESOURCE_EXHAUSTED_* (out of memory, or a tensor is larger than the device allows).
         """
-        started_ns = time.perf_counter_ns()
-        valid = self.validate_execution(request, config)
-        return self.execute_valid(valid, config, deadline_ns, cancellation or Cancellation(), owner, started_ns, times)
+        call = call or ExecutionCall()
+        return self.execute_valid(self.validate_execution(request, config), config, call)
 
     def execute_fenced(
         self,
         request: Request,
         config: ExecutionConfig = _DEFAULT_CONFIG,
-        arguments: FencedArguments = _DEFAULT_ARGUMENTS,
+        arguments: FencedArguments | None = None,
     ) -> FencedExecution:
         """Validate a request and run it on a worker when all fences have signalled (hal-surface 9.9).
 
         Args:
             request: as for `execute_synchronously`. Outputs must be fully specified and not in a ReturnedPool.
             config: as for `execute_synchronously`.
-            arguments: fences to wait for, none of them in error; deadline and duration.
+            arguments: fences to wait for, none of them in error; duration and call.
 
         Returns:
             the execution. Its fence is signalled when the outputs are written.
@@ -127,6 +118,7 @@ class PreparedModel:
         Raises:
             HalError: as for `execute_synchronously`. Failures after the launch set the fence to error.
         """
+        arguments = arguments or FencedArguments()
         return self.launch_valid(self.validate_execution(request, config, fenced=True), config, arguments)
 
     # ---- Validated requests -----------------------------------------------------------------------------
@@ -166,48 +158,32 @@ class PreparedModel:
         try:
             yield
         except BaseException:
-            self.buffers.clear_outputs(self, request)
+            self.clear_outputs(request)
             raise
 
-    def execute_valid(
-        self,
-        request: ValidRequest,
-        config: ExecutionConfig,
-        deadline_ns: int,
-        cancellation: Cancellation,
-        owner: Hashable,
-        started_ns: int,
-        times: ExecutionTimes | None = None,
-    ) -> ExecutionResult:
-        """Execute a valid request like `execute_synchronously`.
+    def clear_outputs(self, request: Request) -> None:
+        """Make the output buffers of a failed execution uninitialized, also of one that was rejected."""
+        self.buffers.clear_outputs(self, request)
 
-        Args:
-            request: the request.
-            config: as for `execute_synchronously`.
-            deadline_ns: as for `execute_synchronously`.
-            cancellation: as for `execute_synchronously`.
-            owner: as for `execute_synchronously`.
-            started_ns: time.perf_counter_ns() of the call.
-            times: receives the times of the execution.
-        """
+    def execute_valid(self, request: ValidRequest, config: ExecutionConfig, call: ExecutionCall) -> ExecutionResult:
+        """Execute a valid request like `execute_synchronously`."""
         deadline = NO_DEADLINE
         try:
-            if deadline_ns != OMITTED:
-                validate_execution_arguments(deadline_ns, OMITTED)
-                deadline = Deadline(deadline_ns)
-            if deadline is not NO_DEADLINE:
+            if call.deadline_ns != OMITTED:
+                validate_execution_arguments(call.deadline_ns, OMITTED)
+                deadline = Deadline(call.deadline_ns)
                 deadline.check_on_arrival("the execution")
-            spans = None
-            if config.profile or (times is not None and times.spans is not None):
-                spans = (times or ExecutionTimes()).recorder(profile=config.profile)
-            with self.scheduler.admission.admit(self.admission_request(deadline, owner), cancellation) as slot:
-                if spans is not None:
-                    spans.begin(started_ns)
-                if times is not None and slot.queued_ns:
-                    times.queued_ns = slot.wait_ns
-                return self.run(request, config, deadline, cancellation, started_ns, slot.release, spans, times)
+            if config.profile or call.spans is not None:
+                call.note_decoded(profile=config.profile)
+            admission = self.admission_request(deadline, call.owner)
+            with self.scheduler.admission.admit(admission, call.cancellation) as slot:
+                if call.spans is not None:
+                    call.spans.begin(call.received_ns)
+                if slot.queued_ns:
+                    call.queued_ns = slot.wait_ns
+                return self.run(request, config, call, deadline, slot.release)
         except BaseException:
-            self.buffers.clear_outputs(self, request)
+            self.clear_outputs(request)
             raise
 
     def launch_valid(
@@ -217,14 +193,7 @@ class PreparedModel:
         arguments: FencedArguments,
         on_done: Callable[[], None] | None = None,
     ) -> FencedExecution:
-        """Launch a valid request like `execute_fenced`.
-
-        Args:
-            request: the request.
-            config: as for `execute_synchronously`.
-            arguments: as for `execute_fenced`.
-            on_done: called just before the fence ends, unless the launch raises.
-        """
+        """Launch a valid request like `execute_fenced`. `on_done` is as for `FencedExecution.launch`."""
         with self.clearing_outputs(request):
             execution = FencedExecution(self, request, config, arguments)
             execution.launch(on_done)
@@ -239,35 +208,31 @@ class PreparedModel:
         self,
         request: ValidRequest,
         config: ExecutionConfig,
+        call: ExecutionCall,
         deadline: Deadline,
-        cancellation: Cancellation,
-        started_ns: int,
         release_slot: Callable[[], None],
-        spans: SpanRecorder | None = None,
-        times: ExecutionTimes | None = None,
     ) -> ExecutionResult:
         """Run a valid request on the calling thread, which has a slot.
 
         Args:
             request: the request.
             config: as for `execute_synchronously`.
-            deadline: the deadline.
-            cancellation: as for `execute_synchronously`.
-            started_ns: as for `execute_valid`.
+            call: the call. If it has a recorder of spans, that has begun.
+            deadline: that of the call; of a fenced execution, perhaps that of its duration.
             release_slot: see `execute_plan`.
-            spans: the recorder of a profiled execution, which has begun.
-            times: receives the running time.
 
         Raises:
             HalError: the execution failed. The contents of the outputs are undefined.
         """
         timeout = config.loop_timeout_duration_ns
         loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
-        context = RunContext(deadline, cancellation, loop_timeout_ns, spans)
+        spans = call.spans
+        context = RunContext(deadline, call.cancellation, loop_timeout_ns, spans)
+        started_ns = call.received_ns if config.measure_timing else None
         activities, record = self.activities, None
         if activities is not None:
             expected_ns = max(self.estimated_ns, self.latencies.max_ns)
-            record = activities.begin(EXECUTING, self.digest, deadline.at_ns, cancellation, expected_ns)
+            record = activities.begin(EXECUTING, self.digest, deadline.at_ns, call.cancellation, expected_ns)
         before = time.perf_counter_ns()
         try:
             profiled = spans if spans is not None and spans.operations else None
@@ -275,13 +240,11 @@ class PreparedModel:
                 # the pools are allocated as a whole, touched or not; the reservation ends with this call
                 _reservation = self.reserve(request.returned_bytes) if request.returned_bytes else None
                 bound = BoundRequest(request, self.outputs, private=not self.plan.copies_inputs)
-                result = execute_plan(self.plan, bound, context, config.measure_timing, started_ns, release_slot)
+                result = execute_plan(self.plan, bound, context, started_ns, release_slot)
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None
         finally:
-            elapsed_ns = time.perf_counter_ns() - before
-            if times is not None:
-                times.device_ns = elapsed_ns
+            call.device_ns = elapsed_ns = time.perf_counter_ns() - before
             if activities is not None:
                 activities.end(record)
         self.latencies.add(elapsed_ns)

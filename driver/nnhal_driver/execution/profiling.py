@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from nnhal.types import ExecutionResult, Span, SpanKind
 from nnhal_driver.graph import OperationView
-from nnhal_driver.scheduling.work_times import WorkTimes
 
 MAX_SPANS = 10_000
 """Maximum number of spans of one execution, besides its stages; a WHILE may run its body any number of times."""
@@ -76,25 +75,6 @@ class SpanRecorder:
         """Return the recorded spans in the order in which they ended."""
         with self._lock:
             return tuple(self._spans)
-
-
-class ExecutionTimes(WorkTimes):
-    """Times of one execution, which the driver fills in.
-
-    Attributes:
-        spans: records the spans of the execution for its caller; None records none.
-    """
-
-    spans: SpanRecorder | None = None
-
-    def recorder(self, *, profile: bool) -> SpanRecorder | None:
-        """Return the recorder of an execution that begins now, if the caller or `profile` wants one."""
-        spans = self.spans
-        if spans is None:
-            return SpanRecorder() if profile else None
-        spans.operations = spans.operations or profile
-        spans.note_decoded()
-        return spans
 
 
 def _stage(name: str, start_ns: int, duration_ns: int) -> Span:

@@ -2,16 +2,18 @@
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 from nnhal.errors import general_failure
-from nnhal.types import CacheOutcome, CacheState, ErrorStatus, Extension, PreparationWarning, PrepareModelConfig
-from nnhal_driver.activity import ActivityTable, Stage
+from nnhal.types import CacheOutcome, CacheState, ErrorStatus, Extension, PreparationWarning
+from nnhal_driver.activity import Stage
 from nnhal_driver.backends.api import Backend, CompileOptions
+from nnhal_driver.backends.boundary.answers import extensions
 from nnhal_driver.compilation.compiler import place_and_compile
 from nnhal_driver.compilation.cost import estimate_duration_ns
 from nnhal_driver.compilation.networks import NetworkLoad
+from nnhal_driver.device_options import DeviceHost, DeviceOptions
 from nnhal_driver.execution.buffer import ReserveMemory
 from nnhal_driver.execution.buffer_table import BufferTable
 from nnhal_driver.execution.prepared_model import PreparedModel
@@ -21,14 +23,12 @@ from nnhal_driver.graph import Graph, drop_caches
 from nnhal_driver.model_cache.cache import CachedModel, FilesIdentity, ModelCache, SaveTarget, VerifiedFiles
 from nnhal_driver.model_cache.errors import CacheMissError
 from nnhal_driver.model_probe import Probe
-from nnhal_driver.preparation.model_memory import ModelMemory, free_model
-from nnhal_driver.preparation.outcome import Outcome
-from nnhal_driver.preparation.work import Prepare
-from nnhal_driver.quarantine import Quarantine, Verdict
-from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.preparation.launch import DeviceCall, LaunchOptions
+from nnhal_driver.preparation.outcome import Outcome, PreparationCallback, failed_outcome
+from nnhal_driver.quarantine import Verdict
 from nnhal_driver.scheduling.collector_pause import pause_collector
-from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_driver.scheduling.latency_history import LatencyHistory
+from nnhal_driver.scheduling.paced_check import CurrentCheck, PacedCheck
 from nnhal_driver.scheduling.preparation import Check
 from nnhal_driver.scheduling.scheduler import Scheduler
 
@@ -36,130 +36,180 @@ _LARGE_MODEL = 2000
 """Number of operations from which on the collection of garbage is worth a pause."""
 
 
-class ModelPreparer:
-    """Does the work of the preparations of one device. Thread safe.
+@dataclass(frozen=True, slots=True)
+class DeviceParts:
+    """Parts of a device that its preparations use.
 
-    Args:
-        device: name of the device.
+    Attributes:
+        name: name of the device.
         backends: its backends, in order of preference.
         cache: loads and saves models.
-        scheduler: runs the executions of the prepared models.
+        scheduler: runs preparations, and the executions of the prepared models.
         buffers: the buffers of the device.
-        quarantine: the models that have crashed a process like this.
-        activities: table of the work in progress; None if it is not recorded.
-        tensor_bytes: maximum size of a tensor in an execution.
-        merge: whether partitions that do not pay for their boundary are merged.
-        extensions: returns the extensions that the device supports.
     """
 
-    def __init__(
-        self,
-        device: str,
-        backends: Sequence[Backend],
-        cache: ModelCache,
-        scheduler: Scheduler,
-        buffers: BufferTable,
-        quarantine: Quarantine,
-        activities: ActivityTable | None,
-        tensor_bytes: int,
-        merge: bool,
-        extensions: Callable[[], Sequence[Extension]],
-    ) -> None:
+    name: str
+    backends: Sequence[Backend]
+    options: DeviceOptions
+    host: DeviceHost
+    cache: ModelCache
+    scheduler: Scheduler
+    buffers: BufferTable
+
+    def supported_extensions(self) -> tuple[Extension, ...]:
+        """Return the well-formed extensions of the backends. Of several with the same name, the first counts."""
+        by_name = {
+            extension.name: extension for backend in reversed(self.backends) for extension in extensions(backend)
+        }
+        return tuple(found for name, found in by_name.items() if name not in self.options.disabled_extensions)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """Memory of one model, as estimated.
+
+    Attributes:
+        reserve: reserves more.
+        reservation: of the model; that of its engine is apart.
+        size: bytes of the reservation.
+    """
+
+    reserve: ReserveMemory
+    reservation: object
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompileJob:
+    """Preparation from a model that a launch has analysed.
+
+    Attributes:
+        graphs: the graphs of the model, which are checked by `check`.
+        relaxed: whether it may compute with less precision.
+        digest: digest of the model, or b"".
+        memory: memory of the model.
+        save_target: receives the result.
+        probe: prepares the model in another process first.
+    """
+
+    graphs: Sequence[Graph]
+    check: CurrentCheck
+    relaxed: bool
+    digest: bytes
+    memory: ModelMemory
+    save_target: SaveTarget
+    probe: Probe | None
+    options: LaunchOptions
+    call: DeviceCall
+
+
+@dataclass(frozen=True, slots=True)
+class LoadJob:
+    """Preparation from files that a launch has verified."""
+
+    verified: VerifiedFiles
+    memory: ModelMemory
+    call: DeviceCall
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationWork:
+    """Steps of one preparation: see `scheduling.preparation.Work`.
+
+    Attributes:
+        run: does the work.
+        notify: the callback of the client.
+        close: closes the files.
+    """
+
+    run: Callable[[Check], Outcome]
+    notify: PreparationCallback
+    close: Callable[[], None]
+
+    def fail(self, error: BaseException) -> Outcome:
+        """Return the outcome of a preparation that ends with an error."""
+        return failed_outcome(error)
+
+
+class ModelPreparer:
+    """Does the work of the preparations of one device. Thread safe."""
+
+    def __init__(self, device: DeviceParts) -> None:
         self._device = device
-        self._backends = backends
-        self._cache = cache
-        self._scheduler = scheduler
-        self._buffers = buffers
-        self._quarantine = quarantine
-        self._activities = activities
-        self._tensor_bytes = tensor_bytes
-        self._merge = merge
-        self._extensions = extensions
-        self._profiling = ProfilingContexts(backends)
+        self._activities = device.host.activities
+        self._quarantine = device.host.quarantine
+        self._profiling = ProfilingContexts(device.backends)
 
-    def recording(
-        self, stage: Stage, digest: bytes, deadline_ns: int, cancellation: Cancellation, prepare: Prepare
-    ) -> Prepare:
-        """Return a function that does the work of a preparation and records it in the table of activities."""
-        activities = self._activities
-        if activities is None:
-            return prepare
-
-        def run(check: Check) -> Outcome:
-            with activities.record(stage, digest, deadline_ns, cancellation):
-                return prepare(check)
-
-        return run
-
-    def compile(
-        self,
-        graphs: Sequence[Graph],
-        relaxed: bool,
-        config: PrepareModelConfig,
-        check: Check,
-        save_target: SaveTarget,
-        digest: bytes,
-        memory: ModelMemory,
-        probe: Probe | None,
-    ) -> Outcome:
+    def compile(self, job: CompileJob, check: Check) -> Outcome:
         """Return the outcome of a preparation from a model.
 
         Args:
-            graphs: its graphs.
-            relaxed: whether it may compute with less precision.
-            config: preference and priority.
+            job: the preparation.
             check: raises if the work must end.
-            save_target: receives the result.
-            digest: digest of the model, or b"".
-            memory: memory of the model.
-            probe: prepares it in another process first.
 
         Raises:
-            HalError: GENERAL_FAILURE: it is in quarantine, or no backend supports an operation; or what a backend, the
-                check or the probe raises.
+            HalError: GENERAL_FAILURE: the model is in quarantine, or no backend supports an operation; or what a
+                backend, the check or the probe raises.
         """
+        with self._recording(Stage.PREPARING, job.digest, job.call), job.check.stage(PacedCheck(check)):
+            return self._compile(job, check)
+
+    def load(self, job: LoadJob, check: Check) -> Outcome:
+        """Return the outcome of a preparation from files. The arguments are those of `compile`.
+
+        Raises:
+            HalError: GENERAL_FAILURE: the model is in quarantine; or what a backend or the check raises.
+            CacheMissError: the files contain no model for the device, or one for a backend in quarantine.
+        """
+        with self._recording(Stage.LOADING, job.verified.digest, job.call):
+            return self._load(job, check)
+
+    def _recording(self, stage: Stage, digest: bytes, call: DeviceCall) -> AbstractContextManager[None]:
+        """Return a context that records a preparation in the table of activities."""
+        if self._activities is None:
+            return nullcontext()
+        return self._activities.record(stage, digest, call.deadline.at_ns, call.cancellation)
+
+    def _compile(self, job: CompileJob, check: Check) -> Outcome:
         check()
-        if probe is not None:
-            probe(check)
-        verdict = self._quarantine.verdict(digest)
-        backends = _allowed(self._backends, verdict)
+        if job.probe is not None:
+            job.probe(check)
+        verdict = self._quarantine.verdict(job.digest)
+        graphs, options, memory = job.graphs, job.options, job.memory
+        backends = _allowed(self._device.backends, verdict)
         is_large = sum(len(graph.subgraph.operations) for graph in graphs) > _LARGE_MODEL
         with NetworkLoad(backends) as network, pause_collector() if is_large else nullcontext():
-            options = CompileOptions(
-                config.preference, self._tensor_bytes, network.number, check=check, reserve=memory.reserve
+            limits = self._device.options
+            compile_options = CompileOptions(
+                options.preference, limits.tensor_bytes, network.number, check=check, reserve=memory.reserve
             )
             try:
                 placement, plan = place_and_compile(
-                    graphs, backends, options, relaxed=relaxed, check=check, merge=self._merge
+                    graphs, backends, compile_options, relaxed=job.relaxed, check=check, merge=limits.merge_partitions
                 )
                 check()
             except BaseException:
                 drop_caches(graphs)
                 raise
             network.loaded(plan)
-        cached = CachedModel(plan, placement, config.priority, config.preference, graphs, digest)
+        cached = CachedModel(plan, placement, options.priority, options.preference, graphs, job.digest)
         outcome = self._success(cached, memory)
         if not verdict.excluded:
-            return outcome.with_cache(save_target.save(self._cache, cached))
+            return outcome.with_cache(job.save_target.save(self._device.cache, cached))
         warning = PreparationWarning("backend-quarantined", _exclusion_text(verdict))
         outcome = replace(outcome, warnings=(*outcome.warnings, warning))
-        return outcome.with_cache(save_target.skip(_exclusion_text(verdict)))
+        return outcome.with_cache(job.save_target.skip(_exclusion_text(verdict)))
 
-    def load(self, verified: VerifiedFiles, check: Check, memory: ModelMemory) -> Outcome:
-        """Return the outcome of a preparation from files.
-
-        Raises:
-            HalError: GENERAL_FAILURE: the model is in quarantine; or what a backend or the check raises.
-            CacheMissError: the files contain no model for the device, or one for a backend in quarantine.
-        """
+    def _load(self, job: LoadJob, check: Check) -> Outcome:
+        verified, memory = job.verified, job.memory
         check()
         verdict = self._quarantine.verdict(verified.digest)
         if verdict.refusal:
             raise general_failure(verdict.refusal)
         if verdict.excluded:
             raise CacheMissError(_exclusion_text(verdict))
-        with NetworkLoad(self._backends) as network:
-            cached = self._cache.load(verified, check, network.number, memory.reserve)
+        with NetworkLoad(self._device.backends) as network:
+            cached = self._device.cache.load(verified, check, network.number, memory.reserve)
             network.loaded(cached.plan)
         outcome = self._success(cached, memory, verified.identity)
         check()
@@ -173,33 +223,38 @@ class ModelPreparer:
             cached.placement,
             cached.priority,
             cached.plan,
-            self._scheduler,
-            self._buffers,
+            self._device.scheduler,
+            self._device.buffers,
             profiling=self._profiling,
-            extension_types=extension_types(main.extensions, self._extensions()),
+            extension_types=extension_types(main.extensions, self._device.supported_extensions()),
             loaded_from=loaded_from,
             digest=cached.digest,
-            device=self._device,
+            device=self._device.name,
             reserve=memory.reserve,
             size=memory.size,
             activities=self._activities,
             estimated_ns=estimate_duration_ns(cached.graphs) if self._activities is not None else 0,
         )
-        weakref.finalize(cached.plan, free_model, cached.graphs, memory)  # several prepared models may share it
+        weakref.finalize(cached.plan, _free_model, cached.graphs, memory)  # several prepared models may share it
         return Outcome(ErrorStatus.NONE, prepared, placement=cached.placement)
 
 
-def share_model(
-    prepared: PreparedModel, deadline: Deadline, cancellation: Cancellation, reserve: ReserveMemory
-) -> Outcome:
+def share_model(prepared: PreparedModel, call: DeviceCall) -> Outcome:
     """Return the outcome of a preparation from a loaded model.
 
     Each client gets an object of its own, because roles of buffers refer to it, and `reserve` is that of the client.
+
+    Raises:
+        HalError: MISSED_DEADLINE_PERSISTENT.
     """
-    deadline.check_on_arrival("the preparation")
-    cancellation.check()
-    shared = replace(prepared, latencies=LatencyHistory(), reserve=reserve)
+    call.deadline.check_on_arrival("the preparation")
+    shared = replace(prepared, latencies=LatencyHistory(), reserve=call.reserve)
     return Outcome(ErrorStatus.NONE, shared, placement=shared.placement, cache=CacheOutcome(CacheState.HIT))
+
+
+def _free_model(graphs: Sequence[Graph], memory: ModelMemory) -> None:
+    """Free what refers back to the graphs of a model. The reservation of its memory ends with the call."""
+    drop_caches(graphs)
 
 
 def _allowed(backends: Sequence[Backend], verdict: Verdict) -> Sequence[Backend]:

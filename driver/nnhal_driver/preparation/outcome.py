@@ -1,10 +1,11 @@
 """Outcome of a preparation, which its callback receives."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from nnhal.errors import HalError, exception_text, general_failure, out_of_memory, well_formed
+from nnhal.errors import MISSED_DEADLINE, HalError, exception_text, general_failure, out_of_memory, well_formed
 from nnhal.types import CacheOutcome, CacheState, ErrorStatus, Placement, PreparationWarning
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.errors import CacheMissError
@@ -75,7 +76,30 @@ def failed_outcome(error: BaseException) -> Outcome:
     return Outcome.from_error(general_failure(f"the driver failed: {exception_text(error)}"))
 
 
-def notify_once(callback: PreparationCallback) -> PreparationCallback:
+@contextmanager
+def reported_launch(callback: PreparationCallback) -> Iterator[PreparationCallback]:
+    """Yield the callback for the launch of a preparation, which passes its first outcome only.
+
+    A failed launch calls the callback before its error is raised. A missed deadline is an outcome, and never an error
+    of the launch (PREP-03).
+
+    Raises:
+        HalError: the launch raised it, a CacheMissError or a MemoryError.
+    """
+    notify = _notify_once(callback)
+    try:
+        yield notify
+    except BaseException as error:
+        outcome = failed_outcome(error)
+        notify(outcome)
+        if outcome.status in MISSED_DEADLINE:
+            return
+        if isinstance(error, CacheMissError | MemoryError):
+            raise HalError(outcome.status, outcome.reason) from error
+        raise
+
+
+def _notify_once(callback: PreparationCallback) -> PreparationCallback:
     """Return a callback that passes on its first call only."""
     pending = [callback]
 

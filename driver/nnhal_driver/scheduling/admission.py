@@ -41,7 +41,7 @@ class _Use:
 
     __slots__ = ("queued", "running", "served_ns", "typical_ns", "weight")
 
-    def __init__(self, served_ns: int, weight: float = 1.0) -> None:
+    def __init__(self, served_ns: int, weight: float) -> None:
         self.served_ns = served_ns
         self.weight = weight
         self.running = self.queued = 0
@@ -192,17 +192,10 @@ class AdmissionQueue:
                 finally:
                     del error  # the traceback has this frame
             owner = self._owners.get(request.owner) or self._new_owner(share)
-            if share is not None and share.executions is not None:
-                self._begin_execution(share)
-            if self._free > 0:
-                if share is None:
-                    self._owners[request.owner] = owner
-                else:
-                    self._add(request.owner, owner, share)
-                self._grant(owner, ticket)
-                return True
+            if share is not None and share.executions is not None and self._counts_executions:
+                share.begin_execution()
             displaced = None
-            if self._waiting >= self._limit:
+            if not self._free and self._waiting >= self._limit:
                 try:
                     displaced = self._displace(owner)
                 except HalError:
@@ -212,22 +205,16 @@ class AdmissionQueue:
                 self._owners[request.owner] = owner
             else:
                 self._add(request.owner, owner, share)
+            if self._free > 0:
+                self._grant(owner, ticket)
+                return True
             self._enqueue(owner, ticket)
         if displaced is not None:
             displaced.notify()
         return False
 
-    def _begin_execution(self, share: Share) -> None:
-        """Count an execution against the quota of its share.
-
-        Raises:
-            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit identity_executions.
-        """
-        if self._counts_executions:
-            share.begin_execution()
-
     def _end_execution(self, share: Share | None) -> None:
-        """Undo `_begin_execution`, when the execution has ended or has left the queue."""
+        """Count an execution no longer against the quota of its share: it has ended, or has left the queue."""
         if share is not None and self._counts_executions and share.executions is not None:
             share.end_execution()
 
@@ -309,8 +296,7 @@ class AdmissionQueue:
             other.notify()
         if owner.group is not None and (share := share_of(request.owner)) is not None:
             share.spend(elapsed)
-            if share.executions is not None:
-                self._end_execution(share)
+            self._end_execution(share)
 
     def withdraw(self, ticket: Ticket, error: HalError) -> bool:
         """Reject a queued ticket with an error. Return whether it was still queued."""

@@ -7,12 +7,9 @@ then waits several times. So long work pauses by itself, for less time than that
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
-
-T = TypeVar("T")
 
 _INTERVAL_NS = 2_000_000
 _PAUSE_S = 50e-6
@@ -49,22 +46,15 @@ class PacedCheck:
         self._next_ns = time.perf_counter_ns() + _INTERVAL_NS
 
 
-def call_check(deadline: Deadline, cancellation: Cancellation | None, work: str) -> Callable[[], None]:
-    """Return a check of work on the thread of a call.
-
-    Args:
-        deadline: of the call.
-        cancellation: of the call.
-        work: names it in the message of a missed deadline, unless the deadline has passed now.
-    """
+def call_check(deadline: Deadline, cancellation: Cancellation) -> Callable[[], None]:
+    """Return a check of the analysis of a model on the thread of a call."""
     is_late = deadline.has_passed()
 
     def check() -> None:
         if is_late:  # the same error as if the work were done before anyone looks at the deadline
             deadline.check_on_arrival("the preparation")
-        deadline.check(work)
-        if cancellation is not None:
-            cancellation.check()
+        deadline.check("the analysis of the model")
+        cancellation.check()
 
     return PacedCheck(check)
 
@@ -89,8 +79,3 @@ class CurrentCheck:
             yield
         finally:
             self._check = proceed
-
-    def during(self, check: Callable[[], None], work: Callable[[], T]) -> T:
-        """Return the result of work during which a check is used."""
-        with self.stage(check):
-            return work()

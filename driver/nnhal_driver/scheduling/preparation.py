@@ -6,21 +6,18 @@ until it returns or calls its check.
 """
 
 import contextvars
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from nnhal.errors import MISSED_DEADLINE, HalError, exception_text, expired, general_failure, missed_deadline
+from nnhal.errors import MISSED_DEADLINE, HalError, expired, missed_deadline
 from nnhal.types import OMITTED
 from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
 from nnhal_driver.scheduling.timers import Timer, Timers
 from nnhal_driver.scheduling.work_times import WorkTimes
-
-_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -34,8 +31,8 @@ class Work(Protocol[T]):
     def run(self, check: Check) -> T:
         """Do the work and return its result."""
 
-    def fail(self, error: HalError) -> T:
-        """Return the result of a preparation that ends with an error."""
+    def fail(self, error: BaseException) -> T:
+        """Return the result of a preparation that ends with an error: an early end, or what `run` has raised."""
 
     def notify(self, result: T) -> None:
         """Receive the result. Called once, from any thread. It must neither block nor raise."""
@@ -191,8 +188,10 @@ class PreparationTask(Generic[T]):
         try:
             return self._context.run(self._work.run, check)
         except BaseException as error:  # also SystemExit: the client must be notified, and the thread serves others
-            _log.exception("a preparation failed")
-            return self._work.fail(general_failure(f"the driver failed: {exception_text(error)}"))
+            result = self._work.fail(error)
+            # its frames may refer to the error, and so keep all objects of the preparation until garbage is collected
+            error.__traceback__ = None
+            return result
         finally:
             self._times.device_ns = time.perf_counter_ns() - started_ns
             check.preparation = None

@@ -22,6 +22,7 @@ from nnhal.types import OperandType as T
 from nnhal_driver.backends.api import OperationView, Support
 from nnhal_driver.backends.per_operation import PerOperationBackend, Workload
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
 from nnhal_driver.operations.call import OperationCall, Shape
 from tests.driver.fake_backend import device_of
 from tests.driver.one_operation import prepare
@@ -134,7 +135,7 @@ def test_invalid_results_fail_the_execution(result: Any, reason: str, with_shape
 def test_results_respect_the_limit_of_tensors() -> None:
     with device_of(Units(twice)) as unlimited:
         assert run(unlimited, model(), X)
-    limited = Device("test", [Units(twice)], tensor_bytes=11)
+    limited = Device("test", [Units(twice)], DeviceOptions(tensor_bytes=11))
     try:
         with pytest.raises(HalError, match="12 bytes; at most 11") as caught:
             run(limited, model(output=(0,)), X)

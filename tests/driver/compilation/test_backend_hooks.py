@@ -26,6 +26,7 @@ from nnhal_driver.backends.api import (
 from nnhal_driver.backends.memory import MemoryManager, MemoryMode, Piece, Storage
 from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import device_of
+from tests.driver.launches import launch_preparation
 from tests.driver.one_operation import execute, model_of, prepare, tensor
 
 X = tensor(T.TENSOR_FLOAT32, (0,))
@@ -231,7 +232,7 @@ def test_memory_is_acquired_around_executions(preference: ExecutionPreference, k
     backend = MemoryBackend()
     with device_of(backend) as device:
         outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        device.prepare_model(MODEL, outcomes.put, PrepareModelConfig(preference=preference))
+        launch_preparation(device, MODEL, outcomes.put, PrepareModelConfig(preference=preference))
         outcome = outcomes.get(timeout=60)
         (compiled,) = backend.subgraphs
         assert not compiled.memory.is_held, "acquired by the first execution"

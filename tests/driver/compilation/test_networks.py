@@ -12,8 +12,10 @@ from nnhal.types import CacheState, ErrorStatus
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, OptimizedSubgraph, SubgraphView
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import Fake, device_of, graph_of
+from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import KEY, Pair
 from tests.driver.one_operation import prepare
 
@@ -120,8 +122,8 @@ def test_hook_that_fails_stops_nothing(hook: str, caplog: pytest.LogCaptureFixtu
 def test_cached_model_is_a_network_too() -> None:
     events, backends = recorders()
     outcomes: SimpleQueue[Outcome] = SimpleQueue()
-    with closing(Pair()) as pair, closing(Device("test", backends, cache_key=KEY)) as device:
-        device.prepare_model(PARTS, outcomes.put, cache=pair.files())
+    with closing(Pair()) as pair, closing(Device("test", backends, DeviceOptions(cache=CacheOptions(KEY)))) as device:
+        launch_preparation(device, PARTS, outcomes.put, cache=pair.files())
         assert outcomes.get(timeout=60).cache.state == CacheState.SAVED
         gc.collect()
         events.clear()

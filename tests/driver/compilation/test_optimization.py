@@ -21,8 +21,10 @@ from nnhal_driver.backends.api import (
     Substitution,
 )
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import LARGE, SMALL, Fake, device_of, graph_of, parts
+from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import KEY, Pair
 from tests.driver.one_operation import execute, prepare
 
@@ -212,10 +214,10 @@ def test_warm_start_optimizes_again_what_was_not_saved() -> None:
 def prepare_and_load(*backends: Backend) -> tuple[AnyArray, AnyArray]:
     """Return the output of the chain prepared on the first backend, and loaded from the cache on the second."""
     pair = Pair()
-    devices = [Device("test", [backend], cache_key=KEY) for backend in backends]
+    devices = [Device("test", [backend], DeviceOptions(cache=CacheOptions(KEY))) for backend in backends]
     try:
         outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        devices[0].prepare_model(CHAIN, outcomes.put, cache=pair.files())
+        launch_preparation(devices[0], CHAIN, outcomes.put, cache=pair.files())
         fresh = outcomes.get(timeout=60)
         assert fresh.cache.state == CacheState.SAVED
         devices[1].prepare_model_from_cache(outcomes.put, pair.files())

@@ -32,10 +32,13 @@ from nnhal_driver.compilation.cost import PARTITION_COST, estimate_work
 from nnhal_driver.compilation.partitioning import DataFlow, Partitioner
 from nnhal_driver.compilation.placement import explain_refusal, place
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
 from nnhal_driver.graph import Graph, build_graphs
+from nnhal_driver.preparation.launch import GivenModel
 from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.control_flow_models import adds_one, choose, counts, less_than, loop
 from tests.driver.fake_backend import BINARY, LARGE, SMALL, Fake, device_of, graph_of, parts
+from tests.driver.launches import launch_preparation
 from tests.driver.one_operation import Value, execute, int32, model_of, prepare, tensor
 
 
@@ -252,9 +255,9 @@ def test_merging_can_be_forbidden() -> None:
 
 
 def test_device_that_forbids_merging_explains_and_prepares_alike() -> None:
-    device = Device("test", [Fake("A", [Op.ADD]), CpuRef()], merge_partitions=False)
+    device = Device("test", [Fake("A", [Op.ADD]), CpuRef()], DeviceOptions(merge_partitions=False))
     expected = [("CpuRef", (0,)), ("A", (1, 2)), ("CpuRef", (3,))]
-    assert parts(device.get_supported_operations(ISLAND)[1]) == expected
+    assert parts(device.get_supported_operations(GivenModel(ISLAND))[1]) == expected
     assert parts(prepare(ISLAND, device).placement) == expected
     device.close()
 
@@ -407,7 +410,7 @@ def test_cancellation_between_partitions_is_not_a_failure_of_the_backend() -> No
     slow = Slow("A", [Op.ADD])
     outcomes: list[Outcome] = []
     with device_of(slow, CpuRef()) as device:
-        cancellation = device.prepare_model(CHAIN, outcomes.append)
+        cancellation = launch_preparation(device, CHAIN, outcomes.append)
         assert compiling.wait(60)
         cancellation.cancel()
         proceed.set()

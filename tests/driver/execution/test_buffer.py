@@ -36,10 +36,12 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceHost, DeviceOptions
 from nnhal_driver.execution.buffer import Buffer, BufferOutput
 from nnhal_driver.execution.buffer_table import LiveBuffers
 from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.execution import ReusableExecution
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.fence import Fence
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
@@ -79,7 +81,7 @@ def with_scalar(operand: Operand) -> Model:
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[Device]:
-    device = Device("buffers", [CpuRef()], tensor_bytes=10_000)
+    device = Device("buffers", [CpuRef()], DeviceOptions(tensor_bytes=10_000))
     yield device
     device.close()
 
@@ -174,7 +176,7 @@ def run(
 
 
 def fenced(model: PreparedModel, request: Request, *wait_for: Fence, deadline_ns: int = -1) -> FencedExecution:
-    return model.execute_fenced(request, ExecutionConfig(), FencedArguments(wait_for, deadline_ns))
+    return model.execute_fenced(request, ExecutionConfig(), FencedArguments(wait_for, call=ExecutionCall(deadline_ns)))
 
 
 def value_of(buffer: Buffer, shape: Sequence[int] = (2, 3)) -> AnyArray:
@@ -213,7 +215,7 @@ def test_tokens_are_random_and_skip_live_ones(device: Device, on: Prepare, monke
 
 def test_devices_of_a_service_share_the_tokens() -> None:
     live = LiveBuffers()
-    devices = [Device(name, [CpuRef()], buffers=live) for name in ("first", "second")]
+    devices = [Device(name, [CpuRef()], host=DeviceHost(buffers=live)) for name in ("first", "second")]
     try:
         models = [model for device in devices if (model := prepare(relu(X), device).prepared_model) is not None]
         buffers = [allocate_both(device, model) for device, model in zip(devices, models, strict=True) for _ in "ab"]
@@ -572,9 +574,9 @@ def fail(kind: str, model: PreparedModel, buffer: Buffer) -> None:
     with pytest.raises(HalError):
         match kind:
             case "late":
-                model.execute_synchronously(plain, deadline_ns=1)
+                model.execute_synchronously(plain, call=ExecutionCall(1))
             case "cancelled":
-                model.execute_synchronously(plain, cancellation=cancelled)
+                model.execute_synchronously(plain, call=ExecutionCall(cancellation=cancelled))
             case "fenced, late":
                 plain = request(model, [A, A], [buffer, np.empty_like(A)])
                 fenced(model, plain, deadline_ns=1)
@@ -623,13 +625,13 @@ def test_refused_launch_leaves_its_outputs_uninitialized(device: Device, on: Pre
         lambda: run(model, [A, A], [buffer, buffer]),
         lambda: run(model, [A, A], [buffer, A[:1]]),
         lambda: model.execute_synchronously(valid, hints),
-        lambda: model.execute_synchronously(valid, deadline_ns=-2),
+        lambda: model.execute_synchronously(valid, call=ExecutionCall(-2)),
         lambda: model.execute_fenced(request(model, [A, A], [buffer, None])),
         lambda: fenced(model, valid, fence),
         lambda: fenced(model, valid, deadline_ns=-2),
         lambda: burst.execute_synchronously(valid, [1]),
         lambda: burst.execute_synchronously(valid, [-1, -1, -1, -2]),
-        lambda: reusable.execute_synchronously(-2),
+        lambda: reusable.execute_synchronously(ExecutionCall(-2)),
         lambda: reusable.execute_fenced(FencedArguments()),
     ]
     for number, call in enumerate(calls):
@@ -851,7 +853,7 @@ def test_buffer_freed_during_an_execution(device: Device, on: Prepare) -> None:
     valid = model.validate(request(model, [buffer]), ExecutionConfig())
     del buffer
     check_error(lambda: run(model, [token]), INVALID, "V-REQ-02")
-    result = model.execute_valid(valid, ExecutionConfig(), -1, Cancellation(), None, 0)
+    result = model.execute_valid(valid, ExecutionConfig(), ExecutionCall())
     assert result.returned[0] is not None
     np.testing.assert_array_equal(result.returned[0].view(np.float32).reshape(2, 3), A)
 

@@ -18,6 +18,7 @@ from nnhal.types import (
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal_driver.preparation.launch import GivenModel
 from tests.driver.control_flow_models import (
     VALUES,
     GraphWriter,
@@ -56,7 +57,7 @@ def test_branches_of_unknown_shape() -> None:
 
 def test_unsupported_operation_makes_the_if_unsupported() -> None:
     model = choose(adds_one(), adds_one(type_=0x10001))
-    supported, placement = device().get_supported_operations(model)
+    supported, placement = device().get_supported_operations(GivenModel(model))
     assert supported == [False]
     assert "operation 0 of referenced subgraph 1" in placement.operations[0].refusals[0].reason
     assert prepare(model).status == ErrorStatus.GENERAL_FAILURE

@@ -29,6 +29,7 @@ from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions,
 from nnhal_driver.backends.memory import MemoryManager, Storage
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
 from tests.concurrency import TIMEOUT_S, wait_until
 from tests.driver.asynchronous_device import Asynchronous, Deferring, Queue, device_failure
 from tests.driver.control_flow_models import counts, f, less_than, loop
@@ -49,7 +50,7 @@ def queue() -> Iterator[Queue]:
 @contextmanager
 def device_with_one_slot(*backends: Backend) -> Iterator[Device]:
     with patch("nnhal_driver.device.available_cpus", lambda: 1):
-        device = Device("test", backends, merge_partitions=False)
+        device = Device("test", backends, DeviceOptions(merge_partitions=False))
     yield device
     device.close()
 

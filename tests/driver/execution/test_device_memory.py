@@ -18,6 +18,7 @@ from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
 from tests.concurrency import TIMEOUT_S
 from tests.driver.asynchronous_device import Asynchronous, Queue, device_failure
 from tests.driver.control_flow_models import counts, f, less_than, loop
@@ -111,7 +112,7 @@ class Accelerator(Asynchronous):
 @contextmanager
 def unmerged(*backends: Backend) -> Iterator[Device]:
     """Yield a device with small partitions."""
-    device = Device("test", backends, merge_partitions=False)
+    device = Device("test", backends, DeviceOptions(merge_partitions=False))
     yield device
     device.close()
 

@@ -20,6 +20,7 @@ from nnhal.types import (
     TokenValuePair,
 )
 from nnhal_driver.execution.execution import ReusableExecution
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.fence import Fence
 from nnhal_driver.execution.fenced_execution import FencedArguments
 from nnhal_driver.execution.prepared_model import PreparedModel
@@ -130,12 +131,12 @@ def test_execution_can_run_again_after_a_failed_run(blocking: BlockingDevice) ->
     fenced = execution.execute_fenced(FencedArguments((fence,)))
     fence.signal(error=True)
     assert fenced.fence.state == FenceState.ERROR
-    for launch in (FencedArguments((fence,)), FencedArguments(deadline_ns=0), FencedArguments(duration_ns=-2)):
+    for launch in (FencedArguments((fence,)), FencedArguments(call=ExecutionCall(0)), FencedArguments(duration_ns=-2)):
         with pytest.raises(HalError):
             execution.execute_fenced(launch)
     for deadline in (0, -2):
         with pytest.raises(HalError):
-            execution.execute_synchronously(deadline)
+            execution.execute_synchronously(ExecutionCall(deadline))
     assert execution.execute_synchronously().output_sufficient_size
 
 

@@ -88,7 +88,7 @@ def test_time_in_the_queue_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         waiting.append(len(recorders))
         return admit(*arguments)
 
-    monkeypatch.setattr("nnhal_driver.execution.profiling.SpanRecorder", create)
+    monkeypatch.setattr("nnhal_driver.execution.execution_call.SpanRecorder", create)
     monkeypatch.setattr(AdmissionQueue, "admit", admit_and_count)
     execute_profiled(prepare(MODEL), [np.ones(SMALL, np.float32)])
     assert waiting == [1]

@@ -7,6 +7,7 @@ import pytest
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from tests.driver.model_cache.cache_files import KEY, Pair
 
 
@@ -22,7 +23,9 @@ class Devices:
         if "CpuAcc" in backends:
             pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
         objects = [registry.create([backend])[0] if isinstance(backend, str) else backend for backend in backends]
-        device = Device("test", objects, cache_key=key, check_cached_data=check, merge_partitions=merge)
+        device = Device(
+            "test", objects, DeviceOptions(merge_partitions=merge, cache=CacheOptions(key, check_data=check))
+        )
         self.all.append(device)
         return device
 

@@ -16,6 +16,7 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from tests.driver.model_cache.cache_files import KEY, Pair, contents, rewrite
 from tests.driver.model_cache.preparation import load, save
 from tests.driver.one_operation import execute, sample
@@ -99,7 +100,7 @@ class DamagedCache:
 
 def check_unchecked(backend: str, first: int, count: int) -> int:
     """Execute all edited models that load, and return their number."""
-    device = Device("test", registry.create([backend]), cache_key=KEY, check_cached_data=False)
+    device = Device("test", registry.create([backend]), DeviceOptions(cache=CacheOptions(KEY, check_data=False)))
     pair = Pair()
     damaged = DamagedCache(device, backend, pair)
     executed = 0

@@ -8,12 +8,13 @@ from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.files import CacheFiles
 from nnhal_driver.preparation.outcome import Outcome
+from tests.driver.launches import launch_preparation
 
 
 def save(device: Device, model: Model, files: CacheFiles | None, config: PrepareModelConfig | None = None) -> Outcome:
     """Prepare a model, which must succeed, and save it."""
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-    device.prepare_model(model, outcomes.put, config or PrepareModelConfig(), files)
+    launch_preparation(device, model, outcomes.put, config or PrepareModelConfig(), files)
     outcome = outcomes.get(timeout=60)
     assert outcome.status == ErrorStatus.NONE, outcome.reason
     return outcome

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from nnhal.errors import HalError
+from nnhal.errors import HalError, general_failure
 from nnhal.types import (
     AnyArray,
     CacheOutcome,
@@ -39,11 +39,14 @@ from nnhal_driver.backends.api import (
 )
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from nnhal_driver.model_cache.cache import ModelCache, VerifiedFiles
 from nnhal_driver.model_cache.container import Container
 from nnhal_driver.model_cache.environment import cpu_digest
 from nnhal_driver.model_cache.files import CacheFiles, OpenFiles
+from nnhal_driver.preparation.launch import DeviceCall
 from nnhal_driver.preparation.outcome import Outcome
+from nnhal_driver.scheduling.deadline import Deadline
 from tests.driver.control_flow_models import (
     VALUES,
     GraphWriter,
@@ -55,6 +58,7 @@ from tests.driver.control_flow_models import (
     loop,
 )
 from tests.driver.fake_backend import chain
+from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import KEY, TOKEN, Pair, contents, flip, rewrite
 from tests.driver.model_cache.conftest import Devices
 from tests.driver.model_cache.preparation import load, miss_reason, save
@@ -241,8 +245,8 @@ def test_invalid_files_do_not_fail_the_preparation(pair: Pair, devices: Devices)
 
 
 def test_device_that_does_not_cache(pair: Pair) -> None:
-    caching = Device("caching", [CpuRef()], cache_key=KEY)
-    device = Device("off", [CpuRef()], cache_key=KEY, cache_unusable="the cache is off")
+    caching = Device("caching", [CpuRef()], DeviceOptions(cache=CacheOptions(KEY)))
+    device = Device("off", [CpuRef()], DeviceOptions(cache=CacheOptions(KEY, unusable="the cache is off")))
     with closing(caching), closing(device):
         save(caching, PLUS_ONE, pair.files())
         assert device.get_number_of_cache_files_needed() == NumberOfCacheFiles(0, 0)
@@ -309,13 +313,16 @@ def test_backend_failing_to_save_is_a_warning(
 
 
 def test_launch_errors_close_the_files(pair: Pair, devices: Devices) -> None:
+    def refuse(size: int) -> None:
+        raise general_failure("no memory")
+
     device = devices.create("CpuRef")
     before = sorted(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(HalError):
-            device.prepare_model(PLUS_ONE, lambda _: None, PrepareModelConfig(priority=9), pair.files())
+            launch_preparation(device, PLUS_ONE, lambda _: None, cache=pair.files(), reserve=refuse)
         with pytest.raises(HalError):
-            device.prepare_model_from_cache(lambda _: None, pair.files(), -2)
+            device.prepare_model_from_cache(lambda _: None, pair.files(), DeviceCall(reserve=refuse))
     assert sorted(os.listdir("/proc/self/fd")) == before
     save(device, PLUS_ONE, pair.files())
     load(device, pair.files())
@@ -338,7 +345,7 @@ def test_invalid_arguments_reach_caller_and_callback(pair: Pair, devices: Device
         close_extra(files, pair)
     outcomes = []
     with pytest.raises(HalError) as caught:
-        device.prepare_model_from_cache(outcomes.append, pair.files(), -2)
+        device.prepare_model_from_cache(outcomes.append, pair.files(), DeviceCall(Deadline(-2)))
     assert (caught.value.rule, outcomes[0].rule) == ("V-PREP-03", "V-PREP-03")
 
 
@@ -359,7 +366,7 @@ def test_expired_deadline(pair: Pair, devices: Devices) -> None:
     device = devices.create("CpuRef")
     save(device, PLUS_ONE, pair.files())
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-    device.prepare_model_from_cache(outcomes.put, pair.files(), 0)
+    device.prepare_model_from_cache(outcomes.put, pair.files(), DeviceCall(Deadline(0)))
     assert outcomes.get(timeout=60).status == ErrorStatus.MISSED_DEADLINE_PERSISTENT
 
 
@@ -493,7 +500,7 @@ def test_backend_failing_to_load_fails_the_preparation(
 
 def test_digest_of_the_model_is_saved(pair: Pair, devices: Devices) -> None:
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-    devices.create("CpuRef").prepare_model(PLUS_ONE, outcomes.put, cache=pair.files(), digest=DIGEST)
+    launch_preparation(devices.create("CpuRef"), PLUS_ONE, outcomes.put, cache=pair.files(), digest=DIGEST)
     saved = outcomes.get(timeout=60)
     loaded = load(devices.create("CpuRef"), pair.files())
     for outcome in (saved, loaded):
@@ -510,11 +517,11 @@ def test_digest_is_unknown_by_default(pair: Pair, devices: Devices) -> None:
 def test_entry_of_another_model_is_a_miss(pair: Pair, devices: Devices, digest: bytes) -> None:
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     device = devices.create("CpuRef")
-    device.prepare_model(PLUS_ONE, outcomes.put, cache=pair.files(), digest=digest)
+    launch_preparation(device, PLUS_ONE, outcomes.put, cache=pair.files(), digest=digest)
     assert outcomes.get(timeout=60).cache.state == CacheState.SAVED
     expecting = replace(pair.files(), digest=DIGEST)
     assert miss_reason(devices.create("CpuRef"), expecting) == "it was saved for another model"
-    device.prepare_model(PLUS_ONE, outcomes.put, cache=expecting, digest=digest)
+    launch_preparation(device, PLUS_ONE, outcomes.put, cache=expecting, digest=digest)
     refused = outcomes.get(timeout=60)
     assert refused.cache.state == CacheState.NOT_SAVED and "another digest" in refused.cache.reason
     assert load(device, pair.files()).cache.state == CacheState.HIT  # the entry is unchanged

@@ -24,8 +24,9 @@ from nnhal.types import (
 from nnhal.types import OperationType as Op
 from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.preparation.launch import DeviceCall
 from nnhal_driver.preparation.outcome import Outcome
-from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_driver.scheduling.deadline import Deadline, now_ns
 from tests.driver.control_flow_models import VALUES, adds_one
 from tests.driver.fake_backend import chain
 from tests.driver.model_cache.cache_files import Pair, flip
@@ -38,7 +39,7 @@ INPUT = np.array([1, 2], np.float32)
 
 def share(device: Device, prepared: PreparedModel, pair: Pair, deadline_ns: int = -1) -> Outcome:
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-    device.prepare_model_from_cache(outcomes.put, pair.files(), deadline_ns, prepared)
+    device.prepare_model_from_cache(outcomes.put, pair.files(), DeviceCall(Deadline(deadline_ns)), prepared)
     return outcomes.get_nowait()  # nothing is queued
 
 

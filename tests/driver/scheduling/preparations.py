@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from nnhal.errors import HalError
+from nnhal.errors import HalError, general_failure
 from nnhal.types import OMITTED, ErrorStatus, Priority
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
@@ -45,9 +45,9 @@ class RecordedWork:
             return error
         return "done"
 
-    def fail(self, error: HalError) -> Result:
+    def fail(self, error: BaseException) -> Result:
         """Return the error."""
-        return error
+        return error if isinstance(error, HalError) else general_failure(repr(error))
 
     def notify(self, result: Result) -> None:
         """Record the result."""

@@ -8,6 +8,7 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus, OperandType, OperationType, Priority
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
@@ -143,7 +144,7 @@ def test_cancelled_wait_ends_at_once() -> None:
 def rejection(blocking: BlockingDevice, work: Sum, deadline_ns: int) -> int:
     """Execute synchronously. Return the status of the error."""
     with pytest.raises(HalError) as caught:
-        blocking.prepared.execute_synchronously(work.request, deadline_ns=deadline_ns)
+        blocking.prepared.execute_synchronously(work.request, call=ExecutionCall(deadline_ns))
     return caught.value.status
 
 
@@ -204,7 +205,7 @@ def test_execution_that_cannot_be_done_in_time_is_rejected_at_once(clock: FakeCl
         assert blocking.barrier.started == []
         assert blocking.device.execution_counts.refused == 1, "the fenced one is rejected before it asks for admission"
         blocking.barrier.go.set()
-        blocking.prepared.execute_synchronously(Sum.of(4).request, deadline_ns=clock.now_ns + 10**10)
+        blocking.prepared.execute_synchronously(Sum.of(4).request, call=ExecutionCall(clock.now_ns + 10**10))
         assert blocking.barrier.started == [4]
 
 

@@ -160,7 +160,7 @@ def test_cancelled_preparation_that_runs_is_told_by_its_check(scheduler: Schedul
     assert work.events == ["run", "notify", "close"]
 
 
-def test_work_that_raises_notifies_once(scheduler: Scheduler, caplog: pytest.LogCaptureFixture) -> None:
+def test_work_that_raises_notifies_once(scheduler: Scheduler) -> None:
     def leave(check: Check) -> None:
         raise SystemExit(3)
 
@@ -168,7 +168,6 @@ def test_work_that_raises_notifies_once(scheduler: Scheduler, caplog: pytest.Log
     prepare(scheduler, broken)
     prepare(scheduler, next_)
     assert (broken.status(), next_.status()) == (ErrorStatus.GENERAL_FAILURE, ErrorStatus.NONE)
-    assert "a preparation failed" in caplog.text
     assert broken.events == ["run", "close", "notify"]
 
 

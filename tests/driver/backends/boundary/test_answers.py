@@ -20,6 +20,7 @@ from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.backends.registry import Registration
 from nnhal_driver.backends.report import CandidateState
 from nnhal_driver.device import Device
+from nnhal_driver.preparation.launch import GivenModel
 from tests.driver.fake_backend import device_of
 from tests.driver.hostile_backend import MODEL, Hostile, Unprintable, raises, returns
 from tests.driver.one_operation import prepare
@@ -47,7 +48,7 @@ def assert_logged(caplog: pytest.LogCaptureFixture, method: str) -> None:
 )
 def test_invalid_support_is_no_support(answer: object, caplog: pytest.LogCaptureFixture) -> None:
     with device_of(Hostile({"supports": returns(answer)}), CpuRef()) as device:
-        supported, placement = device.get_supported_operations(MODEL)
+        supported, placement = device.get_supported_operations(GivenModel(MODEL))
         (operation,) = placement.operations
         assert (supported, operation.backend) == ([True], "CpuRef")
         assert "asking it failed: backend Hostile: supports returned" in operation.refusals[0].reason
@@ -58,7 +59,7 @@ def test_invalid_support_is_no_support(answer: object, caplog: pytest.LogCapture
 def test_reason_fits_a_message() -> None:
     """The contract takes valid Unicode only, and long reasons for many operations would exceed a message."""
     with device_of(Hostile({"supports": returns(Support("no \udcff" + "x" * 10**6, "\udcff" * 10**6))})) as device:
-        _, placement = device.get_supported_operations(MODEL)
+        _, placement = device.get_supported_operations(GivenModel(MODEL))
         (refusal,) = placement.operations[0].refusals
         assert refusal.reason.startswith("no ?x")
         for text in (refusal.reason, refusal.nearest):
@@ -144,7 +145,7 @@ def test_malformed_extension_is_left_out(listed: object, caplog: pytest.LogCaptu
         b.extension("com.example.good")
         x = b.input(T.TENSOR_FLOAT32, (2,))
         b.output(b.add(b.extension("com.example.bad").operation_type(1), x, output=Operand(T.TENSOR_FLOAT32, (2,))))
-        device.get_supported_operations(b.build())
+        device.get_supported_operations(GivenModel(b.build()))
     assert_logged(caplog, "extensions")
 
 
@@ -209,7 +210,7 @@ def test_constant_has_the_size_of_its_type(size: int, dimensions: Sequence[int],
     listed = Extension(NAME, (TypeInformation(SCALAR, False, 64), TypeInformation(TENSOR, True, 4)))
     model = _with_constant(size, dimensions, type_)
     with device_of(Hostile({"extensions": returns((listed,))})) as device:
-        answers, placement = device.get_supported_operations(model)
+        answers, placement = device.get_supported_operations(GivenModel(model))
         assert answers == [supported]
         outcome = prepare(model, device)
     if supported:

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 METHODS = {name for name, value in vars(Backend).items() if callable(value) and not name.startswith("_")}
 
-OWN_CODE = ("litert", "native", "reference", "example", "plugins/templates")
+OWN_CODE = ("litert", "native", "reference", "plugins/templates")
 """Folders with backends, whose classes call their own methods."""
 ALLOWED = {
     "driver/nnhal_driver/backends/api.py": {"compile"},  # the default of `load`

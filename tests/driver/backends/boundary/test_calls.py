@@ -28,9 +28,11 @@ from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
 from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.preparation.launch import GivenModel
 from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import device_of
 from tests.driver.hostile_backend import EXCEPTIONS, MODEL, Hostile, raises
+from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import Pair
 from tests.driver.one_operation import execute, prepare
 
@@ -89,7 +91,7 @@ def test_preparation_has_one_outcome(device: Device, method: str, fail: OnMethod
     fail(method)
     threads = set(threading.enumerate())
     for _ in range(3):  # more often than there are threads that prepare
-        device.prepare_model(MODEL, outcomes.append)
+        launch_preparation(device, MODEL, outcomes.append)
     device._scheduler.close()
     assert [outcome.status for outcome in outcomes] == [ErrorStatus.GENERAL_FAILURE] * 3
     assert all(outcome.reason for outcome in outcomes)
@@ -110,7 +112,7 @@ def test_device_prepares_after_a_failure(device: Device, backend: Hostile, metho
 @pytest.mark.parametrize("method", PREPARING)
 def test_another_backend_takes_over(method: str, error: Callable[[], BaseException]) -> None:
     with device_of(Hostile({method: raises(error)}), CpuRef()) as device:
-        assert on_thread(lambda: device.get_supported_operations(MODEL))[0] == [True]
+        assert on_thread(lambda: device.get_supported_operations(GivenModel(MODEL)))[0] == [True]
         assert execute(prepare(MODEL, device), [VALUES])[1][0].tolist() == [1, 0]
 
 
@@ -118,7 +120,7 @@ def test_operation_is_unsupported_if_the_question_fails(
     device: Device, fail: OnMethod, assert_logged: OnMethod
 ) -> None:
     fail("supports")
-    supported, placement = on_thread(lambda: device.get_supported_operations(MODEL))
+    supported, placement = on_thread(lambda: device.get_supported_operations(GivenModel(MODEL)))
     assert supported == [False]
     assert placement.operations[0].refusals[0].reason.startswith("asking it failed: ")
     assert_logged("supports")
@@ -127,7 +129,7 @@ def test_operation_is_unsupported_if_the_question_fails(
 def test_shortage_of_memory_is_not_a_fault_of_the_backend(device: Device, backend: Hostile) -> None:
     """GetSupportedOperations answers, and the preparation may be repeated."""
     backend.acts["supports"] = raises(lambda: MemoryError("7 GiB"))
-    supported, placement = device.get_supported_operations(MODEL)
+    supported, placement = device.get_supported_operations(GivenModel(MODEL))
     assert (supported, "memory" in placement.operations[0].refusals[0].reason) == ([False], True)
     assert prepare(MODEL, device).status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
 
@@ -185,7 +187,7 @@ def test_interrupt_of_the_user_is_not_swallowed(device: Device, backend: Hostile
         execute(outcome, [VALUES])
     backend.acts["supports"] = raises(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
-        device.get_supported_operations(MODEL)
+        device.get_supported_operations(GivenModel(MODEL))
 
 
 def test_valid_error_passes_unchanged(device: Device, backend: Hostile, caplog: pytest.LogCaptureFixture) -> None:
@@ -213,7 +215,7 @@ def test_unloading_goes_on(device: Device, method: str, fail: OnMethod, assert_l
 def test_failure_to_save_is_a_warning(device: Device, fail: OnMethod, assert_logged: OnMethod) -> None:
     fail("save")
     pair, outcomes = Pair(), list[Outcome]()
-    device.prepare_model(MODEL, outcomes.append, cache=pair.files())
+    launch_preparation(device, MODEL, outcomes.append, cache=pair.files())
     device._scheduler.close()
     pair.close()
     (outcome,) = outcomes
@@ -224,7 +226,7 @@ def test_failure_to_save_is_a_warning(device: Device, fail: OnMethod, assert_log
 
 def test_failure_to_load_has_one_outcome(device: Device, fail: OnMethod, assert_logged: OnMethod) -> None:
     pair, outcomes, saved = Pair(), list[Outcome](), threading.Event()
-    device.prepare_model(MODEL, lambda _: saved.set(), cache=pair.files())
+    launch_preparation(device, MODEL, lambda _: saved.set(), cache=pair.files())
     assert saved.wait(60)
     fail("load")
     for _ in range(3):
@@ -245,7 +247,7 @@ def test_device_describes_itself(method: str, error: Callable[[], BaseException]
         with device_of(backend, CpuRef()) as device:
             names = [extension.name for extension in device.get_supported_extensions()]
             assert names == ([] if method == "extensions" else ["com.example.quiet"])
-            assert device.get_supported_operations(MODEL)[0] == [True]
+            assert device.get_supported_operations(GivenModel(MODEL))[0] == [True]
             assert device.get_version_string().endswith(f"Hostile/1 CpuRef/{CpuRef.version}")
 
     on_thread(describe)
@@ -263,5 +265,5 @@ def test_launch_error_is_notified_once(device: Device) -> None:
     device.close()
     outcomes: list[Outcome] = []
     with pytest.raises(HalError) as caught:
-        device.prepare_model(MODEL, outcomes.append)
+        launch_preparation(device, MODEL, outcomes.append)
     assert [outcome.status for outcome in outcomes] == [caught.value.status]

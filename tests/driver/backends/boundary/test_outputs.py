@@ -17,6 +17,7 @@ from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import OperationView, Output, Support
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import DeviceOptions
 from tests.driver.fake_backend import chain, device_of
 from tests.driver.hostile_backend import MODEL, Hostile, returns
 from tests.driver.one_operation import execute, model_of, prepare, tensor
@@ -80,7 +81,7 @@ def test_invalid_value_does_not_reach_another_partition(value: str) -> None:
             return Support() if operation.index == 0 else Support("only the first")
 
     first = First({"execute": write(INVALID[value][0])})
-    device = Device("test", [first, Next()], merge_partitions=False)
+    device = Device("test", [first, Next()], DeviceOptions(merge_partitions=False))
     outcome = prepare(chain(Op.ADD, Op.ADD), device)
     assert [partition.backend for partition in outcome.placement.partitions] == ["Hostile", "Next"]
     with pytest.raises(HalError) as caught:
@@ -117,7 +118,7 @@ def test_unknown_dimensions_take_any_size() -> None:
 
 def test_value_is_within_the_limit() -> None:
     x = tensor(T.TENSOR_FLOAT32, (0,))
-    device = Device("test", [Hostile({"execute": write(np.ones(500, np.float32))})], tensor_bytes=1000)
+    device = Device("test", [Hostile({"execute": write(np.ones(500, np.float32))})], DeviceOptions(tensor_bytes=1000))
     with pytest.raises(HalError) as caught:
         execute(prepare(model_of(Op.RELU, [(x, 0)], [x], constants=False), device), [VALUES])
     device.close()

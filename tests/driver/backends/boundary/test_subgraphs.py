@@ -14,6 +14,7 @@ from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.fake_backend import device_of
 from tests.driver.hostile_backend import MODEL, Acts, Hostile, HostileSubgraph, raises, returns
+from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import Pair
 from tests.driver.one_operation import execute, prepare
 
@@ -99,7 +100,7 @@ def _save(acts: Acts, pair: Pair) -> Outcome:
             outcomes.append(outcome)
             done.set()
 
-        device.prepare_model(MODEL, notify, cache=pair.files())
+        launch_preparation(device, MODEL, notify, cache=pair.files())
         assert done.wait(60)
     (outcome,) = outcomes
     return outcome

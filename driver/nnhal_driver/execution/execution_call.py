@@ -1,0 +1,41 @@
+"""Record of one execution that travels from its caller down to the plan."""
+
+import time
+from collections.abc import Hashable
+
+from nnhal.types import OMITTED
+from nnhal_driver.execution.profiling import SpanRecorder
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.work_times import WorkTimes
+
+
+class ExecutionCall(WorkTimes):
+    """One execution: the conditions that its caller sets, and its times, which the driver fills in.
+
+    Attributes:
+        received_ns: time.perf_counter_ns() of the call.
+        deadline_ns: instant of CLOCK_BOOTTIME by which it must be done; -1: none.
+        cancellation: ends it early from another thread.
+        owner: the client on whose behalf it runs; owners are served fairly.
+        spans: recorder of its spans. None: neither its caller nor its configuration asks for them.
+    """
+
+    owner: Hashable = None
+    spans: SpanRecorder | None = None
+
+    def __init__(self, deadline_ns: int = OMITTED, cancellation: Cancellation | None = None) -> None:
+        self.received_ns = time.perf_counter_ns()
+        self.deadline_ns = deadline_ns
+        self.cancellation = cancellation or Cancellation()
+
+    def note_decoded(self, *, profile: bool) -> None:
+        """Note that the call has been decoded, and begins to wait for its slot.
+
+        Args:
+            profile: whether the configuration asks for spans, of operations too.
+        """
+        if self.spans is not None:
+            self.spans.operations = self.spans.operations or profile
+            self.spans.note_decoded()
+        elif profile:
+            self.spans = SpanRecorder()
