@@ -6,6 +6,7 @@ from typing import Any
 import grpc
 
 from nnhal.errors import HalError
+from nnhal.grpc_internals.server_calls import end_call
 from nnhal.types import OMITTED
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns, to_absolute
@@ -35,23 +36,29 @@ def cancellation_of(context: grpc.ServicerContext) -> Cancellation:
 class SessionCall:
     """Execution on the thread of a gRPC call. As a context manager, it counts against `session_calls`.
 
-    It is cancelled with its call, and with its session.
-
     Args:
+        session: cancels the execution when it ends.
+        context: of the call.
+        cancellation: of the execution.
         request: reservation of its request; None for a small one.
     """
 
     __slots__ = ("_context", "_request", "_session", "cancellation")
 
-    def __init__(self, session: Session, context: grpc.ServicerContext, request: Reservation | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        context: grpc.ServicerContext,
+        cancellation: Cancellation,
+        request: Reservation | None = None,
+    ) -> None:
         self._session = session
         self._context = context
         self._request = request
-        self.cancellation = cancellation_of(context)
+        self.cancellation = cancellation
 
-    def __enter__(self) -> Cancellation:
+    def __enter__(self) -> None:
         self._session.begin_call(self)
-        return self.cancellation
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._session.end_call(self)
@@ -67,12 +74,10 @@ def abort_call(context: grpc.ServicerContext, error: HalError) -> None:
     """End a gRPC call with an error, from any thread. What its method returns or raises later is dropped.
 
     The client gets the status without details. When the server stops, and the connection ends with its last call, the
-    text may be that of gRPC. gRPC has no public function for this: `ServicerContext.cancel` sends CANCELLED, which
-    clients would take for a cancellation of their own.
+    text may be that of gRPC.
     """
     code, text = status_of(error)
-    call: Any = context
-    call._rpc_event.call.cancel(code.value[0], text)
+    end_call(context, code.value[0], text)
 
 
 def field_or_omitted(request: Any, field: str) -> int:

@@ -15,8 +15,8 @@ import grpc
 from google.protobuf.descriptor_pool import Default
 
 from nnhal.errors import HalError
+from nnhal.grpc_internals.server_calls import receive_early
 from nnhal.types import ErrorKind, ErrorStatus
-from nnhal_service.grpc_support.early_requests import receive_early
 from nnhal_service.grpc_support.errors import log_error, map_errors, map_stream_errors
 from nnhal_service.grpc_support.request_decoding import check_request, check_requests, without_raising
 from nnhal_service.grpc_support.response_stream import QueuedSend
@@ -25,16 +25,40 @@ from nnhal_service.grpc_support.unread_responses import UnreadResponses
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
-_POOLS = {"grpc.health.": "health", "grpc.reflection.": "reflection"}
-"""Thread pools of gRPC's own services, by the start of the names of their methods."""
-
 
 class HandlerOptions(NamedTuple):
-    """Options of one RPC method; see `handler`."""
+    """Options of one RPC method.
 
-    non_blocking: bool
-    raw: bool
-    pool: str
+    Attributes:
+        non_blocking: see `handler`.
+        raw: see `handler`.
+        pool: see `handler`.
+        sending_pool: name of the pool that sends the responses of a non-blocking method; "": the method does.
+        watches_stream: whether a client of a stream in both directions is watched; other methods do this themselves.
+        is_public: whether callers need no admission.
+        errors: exceptions that become the error of the call. Others are left to gRPC.
+    """
+
+    non_blocking: bool = False
+    raw: bool = False
+    pool: str = ""
+    sending_pool: str = ""
+    watches_stream: bool = False
+    is_public: bool = False
+    errors: type[BaseException] = BaseException
+
+
+_GRPC_SERVICES = {
+    # Health.Watch sends while it holds a lock, for which the thread of the server waits
+    "grpc.health.v1.Health": HandlerOptions(pool="health", sending_pool="sends", is_public=True, errors=HalError),
+    "grpc.reflection.v1alpha.ServerReflection": HandlerOptions(
+        pool="reflection", watches_stream=True, is_public=True, errors=HalError
+    ),
+}
+"""Options of gRPC's own services, which set the statuses of their calls themselves.
+
+Each has a pool: neither a flood of calls nor one of these services may keep the other from answering.
+"""
 
 
 def handler(*, non_blocking: bool = False, raw: bool = False, pool: str = "") -> Callable[[Callable[..., Any]], Any]:
@@ -91,48 +115,43 @@ class HandlerRegistrar:
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
         """Register the methods of a service."""
         self._server.add_registered_method_handlers(
-            service, {name: self._wrap(f"{service}.{name}", handler) for name, handler in handlers.items()}
+            service, {name: self._wrap(service, name, handler) for name, handler in handlers.items()}
         )
 
     def _note_error(self, name: str, error: HalError) -> None:
         self._on_error(name, error)
         log_error(name, error)
 
-    def _wrap(self, name: str, original: Handler) -> Handler:
+    def _wrap(self, service: str, method_name: str, original: Handler) -> Handler:
+        name = f"{service}.{method_name}"
         requests = "stream" if original.request_streaming else "unary"
         responses = "stream" if original.response_streaming else "unary"
         method = getattr(original, f"{requests}_{responses}")
-        options = getattr(method, "handler_options", None)
-        caught: type[BaseException] = BaseException
-        on_error = partial(self._note_error, name)
-        if options is None and name.startswith("nnhal."):
-            method, options = _unimplemented(name), HandlerOptions(non_blocking=False, raw=False, pool="")
-        elif (
-            options is None
-        ):  # gRPC's own services for health and reflection set the statuses of their calls themselves
-            # neither a flood of calls nor one of these services may keep the other from answering
-            pool = next((pool for start, pool in _POOLS.items() if name.startswith(start) and pool in self._pools), "")
-            options = HandlerOptions(getattr(method, "experimental_non_blocking", False), raw=False, pool=pool)
-            caught = HalError
-        if name.startswith("nnhal.") and not _has_session(name):
+        if options := _GRPC_SERVICES.get(service):
+            options = options._replace(non_blocking=getattr(method, "experimental_non_blocking", False))
+        elif (options := getattr(method, "handler_options", None)) is None:
+            method, options = _unimplemented(name), HandlerOptions()
+        if not options.is_public and not _has_session(name):
             method = self._admitting(method)
         if not options.raw:
             method = (check_requests if original.request_streaming else check_request)(method)
         encode = original.response_serializer
         watchdog = self._watchdogs[options.pool]
         if options.non_blocking:
-            method = self._watch_sends(method, "" if name.startswith("nnhal.") else "sends")
+            method = self._watch_sends(method, options.sending_pool)
             responses = "stream"  # gRPC knows non-blocking methods of this kind only; one response is a stream of one
-        elif not options.raw and requests == responses == "unary" and name.startswith("nnhal."):
+        elif options.watches_stream:
+            method = _watch_stream(method, watchdog)
+        elif not options.raw and requests == responses == "unary":
             assert encode is not None, "generated code has a serializer for each method"
             method, encode = self._count_response(method, encode), None
-        elif not name.startswith("nnhal.") and requests == responses == "stream":
-            method = _watch_stream(method, watchdog)
         if requests == "unary":
             # for gRPC a stream of one: it would wait for the request on the thread itself, and nothing could end that
             method, requests = _take_request(method, watchdog), "stream"
         maps_stream = original.response_streaming and not options.non_blocking
-        method = (map_stream_errors if maps_stream else map_errors)(method, caught, on_error)
+        method = (map_stream_errors if maps_stream else map_errors)(
+            method, options.errors, partial(self._note_error, name)
+        )
         if not original.request_streaming:
             receive_early(method, watchdog.begin)
         # gRPC looks for these attributes on the function that it calls
@@ -162,8 +181,7 @@ class HandlerRegistrar:
 
         Args:
             method: the method to wrap.
-            pool: "sends" for a method of gRPC's own, whose responses its threads send: Health.Watch sends while it
-                holds a lock, for which the thread of the server waits. "": the method itself may block.
+            pool: name of the pool that sends its responses; "": the method itself may block.
         """
         watchdog, executor = self._watchdogs.get(pool, self._watchdogs[""]), self._pools.get(pool)
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 import grpc
 
 from nnhal.errors import invalid_argument
+from nnhal.grpc_internals.server_calls import EarlyRequest
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
-from nnhal_service.grpc_support.early_requests import EarlyRequest
 from nnhal_service.log import event
 
 T = TypeVar("T")

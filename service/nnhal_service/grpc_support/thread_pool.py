@@ -9,7 +9,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from nnhal_service.grpc_support.early_requests import when_received
+from nnhal.grpc_internals.server_calls import when_received
 
 _log = logging.getLogger("nnhal.service")
 

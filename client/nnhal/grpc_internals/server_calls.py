@@ -1,7 +1,7 @@
-"""Requests that gRPC's thread receives before the thread of their call runs.
+"""Calls of a server: requests that gRPC's thread receives before the thread of their call runs, and early ends.
 
 gRPC starts the function of a call on a thread, which then waits for the request. Two wake-ups cost as much as a small
-model. With parts of gRPC that are not public, the thread is woken once, when it has its request. It is reserved
+model. With private parts of gRPC, the thread is woken once, when it has its request. It is reserved
 meanwhile, so that as many calls wait for their clients as before. Decision 7 in docs/decisions.md has the measurements.
 """
 
@@ -10,20 +10,31 @@ from typing import Any, TypeAlias
 
 import grpc
 
-try:
-    from grpc._cython import cygrpc  # type: ignore[attr-defined, unused-ignore]
-    from grpc._server import (
-        _CANCELLED,
-        _RECEIVE_MESSAGE_TOKEN,
-        _Context,
-        _is_rpc_state_active,
-        _raise_rpc_error,
-        _receive_message,
-        _stream_response_in_pool,
-        _unary_response_in_pool,
-    )
-except ImportError:  # another release of gRPC
-    cygrpc = None
+from nnhal.grpc_internals.gate import private_parts
+
+_RESPOND = "rpc_event state behavior argument_thunk request_deserializer response_serializer"
+_PARTS = private_parts(
+    functions={
+        "_cython.cygrpc.Call.cancel": "self error_code details",
+        "_cython.cygrpc.Call.start_server_batch": "self operations tag",
+        "_server._Context": "rpc_event state request_deserializer",
+        "_server._is_rpc_state_active": "state",
+        "_server._raise_rpc_error": "state",
+        "_server._receive_message": "state call request_deserializer",
+        "_server._stream_response_in_pool": _RESPOND,
+        "_server._unary_response_in_pool": _RESPOND,
+    },
+    members={
+        "_cython.cygrpc": "ReceiveMessageOperation",
+        "_server": "_CANCELLED _RECEIVE_MESSAGE_TOKEN",
+        "_server._Context": "_rpc_event",
+        "_server._RPCState": "client condition due request",
+    },
+)
+cygrpc: Any = _PARTS.get("_cython.cygrpc")
+_server: Any = _PARTS.get("_server")
+_RESPONDERS = (_server._unary_response_in_pool, _server._stream_response_in_pool) if _server is not None else ()
+"""Functions that gRPC runs on a thread of the pool for each call."""
 
 Watch: TypeAlias = "Callable[[grpc.ServicerContext], Callable[[], None]]"
 """Begins to watch a call that waits for its client. Returns what ends that."""
@@ -32,7 +43,7 @@ _NO_FLAGS = 0
 
 
 class EarlyRequest:
-    """Iterator over the only request of a call, for its thread. Methods whose calls begin so are marked with `receive`.
+    """Iterator over the only request of a call, for its thread. `receive_early` marks the methods that have one.
 
     Args:
         rpc_event: the event with which gRPC has announced the call.
@@ -43,9 +54,9 @@ class EarlyRequest:
 
     def __init__(self, rpc_event: Any, state: Any, decode: Any, on_received: Callable[[], None]) -> None:
         self._state = state
-        self._receive = _receive_message(state, rpc_event.call, decode)
+        self._receive = _server._receive_message(state, rpc_event.call, decode)
         self._on_received = on_received
-        state.due.add(_RECEIVE_MESSAGE_TOKEN)
+        state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
         rpc_event.call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), self._end_receipt)
 
     def _end_receipt(self, event: Any) -> Any:
@@ -64,8 +75,8 @@ class EarlyRequest:
             grpc.RpcError: the call was cancelled.
         """
         with self._state.condition:
-            if self._state.client is _CANCELLED:
-                _raise_rpc_error(self._state)
+            if self._state.client is _server._CANCELLED:
+                _server._raise_rpc_error(self._state)
             request, self._state.request = self._state.request, None
         if request is None:
             raise StopIteration
@@ -96,10 +107,10 @@ def when_received(function: Callable[..., Any], args: Sequence[Any], run: Callab
         return
     respond, rpc_event, state, method, _, decode, encode = args
     with state.condition:
-        if not _is_rpc_state_active(state):
+        if not _server._is_rpc_state_active(state):
             run(lambda: function(*args))
             return
-        end_watch = watch(_Context(rpc_event, state, decode))
+        end_watch = watch(_server._Context(rpc_event, state, decode))
 
         def on_received() -> None:
             end_watch()
@@ -110,7 +121,16 @@ def when_received(function: Callable[..., Any], args: Sequence[Any], run: Callab
 
 def _watch_of(args: Sequence[Any]) -> "Watch | None":
     """Return what watches a call, if gRPC's arguments are those of one that may receive its request early."""
-    if cygrpc is None or not args or args[0] not in (_unary_response_in_pool, _stream_response_in_pool):
+    if not args or args[0] not in _RESPONDERS:
         return None
     watch: Watch | None = getattr(args[3], "nnhal_watch", None)
     return watch
+
+
+def end_call(context: grpc.ServicerContext, code: int, text: str) -> None:
+    """End a call with a status, from any thread. With the public interface of gRPC alone, the status is CANCELLED."""
+    if cygrpc is None:
+        context.cancel()
+        return
+    call: Any = context
+    call._rpc_event.call.cancel(code, text)

@@ -1,4 +1,4 @@
-"""Requests that are received before the thread of their call runs, and without the parts of gRPC that this needs."""
+"""Requests that are received early, and early ends of calls, with private parts of gRPC and without them."""
 
 import threading
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ import pytest
 
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.enums import ErrorStatus
+from nnhal.grpc_internals import server_calls
+from nnhal.grpc_internals.server_calls import EarlyRequest, end_call
 from nnhal.v1 import fence_pb2_grpc
-from nnhal_service.grpc_support import early_requests
-from nnhal_service.grpc_support.early_requests import EarlyRequest
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
 from tests.concurrency import wait_until
@@ -23,6 +23,8 @@ class Servicer(fence_pb2_grpc.FenceServicer):
 
     @handler(raw=True)
     def Signal(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if request == b"end":
+            end_call(context, grpc.StatusCode.DATA_LOSS.value[0], "the end")
         return request
 
 
@@ -31,7 +33,10 @@ def requests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Return the list of the requests that are received early. There are none without parts of gRPC."""
     created: list[EarlyRequest] = []
     if not request.param:
-        monkeypatch.setattr(early_requests, "cygrpc", None)
+        monkeypatch.setattr(server_calls, "_RESPONDERS", ())
+        monkeypatch.setattr(server_calls, "cygrpc", None)
+    elif not server_calls._RESPONDERS:
+        pytest.skip("private parts of gRPC are turned off")
     original = EarlyRequest.__init__
 
     def note(self: EarlyRequest, *args: Any) -> None:
@@ -72,10 +77,6 @@ def silent(ended: threading.Event) -> Iterator[bytes]:
     yield from ()
 
 
-def test_the_installed_grpc_has_what_early_requests_need() -> None:
-    assert vars(early_requests)["cygrpc"] is not None
-
-
 def test_calls_one_after_another(channel: grpc.Channel, pool: ElasticThreadPool, requests: list[EarlyRequest]) -> None:
     for number in range(20):
         assert call(channel, b"%d" % number) == b"%d" % number
@@ -92,6 +93,14 @@ def test_sizes(channel: grpc.Channel, message: bytes) -> None:
 def test_concurrent_calls(channel: grpc.Channel) -> None:
     futures = [start(channel, iter([b"%d" % number])) for number in range(100)]
     assert [future.result(TIMEOUT_S) for future in futures] == [b"%d" % number for number in range(100)]
+
+
+def test_call_that_is_ended_early(channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        call(channel, b"end")
+    assert isinstance(caught.value, grpc.Call)
+    is_plain = server_calls.cygrpc is None
+    assert caught.value.code() is (grpc.StatusCode.CANCELLED if is_plain else grpc.StatusCode.DATA_LOSS)
 
 
 def test_call_without_a_request(channel: grpc.Channel, pool: ElasticThreadPool) -> None:
