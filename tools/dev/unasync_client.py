@@ -1,7 +1,8 @@
 """Generate modules of the synchronous client from those of the asyncio client.
 
-`python -m tools.dev.unasync_client` writes client/nnhal/client/sync/; `--check` fails when a committed module is stale.
-A comment `# sync: CODE` on a line of its own in a source becomes CODE.
+`python -m tools.dev.unasync_client` writes the folders `sync/` of the client; `--check` fails when a committed module
+is stale. A comment `# sync: CODE` on a line of its own in a source becomes CODE. The few modules that differ in more
+than async and await are written by hand in both folders, and have the same names in them.
 """
 
 import argparse
@@ -14,26 +15,35 @@ from pathlib import Path
 import unasync
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ROOT / "client/nnhal/client/aio"
-TARGETS = ROOT / "client/nnhal/client/sync"
-MODULES = (
-    "buffer",
-    "definitions",
-    "device_queries",
-    "fallback",
-    "fence",
-    "memory_objects",
-    "partitioned_model",
-    "plain_execution",
-    "preparation",
-    "prepared_model",
-    "reconnect",
-    "reusable",
-    "stream",
-)
-"""Modules whose two forms differ in nothing but async and await."""
+CLIENT = ROOT / "client/nnhal/client"
+MODULES = {
+    ".": (
+        "buffer",
+        "burst_transport",
+        "connection",
+        "device_queries",
+        "fallback",
+        "fence",
+        "memory_objects",
+        "partitioned_model",
+        "plain_execution",
+        "preparation",
+        "prepared_model",
+        "reconnect",
+        "reusable",
+        "shm_transport",
+        "stream",
+    ),
+    "replicas": ("fleet", "replicated_model"),
+}
+"""Modules whose two forms differ in nothing but async and await, by the folder that has `aio/` and `sync/`."""
 
-NAMES = {"aio": "sync", "AsyncCloseable": "Closeable"}
+NAMES = {
+    "aio": "sync",
+    "AsyncCloseable": "Closeable",
+    "asynccontextmanager": "contextmanager",
+    "aio_channel": "channel",
+}
 """Names to replace, besides those that unasync knows."""
 HEADER = "# Generated from aio/{name}.py by `python -m tools.dev.unasync_client`. Do not edit.\n"
 
@@ -41,33 +51,36 @@ _DIRECTIVE = re.compile(r"^( *)# sync: ", re.MULTILINE)
 _DOCSTRING = re.compile(r'"""(?:[^"\\]|\\.|"(?!""))*"""')
 
 
-def generate(names: tuple[str, ...] = MODULES) -> dict[Path, str]:
-    """Return the generated modules by path."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "aio"), Path(folder, "sync")
+def generate(folder: str) -> dict[Path, str]:
+    """Return the generated modules of a folder by path."""
+    sources, targets = CLIENT / folder / "aio", CLIENT / folder / "sync"
+    with tempfile.TemporaryDirectory() as temporary:
+        source, target = Path(temporary, "aio"), Path(temporary, "sync")
         source.mkdir()
-        for name in names:
-            text = _DIRECTIVE.sub(r"\1", (SOURCES / f"{name}.py").read_text())
+        for name in MODULES[folder]:
+            text = _DIRECTIVE.sub(r"\1", (sources / f"{name}.py").read_text())
             Path(source, f"{name}.py").write_text(_DOCSTRING.sub(_synchronous_docstring, text))
         rule = unasync.Rule(f"{source}/", f"{target}/", NAMES)
         unasync.unasync_files([str(path) for path in source.glob("*.py")], [rule])
         return {
-            TARGETS / f"{name}.py": _format(HEADER.format(name=name) + (target / f"{name}.py").read_text(), name)
-            for name in names
+            path: _format(HEADER.format(name=path.stem) + (target / path.name).read_text(), path)
+            for path in (targets / f"{name}.py" for name in MODULES[folder])
         }
 
 
 def _synchronous_docstring(match: re.Match[str]) -> str:
-    """Remove async and await from the examples in a docstring, with the parentheses of `(await ...)[0]`."""
+    """Remove async and await from a docstring, with the parentheses of `(await ...)[0]`, and name the other client."""
     text = re.sub(r"\(await ([^()]*\([^()]*\))\)", r"\1", match[0])
-    return re.sub(r"\b(await|async) (?=\w)", "", text)
+    text = re.sub(r"\b(await|async) (?=\w)", "", text)
+    text = text.replace("nnhal.client.aio.", "nnhal.client.sync.").replace("nnhal.aio.", "nnhal.")
+    return text.replace(" asynchronous context manager", " context manager").replace("an context", "a context")
 
 
-def _format(text: str, name: str) -> str:
-    """Sort the imports and format the code, as for a module in the target folder."""
+def _format(text: str, path: Path) -> str:
+    """Sort the imports, use `yield from`, and format the code, as for a module in the target folder."""
     ruff = [str(Path(sys.executable).parent / "ruff")]
-    file = ["--stdin-filename", str(TARGETS / f"{name}.py"), "-"]
-    for command in (["check", "--quiet", "--select", "I", "--fix"], ["format", "--quiet"]):
+    file = ["--stdin-filename", str(path), "-"]
+    for command in (["check", "--quiet", "--select", "I,UP028", "--fix", "--unsafe-fixes"], ["format", "--quiet"]):
         done = subprocess.run(
             [*ruff, *command, *file], input=text, capture_output=True, text=True, check=True, cwd=ROOT
         )
@@ -80,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a committed module is stale")
     check = parser.parse_args().check
-    modules = generate()
+    modules = {path: text for folder in MODULES for path, text in generate(folder).items()}
     if not check:
         for path, text in modules.items():
             path.write_text(text)

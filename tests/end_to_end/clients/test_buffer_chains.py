@@ -4,7 +4,6 @@ Intermediate values do not travel to the client.
 """
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -189,22 +188,22 @@ def test_submitted_executions_run_in_order(connected: nnhal.Device) -> None:
     np.testing.assert_array_equal(sums.read(), 20 * A)
 
 
-def test_bytes_of_a_kept_input_travel_once(service: Service) -> None:
+def test_bytes_of_a_kept_input_travel_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     large = tensor(T.TENSOR_FLOAT32, (10_000,))
     with nnhal.connect(service.target, transport="grpc") as device:
         prepared = device.prepare(add(large)).result(60)
         left = device.allocate(inputs=[(prepared, "left")])
         left.write(np.ones(10_000, np.float32))
         with prepared.burst() as burst:
-            transport, sizes = burst._transport, list[int]()
+            transport, sizes = burst._burst.results.transport, list[int]()
             assert isinstance(transport, GrpcBurstTransport)
-            stream = transport._stream
+            send = transport._stream.send
 
             def send_and_measure(message: bytes) -> None:
                 sizes.append(len(message))
-                stream.send(message)
+                send(message)
 
-            transport._stream = SimpleNamespace(send=send_and_measure, receive=stream.receive, cancel=stream.cancel)
+            monkeypatch.setattr(transport._stream, "send", send_and_measure)
             right = burst.keep(np.ones(10_000, np.float32))
             for _ in range(3):
                 np.testing.assert_array_equal(burst.execute([left, right])[0], np.full(10_000, 2))

@@ -4,11 +4,13 @@ import asyncio
 import os
 import queue
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -20,8 +22,8 @@ from nnhal.client.core.arrays import Outputs
 from nnhal.client.core.burst import PendingExecution
 from nnhal.client.core.session import Transport
 from nnhal.client.shm.pool import BURST_DEPTH
-from nnhal.client.sync.burst import Burst
-from nnhal.client.sync.burst_transport import PendingResult
+from nnhal.client.sync.burst import Burst, Submission
+from nnhal.client.sync.result_queue import PendingResult, interrupted_error
 from nnhal.types import ErrorKind, ErrorStatus, Model
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
@@ -163,7 +165,7 @@ def test_interrupt_closes_the_burst(
         burst, other = prepared.burst(), prepared.burst()
         pending = burst.submit([ONES, ONES])
         pending.result()
-        monkeypatch.setattr(burst._transport, name, interrupted)
+        monkeypatch.setattr(burst._burst.results.transport, name, interrupted)
         with pytest.raises(interrupt):
             USES[name](burst)
         for other_use in ("send", "inputs"):
@@ -175,19 +177,60 @@ def test_interrupt_closes_the_burst(
         other.close()
 
 
-def test_interrupt_between_a_result_and_its_removal(device: nnhal.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_between_a_result_and_its_removal(device: nnhal.Device) -> None:
     """The result that has arrived stays, and the others fail."""
     with device.prepare(ADD_FIXED).result() as prepared:
         burst = prepared.burst()
-        result = PendingResult()
-        result.outputs = prepared.execute([ONES, ONES])
-        burst._in_progress.append(PendingExecution((), result))
-        future: Future[Outputs] = Future()
-        burst._in_progress.append(PendingExecution((), future))
-        burst._fail_interrupted()
-        assert result.error is None
-        assert isinstance(future.exception(0), nnhal.HalError)
-        assert not burst._in_progress
+        results = burst._burst.results
+        arrived, expected = PendingResult(), PendingResult()
+        arrived.outputs = prepared.execute([ONES, ONES])
+        results._in_progress.extend((PendingExecution((), arrived), PendingExecution((), expected)))
+
+        results._fail(interrupted_error())
+        assert arrived.error is None
+        assert isinstance(expected.error, nnhal.HalError)
+        assert not results._in_progress
+
+
+def test_interrupt_between_the_outcome_of_a_submission_and_its_removal(device: nnhal.Device) -> None:
+    """Its future keeps the outcome, and the next ones get theirs."""
+    with device.prepare(ADD_FIXED).result() as prepared, prepared.burst() as burst:
+        burst.submit([ONES, ONES]).result(30)
+        settled = Submission(PendingExecution((), PendingResult()), burst._burst.results)
+        settled.future.set_result(Outputs())
+        burst._submissions.appendleft(settled)
+        assert burst.submit([ONES, ONES]).result(30)[0][0] == 2
+        assert not settled.future.result()
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupt_fails_what_was_submitted(
+    device: nnhal.Device, interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise interrupt
+
+    with device.prepare(ADD_FIXED).result() as prepared:
+        burst = prepared.burst()
+        monkeypatch.setattr(burst, "_read", lambda: None)  # so that this thread receives
+        pending = [burst.submit([ONES, ONES]) for _ in range(3)]
+        monkeypatch.setattr(burst._burst.results.transport, "receive", interrupted)
+        with pytest.raises(interrupt):
+            burst.close()
+        burst.close()
+        for future in pending:
+            with pytest.raises(nnhal.HalError, match="an interrupt has closed the burst"):
+                future.result(0)
+
+
+def test_callback_closes_the_burst(device: nnhal.Device) -> None:
+    with device.prepare(ADD_FIXED).result() as prepared:
+        burst = prepared.burst()
+        pending = [burst.submit([ONES * i, ONES]) for i in range(3)]
+        pending[1].add_done_callback(lambda _: burst.close())
+        for i, future in enumerate(pending):
+            assert future.result(30)[0][0] == i + 1
+        assert wait_until(lambda: burst._burst.closed, 30)
 
 
 def test_threads_share_a_burst(device: nnhal.Device) -> None:
@@ -237,6 +280,37 @@ def test_killed_service(tmp_path: Path, transport: Transport) -> None:
         with pytest.raises(nnhal.HalError) as caught:
             burst.execute([ONES, ONES])
         assert caught.value.status == ErrorStatus.DEVICE_UNAVAILABLE
+    device.close()
+
+
+def test_submissions_while_the_service_dies(tmp_path: Path, transport: Transport) -> None:
+    """All of them fail, after waiting for the service once, not once for each."""
+    service = start_service(tmp_path)
+    device = nnhal.connect(service.target, transport=transport)
+    with device.prepare(ADD_FIXED).result().burst() as burst:
+        for _ in range(3):  # then the request is defined, and `submit` makes no call
+            burst.execute([ONES, ONES])
+        pids = [service.process.pid, *worker_pids(service.process.pid)]  # the first one replaces the others
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+            assert wait_until(partial(is_stopped, pid), 60)
+        futures = [burst.submit([ONES, ONES]) for _ in range(BURST_DEPTH)]
+        attempts = Counter[str]()
+        reconnect = device._session.reconnect
+
+        def counted(*args: Any, **options: Any) -> Any:
+            attempts["reconnect"] += 1
+            return reconnect(*args, **options)
+
+        device._session.reconnect = counted  # type: ignore[method-assign]
+        device._session._timeout = 0.5
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGKILL)
+        stop_service(service)
+        for future in futures:
+            error = future.exception(60)
+            assert isinstance(error, nnhal.HalError) and error.status == ErrorStatus.DEVICE_UNAVAILABLE
+        assert attempts["reconnect"] == 1
     device.close()
 
 

@@ -20,7 +20,7 @@ from nnhal import ModelBuilder, PartitionedModel
 from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.fallback.placement import FallbackPlacement, OperationSide, PlacedPart
 from nnhal.client.fallback.preparation import PreparationArguments
-from nnhal.client.sync.preparation_call import PreparationCall
+from nnhal.client.sync.grpc_calls import PreparationCall
 from nnhal.embedded import EmbeddedService
 from nnhal.types import CacheState, ErrorStatus, Model, ModelState, Operand, SpanKind
 from nnhal.types import OperandType as T

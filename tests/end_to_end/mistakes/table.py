@@ -114,7 +114,10 @@ MODELS = [
     Mistake("explain folder", "cannot read folder: Is a directory"),
     Mistake("compare empty", "empty: the file is empty; expected a .tflite file"),
     Mistake("run text", "text: is not a .tflite file: the identifier TFL3 is missing"),
-    Mistake("run truncated.tflite", "truncated.tflite: the table of the model is damaged or truncated"),
+    Mistake(
+        "run truncated.tflite",
+        "truncated.tflite: is damaged or truncated: model: bytes 26554 to 26558 are outside of the 3000 bytes",
+    ),
 ]
 
 INPUTS = [
@@ -313,7 +316,6 @@ EXTRAS = [
     Mistake(command, f"this command needs more packages: pip install 'nnhal[{extra}]'", missing=package)
     for command, package, extra in (
         ("info --target {service}", "rich", "cli"),
-        ("run {digits}", "tflite", "cli"),
         ("run {digits} --image image.png", "PIL", "cli"),
         ("explain {digits} --target {service} --html page.html", "jinja2", "cli"),
         ("serve --listen 127.0.0.1:0", "grpc_reflection", "server"),

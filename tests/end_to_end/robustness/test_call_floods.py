@@ -19,7 +19,8 @@ from nnhal.types import ErrorStatus
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal.v1 import prepared_model_pb2
-from nnhal_service.server import CONNECTION_CALLS, HEALTH_THREADS
+from nnhal_service.server import CONNECTION_CALLS
+from nnhal_service.serving.thread_pools import HEALTH_THREADS
 from tests.concurrency import wait_until
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.robustness.unreading_client import UnreadingClient

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nnhal.types import CacheOutcome, CacheState
-from nnhal_service.cache_share.fsspec_store import FsspecStore
+from nnhal_service.peers.cache_share.fsspec_store import FsspecStore
 from tests.concurrency import run_concurrently, wait_until
 from tests.end_to_end.support.models import prepare_chain
 from tests.end_to_end.support.service_process import Service, start_service, stop_service

@@ -20,6 +20,7 @@ from nnhal.types import (
 )
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal_driver.preparation.launch import GivenModel
 from nnhal_driver.validation.model import validate_model
 from tests.driver.one_operation import device, execute, prepare
 from tests.nnhal.builder.models import (
@@ -246,7 +247,7 @@ def test_extension() -> None:
     assert model.main.operands[0].extra_params == model.main.operands[-1].extra_params == ExtensionParams(b"\x01")
     assert model.operand_values[:6] == b"secret"
     assert model.pools[0].view.tobytes() == np.arange(100.0).tobytes()  # type: ignore[union-attr]
-    assert device().get_supported_operations(model)[0] == [False]
+    assert device().get_supported_operations(GivenModel(model))[0] == [False]
 
 
 def test_outputs_are_named_and_listed_once() -> None:

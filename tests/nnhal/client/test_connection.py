@@ -14,7 +14,7 @@ import nnhal
 import nnhal.aio
 from nnhal import ModelBuilder
 from nnhal.client.core.reconnect import MAX_RETRIES
-from nnhal.client.sync.connection import _INTERRUPTED
+from nnhal.client.sync.grpc_calls import _INTERRUPTED
 from nnhal.types import DeviceType, Memory, Model, Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
@@ -30,6 +30,7 @@ from nnhal.v1 import (
     types_pb2,
 )
 from nnhal.v1.enums_pb2 import DEVICE_TYPE_GPU, OPERAND_TYPE_TENSOR_FLOAT32
+from tests.concurrency import run_concurrently
 from tests.other_server import listening
 
 FLOATS = types_pb2.Operand(type=OPERAND_TYPE_TENSOR_FLOAT32, dimensions=[0])
@@ -318,6 +319,26 @@ def test_interrupted_connect(interrupt: type[BaseException], monkeypatch: pytest
         nnhal.connect("127.0.0.1:1")
 
 
+def test_waiting_for_the_sockets_of_a_killed_service_holds_no_lock(
+    flaky: tuple[FlakyService, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other threads may close the connection meanwhile."""
+    _, target = flaky
+    device = nnhal.connect(target)
+    connection = device._connection
+    waits = iter([1.0])
+
+    def close_in_another_thread(_: float) -> None:
+        run_concurrently(1, lambda _: connection.close())
+
+    monkeypatch.setattr(connection._user, "settling_s", lambda *_: next(waits, 0.0))
+    monkeypatch.setattr("nnhal.client.sync.connection.sleep", close_in_another_thread)
+    connection._resume(connection._stream, grpc.StatusCode.UNAVAILABLE)
+    with pytest.raises(nnhal.SessionLostError):
+        connection.flush_releases()
+    device.close()
+
+
 def test_call_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client gives it up after its timeout, and does not close its channel, which would wait for the call."""
     released = threading.Event()
@@ -340,7 +361,7 @@ def test_call_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for multi_callable in grpc.UnaryStreamMultiCallable.__subclasses__():
         monkeypatch.setattr(multi_callable, "__call__", lambda *_, **__: lost)
     monkeypatch.setattr("grpc._channel.Channel.close", close)
-    monkeypatch.setattr("nnhal.client.sync.connection._CANCEL_S", 0.01)
+    monkeypatch.setattr("nnhal.client.sync.grpc_calls._CANCEL_S", 0.01)
     with (
         listening(b"") as target,
         pytest.raises(nnhal.DeadObjectError, match=f"no response from {target} within 0.1 s, though a connection"),

@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from types import ModuleType
 
 import pytest
 
@@ -96,6 +97,19 @@ async def test_cluster_without_ray(session: Session, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray._raylet", None)
     with pytest.raises(ImportError, match=r"nnhal\[fleet\]"):
+        await session("ray://127.0.0.1:1")
+
+
+@both_clients
+async def test_cluster_with_a_release_of_ray_that_has_changed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = ModuleType("ray")
+    changed.__version__ = "9.9"  # type: ignore[attr-defined]
+    changed.__path__ = []
+    monkeypatch.setitem(sys.modules, "ray", changed)
+    monkeypatch.setitem(sys.modules, "ray._raylet", ModuleType("ray._raylet"))
+    with pytest.raises(ImportError, match=r"^Ray 9.9 is installed, but .*GcsClient"):
         await session("ray://127.0.0.1:1")
 
 

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, Unpack, overload
 
-from nnhal.client.aio.burst_transport import BurstTransport, Pending, open_burst_transport
-from nnhal.client.aio.connection import Connection
+from nnhal.client.aio.burst_transport import RenewableBurst
 from nnhal.client.aio.reconnect import ReconnectingSession
+from nnhal.client.aio.result_queue import Pending, new_result
 from nnhal.client.aio.reusable import RenewableModel
 from nnhal.client.core.arrays import ModelIO, Outputs
 from nnhal.client.core.buffered_execution import (
@@ -23,10 +23,8 @@ from nnhal.client.core.buffered_execution import (
     ExecuteOptions,
     OutputBuffers,
 )
-from nnhal.client.core.burst import CachedInputs, PendingExecution, burst_closed_error
-from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline
+from nnhal.client.core.burst import PendingExecution
 from nnhal.client.core.handles import description
-from nnhal.errors import HalError
 from nnhal.types import AnyArray
 
 
@@ -42,15 +40,8 @@ class Burst:
     """
 
     def __init__(self, session: ReconnectingSession, model: RenewableModel, io: ModelIO) -> None:
-        self._session = session
-        self._model = model
         self._io = io
-        self._cached_inputs = CachedInputs()
-        self._transport: BurstTransport
-        self._opening = asyncio.Lock()
-        self._connection: Connection | None = None
-        self._closing: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._burst = RenewableBurst(session, model, io)
 
     @overload
     async def execute(
@@ -71,50 +62,8 @@ class Burst:
         measure_timing: bool = False,
     ) -> AnyOutputs:
         """Run the model. Arguments, result and errors are those of `PreparedModel.execute`."""
-        execution = self._pending(inputs, outputs)
-        connection = self._connection
-        end = NO_DEADLINE if deadline is None else SharedDeadline(deadline)
-        try:
-            return await self._transport.execute(execution, deadline, measure_timing)
-        except HalError as error:
-            assert connection is not None
-            is_repeatable = execution.buffered is None and not self._closed
-            if not (is_repeatable and self._session.is_lost(error, connection)):
-                raise
-            return await self._session.repeat(
-                lambda connection: self._execute_on(connection, inputs, end, measure_timing),
-                end,
-                connection,
-                error.with_traceback(None),
-            )
-
-    async def _execute_on(
-        self, connection: Connection, inputs: BufferInputs, deadline: SharedDeadline, measure_timing: bool
-    ) -> AnyOutputs:
-        transport = await self._open_on(connection, deadline)
-        return await transport.execute(self._pending(inputs, None), deadline.remaining, measure_timing)
-
-    def _pending(self, inputs: BufferInputs, outputs: OutputBuffers | None) -> Pending:
-        return PendingExecution.of(self._io, inputs, outputs, asyncio.get_running_loop().create_future())
-
-    async def _open_on(self, connection: Connection, deadline: SharedDeadline) -> BurstTransport:
-        """Return the transport of the burst on a connection, and open it there if it is not.
-
-        Raises:
-            HalError: the model cannot be prepared there; the service refuses the burst; or the burst has been closed.
-        """
-        async with self._opening:
-            if self._closed:
-                raise burst_closed_error()
-            if self._connection is not connection or self._transport.broken:
-                last = self._transport if self._connection is not None else None
-                remote = await self._model.prepare_on(connection, deadline)
-                self._transport = await open_burst_transport(*remote, self._io, self._cached_inputs)
-                self._connection = connection
-                if last is not None:  # executions that a stopping service still runs go on
-                    self._closing.add(task := asyncio.create_task(last.close()))
-                    task.add_done_callback(self._closing.discard)
-            return self._transport
+        execution: Pending = PendingExecution.of(self._io, inputs, outputs, new_result(), deadline, measure_timing)
+        return await self._burst.execute(execution)
 
     @overload
     def submit(
@@ -141,26 +90,21 @@ class Burst:
 
     def keep(self, array: AnyArray) -> AnyArray:
         """Return a read-only copy of an input. The bytes of the copy are sent only once, with its first use."""
-        return self._cached_inputs.add(array)
+        return self._burst.cached_inputs.add(array)
 
     async def release(self, array: AnyArray) -> None:
         """Release an array of `keep`."""
-        identifier = self._cached_inputs.remove(array)
-        if identifier >= 0:
-            await self._transport.release(identifier)
+        await self._burst.release(array)
 
     async def close(self) -> None:
         """Wait for the executions in progress, then close the burst."""
-        self._closed = True
-        async with self._opening:
-            await self._transport.close()
-            await asyncio.gather(*self._closing)
+        await self._burst.close()
 
     def __await__(self) -> Generator[object, None, "Burst"]:
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> "Burst":
-        await self._session.repeat(lambda connection: self._open_on(connection, NO_DEADLINE), NO_DEADLINE)
+        await self._burst.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:

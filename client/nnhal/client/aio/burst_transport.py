@@ -1,66 +1,175 @@
-"""Transports of bursts for asyncio: a Burst.Stream of gRPC, or a channel of the same machine.
+"""Transports of bursts: a Burst.Stream of gRPC, or a channel of the same machine. A lost one is replaced by another."""
 
-Hand-written: one task reads the results of all executions, while in the synchronous client the waiting threads do.
-"""
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable
-from typing import TYPE_CHECKING, Protocol
-
-import grpc
-import grpc.aio
-
-from nnhal.client.aio.connection import Connection, hal_errors
-from nnhal.client.aio.definitions import define
-from nnhal.client.aio.shm_transport import OpenSession, open_channel, receive_result, take_large_outputs
+from nnhal.client.aio.concurrency import Lock, Work, open_channel
+from nnhal.client.aio.connection import Connection
+from nnhal.client.aio.plain_execution import define
+from nnhal.client.aio.reconnect import ReconnectingSession
+from nnhal.client.aio.result_queue import BurstTransport, Pending, ResultQueue, new_result
+from nnhal.client.aio.reusable import RenewableModel
+from nnhal.client.aio.shm_transport import OpenSession, receive_result, take_large_outputs
 from nnhal.client.core.arrays import ModelIO, Outputs
-from nnhal.client.core.buffered_execution import AnyOutputs
-from nnhal.client.core.burst import (
-    BurstMessages,
-    CachedInputs,
-    PendingExecution,
-    burst_closed_error,
-    result_or_raise,
-)
+from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
+from nnhal.client.core.burst import BurstMessages, CachedInputs, TransportClosed, burst_closed_error, result_or_raise
+from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline
 from nnhal.client.core.definitions import RequestDefinitions
 from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, memory_handles
-from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import connection_lost_error
+from nnhal.client.forks import forked_error, watch_forks
 from nnhal.client.shm.pool import BURST_DEPTH
-from nnhal.errors import DeadObjectError, HalError
-from nnhal.types import ErrorStatus
+from nnhal.errors import HalError
+from nnhal.types import AnyArray
 from nnhal.v1 import burst_pb2, prepared_model_pb2
 
 if TYPE_CHECKING:
     from nnhal.client.shm.channel import ShmChannel
 
-Pending = PendingExecution[asyncio.Future[AnyOutputs]]
+
+T = TypeVar("T")
 
 
-class BurstTransport(Protocol):
-    """Transport of the executions of a burst."""
+class GrpcBurstTransport:
+    """Burst over a Burst.Stream."""
 
-    @property
-    def broken(self) -> bool:
-        """True if it cannot be used any more."""
-        ...
+    depth = 64
 
-    async def execute(self, execution: Pending, deadline: float | None, measure_timing: bool) -> AnyOutputs:
-        """Execute. Executions in progress are sent, and answered, in the order of the calls.
+    def __init__(self, connection: Connection, burst: bytes, io: ModelIO, cached_inputs: CachedInputs) -> None:
+        self._connection = connection
+        self._burst = burst
+        self._io = io
+        self._cached_inputs = cached_inputs
+        self._messages = BurstMessages(io, connection.session, burst, cached_inputs)
+        self._definitions = RequestDefinitions(io)
+        self._inputs: list[AnyArray] = []
+        self._stream = connection.open_burst_stream()
 
-        Raises:
-            HalError: the execution failed, or the transport is closed.
-        """
-        ...
+    async def send(self, execution: Pending) -> None:
+        """See BurstTransport."""
+        await self._connection.flush_releases()
+        execution.definition = None
+        if not self._cached_inputs and execution.buffered is None:
+            target = RemoteModel(self._connection, self._burst)
+            execution.definition = await define(
+                self._definitions, target, execution.arrays, measure_timing=execution.measure_timing
+            )
+        if execution.definition is not None:
+            remaining = execution.deadline.remaining
+            self._stream.send(execution.definition.encode(execution.arrays, remaining, stream=True))
+        else:
+            self._stream.send(await self._encode(execution))
 
-    async def release(self, identifier: int) -> None:
-        """Release a cached input."""
-        ...
+    async def _encode(self, execution: Pending) -> bytes:
+        """Return a message that contains the whole request."""
+        pools = self._messages.pools(execution)
+        try:
+            uploaded = await self._connection.upload_large(pools, execution.handles)
+        except BaseException:
+            self._connection.discard(*execution.handles)
+            raise
+        remaining = execution.deadline.remaining
+        message = self._messages.execute(execution, pools, uploaded, remaining, execution.measure_timing)
+        return message.SerializeToString()
 
-    async def close(self) -> None:
-        """Wait for the executions in progress, then close."""
-        ...
+    def release(self, identifier: int) -> bool:
+        """See BurstTransport."""
+        self._stream.send(self._messages.release(identifier).SerializeToString())
+        return True
+
+    async def receive(self, execution: Pending) -> AnyOutputs:
+        """See BurstTransport."""
+        encoded = await self._stream.receive()
+        if execution.definition is not None:
+            outputs = execution.definition.decode(encoded, stream=True, copy=execution.copy)
+            if outputs is not None:
+                return outputs
+        try:
+            return await self._decode(encoded, execution.buffered)
+        except HalError:
+            self._messages.send_again(execution.arrays)
+            raise
+        finally:
+            self._connection.discard(*execution.handles)
+
+    async def _decode(self, encoded: bytes, execution: BufferedExecution | None) -> AnyOutputs:
+        response = burst_pb2.BurstStreamResponse.FromString(encoded)
+        if response.HasField("released"):
+            return Outputs()
+        result = result_or_raise(response)
+        memories = await self._connection.take_memories(memory_handles(result.returned))
+        if execution is not None:
+            return execution.read(result, memories)
+        return decode_outputs(self._io, result, memories)
+
+    def inputs(self) -> list[AnyArray]:
+        """See BurstTransport."""
+        self._inputs = self._inputs or self._io.new_inputs()
+        return self._inputs
+
+    def close(self) -> None:
+        """See BurstTransport."""
+        self._stream.cancel()
+        self._connection.discard(self._burst)
+
+
+class ShmBurstTransport:
+    """Burst over a channel of its own."""
+
+    depth = BURST_DEPTH
+
+    def __init__(
+        self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession, cached_inputs: CachedInputs
+    ) -> None:
+        self._cached_inputs = cached_inputs
+        self._channel = channel
+        self._burst = burst
+        self._io = io
+        self._session = session
+
+    async def send(self, execution: Pending) -> None:
+        """See BurstTransport."""
+        await self._session.flush_releases()
+        try:
+            self._channel.start_pending(self._burst, self._io, execution, self._cached_inputs)
+        except OSError:
+            raise TransportClosed(connection_lost_error()) from None
+
+    def release(self, identifier: int) -> bool:
+        """See BurstTransport. The channel skips the answers."""
+        with suppress(OSError):  # the next execution finds the connection broken
+            self._channel.release(identifier)
+        return False
+
+    async def receive(self, execution: Pending) -> AnyOutputs:
+        """See BurstTransport."""
+        try:
+            result = await receive_result(self._channel)
+            memories = await take_large_outputs(self._channel, result, self._io, self._session)
+            return result.outputs(self._io, execution.buffered, memories, copy=execution.copy)
+        except HalError as error:
+            if self._channel.broken:
+                raise TransportClosed(error) from None
+            raise
+        finally:
+            self._channel.finish()
+
+    def inputs(self) -> list[AnyArray]:
+        """See BurstTransport."""
+        arrays = self._io.new_inputs()
+        try:
+            views = self._channel.reserve_inputs(self._burst, self._io, arrays)
+        except OSError:
+            raise TransportClosed(connection_lost_error()) from None
+        return [view for view in views if view is not None]
+
+    def close(self) -> None:
+        """See BurstTransport."""
+        with suppress(OSError):  # the service may have closed it already
+            self._channel.connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a result
+        self._channel.connection.close()
+        self._session.discard(self._burst)
 
 
 async def open_burst_transport(
@@ -82,239 +191,147 @@ async def open_burst_transport(
     shm = connection.shm if io.has_known_sizes else None
     channel = await open_channel(shm.factory, BURST_DEPTH) if shm is not None else None
     if channel is None:
-        with hal_errors():
-            return GrpcBurstTransport(connection, burst, io, cached_inputs)
+        return GrpcBurstTransport(connection, burst, io, cached_inputs)
     return ShmBurstTransport(channel, burst, io, connection, cached_inputs)
 
 
-class GrpcBurstTransport:
-    """Burst over a Burst.Stream."""
+class RenewableBurst:
+    """Burst that is opened again when its session is lost. Executions without buffers then repeat themselves.
 
-    def __init__(self, connection: Connection, burst: bytes, io: ModelIO, cached_inputs: CachedInputs) -> None:
-        self._connection = connection
-        self._burst = burst
-        self._io = io
-        self._sending = asyncio.Lock()
-        self._in_progress: deque[Pending] = deque()
-        self._error: HalError | None = None
-        self._messages = BurstMessages(io, connection.session, burst, cached_inputs)
-        self._definitions = RequestDefinitions(io)
-        self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._call = connection.burst_stream(self._requests())
-        # one task reads for all, so that cancelling an execution does not cancel the stream
-        self._reader = asyncio.create_task(self._read())
+    Attributes:
+        cached_inputs: inputs that are sent only once.
+        results: the executions in progress on the current transport.
+    """
 
-    @property
-    def broken(self) -> bool:
-        """See BurstTransport."""
-        return self._error is not None
+    results: ResultQueue
 
-    async def execute(self, execution: Pending, deadline: float | None, measure_timing: bool) -> AnyOutputs:
-        """See BurstTransport."""
-        async with self._sending:
-            await self._connection.flush_releases()
-            if not self._messages.cached_inputs and execution.buffered is None:
-                target = RemoteModel(self._connection, self._burst)
-                execution.definition = await define(
-                    self._definitions, target, execution.arrays, measure_timing=measure_timing
-                )
-            if execution.definition is not None:
-                self._send(execution.definition.encode(execution.arrays, deadline, stream=True), execution)
-            else:
-                await self._send_message(execution, deadline, measure_timing)
-        return await execution.future
-
-    async def _send_message(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
-        """Send an execution as a message that contains the whole request."""
-        pools = self._messages.pools(execution)
-        try:
-            uploaded = await self._connection.upload_large(pools, execution.handles)
-            message = self._messages.execute(execution, pools, uploaded, deadline, measure_timing)
-            self._send(message.SerializeToString(), execution)
-        except BaseException:
-            self._connection.discard(*execution.handles)
-            raise
-
-    def _send(self, encoded: bytes, execution: Pending) -> None:
-        # does not wait: cancelling a write would cancel the stream
-        if self._error is not None:
-            raise self._error.with_traceback(None)
-        self._in_progress.append(execution)
-        self._outbox.put_nowait(encoded)
-
-    async def _requests(self) -> AsyncIterator[bytes]:
-        while (request := await self._outbox.get()) is not None:
-            yield request
-
-    async def _read(self) -> None:
-        """Give each response to the execution sent longest ago, until the stream ends."""
-        error: HalError = DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the burst")
-        try:
-            async for encoded in self._call:
-                await self._settle(self._in_progress.popleft(), encoded)
-        except grpc.RpcError as failed:
-            error = hal_error(failed)
-        except asyncio.CancelledError:
-            error = burst_closed_error()
-        self._error = error
-        self._outbox.put_nowait(None)
-        for execution in self._in_progress:
-            if not execution.future.done():
-                execution.future.set_exception(error)
-        self._in_progress.clear()
-
-    async def _settle(self, execution: Pending, encoded: bytes) -> None:
-        try:
-            await settle(execution, self._outputs(execution, encoded))
-        finally:
-            self._connection.discard(*execution.handles)
-
-    async def _outputs(self, execution: Pending, encoded: bytes) -> AnyOutputs:
-        if execution.definition is not None:
-            outputs = execution.definition.decode(encoded, stream=True)
-            if outputs is not None:
-                return outputs
-        response = burst_pb2.BurstStreamResponse.FromString(encoded)
-        if response.HasField("released"):
-            return Outputs()
-        try:
-            result = result_or_raise(response)
-            memories = await self._connection.take_memories(memory_handles(result.returned))
-        except HalError:
-            self._messages.send_again(execution.arrays)
-            raise
-        if execution.buffered is not None:
-            return execution.buffered.read(result, memories)
-        return decode_outputs(self._io, result, memories)
-
-    async def release(self, identifier: int) -> None:
-        """See BurstTransport."""
-        async with self._sending:
-            if self._error is None:
-                execution: Pending = PendingExecution((), asyncio.get_running_loop().create_future())
-                execution.future.add_done_callback(_ignore_error)
-                self._send(self._messages.release(identifier).SerializeToString(), execution)
-
-    async def close(self) -> None:
-        """See BurstTransport."""
-        async with self._sending:
-            futures = [execution.future for execution in self._in_progress]
-            if futures:
-                await asyncio.wait(futures)
-            self._call.cancel()
-            self._reader.cancel()
-        await asyncio.wait([self._reader])
-        self._connection.discard(self._burst)
-
-
-def _ignore_error(future: asyncio.Future[AnyOutputs]) -> None:
-    """Mark the error of a future as retrieved, because no task waits for it."""
-    if not future.cancelled():
-        future.exception()
-
-
-class ShmBurstTransport:
-    """Burst over a channel of its own."""
-
-    def __init__(
-        self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession, cached_inputs: CachedInputs
-    ) -> None:
-        self._channel = channel
-        self._burst = burst
-        self._io = io
+    def __init__(self, session: ReconnectingSession, model: RenewableModel, io: ModelIO) -> None:
+        self.cached_inputs = CachedInputs()
         self._session = session
-        self._cached_inputs = cached_inputs
-        self._sending = asyncio.Lock()
-        self._slots = asyncio.Semaphore(BURST_DEPTH)
-        self._in_progress: deque[Pending] = deque()
-        self._sent = asyncio.Event()
-        self._error: HalError | None = None
-        # one task reads for all, so that a cancelled execution does not lose the results of others
-        self._reader = asyncio.create_task(self._read())
+        self._model = model
+        self._io = io
+        self._opening = Lock()
+        self._queues: list[ResultQueue] = []
+        self._closed: HalError | None = None
+        watch_forks(self)
+
+    def leave_to_parent(self) -> None:
+        """Refuse all further calls, because this process is a fork of the one that has opened the burst."""
+        self._opening = Lock()  # a thread of the parent may hold it
+        self._closed = forked_error()
+
+    async def open(self) -> None:
+        """Open the first transport.
+
+        Raises:
+            HalError: the model has been closed, or the session has too many bursts.
+        """
+        await self._session.repeat(lambda connection: self.open_on(connection, NO_DEADLINE), NO_DEADLINE)
+
+    async def open_on(self, connection: Connection, deadline: SharedDeadline) -> ResultQueue:
+        """Return the executions on a connection, after opening a transport there if there is none.
+
+        Raises:
+            HalError: the model cannot be prepared there; the service refuses the burst; or the burst has been closed.
+        """
+        async with self._opening:
+            if self._closed is not None:
+                raise self._closed.with_traceback(None)
+            if not self._queues or self.results.connection is not connection or self.results.error is not None:
+                remote = await self._model.prepare_on(connection, deadline)
+                transport = await open_burst_transport(*remote, self._io, self.cached_inputs)
+                if self._queues:
+                    self.results.retire()  # executions that a stopping service still runs go on
+                self.results = ResultQueue(transport, connection)
+                self._queues = [*(results for results in self._queues if results.error is None), self.results]
+            return self.results
+
+    async def execute(self, execution: Pending) -> AnyOutputs:
+        """Execute.
+
+        Raises:
+            HalError: the execution failed, or the burst has been closed.
+        """
+        return await self.result(execution, await self.send(execution))
+
+    async def send(self, execution: Pending) -> ResultQueue:
+        """Send an execution, and return the queue of its result.
+
+        Raises:
+            HalError: as for `execute`.
+        """
+        results = self.results
+        try:
+            await results.send(execution)
+        except HalError as error:
+            if execution.buffered is not None:
+                raise
+            return await self.repeat(lambda results: _send(results, execution), results, error, execution.deadline)
+        return results
+
+    async def result(self, execution: Pending, results: ResultQueue, *, repeat: bool = True) -> AnyOutputs:
+        """Wait for the outputs of an execution.
+
+        Args:
+            execution: the execution.
+            results: the queue of its result.
+            repeat: whether to repeat it if its session is lost.
+
+        Raises:
+            HalError: as for `execute`.
+        """
+        try:
+            return await results.wait(execution)
+        except HalError as error:
+            if not repeat or execution.buffered is not None:
+                raise
+            return await self.repeat(lambda results: _execute(results, execution), results, error, execution.deadline)
+
+    async def repeat(
+        self,
+        work: Work[[ResultQueue], T],
+        failed: ResultQueue,
+        error: HalError,
+        deadline: SharedDeadline = NO_DEADLINE,
+    ) -> T:
+        """Do some work on another transport, after an error on one whose session may be lost.
+
+        Raises:
+            HalError: the session is not lost, the burst has been closed, or the work failed again.
+        """
+        if self._closed is not None or not self._session.is_lost(error, failed.connection):
+            raise error
+
+        async def work_on(connection: Connection) -> T:
+            return await work(await self.open_on(connection, deadline))
+
+        return await self._session.repeat(work_on, deadline, failed.connection, error.with_traceback(None))
+
+    async def release(self, array: AnyArray) -> None:
+        """Release an array of the cached inputs."""
+        identifier = self.cached_inputs.remove(array)
+        if identifier >= 0:
+            await self.results.release(identifier)
 
     @property
-    def broken(self) -> bool:
-        """See BurstTransport."""
-        return self._error is not None
-
-    async def execute(self, execution: Pending, deadline: float | None, measure_timing: bool) -> AnyOutputs:
-        """See BurstTransport."""
-        async with self._sending:
-            await self._session.flush_releases()
-            await self._slots.acquire()
-            if self._error is not None:
-                self._slots.release()  # all others that wait fail, too
-                raise self._error.with_traceback(None)
-            try:
-                self._channel.start_pending(
-                    self._burst, self._io, execution, deadline, measure_timing, self._cached_inputs
-                )
-            except OSError:
-                self._fail(connection_lost_error())
-                raise connection_lost_error() from None
-            self._in_progress.append(execution)
-            self._sent.set()
-        return await execution.future
-
-    async def _read(self) -> None:
-        """Give each result to the execution sent longest ago."""
-        while True:
-            while not self._in_progress:
-                self._sent.clear()
-                await self._sent.wait()
-            await settle(self._in_progress[0], self._outputs(self._in_progress[0]))
-            self._in_progress.popleft()
-            self._slots.release()
-            if self._channel.broken:
-                self._fail(connection_lost_error())
-                return
-
-    async def _outputs(self, execution: Pending) -> AnyOutputs:
-        try:
-            result = await receive_result(self._channel)
-            memories = await take_large_outputs(self._channel, result, self._io, self._session)
-            return result.outputs(self._io, execution.buffered, memories)
-        finally:
-            self._channel.finish()
-
-    def _fail(self, error: HalError) -> None:
-        self._error = self._error or error
-        while self._in_progress:
-            execution = self._in_progress.popleft()
-            if not execution.future.done():
-                execution.future.set_exception(error)
-        self._slots.release()
-
-    async def release(self, identifier: int) -> None:
-        """See BurstTransport."""
-        async with self._sending:
-            if self._error is None:
-                try:
-                    self._channel.release(identifier)
-                except OSError:
-                    self._fail(connection_lost_error())
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._closed is not None
 
     async def close(self) -> None:
-        """See BurstTransport."""
-        async with self._sending:
-            futures = [execution.future for execution in self._in_progress]
-            if futures:
-                await asyncio.wait(futures)
-            self._reader.cancel()
-            await asyncio.wait([self._reader])
-            self._fail(burst_closed_error())
-        self._channel.connection.close()
-        self._session.discard(self._burst)
+        """Wait for the executions in progress, then close the burst."""
+        self._closed = self._closed or burst_closed_error()
+        async with self._opening:
+            for results in self._queues:
+                await results.close()
 
 
-async def settle(execution: Pending, work: Awaitable[AnyOutputs]) -> None:
-    """Set the future of an execution to the outcome of some work, unless the future was cancelled."""
-    try:
-        outputs = await work
-    except HalError as error:
-        execution.clear_buffers()
-        if not execution.future.done():
-            execution.future.set_exception(error)
-    else:
-        if not execution.future.done():
-            execution.future.set_result(outputs)
+async def _send(results: ResultQueue, execution: Pending) -> ResultQueue:
+    await results.send(execution)
+    return results
+
+
+async def _execute(results: ResultQueue, execution: Pending) -> AnyOutputs:
+    again = execution.again(new_result())
+    await results.send(again)
+    return await results.wait(again)

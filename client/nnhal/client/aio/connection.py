@@ -1,19 +1,22 @@
-"""Connection of the asyncio client: a channel, a session and the stubs. It belongs to the event loop that opened it.
+"""Connection of a client: a channel, a session and the stubs.
 
-Cancelling a task that waits here cancels the call on the service. Retries are those of `nnhal.client.sync.connection`.
-Hand-written: gRPC's asyncio calls, streams and cancellation differ from the synchronous ones.
+Calls are retried only if that is harmless: a call whose result never changes (`call_idempotent`) is made once more when
+the service could not be reached. Preparations, executions and uploads are never retried here, because the first attempt
+may have been carried out. `PreparedModel.execute` knows which executions may be retried.
+
+A connection of asyncio belongs to the event loop that opened it. Cancelling a task that waits here cancels the call on
+the service.
 """
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from typing import Any, TypeVar
 
 import grpc
-import grpc.aio
 
-from nnhal.client.aio.memory_objects import MemoryObjects
+from nnhal.client.aio.concurrency import StateLock, Work, run_blocking, sleep
+from nnhal.client.aio.grpc_calls import CHANNEL_CLOSED, GrpcCalls, finish_call, next_event, start_call
 from nnhal.client.aio.shm_transport import ShmTransport
 from nnhal.client.core.open_errors import no_event_error, open_error, read_redirect, redirected
 from nnhal.client.core.rpc_errors import hal_error
@@ -24,7 +27,6 @@ from nnhal.client.core.session import (
     PendingReleases,
     Transport,
     closed_error,
-    connection_replaced_error,
     gone_error,
     lost_error,
     method_path,
@@ -53,12 +55,9 @@ from nnhal.v1 import (
 
 T = TypeVar("T")
 
-_EncodedRun: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
-_EncodedStream: TypeAlias = "grpc.aio.StreamStreamMultiCallable[bytes, bytes]"
 
-
-class Connection(MemoryObjects):
-    """One session on one service. `open` it first. Close it when done, so that the service frees what it owned.
+class Connection(GrpcCalls):
+    """One session on one service. `open` it first; close it when done, so that the service frees objects.
 
     Args:
         target: address of the service.
@@ -99,8 +98,8 @@ class Connection(MemoryObjects):
         self._client_name = client_name or program_name()
         self._open_channel()
         self._releases = PendingReleases()
-        self._resuming: asyncio.Future[None] | None = None
-        self._reader: asyncio.Future[None] | None = None
+        self._lock = StateLock()
+        self._stream: Any = None
         self._closed = self.lost = self._is_parents = False
         self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
         self._broken_at = 0.0  # and at which monotonic time
@@ -120,8 +119,8 @@ class Connection(MemoryObjects):
         self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
-        self.run: _EncodedRun = self._channel.unary_unary(method_path(prepared_model_pb2, "Run"))
-        self.burst_stream: _EncodedStream = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
+        self.run: Work[..., bytes] = self._channel.unary_unary(method_path(prepared_model_pb2, "Run"))
+        self.burst_stream: Callable[..., Any] = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
@@ -159,14 +158,11 @@ class Connection(MemoryObjects):
             continues=continues,
             placement=placement,
         )
-        try:
+        async with self._closing_on_error():
             event = await self._open_stream(request, timeout)
             redirect = None if event.HasField("opened") else read_redirect(self._target, event, request)
-        except BaseException:
-            await self._channel.close()
-            raise
         if redirect is not None:
-            await self._channel.close()
+            await self._close(self._channel)
             return redirect
         self.session = event.opened.session
         if self._transport == "auto" and is_same_host(self._target):
@@ -181,18 +177,14 @@ class Connection(MemoryObjects):
         """
         self._stream = stream = self._sessions.Open(request)
         try:
-            async with asyncio.timeout(timeout):
-                event = await stream.read()
-        except BaseException as error:
-            stream.cancel()
-            if not isinstance(error, TimeoutError | grpc.RpcError):
-                raise
+            event = await self._first_event(stream, timeout)
+        except (grpc.RpcError, TimeoutError) as error:
             failure = error if isinstance(error, grpc.RpcError) else None
-            problem = await asyncio.to_thread(connection_problem, self._target)
+            problem = await run_blocking(connection_problem, self._target)
             if problem is None and failure is not None:
-                problem = await asyncio.to_thread(self._security.problem, self._target, failure)
+                problem = await run_blocking(self._security.problem, self._target, failure)
             raise open_error(self._target, timeout, failure, problem) from failure
-        if not isinstance(event, session_pb2.SessionEvent):
+        if event is None:
             raise no_event_error(self._target)
         if event.HasField("opened"):
             self.members, self.member = tuple(event.opened.members), event.opened.member
@@ -203,71 +195,79 @@ class Connection(MemoryObjects):
         """Return the request that resumes the session."""
         return session_pb2.OpenRequest(session=self.session, accept_redirect=accept_redirect, watch_members=True)
 
-    def _watch_stream(self) -> None:
-        self._stream.add_done_callback(self._on_stream_end)
-        if self.member:  # otherwise there is nothing to read
-            self._reader = asyncio.ensure_future(self._read_members(self._stream))
-
     async def _read_members(self, stream: Any) -> None:
         """Read which other services there are, until the stream ends or says so."""
-        with contextlib.suppress(grpc.RpcError):  # `_on_stream_end` is called
-            while isinstance(event := await stream.read(), session_pb2.SessionEvent):
+        with contextlib.suppress(grpc.RpcError):  # `_resume` is called with the reason
+            while (event := await next_event(stream)) is not None:
                 if event.HasField("closing"):
                     return
                 self.members = tuple(event.members.members or event.opened.members) or self.members
 
-    def _on_stream_end(self, ended: Any) -> None:
-        if not self._closed and ended is self._stream:
-            self._resuming = asyncio.ensure_future(self._resume(ended))
+    async def _resume(self, ended: Any, code: grpc.StatusCode) -> None:
+        """Resume the session after its stream broke: the service keeps it for a short time.
 
-    async def _resume(self, ended: Any) -> None:
-        """Resume the session after its stream broke, see `nnhal.client.sync.connection.Connection`."""
-        code = await ended.code()
-        if not self._closed and ended is self._stream:
+        If that time is over, or the service is another one, the next call fails because the session is lost. The
+        channel would connect to anyone who takes the address, so `flush_releases` first checks who that is.
+        """
+        with self._lock:
+            if self._closed or ended is not self._stream:
+                return
             self._broken, self._broken_at = code, time.monotonic()
-            await self._resume_if_unchanged()
+        await self._resume_if_unchanged()
 
     async def _resume_if_unchanged(self) -> bool:
         """Resume the session, unless the service has ended it. Return False if the service is no longer there."""
-        if not self._user.is_unchanged(self._target):
-            return False
-        if (wait_s := self._user.settling_s(self._target, self._broken_at)) > 0:
-            await asyncio.sleep(wait_s)
-            return await self._resume_if_unchanged()
-        if self._broken == grpc.StatusCode.UNAVAILABLE and not self._closed:
-            self._broken = None
+        while self._user.is_unchanged(self._target):
+            if (wait_s := self._user.settling_s(self._target, self._broken_at)) > 0:
+                await sleep(wait_s)
+                continue
+            with self._lock:
+                is_resumed = self._broken == grpc.StatusCode.UNAVAILABLE and not self._closed
+                if is_resumed:
+                    self._broken = None
+                    self._open_resumed_stream()
+            if is_resumed:
+                self._watch_stream()
+            return True
+        return False
+
+    def _open_resumed_stream(self) -> None:
+        with self._replacing_channel():
             self._stream = self._sessions.Open(self._resumption(), wait_for_ready=True)
-            self._watch_stream()
-        return True
 
     # ---- Calls --------------------------------------------------------------------------------------
 
-    async def call(self, method: Callable[..., Awaitable[T]], request: Any) -> T:
+    async def call(self, method: Work[..., T], request: Any) -> T:
         """Make a unary call.
 
         Raises:
-            HalError: the call failed.
+            HalError: the call failed, or the connection has been closed.
         """
         await self.flush_releases()
-        with hal_errors():
+        with self._call_errors():
             metadata = trace_metadata()
             return await (method(request) if metadata is None else method(request, metadata=metadata))
 
-    async def send(self, method: Callable[..., Awaitable[T]], request: Any) -> Awaitable[T]:
-        """Start a unary call, for `wait`."""
-        await self.flush_releases()
-        return method(request, metadata=trace_metadata())
+    async def send(self, method: Any, request: Any) -> Any:
+        """Start a unary call, for `wait`.
 
-    async def wait(self, call: Awaitable[T]) -> T:
+        Raises:
+            HalError: the service has ended, or the connection has been closed.
+        """
+        await self.flush_releases()
+        with self._call_errors():
+            return start_call(method, request, trace_metadata())
+
+    async def wait(self, call: Any) -> Any:
         """Wait for the end of a call.
 
         Raises:
             HalError: the call failed.
         """
-        with hal_errors():
-            return await call
+        with self._call_errors():
+            return await finish_call(call)
 
-    async def call_idempotent(self, method: Callable[..., Awaitable[T]], request: Any) -> T:
+    async def call_idempotent(self, method: Work[..., T], request: Any) -> T:
         """Make a unary call whose result never changes. Retry once if the service could not be reached.
 
         Raises:
@@ -285,7 +285,7 @@ class Connection(MemoryObjects):
             HalError: the call failed.
         """
         await self.flush_releases()
-        with hal_errors():
+        with self._call_errors():
             metadata = trace_metadata()
             async for message in method(request) if metadata is None else method(request, metadata=metadata):
                 yield message
@@ -301,11 +301,16 @@ class Connection(MemoryObjects):
             raise self._closed_error()
         if self._broken is not None and not await self._resume_if_unchanged():
             raise gone_error(self._target, in_order=self._broken == grpc.StatusCode.OK)
-        if not (handles := self._releases.take_all()):
-            return
+        if self._releases.handles:
+            await self._release_discarded()
+
+    async def _release_discarded(self) -> None:
+        handles = self._releases.take_all()
         try:
-            await self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
-        except (grpc.RpcError, grpc.aio.UsageError):
+            if handles:
+                with self._replacing_channel():
+                    await self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
+        except (grpc.RpcError, CHANNEL_CLOSED):
             # the next call fails in the same way and raises the error; releasing twice is harmless
             self._releases.add(handles)
         except BaseException:
@@ -332,12 +337,13 @@ class Connection(MemoryObjects):
         if self._user.is_unchanged(self._target):
             try:
                 nothing = session_pb2.ReleaseRequest(session=self.session)
-                await self._sessions.Release(nothing, timeout=timeout)
+                with self._replacing_channel():
+                    await self._sessions.Release(nothing, timeout=timeout)
                 return True
             except grpc.RpcError as error:
                 if isinstance(hal_error(error), SessionLostError):
                     return False
-        if (problem := await asyncio.to_thread(connection_problem, self._target)) is not None:
+        if (problem := await run_blocking(connection_problem, self._target)) is not None:
             if self._redirected:  # other services may have the address that the client was redirected from
                 return False
             raise open_error(self._target, timeout, None, problem)
@@ -355,12 +361,16 @@ class Connection(MemoryObjects):
         Raises:
             HalError: the service cannot be reached, or does not know the session.
         """
-        self._user.check(self._target)
-        broken = self._channel
-        self._open_channel()
-        await broken.close()
+        with self._lock:
+            if self._closed:
+                raise self._closed_error()
+            self._user.check(self._target)
+            broken = self._channel
+            self._open_channel()
+        await self._close(broken)
         request = self._resumption(accept_redirect=not self._redirected)
-        event = await self._open_stream(request, timeout)
+        with self._replacing_channel():
+            event = await self._open_stream(request, timeout)
         if not event.HasField("opened"):
             self._target = redirected(self._target, read_redirect(self._target, event, request).address)
             self._redirected = True
@@ -380,48 +390,29 @@ class Connection(MemoryObjects):
     def leave_to_parent(self) -> None:
         """Refuse all further calls, because this process is a fork of the one that has connected."""
         self._closed = self._is_parents = True
+        self._lock = StateLock()  # a thread of the parent may hold it
 
     def abandon(self) -> None:
         """Make no more calls, because the session is lost. Its objects say so; calls in progress go on."""
-        self.lost = self.lost or not self._closed
-        self._closed = True
+        with self._lock:
+            self.lost = self.lost or not self._closed
+            self._closed = True
         if self.shm is not None:
             self.shm.close()
 
     async def close(self) -> None:
         """End the session. A second call does nothing. It is not an error if the service is gone."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
         if self.shm is not None:
             self.shm.close()
-        try:
-            # if this fails, the service ends the session by itself, because its stream ends too
-            with contextlib.suppress(grpc.RpcError):
-                await self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
-        finally:
-            await self.close_channel()
+        async with self._closing_on_error():
+            await self._end_session()
+        await self.close_channel()
 
-    async def close_channel(self) -> None:
-        """Close the channel, which cuts off the calls in progress. A second call does nothing."""
-        self._stream.cancel()
-        if self._reader is not None:
-            self._reader.cancel()
-        await self._channel.close()
-
-
-@contextlib.contextmanager
-def hal_errors() -> Iterator[None]:
-    """Convert errors of gRPC to HAL errors."""
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise hal_error(error) from error
-    except grpc.aio.UsageError:  # another task has closed the channel
-        raise connection_replaced_error() from None
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        # the task was not cancelled: gRPC cancels the calls of a channel that is closed
-        raise connection_replaced_error() from None
+    async def _end_session(self) -> None:
+        # if this fails, the service ends the session by itself, because its stream ends too
+        with contextlib.suppress(grpc.RpcError):
+            await self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)

@@ -3,7 +3,7 @@
 Hand-written: `prepare` is a coroutine, where the synchronous client returns a future.
 """
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Literal, Unpack, overload
 
 import grpc
@@ -11,9 +11,9 @@ import grpc
 from nnhal.client.aio.buffer import Buffer
 from nnhal.client.aio.concurrency import run_blocking
 from nnhal.client.aio.fallback import FallbackDevice
+from nnhal.client.aio.grpc_calls import PreparationCall
 from nnhal.client.aio.partitioned_model import PartitionedModel
 from nnhal.client.aio.preparation import load_model
-from nnhal.client.aio.preparation_call import PreparationCall
 from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource, check_connect
@@ -23,7 +23,7 @@ from nnhal.client.core.reconnect import FindNeeds
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
 from nnhal.client.fleet.needs import session_needs
-from nnhal.client.fleet.targets import ResolvedTarget, is_cluster, resolve_target
+from nnhal.client.fleet.targets import is_cluster, resolve_target
 from nnhal.client.security.options import PemSource, SecurityOptions, TokenSource
 from nnhal.types import ExecutionPreference, Priority
 
@@ -79,24 +79,26 @@ def connect(
     options = SecurityOptions(
         credentials=credentials, tls=tls, ca=ca, cert=cert, key=key, server_name=server_name, token=token
     )
+    if not is_cluster(target):
+        resolve_target(target, options, timeout)  # an argument that cannot be used is an error at once
 
-    async def find_needs() -> FindNeeds:
+    async def open_() -> Device:
         needs = session_needs(None if model is None else await load_model(model), accelerator)
-        return lambda: needs
+        return await open_device(target, device, timeout, transport, client_name, options, lambda: needs)
 
-    return open_device(target, device, timeout, transport, client_name, options, find_needs)
+    return Connecting(open_)
 
 
-def open_device(
+async def open_device(
     target: str | None,
     device: str,
     timeout: float,
     transport: Transport,
     client_name: str,
     options: SecurityOptions,
-    find_needs: Callable[[], Awaitable[FindNeeds]],
-) -> "Connecting":
-    """Return a device to connect, for arguments of `connect` that have been checked.
+    needs: FindNeeds,
+) -> "Device":
+    """Open a session for arguments of `connect` that have been checked. Errors are those of `connect`.
 
     Args:
         target: as for `connect`, like the next four.
@@ -105,63 +107,33 @@ def open_device(
         transport: transport of executions.
         client_name: name of this client.
         options: the options of `connect` for TLS and tokens.
-        find_needs: returns a function that returns the needs of the client, for each session.
+        needs: returns the needs of the client, for each session.
     """
-    found = None if is_cluster(target) else resolve_target(target, options, timeout)
-
-    async def resolve() -> ResolvedTarget:
-        if found is not None:
-            return found
-        return await run_blocking(resolve_target, target, options, timeout)
-
-    return Connecting(resolve, find_needs, device, timeout, transport, client_name)
+    found = await run_blocking(resolve_target, target, options, timeout)
+    session = ReconnectingSession(
+        found.address, timeout, transport, client_name, found.security, found.members, needs, found.find_members
+    )
+    await session.open(device)
+    return Device(session, device)
 
 
 class Connecting:
     """Device to connect. Await it, or use it as an asynchronous context manager."""
 
-    def __init__(
-        self,
-        resolve: Callable[[], Awaitable[ResolvedTarget]],
-        find_needs: Callable[[], Awaitable[FindNeeds]],
-        name: str,
-        timeout: float,
-        transport: Transport,
-        client_name: str,
-    ) -> None:
-        self._resolve = resolve
-        self._find_needs = find_needs
-        self._transport = transport
-        self._client_name = client_name
-        self._name = name
-        self._timeout = timeout
+    def __init__(self, open_: "Callable[[], Coroutine[object, None, Device]]") -> None:
+        self._open = open_
         self._device: Device | None = None
 
     def __await__(self) -> Generator[object, None, "Device"]:
-        return self._connect().__await__()
+        return self._open().__await__()
 
     async def __aenter__(self) -> "Device":
-        self._device = await self._connect()
+        self._device = await self._open()
         return self._device
 
     async def __aexit__(self, *_: object) -> None:
         assert self._device is not None
         await self._device.close()
-
-    async def _connect(self) -> "Device":
-        found, needs = await self._resolve(), await self._find_needs()
-        session = ReconnectingSession(
-            found.address,
-            self._timeout,
-            self._transport,
-            self._client_name,
-            found.security,
-            found.members,
-            needs,
-            found.find_members,
-        )
-        await session.open(self._name)
-        return Device(session, self._name)
 
 
 class Device(FallbackDevice):

@@ -13,8 +13,8 @@ from nnhal.client.aio.buffer import Buffer
 from nnhal.client.aio.concurrency import run_blocking
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.fence import OwnFence, create_fence
+from nnhal.client.aio.grpc_calls import PreparationCall
 from nnhal.client.aio.preparation import device_version, load_model, model_message, prepare
-from nnhal.client.aio.preparation_call import PreparationCall
 from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource, enum_value

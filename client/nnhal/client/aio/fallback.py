@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from nnhal.client.aio.concurrency import Lock, run_blocking
 from nnhal.client.aio.device_queries import DeviceQueries
+from nnhal.client.aio.grpc_calls import PreparationCall
 from nnhal.client.aio.partitioned_model import PartitionedModel
 from nnhal.client.aio.preparation import load_model
-from nnhal.client.aio.preparation_call import PreparationCall
 from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource

@@ -1,12 +1,12 @@
 """Executions without buffers, over shared memory or gRPC."""
 
 from nnhal.client.aio.connection import Connection
-from nnhal.client.aio.definitions import define
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
-from nnhal.client.core.definitions import Arrays, RequestDefinitions
+from nnhal.client.core.definitions import Arrays, RequestDefinition, RequestDefinitions, form_of
 from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, empty_execute_request, memory_handles
 from nnhal.client.core.profile import GRPC, ExecutionProfile, StageTimer, profile_request
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
+from nnhal.errors import HalError
 from nnhal.v1 import prepared_model_pb2, types_pb2
 
 
@@ -94,3 +94,30 @@ class PlainExecutor:
     async def _decode(self, connection: Connection, result: types_pb2.ExecutionResult) -> Outputs:
         """Return the outputs in a result."""
         return decode_outputs(self._io, result, await connection.take_memories(memory_handles(result.returned)))
+
+
+async def define(
+    definitions: RequestDefinitions, target: RemoteModel[Connection], arrays: Arrays, *, measure_timing: bool
+) -> RequestDefinition | None:
+    """Return the definition of an execution, which is made now if that is worthwhile; None if there is none.
+
+    See `nnhal.client.core.definitions`.
+
+    Args:
+        definitions: the definitions of the target.
+        target: the prepared model, or a burst of it.
+        arrays: the checked inputs.
+        measure_timing: whether the execution is measured.
+    """
+    connection, handle = target
+    form = form_of(handle, arrays, measure_timing=measure_timing)
+    if (definition := definitions.find(form)) is not None:
+        return definition
+    request = definitions.next_request(form, connection.session, handle, arrays, measure_timing=measure_timing)
+    if request is None:
+        return None
+    try:
+        response = await connection.call(connection.prepared_model.Define, request)
+    except HalError:  # an older service, or a limit; the execution itself reports what concerns it
+        return None
+    return definitions.add(form, connection, arrays, response)

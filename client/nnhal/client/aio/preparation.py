@@ -9,7 +9,7 @@ from typing import Any
 from nnhal import wire
 from nnhal.client.aio.concurrency import run_blocking
 from nnhal.client.aio.connection import Connection
-from nnhal.client.aio.preparation_call import PreparationCall
+from nnhal.client.aio.grpc_calls import PreparationCall
 from nnhal.client.core.arguments import ModelSource, import_model
 from nnhal.client.core.cache import (
     ClientCacheFolder,
@@ -34,7 +34,6 @@ async def load_model(source: ModelSource) -> Model:
         TypeError: the source is neither a model nor a path.
         TfliteError: the file is damaged, or NNAPI does not support a part of it.
         OSError: the file cannot be opened.
-        ImportError: the extra `nnhal[tflite]` is missing.
     """
     return source if isinstance(source, Model) else await run_blocking(import_model, source)
 

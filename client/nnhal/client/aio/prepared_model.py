@@ -9,9 +9,9 @@ from nnhal.client.aio.burst import Burst, new_burst
 from nnhal.client.aio.concurrency import Lock
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.fence import ExecutionFence, Fence, execute_fenced
+from nnhal.client.aio.grpc_calls import PreparationCall
 from nnhal.client.aio.plain_execution import PlainExecutor
 from nnhal.client.aio.preparation import prepare
-from nnhal.client.aio.preparation_call import PreparationCall
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.aio.reusable import Execution
 from nnhal.client.aio.stream import Stream

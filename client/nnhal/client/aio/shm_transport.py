@@ -1,16 +1,18 @@
-"""Executions over shared memory for asyncio. Hand-written: the event loop waits for the sockets."""
+"""Executions over shared memory, for a service on the same machine. gRPC carries everything else.
 
-import asyncio
+A device has a few channels, which are opened as needed, and each burst has its own. If no channel can be used, the
+caller uses gRPC. An execution that was sent is never retried here, see `nnhal.client.aio.connection`.
+"""
+
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from nnhal.client.aio.concurrency import create_blocking
+from nnhal.client.aio.concurrency import open_channel, receive_packet
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
 from nnhal.client.core.profile import SHARED_MEMORY, ExecutionProfile, StageTimer
 from nnhal.client.shm.pool import ChannelFactory, ChannelPool
 from nnhal.errors import HalError
-from nnhal.shm.protocol import MAX_BYTES
 from nnhal.types import Bytes
 from nnhal.v1 import session_pb2
 
@@ -35,19 +37,6 @@ class OpenSession(Protocol):
         ...
 
 
-async def open_channel(factory: ChannelFactory, depth: int) -> "ShmChannel | None":
-    """Open a channel, or return None if the data socket cannot be used."""
-    channel = await create_blocking(lambda: factory.open(depth), _close_channel)
-    if channel is not None:
-        channel.connection.setblocking(False)
-    return channel
-
-
-def _close_channel(channel: "ShmChannel | None") -> None:
-    if channel is not None:
-        channel.connection.close()
-
-
 class ShmTransport:
     """Executions of one device's models over its channels. Close it when done.
 
@@ -63,7 +52,7 @@ class ShmTransport:
     async def execute(
         self, handle: bytes, io: ModelIO, inputs: Inputs, deadline: float | None, measure_timing: bool
     ) -> Outputs | None:
-        """Execute a model. If the task is cancelled, the service abandons the work.
+        """Execute a model.
 
         Returns:
             the outputs, or None if nothing was sent: no channel can be used, or the size of a type is not known.
@@ -120,7 +109,7 @@ class ShmTransport:
         return timer.profile(outputs, result.spans(memories), SHARED_MEMORY) if result.is_profiled else None
 
     @asynccontextmanager
-    async def _channel(self) -> "AsyncIterator[ShmChannel | None]":
+    async def _channel(self) -> AsyncIterator["ShmChannel | None"]:
         channel = self._pool.take() or await self._open_channel()
         usable = False
         try:
@@ -161,10 +150,9 @@ async def receive_result(channel: "ShmChannel") -> "ShmResult":
     Raises:
         HalError: the execution failed. The channel is `broken` if it cannot be used again.
     """
-    loop = asyncio.get_running_loop()
     while True:
         try:
-            packet = await loop.sock_recv(channel.connection, MAX_BYTES)
+            packet = await receive_packet(channel)
         except OSError:
             packet = b""
         if (result := channel.take_packet(packet)) is not None:

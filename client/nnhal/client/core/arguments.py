@@ -56,7 +56,6 @@ def import_model(path: object) -> Model:
         TypeError: the argument is not a path.
         TfliteError: the file is damaged, or NNAPI does not support a part of it.
         OSError: the file cannot be opened.
-        ImportError: the extra `nnhal[tflite]` is missing.
     """
     if not isinstance(path, str | os.PathLike):
         raise type_error("model", path, "a nnhal.Model or the path of a .tflite file")

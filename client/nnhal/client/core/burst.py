@@ -3,25 +3,61 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from nnhal import wire
 from nnhal.client.core.arguments import nanoseconds
 from nnhal.client.core.arrays import ModelIO
-from nnhal.client.core.buffered_execution import BufferedExecution, BufferInputs, OutputBuffers, plain_inputs
+from nnhal.client.core.buffered_execution import (
+    AnyOutputs,
+    BufferedExecution,
+    BufferInputs,
+    OutputBuffers,
+    plain_inputs,
+)
 from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline
 from nnhal.client.core.definitions import RequestDefinition
 from nnhal.client.core.memory import pool_encoder
 from nnhal.client.core.request_templates import RequestTemplates, input_pools
 from nnhal.client.core.rpc_errors import error_from_detail
-from nnhal.errors import HalError
+from nnhal.errors import DeadObjectError, HalError
 from nnhal.types import AnyArray, ErrorStatus, Memory
 from nnhal.v1 import burst_pb2, types_pb2
 
 Arrays = Sequence[AnyArray | None]
-F = TypeVar("F")
+
+
+class ResultHolder(Protocol):
+    """Place for the outcome of an execution: a future, or less."""
+
+    def done(self) -> bool:
+        """Return whether there is an outcome."""
+        ...
+
+    def set_result(self, result: AnyOutputs, /) -> None:
+        """Set the outputs."""
+        ...
+
+    def set_exception(self, exception: HalError, /) -> None:
+        """Set the error."""
+        ...
+
+
+F = TypeVar("F", bound=ResultHolder)
+
+
+class TransportClosed(Exception):
+    """The transport of a burst cannot be used any more.
+
+    Attributes:
+        error: the error of its executions.
+    """
+
+    def __init__(self, error: HalError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class CachedInputs:
@@ -47,7 +83,8 @@ class CachedInputs:
 
     def identifier(self, array: AnyArray | None) -> int:
         """Return the identifier of an array; -1 if it is not cached."""
-        return self._entries[id(array)][0] if id(array) in self._entries else -1
+        entry = self._entries.get(id(array))  # at once: another thread may remove it
+        return -1 if entry is None else entry[0]
 
     def identifiers(self, arrays: Arrays) -> tuple[int, ...]:
         """Return the identifiers of arrays; () if nothing is cached."""
@@ -65,7 +102,6 @@ class PendingExecution(Generic[F]):
         handles: Memory objects that it uses.
         deadline: its deadline.
         measure_timing: whether it is measured.
-        retries: number of times that it was sent again, because the service was lost.
         definition: the definition that it runs; None if the whole request is sent.
         copy: whether to copy the outputs out of shared memory or out of the message.
     """
@@ -76,31 +112,55 @@ class PendingExecution(Generic[F]):
     handles: list[bytes] = field(default_factory=list)
     deadline: SharedDeadline = NO_DEADLINE
     measure_timing: bool = False
-    retries: int = 0
     definition: RequestDefinition | None = None
     copy: bool = True
 
     @staticmethod
-    def of(io: ModelIO, inputs: BufferInputs, outputs: OutputBuffers | None, future: F) -> "PendingExecution[F]":
-        """Return an execution to send.
+    def of(
+        io: ModelIO,
+        inputs: BufferInputs,
+        outputs: OutputBuffers | None,
+        future: F,
+        deadline: float | None,
+        measure_timing: bool,
+    ) -> "PendingExecution[F]":
+        """Return an execution to send, whose deadline is in seconds from now.
 
         Raises:
             HalError: INVALID_ARGUMENT: an input does not match its operand, or there is no such output.
         """
         plain = plain_inputs(inputs, outputs)
         if plain is not None:
-            return PendingExecution(io.arrays(plain), future)
-        execution = BufferedExecution(io, inputs, outputs)
-        return PendingExecution(execution.inputs, future, execution)
+            execution = PendingExecution(io.arrays(plain), future)
+        else:
+            buffered = BufferedExecution(io, inputs, outputs)
+            execution = PendingExecution(buffered.inputs, future, buffered)
+        if deadline is not None:
+            execution.deadline = SharedDeadline(deadline)
+        execution.measure_timing = measure_timing
+        return execution
 
     def copy_arrays(self) -> None:
         """Keep copies of arrays that the caller may change. Others stay the same objects."""
         self.arrays = [array if array is None or not array.flags.writeable else array.copy() for array in self.arrays]
 
-    def clear_buffers(self) -> None:
-        """Mark its output buffers as uninitialized."""
+    def again(self, future: F) -> "PendingExecution[F]":
+        """Return the same execution without buffers, to be sent again."""
+        return PendingExecution(
+            self.arrays, future, deadline=self.deadline, measure_timing=self.measure_timing, copy=self.copy
+        )
+
+    def succeed(self, outputs: AnyOutputs) -> None:
+        """Set its outputs, unless it has an outcome or was cancelled."""
+        if not self.future.done():
+            self.future.set_result(outputs)
+
+    def fail(self, error: HalError) -> None:
+        """Set its error, unless it has an outcome or was cancelled, and mark its output buffers as uninitialized."""
         if self.buffered is not None:
             self.buffered.clear_buffers()
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class BurstMessages:
@@ -192,6 +252,11 @@ def _buffered_request(
     return wire.request_message(
         execution.request, lambda pool: encode(pool) if pool in new_pools else types_pb2.Memory()
     )
+
+
+def burst_ended_error() -> DeadObjectError:
+    """Return the error of the executions of a burst that the service has ended."""
+    return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the burst")
 
 
 def burst_closed_error() -> HalError:

@@ -48,7 +48,7 @@ def resolve_target(target: str | None, options: SecurityOptions, timeout: float)
 
     Raises:
         HalError: INVALID_ARGUMENT: see `secured`. DEVICE_UNAVAILABLE: the cluster cannot be reached, or has no fleet.
-        ImportError: the target is a cluster, and Ray is not installed.
+        ImportError: the target is a cluster, and Ray is not installed, or this release of Ray cannot be used.
     """
     members: tuple[str, ...] = ()
     find_members: FindMembers | None = None
@@ -71,18 +71,23 @@ def read_members(target: str, timeout: float) -> list[str]:
 
     Raises:
         HalError: DEVICE_UNAVAILABLE: it cannot be reached, or has no fleet.
-        ImportError: Ray is not installed.
+        ImportError: Ray is not installed, or this release of Ray cannot be used.
     """
     head = target_address(target)
     try:
-        from ray._raylet import GcsClient  # noqa: PLC0415 - a large package that few clients need
+        import ray  # noqa: PLC0415 - a large package that few clients need
     except ImportError as error:
         raise ImportError(f"{target} needs Ray: pip install 'nnhal[fleet]'", name="ray") from error
     try:
+        from ray._raylet import GcsClient  # noqa: PLC0415
+
         socket.create_connection((head.host, head.port), timeout).close()  # Ray itself would wait a minute for it
         value = GcsClient(address=head.with_port(head.port)).internal_kv_get(_KEY, _NAMESPACE, timeout)
     except (OSError, RuntimeError) as error:
         raise _no_fleet(f"the cluster at {target} cannot be reached: {error}") from None
+    except (ImportError, AttributeError, TypeError) as error:  # the client of Ray's store is not public
+        reason = f"Ray {ray.__version__} is installed, but nnhal cannot read {target} with it: {error}"
+        raise ImportError(reason, name="ray") from error
     members: list[str] = json.loads(value)["members"] if value else []
     if not members:
         raise _no_fleet(f"the cluster at {target} has no fleet that serves; start one with `nnhal fleet up`")

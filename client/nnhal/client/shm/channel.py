@@ -10,7 +10,6 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from nnhal import wire
 from nnhal.client.core.arguments import nanoseconds
 from nnhal.client.core.arrays import ModelIO
 from nnhal.client.core.buffered_execution import BufferedExecution
-from nnhal.client.core.burst import CachedInputs, PendingExecution
+from nnhal.client.core.burst import CachedInputs, F, PendingExecution
 from nnhal.client.core.profile import StageTimer
 from nnhal.client.core.session import connection_lost_error
 from nnhal.client.shm.data_socket import SharedMemory, create_sealed_memory, raise_for_error, send_packet
@@ -45,7 +44,6 @@ SPIN_S = 1e-3
 """Seconds to spin for a result before blocking."""
 
 Arrays = Sequence[AnyArray | None]
-F = TypeVar("F")
 
 
 class ShmChannel:
@@ -143,13 +141,7 @@ class ShmChannel:
         timer.lap("send")
 
     def start_pending(
-        self,
-        burst: bytes,
-        io: ModelIO,
-        execution: PendingExecution[F],
-        deadline: float | None,
-        measure_timing: bool,
-        cached_inputs: CachedInputs,
+        self, burst: bytes, io: ModelIO, execution: PendingExecution[F], cached_inputs: CachedInputs
     ) -> None:
         """Send an execution of a burst.
 
@@ -157,6 +149,7 @@ class ShmChannel:
             OSError: the connection is broken; the execution was not sent.
         """
         identifiers = cached_inputs.identifiers(execution.arrays)
+        deadline, measure_timing = execution.deadline.remaining, execution.measure_timing
         if execution.buffered is None:
             self.start(burst, io, execution.arrays, deadline, measure_timing, identifiers)
         else:

@@ -1,137 +1,35 @@
-"""Transports of bursts: a Burst.Stream of gRPC, or a channel of the same machine.
-
-Hand-written: the threads that wait for results read them, while in the asyncio client one task does.
-"""
+# Generated from aio/burst_transport.py by `python -m tools.dev.unasync_client`. Do not edit.
+"""Transports of bursts: a Burst.Stream of gRPC, or a channel of the same machine. A lost one is replaced by another."""
 
 import socket
-from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
-
-import grpc
+from typing import TYPE_CHECKING, TypeVar
 
 from nnhal.client.core.arrays import ModelIO, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
-from nnhal.client.core.burst import BurstMessages, CachedInputs, PendingExecution, result_or_raise
+from nnhal.client.core.burst import BurstMessages, CachedInputs, TransportClosed, burst_closed_error, result_or_raise
+from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline
 from nnhal.client.core.definitions import RequestDefinitions
 from nnhal.client.core.prepared_model import RemoteModel, decode_outputs, memory_handles
-from nnhal.client.core.reconnect import MAX_RETRIES
-from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import connection_lost_error
+from nnhal.client.forks import forked_error, watch_forks
 from nnhal.client.shm.pool import BURST_DEPTH
-from nnhal.client.sync.connection import INTERRUPTS, Connection
-from nnhal.client.sync.definitions import define
+from nnhal.client.sync.concurrency import Lock, Work, open_channel
+from nnhal.client.sync.connection import Connection
+from nnhal.client.sync.plain_execution import define
+from nnhal.client.sync.reconnect import ReconnectingSession
+from nnhal.client.sync.result_queue import BurstTransport, Pending, ResultQueue, new_result
+from nnhal.client.sync.reusable import RenewableModel
 from nnhal.client.sync.shm_transport import OpenSession, receive_result, take_large_outputs
-from nnhal.errors import DeadObjectError, HalError
-from nnhal.types import AnyArray, ErrorStatus
+from nnhal.errors import HalError
+from nnhal.types import AnyArray
 from nnhal.v1 import burst_pb2, prepared_model_pb2
 
 if TYPE_CHECKING:
     from nnhal.client.shm.channel import ShmChannel
 
 
-class PendingResult:
-    """Minimal result holder for the thread that reads its result itself. A Future costs more than some models run."""
-
-    def __init__(self) -> None:
-        self.outputs: AnyOutputs | None = None
-        self.error: HalError | None = None
-
-    def done(self) -> bool:
-        """Return whether there is a result."""
-        return self.outputs is not None or self.error is not None
-
-    def result(self) -> AnyOutputs:
-        """Return the outputs; there must be a result.
-
-        Raises:
-            HalError: the execution failed.
-        """
-        if self.error is not None:
-            raise self.error
-        assert self.outputs is not None
-        return self.outputs
-
-
-Pending = PendingExecution[Future[Any] | PendingResult]
-
-
-class TransportClosed(Exception):
-    """The transport cannot be used any more.
-
-    Attributes:
-        error: the error of its executions.
-    """
-
-    def __init__(self, error: HalError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class BurstTransport(Protocol):
-    """Transport of the executions of a burst. At most one thread sends, and one receives, at a time."""
-
-    depth: int
-    """Largest number of executions in progress."""
-    cached_inputs: CachedInputs
-
-    def send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
-        """Send an execution.
-
-        Raises:
-            TransportClosed: the transport cannot be used any more.
-            HalError: the service accepts no more memory.
-        """
-        ...
-
-    def release(self, identifier: int) -> Pending | None:
-        """Release a cached input. Return what to wait for, if there will be a response."""
-        ...
-
-    def receive(self, execution: Pending) -> AnyOutputs:
-        """Wait for the outputs of the execution that was sent longest ago.
-
-        Raises:
-            TransportClosed: no response will ever come.
-            HalError: the execution failed.
-        """
-        ...
-
-    def inputs(self) -> list[AnyArray]:
-        """Return an array for each input, into which the caller may write the inputs of the next execution.
-
-        Raises:
-            TransportClosed: the transport cannot be used any more.
-            HalError: INVALID_ARGUMENT: the shape of an input is not fixed.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the transport."""
-        ...
-
-
-def open_burst_transport(
-    connection: Connection, prepared_model: bytes, io: ModelIO, cached_inputs: CachedInputs
-) -> BurstTransport:
-    """Open a burst and return its transport.
-
-    Args:
-        connection: connection of the prepared model.
-        prepared_model: handle of the model.
-        io: inputs and outputs of the model.
-        cached_inputs: inputs that are sent only once.
-
-    Raises:
-        HalError: the service refuses the burst.
-    """
-    configure = prepared_model_pb2.PreparedModelRequest(session=connection.session, prepared_model=prepared_model)
-    burst = connection.call(connection.prepared_model.ConfigureExecutionBurst, configure).burst
-    shm = connection.shm if io.has_known_sizes else None
-    channel = shm.factory.open(BURST_DEPTH) if shm is not None else None
-    if channel is None:
-        return GrpcBurstTransport(connection, burst, io, cached_inputs)
-    return ShmBurstTransport(channel, burst, io, connection, cached_inputs)
+T = TypeVar("T")
 
 
 class GrpcBurstTransport:
@@ -140,60 +38,50 @@ class GrpcBurstTransport:
     depth = 64
 
     def __init__(self, connection: Connection, burst: bytes, io: ModelIO, cached_inputs: CachedInputs) -> None:
-        self._burst = burst
         self._connection = connection
+        self._burst = burst
         self._io = io
+        self._cached_inputs = cached_inputs
         self._messages = BurstMessages(io, connection.session, burst, cached_inputs)
-        self.cached_inputs = cached_inputs
         self._definitions = RequestDefinitions(io)
         self._inputs: list[AnyArray] = []
         self._stream = connection.open_burst_stream()
 
-    def send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
+    def send(self, execution: Pending) -> None:
         """See BurstTransport."""
         self._connection.flush_releases()
-        if not self.cached_inputs and execution.buffered is None:
+        execution.definition = None
+        if not self._cached_inputs and execution.buffered is None:
             target = RemoteModel(self._connection, self._burst)
-            execution.definition = define(self._definitions, target, execution.arrays, measure_timing=measure_timing)
+            execution.definition = define(
+                self._definitions, target, execution.arrays, measure_timing=execution.measure_timing
+            )
         if execution.definition is not None:
-            self._send(execution.definition.encode(execution.arrays, deadline, stream=True))
+            remaining = execution.deadline.remaining
+            self._stream.send(execution.definition.encode(execution.arrays, remaining, stream=True))
         else:
-            self._send(self._encode(execution, deadline, measure_timing))
+            self._stream.send(self._encode(execution))
 
-    def _send(self, message: bytes) -> None:
-        try:
-            self._stream.send(message)
-        except INTERRUPTS:
-            self._connection.replace_channel(self._stream)
-            raise
-
-    def _encode(self, execution: Pending, deadline: float | None, measure_timing: bool) -> bytes:
+    def _encode(self, execution: Pending) -> bytes:
+        """Return a message that contains the whole request."""
         pools = self._messages.pools(execution)
         try:
             uploaded = self._connection.upload_large(pools, execution.handles)
-        except HalError:
+        except BaseException:
             self._connection.discard(*execution.handles)
             raise
-        message = self._messages.execute(execution, pools, uploaded, deadline, measure_timing)
+        remaining = execution.deadline.remaining
+        message = self._messages.execute(execution, pools, uploaded, remaining, execution.measure_timing)
         return message.SerializeToString()
 
-    def release(self, identifier: int) -> Pending | None:
+    def release(self, identifier: int) -> bool:
         """See BurstTransport."""
-        self._send(self._messages.release(identifier).SerializeToString())
-        return PendingExecution((), PendingResult(), retries=MAX_RETRIES)
+        self._stream.send(self._messages.release(identifier).SerializeToString())
+        return True
 
     def receive(self, execution: Pending) -> AnyOutputs:
         """See BurstTransport."""
-        try:
-            encoded = self._stream.receive()
-        except StopIteration:
-            error = DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the service ended the burst")
-            raise TransportClosed(error) from None
-        except grpc.RpcError as failed:
-            raise TransportClosed(hal_error(failed)) from failed
-        except INTERRUPTS:
-            self._connection.replace_channel(self._stream)
-            raise
+        encoded = self._stream.receive()
         if execution.definition is not None:
             outputs = execution.definition.decode(encoded, stream=True, copy=execution.copy)
             if outputs is not None:
@@ -235,25 +123,25 @@ class ShmBurstTransport:
     def __init__(
         self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession, cached_inputs: CachedInputs
     ) -> None:
-        self.cached_inputs = cached_inputs
+        self._cached_inputs = cached_inputs
         self._channel = channel
         self._burst = burst
         self._io = io
         self._session = session
 
-    def send(self, execution: Pending, deadline: float | None, measure_timing: bool) -> None:
+    def send(self, execution: Pending) -> None:
         """See BurstTransport."""
         self._session.flush_releases()
         try:
-            self._channel.start_pending(self._burst, self._io, execution, deadline, measure_timing, self.cached_inputs)
+            self._channel.start_pending(self._burst, self._io, execution, self._cached_inputs)
         except OSError:
             raise TransportClosed(connection_lost_error()) from None
 
-    def release(self, identifier: int) -> Pending | None:
+    def release(self, identifier: int) -> bool:
         """See BurstTransport. The channel skips the answers."""
         with suppress(OSError):  # the next execution finds the connection broken
             self._channel.release(identifier)
-        return None
+        return False
 
     def receive(self, execution: Pending) -> AnyOutputs:
         """See BurstTransport."""
@@ -283,3 +171,168 @@ class ShmBurstTransport:
             self._channel.connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a result
         self._channel.connection.close()
         self._session.discard(self._burst)
+
+
+def open_burst_transport(
+    connection: Connection, prepared_model: bytes, io: ModelIO, cached_inputs: CachedInputs
+) -> BurstTransport:
+    """Open a burst and return its transport.
+
+    Args:
+        connection: connection of the prepared model.
+        prepared_model: handle of the model.
+        io: inputs and outputs of the model.
+        cached_inputs: inputs that are sent only once.
+
+    Raises:
+        HalError: the service refuses the burst.
+    """
+    configure = prepared_model_pb2.PreparedModelRequest(session=connection.session, prepared_model=prepared_model)
+    burst = (connection.call(connection.prepared_model.ConfigureExecutionBurst, configure)).burst
+    shm = connection.shm if io.has_known_sizes else None
+    channel = open_channel(shm.factory, BURST_DEPTH) if shm is not None else None
+    if channel is None:
+        return GrpcBurstTransport(connection, burst, io, cached_inputs)
+    return ShmBurstTransport(channel, burst, io, connection, cached_inputs)
+
+
+class RenewableBurst:
+    """Burst that is opened again when its session is lost. Executions without buffers then repeat themselves.
+
+    Attributes:
+        cached_inputs: inputs that are sent only once.
+        results: the executions in progress on the current transport.
+    """
+
+    results: ResultQueue
+
+    def __init__(self, session: ReconnectingSession, model: RenewableModel, io: ModelIO) -> None:
+        self.cached_inputs = CachedInputs()
+        self._session = session
+        self._model = model
+        self._io = io
+        self._opening = Lock()
+        self._queues: list[ResultQueue] = []
+        self._closed: HalError | None = None
+        watch_forks(self)
+
+    def leave_to_parent(self) -> None:
+        """Refuse all further calls, because this process is a fork of the one that has opened the burst."""
+        self._opening = Lock()  # a thread of the parent may hold it
+        self._closed = forked_error()
+
+    def open(self) -> None:
+        """Open the first transport.
+
+        Raises:
+            HalError: the model has been closed, or the session has too many bursts.
+        """
+        self._session.repeat(lambda connection: self.open_on(connection, NO_DEADLINE), NO_DEADLINE)
+
+    def open_on(self, connection: Connection, deadline: SharedDeadline) -> ResultQueue:
+        """Return the executions on a connection, after opening a transport there if there is none.
+
+        Raises:
+            HalError: the model cannot be prepared there; the service refuses the burst; or the burst has been closed.
+        """
+        with self._opening:
+            if self._closed is not None:
+                raise self._closed.with_traceback(None)
+            if not self._queues or self.results.connection is not connection or self.results.error is not None:
+                remote = self._model.prepare_on(connection, deadline)
+                transport = open_burst_transport(*remote, self._io, self.cached_inputs)
+                if self._queues:
+                    self.results.retire()  # executions that a stopping service still runs go on
+                self.results = ResultQueue(transport, connection)
+                self._queues = [*(results for results in self._queues if results.error is None), self.results]
+            return self.results
+
+    def execute(self, execution: Pending) -> AnyOutputs:
+        """Execute.
+
+        Raises:
+            HalError: the execution failed, or the burst has been closed.
+        """
+        return self.result(execution, self.send(execution))
+
+    def send(self, execution: Pending) -> ResultQueue:
+        """Send an execution, and return the queue of its result.
+
+        Raises:
+            HalError: as for `execute`.
+        """
+        results = self.results
+        try:
+            results.send(execution)
+        except HalError as error:
+            if execution.buffered is not None:
+                raise
+            return self.repeat(lambda results: _send(results, execution), results, error, execution.deadline)
+        return results
+
+    def result(self, execution: Pending, results: ResultQueue, *, repeat: bool = True) -> AnyOutputs:
+        """Wait for the outputs of an execution.
+
+        Args:
+            execution: the execution.
+            results: the queue of its result.
+            repeat: whether to repeat it if its session is lost.
+
+        Raises:
+            HalError: as for `execute`.
+        """
+        try:
+            return results.wait(execution)
+        except HalError as error:
+            if not repeat or execution.buffered is not None:
+                raise
+            return self.repeat(lambda results: _execute(results, execution), results, error, execution.deadline)
+
+    def repeat(
+        self,
+        work: Work[[ResultQueue], T],
+        failed: ResultQueue,
+        error: HalError,
+        deadline: SharedDeadline = NO_DEADLINE,
+    ) -> T:
+        """Do some work on another transport, after an error on one whose session may be lost.
+
+        Raises:
+            HalError: the session is not lost, the burst has been closed, or the work failed again.
+        """
+        if self._closed is not None or not self._session.is_lost(error, failed.connection):
+            raise error
+
+        def work_on(connection: Connection) -> T:
+            return work(self.open_on(connection, deadline))
+
+        return self._session.repeat(work_on, deadline, failed.connection, error.with_traceback(None))
+
+    def release(self, array: AnyArray) -> None:
+        """Release an array of the cached inputs."""
+        identifier = self.cached_inputs.remove(array)
+        if identifier >= 0:
+            self.results.release(identifier)
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._closed is not None
+
+    def close(self) -> None:
+        """Wait for the executions in progress, then close the burst."""
+        self._closed = self._closed or burst_closed_error()
+        with self._opening:
+            for results in self._queues:
+                results.close()
+
+
+def _send(results: ResultQueue, execution: Pending) -> ResultQueue:
+    results.send(execution)
+    return results
+
+
+def _execute(results: ResultQueue, execution: Pending) -> AnyOutputs:
+    again = execution.again(new_result())
+    results.send(again)
+    return results.wait(again)

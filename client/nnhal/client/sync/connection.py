@@ -1,19 +1,18 @@
-"""Connection of the synchronous client: a channel, a session and the stubs.
+# Generated from aio/connection.py by `python -m tools.dev.unasync_client`. Do not edit.
+"""Connection of a client: a channel, a session and the stubs.
 
 Calls are retried only if that is harmless: a call whose result never changes (`call_idempotent`) is made once more when
 the service could not be reached. Preparations, executions and uploads are never retried here, because the first attempt
 may have been carried out. `PreparedModel.execute` knows which executions may be retried.
 
-Hand-written: gRPC's synchronous calls and streams differ from those of asyncio.
+A connection of asyncio belongs to the event loop that opened it. Cancelling a task that waits here cancels the call on
+the service.
 """
 
 import contextlib
-import queue
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import grpc
 
@@ -26,20 +25,18 @@ from nnhal.client.core.session import (
     PendingReleases,
     Transport,
     closed_error,
-    connection_replaced_error,
     gone_error,
     lost_error,
     method_path,
     program_name,
 )
 from nnhal.client.forks import forked_error, watch_forks
-from nnhal.client.message_stream import MessageStream, free_cancelled_streams, open_stream, release_locks
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
-from nnhal.client.sync.memory_objects import MemoryObjects
+from nnhal.client.sync.concurrency import StateLock, Work, run_blocking, sleep
+from nnhal.client.sync.grpc_calls import CHANNEL_CLOSED, GrpcCalls, finish_call, next_event, start_call
 from nnhal.client.sync.shm_transport import ShmTransport
 from nnhal.client.trace_context import trace_metadata
-from nnhal.client.unary_method import unary_method
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
 from nnhal.v1 import (
@@ -59,18 +56,9 @@ from nnhal.v1 import (
 
 T = TypeVar("T")
 
-INTERRUPTS = (KeyboardInterrupt, SystemExit)
-"""Exceptions that handlers of signals raise anywhere in the main thread."""
 
-_CANCEL_S = 1.0
-"""Seconds that a cancelled call may take to end."""
-
-_INTERRUPTED: list[object] = []
-"""Channels on which a call was interrupted or lost, or their owners. They stay: their finalizers may block."""
-
-
-class Connection(MemoryObjects):
-    """One session on one service. Thread safe. `open` it first; close it when done, so that the service frees objects.
+class Connection(GrpcCalls):
+    """One session on one service. `open` it first; close it when done, so that the service frees objects.
 
     Args:
         target: address of the service.
@@ -88,7 +76,7 @@ class Connection(MemoryObjects):
         lost: whether the session is lost, and with it its objects.
         shm: transport over shared memory, or None if the service is on another machine.
         version: version of the device, once it has been read.
-        run: method that takes and returns encoded messages, see `nnhal.run_messages`.
+        run, burst_stream: methods that take and return encoded messages, see `nnhal.run_messages`.
     """
 
     def __init__(
@@ -111,9 +99,9 @@ class Connection(MemoryObjects):
         self._client_name = client_name or program_name()
         self._open_channel()
         self._releases = PendingReleases()
-        self._lock = threading.RLock()  # re-entrant: a broken stream calls back at once
+        self._lock = StateLock()
+        self._stream: Any = None
         self._closed = self.lost = self._is_parents = False
-        self._stuck: grpc.Channel | None = None  # a channel with a call that does not end
         self._broken: grpc.StatusCode | None = None  # with which status the stream of the session has ended
         self._broken_at = 0.0  # and at which monotonic time
         self.session = b""
@@ -132,8 +120,8 @@ class Connection(MemoryObjects):
         self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
-        self.run = unary_method(self._channel.unary_unary(method_path(prepared_model_pb2, "Run")))
-        self._burst_stream: Callable[..., Any] = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
+        self.run: Work[..., bytes] = self._channel.unary_unary(method_path(prepared_model_pb2, "Run"))
+        self.burst_stream: Callable[..., Any] = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)
 
@@ -171,17 +159,11 @@ class Connection(MemoryObjects):
             continues=continues,
             placement=placement,
         )
-        try:
+        with self._closing_on_error():
             event = self._open_stream(request, timeout)
             redirect = None if event.HasField("opened") else read_redirect(self._target, event, request)
-        except INTERRUPTS:
-            _INTERRUPTED.append(self)  # its stream may not have been set yet
-            raise
-        except HalError:
-            self._close(self._channel)
-            raise
         if redirect is not None:
-            self._channel.close()
+            self._close(self._channel)
             return redirect
         self.session = event.opened.session
         if self._transport == "auto" and is_same_host(self._target):
@@ -199,9 +181,9 @@ class Connection(MemoryObjects):
             event = self._first_event(stream, timeout)
         except (grpc.RpcError, TimeoutError) as error:
             failure = error if isinstance(error, grpc.RpcError) else None
-            problem = connection_problem(self._target)
+            problem = run_blocking(connection_problem, self._target)
             if problem is None and failure is not None:
-                problem = self._security.problem(self._target, failure)
+                problem = run_blocking(self._security.problem, self._target, failure)
             raise open_error(self._target, timeout, failure, problem) from failure
         if event is None:
             raise no_event_error(self._target)
@@ -210,151 +192,83 @@ class Connection(MemoryObjects):
             self._watch_stream()
         return event
 
-    def _first_event(self, stream: Any, timeout: float) -> session_pb2.SessionEvent | None:
-        """Return the first event of the session's stream, or None if it has none.
-
-        A thread waits for it: while a service is replaced, gRPC may lose a call, which then does not even end when it
-        is cancelled. The channel is left alone in that case.
-
-        Raises:
-            grpc.RpcError: the call failed.
-            TimeoutError: there was no event within `timeout` seconds.
-        """
-        results: queue.SimpleQueue[session_pb2.SessionEvent | grpc.RpcError | None] = queue.SimpleQueue()
-
-        def read() -> None:
-            try:
-                results.put(next(iter(stream), None))
-            except grpc.RpcError as error:
-                results.put(error)
-
-        threading.Thread(target=read, name="nnhal-open", daemon=True).start()
-        try:
-            result = results.get(timeout=timeout)
-        except queue.Empty:
-            stream.cancel()
-            try:
-                results.get(timeout=_CANCEL_S)
-            except queue.Empty:
-                self._stuck = self._channel
-                _INTERRUPTED.extend((self._channel, stream))
-            raise TimeoutError from None
-        if isinstance(result, grpc.RpcError):
-            raise result
-        return result
-
     def _resumption(self, *, accept_redirect: bool = False) -> session_pb2.OpenRequest:
         """Return the request that resumes the session."""
         return session_pb2.OpenRequest(session=self.session, accept_redirect=accept_redirect, watch_members=True)
 
-    def _watch_stream(self) -> None:
-        # a stream is a future too, which its type does not say
-        cast("grpc.Future[Any]", self._stream).add_done_callback(self._resume)
-        if self.member:  # otherwise there is nothing to read, which costs a thread
-            reader = threading.Thread(
-                target=self._read_members, args=(self._stream,), name="nnhal-fleet-members", daemon=True
-            )
-            reader.start()
-
-    def _read_members(self, stream: Iterable[session_pb2.SessionEvent]) -> None:
+    def _read_members(self, stream: Any) -> None:
         """Read which other services there are, until the stream ends or says so."""
         with contextlib.suppress(grpc.RpcError):  # `_resume` is called with the reason
-            for event in stream:
+            while (event := next_event(stream)) is not None:
                 if event.HasField("closing"):
                     return
                 self.members = tuple(event.members.members or event.opened.members) or self.members
 
-    def _resume(self, ended: Any) -> None:
+    def _resume(self, ended: Any, code: grpc.StatusCode) -> None:
         """Resume the session after its stream broke: the service keeps it for a short time.
 
         If that time is over, or the service is another one, the next call fails because the session is lost. The
         channel would connect to anyone who takes the address, so `flush_releases` first checks who that is.
         """
         with self._lock:
-            if not self._closed and ended is self._stream:
-                self._broken, self._broken_at = ended.code(), time.monotonic()
-                self._resume_if_unchanged()
+            if self._closed or ended is not self._stream:
+                return
+            self._broken, self._broken_at = code, time.monotonic()
+        self._resume_if_unchanged()
 
     def _resume_if_unchanged(self) -> bool:
         """Resume the session, unless the service has ended it. Return False if the service is no longer there."""
-        with self._lock:
-            if not self._user.is_unchanged(self._target):
-                return False
+        while self._user.is_unchanged(self._target):
             if (wait_s := self._user.settling_s(self._target, self._broken_at)) > 0:
-                time.sleep(wait_s)
-                return self._resume_if_unchanged()
-            if self._broken == grpc.StatusCode.UNAVAILABLE and not self._closed:
-                self._broken = None
-                self._reopen_stream()
+                sleep(wait_s)
+                continue
+            with self._lock:
+                is_resumed = self._broken == grpc.StatusCode.UNAVAILABLE and not self._closed
+                if is_resumed:
+                    self._broken = None
+                    self._open_resumed_stream()
+            if is_resumed:
+                self._watch_stream()
             return True
+        return False
 
-    def _reopen_stream(self) -> None:
+    def _open_resumed_stream(self) -> None:
         with self._replacing_channel():
             self._stream = self._sessions.Open(self._resumption(), wait_for_ready=True)
-        self._watch_stream()
-
-    def replace_channel(self, *interrupted: object) -> None:
-        """Continue the session on another channel, after Ctrl-C has interrupted a call.
-
-        An interrupt in gRPC's own code may leave a lock of the channel locked, so that its next call never ends.
-
-        Args:
-            interrupted: the call, if it is a stream.
-        """
-        release_locks(self._channel, sys.exception())
-        _INTERRUPTED.extend(interrupted)
-        with self._lock:
-            if not self._closed:
-                _INTERRUPTED.extend((self._channel, self._stream))
-                self._open_channel()
-                self._reopen_stream()
-
-    @contextlib.contextmanager
-    def _replacing_channel(self) -> Iterator[None]:
-        """Continue on another channel if what is done within is interrupted."""
-        try:
-            yield
-        except INTERRUPTS:
-            self.replace_channel()
-            raise
 
     # ---- Calls --------------------------------------------------------------------------------------
 
-    def call(self, method: Callable[..., T], request: Any) -> T:
+    def call(self, method: Work[..., T], request: Any) -> T:
         """Make a unary call.
 
         Raises:
-            HalError: the call failed.
+            HalError: the call failed, or the connection has been closed.
         """
-        try:
-            return self.start(method, request)
-        except grpc.RpcError as error:
-            raise hal_error(error) from error
+        self.flush_releases()
+        with self._call_errors():
+            metadata = trace_metadata()
+            return method(request) if metadata is None else method(request, metadata=metadata)
 
-    def send(self, method: "grpc.UnaryUnaryMultiCallable[Any, T]", request: Any) -> "grpc.Future[T]":
+    def send(self, method: Any, request: Any) -> Any:
         """Start a unary call, for `wait`.
 
         Raises:
             HalError: the service has ended, or the connection has been closed.
         """
-        return self.call(method.future, request)
+        self.flush_releases()
+        with self._call_errors():
+            return start_call(method, request, trace_metadata())
 
-    def wait(self, call: "grpc.Future[T]") -> T:
-        """Wait for the end of a call, and cancel it if that is interrupted.
+    def wait(self, call: Any) -> Any:
+        """Wait for the end of a call.
 
         Raises:
             HalError: the call failed.
         """
+        with self._call_errors():
+            return finish_call(call)
 
-        def result(call: "grpc.Future[T]", **_: object) -> T:
-            try:
-                return call.result()
-            finally:
-                call.cancel()  # does nothing to a call that has ended
-
-        return self.call(result, call)
-
-    def call_idempotent(self, method: Callable[..., T], request: Any) -> T:
+    def call_idempotent(self, method: Work[..., T], request: Any) -> T:
         """Make a unary call whose result never changes. Retry once if the service could not be reached.
 
         Raises:
@@ -371,38 +285,10 @@ class Connection(MemoryObjects):
         Raises:
             HalError: the call failed.
         """
-        with self._replacing_channel():
-            try:
-                yield from self.start(method, request)
-            except grpc.RpcError as error:
-                raise hal_error(error) from error
-
-    def start(self, method: Callable[..., T], request: Any) -> T:
-        """Start a call of any kind.
-
-        Raises:
-            grpc.RpcError: the call failed.
-            SessionLostError: the connection has been closed.
-        """
         self.flush_releases()
-        try:
+        with self._call_errors():
             metadata = trace_metadata()
-            return method(request) if metadata is None else method(request, metadata=metadata)
-        except INTERRUPTS:
-            self.replace_channel()
-            raise
-        except ValueError as error:  # another thread has closed the channel
-            if "closed channel" not in str(error) and "Channel closed" not in str(error):
-                raise
-            raise connection_replaced_error() from None
-
-    def open_burst_stream(self) -> MessageStream:
-        """Open the stream of a burst.
-
-        Raises:
-            HalError: the service has ended, or the connection has been closed.
-        """
-        return self.call(open_stream, self._burst_stream)
+            yield from method(request) if metadata is None else method(request, metadata=metadata)
 
     def flush_releases(self) -> None:
         """Release discarded objects. Called before anything is sent to the service.
@@ -420,15 +306,14 @@ class Connection(MemoryObjects):
 
     def _release_discarded(self) -> None:
         handles = self._releases.take_all()
-        if not handles:
-            return
         try:
-            with self._replacing_channel():
-                self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
-        except (grpc.RpcError, ValueError):  # ValueError: another thread has closed the channel
+            if handles:
+                with self._replacing_channel():
+                    self._sessions.Release(session_pb2.ReleaseRequest(session=self.session, handles=handles))
+        except (grpc.RpcError, CHANNEL_CLOSED):
             # the next call fails in the same way and raises the error; releasing twice is harmless
             self._releases.add(handles)
-        except INTERRUPTS:
+        except BaseException:
             self._releases.add(handles)
             raise
 
@@ -458,7 +343,7 @@ class Connection(MemoryObjects):
             except grpc.RpcError as error:
                 if isinstance(hal_error(error), SessionLostError):
                     return False
-        if (problem := connection_problem(self._target)) is not None:
+        if (problem := run_blocking(connection_problem, self._target)) is not None:
             if self._redirected:  # other services may have the address that the client was redirected from
                 return False
             raise open_error(self._target, timeout, None, problem)
@@ -505,7 +390,7 @@ class Connection(MemoryObjects):
     def leave_to_parent(self) -> None:
         """Refuse all further calls, because this process is a fork of the one that has connected."""
         self._closed = self._is_parents = True
-        self._lock = threading.RLock()  # a thread of the parent may hold it
+        self._lock = StateLock()  # a thread of the parent may hold it
 
     def abandon(self) -> None:
         """Make no more calls, because the session is lost. Its objects say so; calls in progress go on."""
@@ -523,21 +408,11 @@ class Connection(MemoryObjects):
             self._closed = True
         if self.shm is not None:
             self.shm.close()
-        # if this fails, the service ends the session by itself, because its stream ends too
-        with contextlib.suppress(grpc.RpcError):
-            try:
-                self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)
-            except INTERRUPTS:
-                _INTERRUPTED.extend((self._channel, self._stream))
-                raise
+        with self._closing_on_error():
+            self._end_session()
         self.close_channel()
 
-    def close_channel(self) -> None:
-        """Close the channel, which cuts off the calls in progress. A second call does nothing."""
-        self._stream.cancel()
-        self._close(self._channel)
-        free_cancelled_streams()
-
-    def _close(self, channel: grpc.Channel) -> None:
-        if channel is not self._stuck:  # closing it would wait for its call
-            channel.close()
+    def _end_session(self) -> None:
+        # if this fails, the service ends the session by itself, because its stream ends too
+        with contextlib.suppress(grpc.RpcError):
+            self._sessions.Close(session_pb2.CloseRequest(session=self.session), timeout=CLOSE_TIMEOUT_S)

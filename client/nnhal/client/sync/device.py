@@ -22,9 +22,9 @@ from nnhal.client.fleet.targets import resolve_target
 from nnhal.client.security.options import PemSource, SecurityOptions, TokenSource
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.fallback import FallbackDevice
+from nnhal.client.sync.grpc_calls import PreparationCall
 from nnhal.client.sync.partitioned_model import PartitionedModel
 from nnhal.client.sync.preparation import load_model
-from nnhal.client.sync.preparation_call import PreparationCall
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.types import ExecutionPreference, Priority

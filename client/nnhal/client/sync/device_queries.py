@@ -20,8 +20,8 @@ from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.fence import OwnFence, create_fence
+from nnhal.client.sync.grpc_calls import PreparationCall
 from nnhal.client.sync.preparation import device_version, load_model, model_message, prepare
-from nnhal.client.sync.preparation_call import PreparationCall
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.types import (

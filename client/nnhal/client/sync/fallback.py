@@ -20,9 +20,9 @@ from nnhal.client.fallback.preparation import (
 )
 from nnhal.client.sync.concurrency import Lock, run_blocking
 from nnhal.client.sync.device_queries import DeviceQueries
+from nnhal.client.sync.grpc_calls import PreparationCall
 from nnhal.client.sync.partitioned_model import PartitionedModel
 from nnhal.client.sync.preparation import load_model
-from nnhal.client.sync.preparation_call import PreparationCall
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.errors import HalError

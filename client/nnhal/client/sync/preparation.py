@@ -20,7 +20,7 @@ from nnhal.client.core.cache import (
 from nnhal.client.core.memory import move_large_values
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
-from nnhal.client.sync.preparation_call import PreparationCall
+from nnhal.client.sync.grpc_calls import PreparationCall
 from nnhal.errors import HalError
 from nnhal.types import CacheState, Model
 from nnhal.v1 import cache_pb2, device_pb2, types_pb2
@@ -35,7 +35,6 @@ def load_model(source: ModelSource) -> Model:
         TypeError: the source is neither a model nor a path.
         TfliteError: the file is damaged, or NNAPI does not support a part of it.
         OSError: the file cannot be opened.
-        ImportError: the extra `nnhal[tflite]` is missing.
     """
     return source if isinstance(source, Model) else run_blocking(import_model, source)
 

@@ -32,9 +32,9 @@ from nnhal.client.sync.burst import Burst, new_burst
 from nnhal.client.sync.concurrency import Lock
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.fence import ExecutionFence, Fence, execute_fenced
+from nnhal.client.sync.grpc_calls import PreparationCall
 from nnhal.client.sync.plain_execution import PlainExecutor
 from nnhal.client.sync.preparation import prepare
-from nnhal.client.sync.preparation_call import PreparationCall
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.client.sync.reusable import Execution
 from nnhal.client.sync.stream import Stream

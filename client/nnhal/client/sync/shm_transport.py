@@ -1,9 +1,8 @@
+# Generated from aio/shm_transport.py by `python -m tools.dev.unasync_client`. Do not edit.
 """Executions over shared memory, for a service on the same machine. gRPC carries everything else.
 
 A device has a few channels, which are opened as needed, and each burst has its own. If no channel can be used, the
 caller uses gRPC. An execution that was sent is never retried here, see `nnhal.client.sync.connection`.
-
-Hand-written: the calling thread waits for its socket, first spinning and then blocking.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
 from nnhal.client.core.profile import SHARED_MEMORY, ExecutionProfile, StageTimer
 from nnhal.client.shm.pool import ChannelFactory, ChannelPool
+from nnhal.client.sync.concurrency import open_channel, receive_packet
 from nnhal.errors import HalError
 from nnhal.types import Bytes
 from nnhal.v1 import session_pb2
@@ -39,7 +39,7 @@ class OpenSession(Protocol):
 
 
 class ShmTransport:
-    """Executions of one device's models over its channels. Thread safe. Close it when done.
+    """Executions of one device's models over its channels. Close it when done.
 
     Attributes:
         factory: opens channels.
@@ -108,12 +108,8 @@ class ShmTransport:
         return timer.profile(outputs, result.spans(memories), SHARED_MEMORY) if result.is_profiled else None
 
     @contextmanager
-    def _channel(self) -> "Iterator[ShmChannel | None]":
-        channel = self._pool.take()
-        if channel is None and self._pool.reserve():
-            channel = self.factory.open(1)
-            if channel is None:
-                self._pool.give_back(None)
+    def _channel(self) -> Iterator["ShmChannel | None"]:
+        channel = self._pool.take() or self._open_channel()
         usable = False
         try:
             yield channel
@@ -126,6 +122,17 @@ class ShmTransport:
         finally:
             if channel is not None:
                 self._pool.give_back(channel, usable=usable)
+
+    def _open_channel(self) -> "ShmChannel | None":
+        if not self._pool.reserve():
+            return None
+        channel = None
+        try:
+            channel = open_channel(self.factory, 1)
+            return channel
+        finally:
+            if channel is None:
+                self._pool.give_back(None)
 
     def close(self) -> None:
         """Close the channels."""
@@ -144,7 +151,7 @@ def receive_result(channel: "ShmChannel") -> "ShmResult":
     """
     while True:
         try:
-            packet = channel.receive()
+            packet = receive_packet(channel)
         except OSError:
             packet = b""
         if (result := channel.take_packet(packet)) is not None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnhal.client.core.arrays import Outputs
-from nnhal.client.replicas.aio.replicated_burst import AioReplica, ReplicatedBurst
+from nnhal.client.replicas.aio.replicated_burst import DeviceReplica, ReplicatedBurst
 from nnhal.client.replicas.kept_inputs import KeptInputs
 from nnhal.client.replicas.replica_set import Replica, ReplicaSet
 from nnhal.errors import DeadObjectError, HalError
@@ -27,7 +27,7 @@ class Imagined:
 
     def __init__(self, count: int) -> None:
         self.asked: list[asyncio.Future[Any]] = []
-        self.replicas = [cast(AioReplica, Replica(cast(Any, None), cast(Any, self))) for _ in range(count)]
+        self.replicas = [cast(DeviceReplica, Replica(cast(Any, None), cast(Any, self))) for _ in range(count)]
 
     async def burst(self) -> "Imagined":
         return self

@@ -1,18 +1,18 @@
-"""A fleet, for clients that prepare a model on several of its services. See `nnhal.client.replicas.sync.fleet`."""
+"""A fleet, for clients that prepare a model on several of its services."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Unpack
 
+from nnhal.client.aio.concurrency import result_of
 from nnhal.client.aio.device import Device, open_device
 from nnhal.client.aio.preparation import load_model
 from nnhal.client.core.arguments import ModelSource, check_connect
-from nnhal.client.core.reconnect import FindNeeds
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PrepareOptions
 from nnhal.client.fleet.needs import session_needs
-from nnhal.client.replicas.aio.replicated_burst import AioReplica
+from nnhal.client.replicas.aio.replicated_burst import DeviceReplica, ReplicatedBurst
 from nnhal.client.replicas.aio.replicated_model import ReplicatedModel, close_replicas
 from nnhal.client.replicas.replica_set import Replica, ReplicaSet, check_count, fleet_options, needs_of
 from nnhal.v1.session_pb2 import SessionNeeds
@@ -72,20 +72,17 @@ class Fleet:
         check_count(replicas)
         loaded = await load_model(model)
         needs = session_needs(loaded, self._accelerator) or SessionNeeds()
-        made: list[AioReplica] = []
+        made: list[DeviceReplica] = []
         try:
             for number in range(replicas):
-                device = await self._open(partial(_find_needs, partial(needs_of, number, made, needs)))
+                device = await self._open(partial(needs_of, number, made, needs))
                 async with _closing_on_error(device):
-                    made.append(Replica(device, await device.prepare(loaded, **options)))
-            return await ReplicatedModel(ReplicaSet(made), hedge)._open()
+                    made.append(Replica(device, await result_of(device.prepare(loaded, **options))))
+            replica_set = ReplicaSet(made)
+            return ReplicatedModel(replica_set, hedge, await ReplicatedBurst(replica_set, hedge))
         except BaseException:
             await close_replicas(made)
             raise
-
-
-async def _find_needs(needs: FindNeeds) -> FindNeeds:
-    return needs
 
 
 @asynccontextmanager

@@ -18,8 +18,8 @@ from nnhal.client.replicas.replica_set import Replica, ReplicaSet, may_repeat, n
 from nnhal.errors import HalError
 from nnhal.types import AnyArray
 
-AioReplica: TypeAlias = Replica[Device, PreparedModel]
-AioReplicas: TypeAlias = ReplicaSet[Device, PreparedModel]
+DeviceReplica: TypeAlias = Replica[Device, PreparedModel]
+DeviceReplicas: TypeAlias = ReplicaSet[Device, PreparedModel]
 
 
 class ReplicatedBurst:
@@ -32,17 +32,17 @@ class ReplicatedBurst:
         hedge: seconds after which an execution without an answer is sent to another replica, too; None: never.
     """
 
-    def __init__(self, replicas: AioReplicas, hedge: float | None) -> None:
+    def __init__(self, replicas: DeviceReplicas, hedge: float | None) -> None:
         self._replicas = replicas
         self._hedge = hedge
-        self._bursts: dict[AioReplica, Burst] = {}
-        self._kept: KeptInputs[AioReplica] = KeptInputs()
+        self._bursts: dict[DeviceReplica, Burst] = {}
+        self._kept: KeptInputs[DeviceReplica] = KeptInputs()
 
     async def execute(self, inputs: Inputs, *, deadline: float | None = None) -> Outputs:
         """Run the model on one of the replicas. Arguments and errors are those of the synchronous client."""
         end = NO_DEADLINE if deadline is None else SharedDeadline(deadline)
 
-        def send(replica: AioReplica) -> "asyncio.Task[Outputs]":
+        def send(replica: DeviceReplica) -> "asyncio.Task[Outputs]":
             return self._bursts[replica].submit(self._kept.of(replica, inputs), deadline=end.remaining)
 
         return await _SpreadExecution(self._replicas, send, end).run(self._hedge)
@@ -85,12 +85,15 @@ class _SpreadExecution:
     """An execution that may be sent to several replicas: after a failure, or because an answer takes long."""
 
     def __init__(
-        self, replicas: AioReplicas, send: Callable[[AioReplica], "asyncio.Task[Outputs]"], deadline: SharedDeadline
+        self,
+        replicas: DeviceReplicas,
+        send: Callable[[DeviceReplica], "asyncio.Task[Outputs]"],
+        deadline: SharedDeadline,
     ) -> None:
         self._replicas = replicas
         self._send = send
         self._deadline = deadline
-        self._tried: list[AioReplica] = []
+        self._tried: list[DeviceReplica] = []
         self._running: set[asyncio.Task[Outputs]] = set()
 
     async def run(self, hedge: float | None) -> Outputs:
@@ -156,7 +159,7 @@ class _SpreadExecution:
         self._running.add(task)
         return True
 
-    def _finish(self, replica: AioReplica, count: int, start: float, task: "asyncio.Task[Outputs]") -> None:
+    def _finish(self, replica: DeviceReplica, count: int, start: float, task: "asyncio.Task[Outputs]") -> None:
         """Count the end of an attempt, also of one that was cancelled."""
         has_failed = task.cancelled() or task.exception() is not None
         self._replicas.end(replica, count, None if has_failed else time.monotonic() - start)

@@ -1,10 +1,10 @@
-"""A model with several replicas, for asyncio."""
+"""A model with several replicas."""
 
-import asyncio
 from collections.abc import Iterable
 
+from nnhal.client.aio.concurrency import Started
 from nnhal.client.core.arrays import Inputs, Outputs
-from nnhal.client.replicas.aio.replicated_burst import AioReplica, AioReplicas, ReplicatedBurst
+from nnhal.client.replicas.aio.replicated_burst import DeviceReplica, DeviceReplicas, ReplicatedBurst
 
 
 class ReplicatedModel:
@@ -13,16 +13,13 @@ class ReplicatedModel:
     Args:
         replicas: the replicas.
         hedge: seconds after which an execution without an answer is sent to another replica, too; None: never.
+        burst: an open burst on the replicas.
     """
 
-    def __init__(self, replicas: AioReplicas, hedge: float | None = None) -> None:
+    def __init__(self, replicas: DeviceReplicas, hedge: float | None, burst: ReplicatedBurst) -> None:
         self._replicas = replicas
         self._hedge = hedge
-        self._burst = self.burst()
-
-    async def _open(self) -> "ReplicatedModel":
-        await self._burst
-        return self
+        self._burst = burst
 
     @property
     def members(self) -> list[str]:
@@ -47,12 +44,16 @@ class ReplicatedModel:
         """
         return await self._burst.execute(inputs, deadline=deadline)
 
-    def submit(self, inputs: Inputs, *, deadline: float | None = None) -> "asyncio.Task[Outputs]":
-        """Start an execution on one of the replicas. Inputs must not change until it is done."""
+    def submit(self, inputs: Inputs, *, deadline: float | None = None) -> "Started[Outputs]":
+        """Start an execution on one of the replicas without waiting for it, see `ReplicatedBurst.submit`."""
         return self._burst.submit(inputs, deadline=deadline)
 
     def burst(self) -> ReplicatedBurst:
-        """Return a burst of its own, which keeps inputs that stay the same. Await it, or use it in `async with`."""
+        """Return a burst of its own, which keeps inputs that stay the same. Use it in `async with`.
+
+        Raises:
+            HalError: the model has been closed, or a session has too many bursts.
+        """
         return ReplicatedBurst(self._replicas, self._hedge)
 
     async def close(self) -> None:
@@ -67,7 +68,7 @@ class ReplicatedModel:
         await self.close()
 
 
-async def close_replicas(replicas: Iterable[AioReplica]) -> None:
+async def close_replicas(replicas: Iterable[DeviceReplica]) -> None:
     """Free what is prepared on all services, and end the sessions there."""
     for replica in replicas:
         await replica.prepared.close()

@@ -1,3 +1,4 @@
+# Generated from aio/fleet.py by `python -m tools.dev.unasync_client`. Do not edit.
 """A fleet, for clients that prepare a model on several of its services."""
 
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PrepareOptions
 from nnhal.client.fleet.needs import session_needs
 from nnhal.client.replicas.replica_set import Replica, ReplicaSet, check_count, fleet_options, needs_of
-from nnhal.client.replicas.sync.replicated_burst import SyncReplica
+from nnhal.client.replicas.sync.replicated_burst import DeviceReplica, ReplicatedBurst
 from nnhal.client.replicas.sync.replicated_model import ReplicatedModel, close_replicas
+from nnhal.client.sync.concurrency import result_of
 from nnhal.client.sync.device import Device, open_device
 from nnhal.client.sync.preparation import load_model
 from nnhal.v1.session_pb2 import SessionNeeds
@@ -65,18 +67,20 @@ class Fleet:
             options: further arguments of `Device.prepare`.
 
         Raises:
-            HalError: INVALID_ARGUMENT: the number of replicas; otherwise as for `nnhal.connect` and `Device.prepare`.
+            HalError: INVALID_ARGUMENT: the number of replicas; otherwise as for `nnhal.connect` and
+                `Device.prepare`.
         """
         check_count(replicas)
         loaded = load_model(model)
         needs = session_needs(loaded, self._accelerator) or SessionNeeds()
-        made: list[SyncReplica] = []
+        made: list[DeviceReplica] = []
         try:
             for number in range(replicas):
                 device = self._open(partial(needs_of, number, made, needs))
                 with _closing_on_error(device):
-                    made.append(Replica(device, device.prepare(loaded, **options).result()))
-            return ReplicatedModel(ReplicaSet(made), hedge)
+                    made.append(Replica(device, result_of(device.prepare(loaded, **options))))
+            replica_set = ReplicaSet(made)
+            return ReplicatedModel(replica_set, hedge, ReplicatedBurst(replica_set, hedge))
         except BaseException:
             close_replicas(made)
             raise

@@ -15,8 +15,8 @@ from nnhal.client.sync.device import Device, PreparedModel
 from nnhal.errors import HalError
 from nnhal.types import AnyArray
 
-SyncReplica: TypeAlias = Replica[Device, PreparedModel]
-SyncReplicas: TypeAlias = ReplicaSet[Device, PreparedModel]
+DeviceReplica: TypeAlias = Replica[Device, PreparedModel]
+DeviceReplicas: TypeAlias = ReplicaSet[Device, PreparedModel]
 
 
 class ReplicatedBurst:
@@ -29,11 +29,11 @@ class ReplicatedBurst:
         hedge: seconds after which an execution without an answer is sent to another replica, too; None: never.
     """
 
-    def __init__(self, replicas: SyncReplicas, hedge: float | None) -> None:
+    def __init__(self, replicas: DeviceReplicas, hedge: float | None) -> None:
         self._replicas = replicas
         self._hedge = hedge
-        self._bursts: dict[SyncReplica, Burst] = {}
-        self._kept: KeptInputs[SyncReplica] = KeptInputs()
+        self._bursts: dict[DeviceReplica, Burst] = {}
+        self._kept: KeptInputs[DeviceReplica] = KeptInputs()
         try:
             for replica in replicas.replicas:
                 self._bursts[replica] = replica.prepared.burst()
@@ -66,7 +66,7 @@ class ReplicatedBurst:
         end = NO_DEADLINE if deadline is None else SharedDeadline(deadline)
         frozen = self._kept.frozen(inputs)
 
-        def send(replica: SyncReplica) -> "Future[Outputs]":
+        def send(replica: DeviceReplica) -> "Future[Outputs]":
             return self._bursts[replica].submit(self._kept.of(replica, frozen), deadline=end.remaining)
 
         spread = _SpreadExecution(self._replicas, send, end)
@@ -107,7 +107,7 @@ class _SpreadExecution:
     """
 
     def __init__(
-        self, replicas: SyncReplicas, send: "Callable[[SyncReplica], Future[Outputs]]", deadline: SharedDeadline
+        self, replicas: DeviceReplicas, send: "Callable[[DeviceReplica], Future[Outputs]]", deadline: SharedDeadline
     ) -> None:
         self.future: Future[Outputs] = Future()
         self.future.set_running_or_notify_cancel()
@@ -115,7 +115,7 @@ class _SpreadExecution:
         self._send = send
         self._deadline = deadline
         self._lock = threading.Lock()
-        self._tried: list[SyncReplica] = []
+        self._tried: list[DeviceReplica] = []
         self._in_progress = 0
 
     def start(self) -> None:
@@ -166,7 +166,7 @@ class _SpreadExecution:
             sent.add_done_callback(self._callback(replica, count, start))
             return None
 
-    def _callback(self, replica: SyncReplica, count: int, start: float) -> "Callable[[Future[Outputs]], None]":
+    def _callback(self, replica: DeviceReplica, count: int, start: float) -> "Callable[[Future[Outputs]], None]":
         def finish(sent: "Future[Outputs]") -> None:
             error = sent.exception()
             is_last = self._finish_one(replica, count, None if error else time.monotonic() - start)
@@ -181,7 +181,7 @@ class _SpreadExecution:
 
         return finish
 
-    def _finish_one(self, replica: SyncReplica, count: int, seconds: float | None) -> bool:
+    def _finish_one(self, replica: DeviceReplica, count: int, seconds: float | None) -> bool:
         """Count the end of an attempt, and return whether it was the last one in progress."""
         self._replicas.end(replica, count, seconds)
         with self._lock:

@@ -1,24 +1,26 @@
+# Generated from aio/replicated_model.py by `python -m tools.dev.unasync_client`. Do not edit.
 """A model with several replicas."""
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 
 from nnhal.client.core.arrays import Inputs, Outputs
-from nnhal.client.replicas.sync.replicated_burst import ReplicatedBurst, SyncReplica, SyncReplicas
+from nnhal.client.replicas.sync.replicated_burst import DeviceReplica, DeviceReplicas, ReplicatedBurst
+from nnhal.client.sync.concurrency import Started
 
 
 class ReplicatedModel:
-    """Model that is prepared on several services. Thread safe. Close it, or use it as a context manager.
+    """Model that is prepared on several services. Close it, or use it as a context manager.
 
     Args:
         replicas: the replicas.
         hedge: seconds after which an execution without an answer is sent to another replica, too; None: never.
+        burst: an open burst on the replicas.
     """
 
-    def __init__(self, replicas: SyncReplicas, hedge: float | None = None) -> None:
+    def __init__(self, replicas: DeviceReplicas, hedge: float | None, burst: ReplicatedBurst) -> None:
         self._replicas = replicas
         self._hedge = hedge
-        self._burst = self.burst()
+        self._burst = burst
 
     @property
     def members(self) -> list[str]:
@@ -43,19 +45,12 @@ class ReplicatedModel:
         """
         return self._burst.execute(inputs, deadline=deadline)
 
-    def submit(self, inputs: Inputs, *, deadline: float | None = None) -> "Future[Outputs]":
-        """Send an execution to one of the replicas without waiting for it. Inputs may change at once.
-
-        Returns:
-            a future of the outputs.
-
-        Raises:
-            HalError: as for `execute`.
-        """
+    def submit(self, inputs: Inputs, *, deadline: float | None = None) -> "Started[Outputs]":
+        """Start an execution on one of the replicas without waiting for it, see `ReplicatedBurst.submit`."""
         return self._burst.submit(inputs, deadline=deadline)
 
     def burst(self) -> ReplicatedBurst:
-        """Return a burst of its own, which keeps inputs that stay the same. Use it as a context manager.
+        """Return a burst of its own, which keeps inputs that stay the same. Use it in `with`.
 
         Raises:
             HalError: the model has been closed, or a session has too many bursts.
@@ -74,7 +69,7 @@ class ReplicatedModel:
         self.close()
 
 
-def close_replicas(replicas: Iterable[SyncReplica]) -> None:
+def close_replicas(replicas: Iterable[DeviceReplica]) -> None:
     """Free what is prepared on all services, and end the sessions there."""
     for replica in replicas:
         replica.prepared.close()
