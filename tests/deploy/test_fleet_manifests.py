@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nnhal_service.fleet.peer_addresses import PeerTarget
+from nnhal_service.peers.fleet.peer_addresses import PeerTarget
 from nnhal_service.settings import Settings
 from tests.deploy.manifests import DEPLOY, parsed, the, validate
 

@@ -7,7 +7,7 @@ from nnhal.v1 import execution_pb2 as nnhal_dot_v1_dot_execution__pb2
 from nnhal.v1 import prepared_model_pb2 as nnhal_dot_v1_dot_prepared__model__pb2
 from nnhal.v1 import types_pb2 as nnhal_dot_v1_dot_types__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.82.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 

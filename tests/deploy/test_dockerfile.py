@@ -14,7 +14,7 @@ from nnhal_service.settings import Settings
 from nnhal_tools.cli import app
 from tools.dev import container_lock
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def instructions(keyword: str) -> list[str]:
