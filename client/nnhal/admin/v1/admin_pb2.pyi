@@ -625,6 +625,148 @@ class DeviceSnapshot(_message.Message):
 Global___DeviceSnapshot: _TypeAlias = DeviceSnapshot  # noqa: Y015
 
 @_typing.final
+class OperationSnapshot(_message.Message):
+    """Support of an operation with one type of operands, as far as it is known without a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AnswersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ReasonsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    operation: _builtins.str
+    """Its name."""
+    type: _builtins.str
+    """Type of the first input that may have several types."""
+    @_builtins.property
+    def answers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """"yes", "no", or "depends" on shapes and constants, by id of the backend. Empty if the driver runs the operation."""
+
+    @_builtins.property
+    def reasons(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """For the backends that answer "no", why."""
+
+    def __init__(
+        self,
+        *,
+        operation: _builtins.str = ...,
+        type: _builtins.str = ...,
+        answers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        reasons: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "operation", b"operation", "reasons", b"reasons", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperationSnapshot: _TypeAlias = OperationSnapshot  # noqa: Y015
+
+@_typing.final
+class PerformanceSnapshot(_message.Message):
+    """Performance of a device on operands of one type, relative to the CPU. Less is better."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    EXEC_TIME_FIELD_NUMBER: _builtins.int
+    POWER_USAGE_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """Type of the operands; or IF, WHILE, and RELAXED_FLOAT32 with SCALAR or TENSOR."""
+    exec_time: _builtins.float
+    """Ratio of the running times."""
+    power_usage: _builtins.float
+    """Ratio of the power."""
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        exec_time: _builtins.float = ...,
+        power_usage: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exec_time", b"exec_time", "power_usage", b"power_usage", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PerformanceSnapshot: _TypeAlias = PerformanceSnapshot  # noqa: Y015
+
+@_typing.final
+class AbilitySnapshot(_message.Message):
+    """Abilities of a device, which a worker finds out once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
+    PERFORMANCE_FIELD_NUMBER: _builtins.int
+    device: _builtins.str
+    """Name of the device."""
+    @_builtins.property
+    def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationSnapshot]:
+        """Support of all operations of the HAL."""
+
+    @_builtins.property
+    def performance(self) -> _containers.RepeatedCompositeFieldContainer[Global___PerformanceSnapshot]:
+        """Its performance figures."""
+
+    def __init__(
+        self,
+        *,
+        device: _builtins.str = ...,
+        operations: _abc.Iterable[Global___OperationSnapshot] | None = ...,
+        performance: _abc.Iterable[Global___PerformanceSnapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "operations", b"operations", "performance", b"performance"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbilitySnapshot: _TypeAlias = AbilitySnapshot  # noqa: Y015
+
+@_typing.final
 class LoadSnapshot(_message.Message):
     """Work of one worker, or of all. The totals count since the start of the service."""
 
@@ -1383,3 +1525,81 @@ class ServiceSnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ServiceSnapshot: _TypeAlias = ServiceSnapshot  # noqa: Y015
+
+@_typing.final
+class WorkerAbilities(_message.Message):
+    """Answer of a worker to the admin process about its abilities."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ABILITIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def abilities(self) -> _containers.RepeatedCompositeFieldContainer[Global___AbilitySnapshot]:
+        """Those of its devices."""
+
+    def __init__(
+        self,
+        *,
+        abilities: _abc.Iterable[Global___AbilitySnapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abilities", b"abilities"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerAbilities: _TypeAlias = WorkerAbilities  # noqa: Y015
+
+@_typing.final
+class WorkerReport(_message.Message):
+    """Report of a worker to the admin process: its part of ServiceSnapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    CACHE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def worker(self) -> Global___WorkerSnapshot:
+        """The worker, without what only its supervisor and its metrics tell."""
+
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceSnapshot]:
+        """The devices."""
+
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionSnapshot]:
+        """Its sessions."""
+
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelSnapshot]:
+        """The prepared models of its sessions."""
+
+    @_builtins.property
+    def cache(self) -> Global___CacheSnapshot:
+        """The counts of the cache in this process."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___WarningSnapshot]:
+        """The last warnings and errors, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        worker: Global___WorkerSnapshot | None = ...,
+        devices: _abc.Iterable[Global___DeviceSnapshot] | None = ...,
+        sessions: _abc.Iterable[Global___SessionSnapshot] | None = ...,
+        models: _abc.Iterable[Global___ModelSnapshot] | None = ...,
+        cache: Global___CacheSnapshot | None = ...,
+        warnings: _abc.Iterable[Global___WarningSnapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "worker", b"worker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "devices", b"devices", "models", b"models", "sessions", b"sessions", "warnings", b"warnings", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerReport: _TypeAlias = WorkerReport  # noqa: Y015

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nnhal_service.running_services import running_services
+from nnhal_service.operating.running_services import running_services
 from tests.tools.cli.command import invoke
 
 

@@ -11,14 +11,14 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from nnhal_service.admin.view import (
+from nnhal.admin.plain import to_plain
+from nnhal.admin.v1.admin_pb2 import (
     BackendSnapshot,
     CacheSnapshot,
     DeviceSnapshot,
@@ -35,18 +35,38 @@ from tests.end_to_end.support.service_process import Service
 from tests.tools.cli.command import PROGRAM, invoke
 
 BOUNDS = (0.001, 0.01, 0.1)
-NOTHING = Rates(None, None, None, {})
+NOTHING = Rates(None, None, None, None, {})
 
 
 def load(executions: int, durations: tuple[int, ...] = (0, 0, 0, 0)) -> LoadSnapshot:
-    return LoadSnapshot(2, 1, 0, executions, 0, BOUNDS, durations, (0, 0, 0, 0))
+    return LoadSnapshot(
+        running=2,
+        queued=1,
+        preparing=0,
+        executions=executions,
+        rejected=0,
+        bounds_s=BOUNDS,
+        durations=durations,
+        waits=(0, 0, 0, 0),
+    )
 
 
 def model(number: int, uses: int, memory: int, longest_s: float) -> ModelSnapshot:
     id_ = f"0.1.s1.{number}"
-    times = (10.0 + number, uses, memory, 0.001, longest_s)
     return ModelSnapshot(
-        id_, "0.1.s1", 0, "token:alice", f"s1.{number}", "ab" * 32, ("CpuAcc",), "MEDIUM", False, *times, ()
+        id=id_,
+        session="0.1.s1",
+        worker=0,
+        identity="token:alice",
+        name=f"s1.{number}",
+        digest="ab" * 32,
+        backends=("CpuAcc",),
+        priority="MEDIUM",
+        prepared_at=10.0 + number,
+        uses=uses,
+        memory_bytes=memory,
+        best_s=0.001,
+        longest_s=longest_s,
     )
 
 
@@ -54,32 +74,52 @@ def snapshot(
     at: float = 100.0, sessions: int = 2, models: int = 2, *, work: LoadSnapshot | None = None
 ) -> dict[str, Any]:
     client = "a long name [red] \x1b[31m"
-    return asdict(
+    return to_plain(
         ServiceSnapshot(
-            at,
-            "1.0",
-            "serving",
-            1234,
-            at - 4000,
-            ("127.0.0.1:50051", "unix:/run/nnhal/socket"),
-            "INFO",
-            work or load(10),
-            (
+            at=at,
+            version="1.0",
+            state="serving",
+            pid=1234,
+            started_at=at - 4000,
+            addresses=("127.0.0.1:50051", "unix:/run/nnhal/socket"),
+            log_level="INFO",
+            load=work or load(10),
+            devices=(
                 DeviceSnapshot(
-                    "nnhal", "CPU", "v", (), (BackendSnapshot("CpuAcc", "ready"), BackendSnapshot("Npu", "failed"))
+                    name="nnhal",
+                    type="CPU",
+                    version="v",
+                    extensions=(),
+                    backends=(BackendSnapshot(id="CpuAcc", state="ready"), BackendSnapshot(id="Npu", state="failed")),
                 ),
             ),
-            (WorkerSnapshot(0, 1, 1235, "serving", at - 4000), WorkerSnapshot(1, 2, 1236, "drained", at - 10)),
-            tuple(
+            workers=(
+                WorkerSnapshot(slot=0, generation=1, pid=1235, state="serving", started_at=at - 4000),
+                WorkerSnapshot(slot=1, generation=2, pid=1236, state="drained", started_at=at - 10),
+            ),
+            sessions=tuple(
                 SessionSnapshot(
-                    f"0.1.s{n}", 0, f"s{n}", "token:alice", client, "ipv4:127.0.0.1:9", at - n, True, n, 2**20, 1, 3
+                    id=f"0.1.s{n}",
+                    worker=0,
+                    name=f"s{n}",
+                    identity="token:alice",
+                    client=client,
+                    peer="ipv4:127.0.0.1:9",
+                    opened_at=at - n,
+                    connected=True,
+                    calls=n,
+                    memory_bytes=2**20,
+                    models=1,
+                    objects=3,
                 )
                 for n in range(sessions)
             ),
-            tuple(model(n, n * 10, (models - n) << 20, 0.5 / (n + 1)) for n in range(models)),
-            CacheSnapshot("/cache"),
-            (),
-            (WarningSnapshot(at, "WARNING", "sandbox-incomplete", "missing=" + "x" * 200),),
+            models=tuple(model(n, n * 10, (models - n) << 20, 0.5 / (n + 1)) for n in range(models)),
+            cache=CacheSnapshot(directory="/cache"),
+            quarantine=(),
+            warnings=(
+                WarningSnapshot(at=at, level="WARNING", event="sandbox-incomplete", text="missing=" + "x" * 200),
+            ),
         )
     )
 
@@ -129,7 +169,7 @@ def order(sort: str, rates: Rates = NOTHING) -> list[str]:
 def test_models_are_sorted() -> None:
     assert set(SORTS) == {"calls", "memory", "latency", "age"}
     assert order("calls") == ["0.1.s1.2", "0.1.s1.1", "0.1.s1.0"]
-    assert order("calls", Rates(1, 0, None, {"0.1.s1.1": 5.0}))[0] == "0.1.s1.1"
+    assert order("calls", Rates(1, 0, None, None, {"0.1.s1.1": 5.0}))[0] == "0.1.s1.1"
     assert order("memory") == order("latency") == order("age") == ["0.1.s1.0", "0.1.s1.1", "0.1.s1.2"]
 
 
@@ -139,7 +179,7 @@ def test_rates_are_those_since_the_last_snapshot() -> None:
     after["models"][0]["uses"] += 6
     rates = rates_between(before, after)
     assert rates.executions_s == 10 and rates.uses_s["0.1.s1.0"] == 3
-    assert rates.latencies_s == pytest.approx((0.0055, 0.0091, 0.00991))
+    assert (rates.p50_s, rates.p99_s) == pytest.approx((0.0055, 0.00991))
     assert rates_between(None, before).executions_s is None
     assert rates_between(after, snapshot(103.0, work=load(0))).executions_s == 0  # the service was started again
 

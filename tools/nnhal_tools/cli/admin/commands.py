@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.admin.connection import Service, StateDirectory, Worker, connected, to_plain
+from nnhal.admin.plain import to_plain
+from nnhal_tools.cli.admin.connection import Service, StateDirectory, Worker, connected
 from nnhal_tools.cli.admin.units import counted, format_age, format_bytes, format_seconds, printable
 from nnhal_tools.cli.console import make_console, print_table, print_text
 from nnhal_tools.cli.errors import reporting_errors

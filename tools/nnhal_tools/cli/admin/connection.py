@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from nnhal.admin.plain import to_plain
 from nnhal.errors import LinuxRequiredError
 from nnhal_tools.cli.errors import FAILED, CommandError
 from nnhal_tools.cli.options import parse_target
 from nnhal_tools.cli.services.service_settings import service_settings
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from nnhal.admin.v1.admin_pb2_grpc import AdminStub
 
 TIMEOUT_S = 20.0
@@ -106,7 +105,7 @@ def find_admin(target: str | None, state_dir: Path | None) -> str:
         if target is None:
             raise
         return target  # services run on other machines
-    from nnhal_service.running_services import running_services
+    from nnhal_service.operating.running_services import running_services
 
     found = running_services(folder)
     chosen = [service for service in found if target in (None, service.admin, *service.addresses)]
@@ -119,20 +118,6 @@ def find_admin(target: str | None, state_dir: Path | None) -> str:
     if not chosen[0].admin:
         raise CommandError(f"the service at {chosen[0].addresses[0]} has no administration; see --admin-listen", FAILED)
     return chosen[0].admin
-
-
-def to_plain(message: "Message") -> dict[str, Any]:
-    """Return a message as plain values, with all its fields."""
-    plain: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
-        if field.message_type is None:
-            plain[field.name] = list(value) if field.is_repeated else value
-        elif field.message_type.GetOptions().map_entry:
-            plain[field.name] = dict(value)
-        else:
-            plain[field.name] = [to_plain(each) for each in value] if field.is_repeated else to_plain(value)
-    return plain
 
 
 def _reason(error: Any, address: str) -> str:

@@ -85,7 +85,8 @@ def _header(snapshot: Mapping[str, Any], rates: Rates) -> list["RenderableType"]
             f"nnhal {snapshot['version']}  {snapshot['state']}  up {since}  {', '.join(snapshot['addresses'])}", style
         ),
         _line(
-            f"executions {_rate(rates.executions_s)}, {_rate(rates.failed_s)} failed  {_latency(rates)}  "
+            f"executions {_rate(rates.executions_s)}, {_rate(rates.failed_s)} failed  "
+            f"p50 {format_seconds(rates.p50_s or 0)} p99 {format_seconds(rates.p99_s or 0)}  "
             f"total {load['executions']}, {load['rejected']} failed"
         ),
         _line(
@@ -99,13 +100,6 @@ def _header(snapshot: Mapping[str, Any], rates: Rates) -> list["RenderableType"]
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}/s" if value < 100 else f"{value:.0f}/s"
-
-
-def _latency(rates: Rates) -> str:
-    if rates.latencies_s is None:
-        return "p50 - p99 -"
-    middle, _, high = rates.latencies_s
-    return f"p50 {format_seconds(middle)} p99 {format_seconds(high)}"
 
 
 def _hit_rate(cache: Mapping[str, Any]) -> str:

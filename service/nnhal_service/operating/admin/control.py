@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from nnhal.local_users import own_and_root, socket_user
-from nnhal_service.admin.view import AdminError
 from nnhal_service.log import event
+from nnhal_service.operating.admin.errors import AdminError
 
 NAME = "control"
 """Name of the socket in the folder of the worker."""

@@ -3,29 +3,19 @@
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nnhal_service import log
-from nnhal_service.admin.control import ControlServer
-from nnhal_service.admin.recent_warnings import RecentWarnings
-from nnhal_service.admin.stacks import all_stacks
-from nnhal_service.admin.view import AdminError
-from nnhal_service.admin.worker_report import WorkerReporter
 from nnhal_service.log import event
-from nnhal_service.sessions.session_registry import SessionRegistry
+from nnhal_service.operating.admin.control import ControlServer
+from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.recent_warnings import RecentWarnings
+from nnhal_service.operating.admin.stacks import all_stacks
+from nnhal_service.operating.admin.worker_report import WorkerReporter
+from nnhal_service.server import Server
 
 ENDED_BY_OPERATOR = "ended by an operator"
 """Reason that the client of a session learns."""
-
-
-class DrainableServer(Protocol):
-    """The part of a server that the commands use."""
-
-    def drain(self) -> None:
-        """Accept no more sessions, and send the clients of the open ones elsewhere."""
-
-    def resume(self) -> None:
-        """Undo `drain`."""
 
 
 class WorkerControl:
@@ -35,35 +25,30 @@ class WorkerControl:
         folder: private folder of the worker.
         server: its server.
         reporter: reports on it.
-        sessions: its sessions.
-        metrics: returns its metrics as bytes.
         on_change: called with whether the worker is drained, when that changes.
     """
 
     def __init__(
         self,
         folder: Path,
-        server: DrainableServer,
+        server: Server,
         reporter: WorkerReporter,
-        sessions: SessionRegistry,
-        metrics: Callable[[], bytes],
         on_change: Callable[[bool], None],
     ) -> None:
-        self._drainable = server
+        self._server = server
         self._reporter = reporter
-        self._sessions = sessions
         self._on_change = on_change
         self._drained = False
         self._stopping = False
         self._lock = threading.Lock()
         self._warnings = RecentWarnings(reporter.slot)
         log.watch(self._warnings)
-        self._server = ControlServer(
+        self._control = ControlServer(
             folder,
             {
                 "report": lambda _: self._report(),
-                "abilities": lambda _: reporter.abilities(),
-                "metrics": lambda _: metrics(),
+                "abilities": lambda _: reporter.abilities().SerializeToString(),
+                "metrics": lambda _: server.metrics.encoded(),
                 "stacks": lambda _: all_stacks().encode(),
                 "drain": lambda _: self.drain(),
                 "resume": lambda _: self._resume(),
@@ -74,8 +59,8 @@ class WorkerControl:
 
     def _report(self) -> bytes:
         is_leaving = self._drained or self._stopping
-        state = "serving" if not is_leaving else "draining" if self._sessions.count() else "drained"
-        return self._reporter.report(state, log.level(), self._warnings.list()).to_json()
+        state = "serving" if not is_leaving else "draining" if self._server.sessions.count() else "drained"
+        return self._reporter.report(state, self._warnings.list()).SerializeToString()
 
     def drain(self) -> bytes:
         """Drain the worker, if it is not drained."""
@@ -83,7 +68,7 @@ class WorkerControl:
             if not self._drained and not self._stopping:
                 self._drained = True
                 self._on_change(True)  # first, so that no client is sent here again
-                self._drainable.drain()
+                self._server.drain()
                 event("drained")
         return b""
 
@@ -93,7 +78,7 @@ class WorkerControl:
                 raise AdminError("the worker is stopping")
             if self._drained:
                 self._drained = False
-                self._drainable.resume()
+                self._server.resume()
                 self._on_change(False)
                 event("resumed")
         return b""
@@ -102,7 +87,7 @@ class WorkerControl:
         session = self._reporter.find_session(arguments["session"])
         if session is None:
             raise AdminError(f"there is no session {arguments['session']!r}")
-        self._sessions.end(session, ENDED_BY_OPERATOR)
+        self._server.sessions.end(session, ENDED_BY_OPERATOR)
         return b""
 
     def _set_log_level(self, arguments: Mapping[str, Any]) -> bytes:
@@ -116,4 +101,4 @@ class WorkerControl:
 
     def close(self) -> None:
         """Accept no more commands."""
-        self._server.close()
+        self._control.close()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from nnhal_service.admin.view import AdminError
+from nnhal_service.operating.admin.errors import AdminError
 
 _TIMEOUT_S = 10.0
 

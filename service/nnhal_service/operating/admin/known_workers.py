@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nnhal_service.admin.control import ask_worker
-from nnhal_service.admin.view import AdminError
-from nnhal_service.admin.worker_report import WorkerReport
+from google.protobuf.message import DecodeError
+
+from nnhal.admin.v1 import admin_pb2
 from nnhal_service.log import event
 from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.operating.admin.control import ask_worker
+from nnhal_service.operating.admin.errors import AdminError
 
 _TIMEOUT_S = 2.0
 """Seconds that a worker may take for an answer."""
@@ -40,13 +42,13 @@ def known_workers(status: Mapping[str, Any]) -> list[KnownWorker]:
     return sorted((KnownWorker(**each) for each in status["workers"]), key=lambda each: (each.slot, each.generation))
 
 
-def ask_report(worker: KnownWorker) -> WorkerReport | None:
+def ask_report(worker: KnownWorker) -> admin_pb2.WorkerReport | None:
     """Return the report of a worker; None if it does not answer, or its answer is damaged."""
     if worker.state == "starting":
         return None
     try:
-        return WorkerReport.from_json(ask_worker(Path(worker.folder), "report", _TIMEOUT_S))
-    except (AdminError, OSError, ValueError) as error:
+        return admin_pb2.WorkerReport.FromString(ask_worker(Path(worker.folder), "report", _TIMEOUT_S))
+    except (AdminError, OSError, DecodeError) as error:
         event("worker-silent", logging.DEBUG, worker=worker.slot, why=str(error))
         return None
 

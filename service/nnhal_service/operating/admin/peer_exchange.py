@@ -13,14 +13,14 @@ from pathlib import Path
 import grpc
 
 from nnhal.address import Address
-from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
+from nnhal.admin.v1 import admin_pb2
 from nnhal.client.security.options import NO_OPTIONS, SecurityOptions
 from nnhal.client.security.security import secured
-from nnhal_service.fleet.member import Member, MemberTable
-from nnhal_service.fleet.members_file import write_members
-from nnhal_service.fleet.peer_addresses import PeerAddresses, PeerTarget
-from nnhal_service.fleet.report import WaitMeter, member_of
 from nnhal_service.log import event
+from nnhal_service.peers.fleet.member import Member, MemberTable
+from nnhal_service.peers.fleet.member_report import CHANNEL_OPTIONS, MemberReader, WaitMeter, member_of
+from nnhal_service.peers.fleet.members_file import write_members
+from nnhal_service.peers.fleet.peer_addresses import PeerAddresses, PeerTarget
 from nnhal_service.settings import Settings
 
 _INTERVAL_S = 1.0
@@ -32,7 +32,6 @@ _TIMEOUT_S = 2.0
 _OLD_S = 600.0
 """Age of a file with members that no service writes any more."""
 _THREADS = 16
-_MAX_BYTES = 2**26
 _ANY_HOST = ("0.0.0.0", "::", "")
 
 ReadSnapshot = Callable[[], admin_pb2.ServiceSnapshot]
@@ -62,39 +61,9 @@ def client_address(snapshot: admin_pb2.ServiceSnapshot, admin: str) -> str:
     return ""
 
 
-class PeerReader:
-    """Connection to the administration of a member. Close it when done.
-
-    Args:
-        admin: its address.
-        options: TLS of the connection.
-    """
-
-    def __init__(self, admin: str, options: SecurityOptions) -> None:
-        self.admin = admin
-        self._waits = WaitMeter()
-        address, security = secured(admin, options)
-        arguments = [
-            ("grpc.max_receive_message_length", _MAX_BYTES),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1_000),
-        ]
-        self._channel = security.channel(address or admin, arguments)
-        self._stub = admin_pb2_grpc.AdminStub(self._channel)
-
-    def read(self) -> Member:
-        """Return the record of the member.
-
-        Raises:
-            grpc.RpcError: the service does not answer, or does not let this one read.
-        """
-        snapshot = self._stub.GetSnapshot(admin_pb2.GetSnapshotRequest(), timeout=_TIMEOUT_S).snapshot
-        known = Member(member_id(snapshot), snapshot.host, client_address(snapshot, self.admin), generation=1)
-        return member_of(snapshot, known, self._waits)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._channel.close()
+def identify_member(snapshot: admin_pb2.ServiceSnapshot, admin: str) -> Member:
+    """Return a member with its id, host and address: see `client_address`."""
+    return Member(member_id(snapshot), snapshot.host, client_address(snapshot, admin), generation=1)
 
 
 @dataclass(slots=True)
@@ -102,14 +71,14 @@ class _Peer:
     """A member, as far as it is known.
 
     Attributes:
-        reader: the connection.
+        reader: the connection to its administration.
         is_reading: whether a read is in progress.
         member: its last report, or None.
         at: time of that.
         problem: why the last read failed, or "".
     """
 
-    reader: PeerReader
+    reader: MemberReader
     is_reading: bool = False
     member: Member | None = None
     at: float = 0.0
@@ -158,7 +127,7 @@ class PeerExchange:
             heard = [each.member for each in self._peers.values() if each.member is not None and each.at > oldest]
         members = {each.id: each for each in heard}
         here = member_id(own)
-        known = members.get(here) or Member(here, own.host, client_address(own, "unix:/"), generation=1)
+        known = members.get(here) or identify_member(own, "unix:/")
         members[here] = replace(member_of(own, known, self._waits), known=len(members.keys() | {here}))
         table = tuple(members[id_] for id_ in sorted(members) if members[id_].address or id_ == here)
         write_members(self._path, MemberTable(here, table))
@@ -171,20 +140,24 @@ class PeerExchange:
         for address in addresses:
             if address not in self._peers:
                 with self._lock:
-                    self._peers[address] = _Peer(PeerReader(address, self._options))
+                    self._peers[address] = _Peer(self._connect(address))
             peer = self._peers[address]
             if not peer.is_reading:
                 peer.is_reading = True
-                self._threads.submit(self._read, peer)
+                self._threads.submit(self._read, address, peer)
 
-    def _read(self, peer: _Peer) -> None:
+    def _connect(self, admin: str) -> MemberReader:
+        address, security = secured(admin, self._options)
+        return MemberReader(security.channel(address or admin, list(CHANNEL_OPTIONS)), _TIMEOUT_S)
+
+    def _read(self, admin: str, peer: _Peer) -> None:
         try:
-            member = peer.reader.read()
+            member = peer.reader.read(lambda snapshot: identify_member(snapshot, admin))
             problem = ""
         except (grpc.RpcError, ValueError) as error:  # a closed channel raises ValueError
             member, problem = None, str(error.details() if isinstance(error, grpc.Call) else error)
         if problem and problem != peer.problem:
-            event("fleet-member-unread", logging.WARNING, address=peer.reader.admin, why=problem)
+            event("fleet-member-unread", logging.WARNING, address=admin, why=problem)
         with self._lock:
             peer.problem = problem
             if member is not None:

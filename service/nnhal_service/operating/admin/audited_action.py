@@ -17,9 +17,4 @@ class AuditedAction:
 
     def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
         result = self.result if error is None else f"failed: {error}"
-        write_audit(self._action, self._by, result, **self._fields)
-
-
-def write_audit(action: str, by: str, result: str, **fields: object) -> None:
-    """Write an action and its result to the audit log."""
-    log.audit(action, by=by, **fields, result=result)
+        log.audit(self._action, by=self._by, **self._fields, result=result)

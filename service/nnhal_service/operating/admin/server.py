@@ -14,9 +14,9 @@ from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
 from nnhal.errors import HalError
 from nnhal.local_users import own_and_root
 from nnhal_service import log
-from nnhal_service.admin.relay import LocalRelay
-from nnhal_service.admin.servicer import AdminServicer
-from nnhal_service.admin.view import ServiceView
+from nnhal_service.operating.admin.relay import LocalRelay
+from nnhal_service.operating.admin.service_view import ServiceView
+from nnhal_service.operating.admin.servicer import AdminServicer
 
 _NAME = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 _THREADS = 16

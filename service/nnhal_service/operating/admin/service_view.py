@@ -1,4 +1,7 @@
-"""The view of a service with workers: asks the supervisor and all workers, and puts their answers together."""
+"""View of a running service for operators: its state as messages of nnhal.admin.v1, and the actions that change it.
+
+It asks the supervisor and all workers, and puts their answers together. The gRPC service and the page show the same.
+"""
 
 import socket
 import time
@@ -7,14 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
+from google.protobuf.message import DecodeError
+
+from nnhal.admin.v1 import admin_pb2
 from nnhal.cpu import available_cpus
 from nnhal.version import __version__
 from nnhal_cache.errors import CacheError
 from nnhal_service import log
-from nnhal_service.admin.audited_action import AuditedAction, write_audit
-from nnhal_service.admin.control import ask_worker
-from nnhal_service.admin.known_workers import KnownWorker, ask_metrics, ask_report, known_workers
-from nnhal_service.admin.snapshots import (
+from nnhal_service.metrics.exposition import render
+from nnhal_service.metrics.service_metrics import ServiceMetrics
+from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.metrics.supervisor_metrics import read_totals
+from nnhal_service.operating.admin.audited_action import AuditedAction
+from nnhal_service.operating.admin.control import ask_worker
+from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.known_workers import KnownWorker, ask_metrics, ask_report, known_workers
+from nnhal_service.operating.admin.snapshots import (
     cache_snapshot,
     count_members,
     free_bytes,
@@ -25,21 +36,9 @@ from nnhal_service.admin.snapshots import (
     service_state,
     worker_snapshot,
 )
-from nnhal_service.admin.stacks import all_stacks
-from nnhal_service.admin.supervisor_link import SupervisorLink
-from nnhal_service.admin.view import (
-    AbilitySnapshot,
-    AdminError,
-    ServiceSnapshot,
-    SettingSnapshot,
-    WarningSnapshot,
-)
-from nnhal_service.admin.worker_report import read_abilities
-from nnhal_service.fleet.members_file import MembersFile
-from nnhal_service.metrics.exposition import render
-from nnhal_service.metrics.service_metrics import ServiceMetrics
-from nnhal_service.metrics.snapshot import Snapshot
-from nnhal_service.metrics.supervisor_metrics import read_totals
+from nnhal_service.operating.admin.stacks import all_stacks
+from nnhal_service.operating.admin.supervisor_link import SupervisorLink
+from nnhal_service.peers.fleet.members_file import MembersFile
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.settings import LogLevel, Settings
 
@@ -50,8 +49,11 @@ _THREADS = 8
 _MAX_WARNINGS = 100
 
 
-class WorkersView:
-    """A service with workers: see `ServiceView`.
+class ServiceView:
+    """A running service. Thread safe; every method may take some seconds, if a worker does not answer.
+
+    Callers check first that `by` may administer. Every action is in the audit log, with `by` and its result, which it
+    returns in words.
 
     Args:
         link: to the supervisor.
@@ -63,11 +65,11 @@ class WorkersView:
         self._members = MembersFile(members) if members is not None else None
         self._threads = ThreadPoolExecutor(_THREADS, "nnhal-admin-ask")
         self._metrics = ServiceMetrics()
-        self._abilities: tuple[int, Sequence[AbilitySnapshot]] = (-1, ())
+        self._abilities: tuple[int, Sequence[admin_pb2.AbilitySnapshot]] = (-1, ())
 
     # ---- State ------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> ServiceSnapshot:
+    def snapshot(self) -> admin_pb2.ServiceSnapshot:
         """Return the state."""
         status = self._link.ask("status")
         workers = known_workers(status)
@@ -76,49 +78,55 @@ class WorkersView:
         answered = [report for report in reports.values() if report is not None]
         devices = next((report.devices for worker, report in reports.items() if report and worker.is_current), ())
         table = self._members.table() if self._members is not None else None
-        warnings = [WarningSnapshot(**each) for each in status["warnings"]]
+        warnings = [admin_pb2.WarningSnapshot(**each) for each in status["warnings"]]
         warnings += [warning for report in answered for warning in report.warnings]
-        return ServiceSnapshot(
-            time.time(),
-            __version__,
-            service_state(status, workers, reports),
-            status["pid"],
-            status["started_at"],
-            tuple(status["addresses"]),
-            status["log_level"],
-            load_snapshot(metrics),
-            devices,
-            tuple(worker_snapshot(worker, reports[worker], by_worker.get(worker.generation)) for worker in workers),
-            tuple(session for report in answered for session in report.sessions),
-            tuple(model for report in answered for model in report.models),
-            cache_snapshot(status, answered, metrics),
-            quarantine_snapshots(status),
-            tuple(sorted(warnings, key=lambda warning: warning.at)[-_MAX_WARNINGS:]),
-            socket.gethostname(),
-            available_cpus(),
-            free_bytes(),
-            table.here if table is not None else "",
-            tuple(map(member_snapshot, table.members)) if table is not None else (),
+        return admin_pb2.ServiceSnapshot(
+            at=time.time(),
+            version=__version__,
+            state=service_state(status, workers, reports),
+            pid=status["pid"],
+            started_at=status["started_at"],
+            addresses=status["addresses"],
+            log_level=status["log_level"],
+            load=load_snapshot(metrics),
+            devices=devices,
+            workers=(worker_snapshot(each, reports[each], by_worker.get(each.generation)) for each in workers),
+            sessions=(session for report in answered for session in report.sessions),
+            models=(model for report in answered for model in report.models),
+            cache=cache_snapshot(status, answered, metrics),
+            quarantine=quarantine_snapshots(status),
+            warnings=sorted(warnings, key=lambda warning: warning.at)[-_MAX_WARNINGS:],
+            host=socket.gethostname(),
+            cpus=available_cpus(),
+            free_bytes=free_bytes(),
+            member=table.here if table is not None else "",
+            members=map(member_snapshot, table.members) if table is not None else (),
         )
 
-    def abilities(self) -> Sequence[AbilitySnapshot]:
-        """Return what the devices can do, as the first worker that answers says."""
+    def abilities(self) -> Sequence[admin_pb2.AbilitySnapshot]:
+        """Return what the devices can do. The first call may take some seconds, if the devices must be measured.
+
+        Raises:
+            AdminError: no worker answers.
+        """
         problem = "no worker is running"
         for worker in self._chosen(None):
             if worker.generation == self._abilities[0]:
                 return self._abilities[1]
             try:
-                found = read_abilities(ask_worker(Path(worker.folder), "abilities", _ABILITIES_TIMEOUT_S))
-            except (AdminError, OSError, ValueError) as error:
+                answer = ask_worker(Path(worker.folder), "abilities", _ABILITIES_TIMEOUT_S)
+                found = admin_pb2.WorkerAbilities.FromString(answer).abilities
+            except (AdminError, OSError, DecodeError) as error:
                 problem = str(error)
                 continue
             self._abilities = worker.generation, found
             return found
         raise AdminError(f"no worker tells what the devices can do: {problem}")
 
-    def settings(self) -> Sequence[SettingSnapshot]:
+    def settings(self) -> Sequence[admin_pb2.SettingSnapshot]:
         """Return the effective settings."""
-        return [SettingSnapshot(*each) for each in self._link.ask("settings")["settings"]]
+        found = self._link.ask("settings")["settings"]
+        return [admin_pb2.SettingSnapshot(name=name, value=value, origin=origin) for name, value, origin in found]
 
     def current_settings(self) -> Settings:
         """Return the settings, which a reload may have changed.
@@ -129,7 +137,11 @@ class WorkersView:
         return Settings.model_validate(self._link.ask("values")["values"])
 
     def metrics(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the metrics of all workers for Prometheus, and their content type."""
+        """Return the metrics of all workers for Prometheus, and their content type.
+
+        Args:
+            accept: the header `Accept` of the request, which selects the format.
+        """
         status = self._link.ask("status")
         snapshot, _ = self._collect(status, known_workers(status))
         table = self._members.table() if self._members is not None else None
@@ -146,7 +158,11 @@ class WorkersView:
         return self._metrics.merge(ended, by_worker.values()), by_worker
 
     def stacks(self, by: str, worker: int | None = None) -> Mapping[str, str]:
-        """Return the stacks of all threads, of one worker or of all, by the name of the process."""
+        """Return the stacks of all threads, of one worker or of all, by the name of the process.
+
+        Raises:
+            AdminError: there is no such worker.
+        """
         chosen = self._chosen(worker)
 
         def ask(each: KnownWorker) -> str:
@@ -159,17 +175,25 @@ class WorkersView:
         stacks = {f"worker {each.slot} (process {each.pid})": text for each, text in zip(chosen, texts, strict=True)}
         if worker is None:
             stacks["admin"] = all_stacks()
-        write_audit("stacks", by, f"{len(stacks)} processes", worker="all" if worker is None else worker)
+        log.audit("stacks", by=by, worker="all" if worker is None else worker, result=f"{len(stacks)} processes")
         return stacks
 
     # ---- Actions ----------------------------------------------------------------------------------------
 
     def drain(self, by: str, worker: int | None = None) -> str:
-        """Have a worker, or all, take no more sessions, and send its clients elsewhere."""
+        """Have a worker, or all, take no more sessions, and send its clients elsewhere. What runs has its grace time.
+
+        Raises:
+            AdminError: there is no such worker.
+        """
         return self._set_drained(by, "drain", worker, drained=True)
 
     def resume(self, by: str, worker: int | None = None) -> str:
-        """Undo `drain`."""
+        """Undo `drain`.
+
+        Raises:
+            AdminError: there is no such worker.
+        """
         return self._set_drained(by, "resume", worker, drained=False)
 
     def _set_drained(self, by: str, command: str, worker: int | None, *, drained: bool) -> str:
@@ -181,14 +205,26 @@ class WorkersView:
         return audited.result
 
     def reload(self, by: str) -> str:
-        """Read the settings and plug-ins again, and replace the workers one by one."""
+        """Read the settings and plug-ins again, and replace the workers one by one.
+
+        Raises:
+            AdminError: a setting is invalid, or the service stops.
+        """
         with AuditedAction("reload", by) as audited:
             self._link.ask("reload")
             audited.result = "the settings are valid; the workers are being replaced"
         return audited.result
 
     def end_session(self, by: str, session: str) -> str:
-        """End a session at once."""
+        """End a session at once.
+
+        Args:
+            by: identity of the caller.
+            session: its id in the snapshot.
+
+        Raises:
+            AdminError: there is no such session.
+        """
         with AuditedAction("end-session", by, session=session) as audited:
             slot, _, rest = session.partition(".")
             generation = rest.partition(".")[0]
@@ -200,22 +236,37 @@ class WorkersView:
             raise AdminError(f"there is no session {session!r}")
 
     def clear_quarantine(self, by: str, digests: Sequence[str] = ()) -> str:
-        """Allow models again."""
+        """Allow models again.
+
+        Args:
+            by: identity of the caller.
+            digests: the first hexadecimal digits of their digests; all models if there are none.
+
+        Raises:
+            AdminError: no digest starts with the digits, or the file cannot be written.
+        """
         with AuditedAction("clear-quarantine", by, digests=",".join(digests) or "all") as audited:
             file = QuarantineFile(Path(self._link.ask("status")["state_dir"]))
-            known = file.crashes()
-            for prefix in digests:
-                if not any(digest.startswith(prefix.lower()) for digest in known):
-                    raise AdminError(f"no digest starts with {prefix!r}")
             try:
-                count = sum(file.clear(prefix.lower()) for prefix in digests or ("",)) if known else 0
+                count = file.clear(digests)
+            except ValueError as error:
+                raise AdminError(str(error)) from None
             except OSError as error:
                 raise AdminError(f"cannot write the quarantine: {error}") from error
             audited.result = f"cleared {count} {'model' if count == 1 else 'models'}"
         return audited.result
 
     def clear_cache(self, by: str, identity: str | None = None, tokens: Sequence[str] = ()) -> str:
-        """Remove entries of the cache."""
+        """Remove entries of the cache.
+
+        Args:
+            by: identity of the caller.
+            identity: owner of the entries; None for all owners.
+            tokens: the first hexadecimal digits of their tokens; all of them if there are none.
+
+        Raises:
+            AdminError: no token starts with the digits, or the cache cannot be used.
+        """
         fields = {"identity": "all" if identity is None else identity, "tokens": ",".join(tokens) or "all"}
         with AuditedAction("clear-cache", by, **fields) as audited:
             store = open_store(self._link.ask("status"))
@@ -229,7 +280,15 @@ class WorkersView:
         return audited.result
 
     def set_log_level(self, by: str, level: str) -> str:
-        """Log from this severity on, in all processes, until the next start or reload."""
+        """Log from this severity on, in all processes, until the next start or reload.
+
+        Args:
+            by: identity of the caller.
+            level: DEBUG, INFO, WARNING or ERROR.
+
+        Raises:
+            AdminError: the level is unknown.
+        """
         with AuditedAction("log-level", by, to=level) as audited:
             if level.upper() not in get_args(LogLevel):
                 raise AdminError(f"invalid level {level!r}; expected {', '.join(get_args(LogLevel))}")

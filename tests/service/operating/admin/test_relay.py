@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_service.admin.relay import LocalRelay
+from nnhal_service.operating.admin.relay import LocalRelay
 from tests.concurrency import wait_until
 
 

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from nnhal_service.running_services import RunningService, ServiceFile, running_services
+from nnhal_service.operating.running_services import RunningService, ServiceFile, running_services
 
 
 def test_running_service_is_found_until_it_ends(tmp_path: Path) -> None:

@@ -3,15 +3,14 @@
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf import json_format
 
 from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
 from nnhal_service import log
-from nnhal_service.admin.view import AdminError, ServiceSnapshot, ServiceView
+from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.service_view import ServiceView
 
 _READS = ("GetSnapshot", "ListSettings", "GetMetrics")
 """Methods that change nothing, which programs may call every second."""
@@ -72,13 +71,12 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     @_authorized
     def GetSnapshot(self, request: admin_pb2.GetSnapshotRequest, by: str) -> admin_pb2.GetSnapshotResponse:
         """Return the state."""
-        return admin_pb2.GetSnapshotResponse(snapshot=snapshot_message(self._view.snapshot()))
+        return admin_pb2.GetSnapshotResponse(snapshot=self._view.snapshot())
 
     @_authorized
     def ListSettings(self, request: admin_pb2.ListSettingsRequest, by: str) -> admin_pb2.ListSettingsResponse:
         """Return the effective settings."""
-        settings = (admin_pb2.SettingSnapshot(**asdict(each)) for each in self._view.settings())
-        return admin_pb2.ListSettingsResponse(settings=settings)
+        return admin_pb2.ListSettingsResponse(settings=self._view.settings())
 
     @_authorized
     def GetMetrics(self, request: admin_pb2.GetMetricsRequest, by: str) -> admin_pb2.GetMetricsResponse:
@@ -125,11 +123,6 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     def SetLogLevel(self, request: admin_pb2.SetLogLevelRequest, by: str) -> admin_pb2.SetLogLevelResponse:
         """Change the severity from which on all processes log."""
         return admin_pb2.SetLogLevelResponse(result=self._view.set_log_level(by, request.level))
-
-
-def snapshot_message(snapshot: ServiceSnapshot) -> admin_pb2.ServiceSnapshot:
-    """Return the message with a state."""
-    return json_format.ParseDict(asdict(snapshot), admin_pb2.ServiceSnapshot())
 
 
 def _worker(request: admin_pb2.GetStacksRequest | admin_pb2.DrainRequest | admin_pb2.ResumeRequest) -> int | None:

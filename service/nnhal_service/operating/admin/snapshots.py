@@ -1,28 +1,22 @@
 """Parts of the state of a service, made of the answers of its supervisor and workers, and of its files."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nnhal.admin.v1 import admin_pb2
 from nnhal_cache.errors import CacheError
 from nnhal_cache.store import Store
-from nnhal_service.admin.known_workers import KnownWorker
-from nnhal_service.admin.view import (
-    CacheEntrySnapshot,
-    CacheSnapshot,
-    LoadSnapshot,
-    MemberSnapshot,
-    QuarantineSnapshot,
-    WorkerSnapshot,
-)
-from nnhal_service.admin.worker_report import CACHE_COUNTS, WorkerReport
-from nnhal_service.fleet.member import Member
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.catalog import Metric
 from nnhal_service.metrics.series import OK
 from nnhal_service.metrics.snapshot import HistogramValue, Snapshot
+from nnhal_service.operating.admin.known_workers import KnownWorker
+from nnhal_service.peers.fleet.member import Member
 from nnhal_service.quarantine import QuarantineFile
 
+CACHE_COUNTS = ("hits", "misses", "saves", "evictions", "set_aside")
+"""Fields of `CacheSnapshot` that count in each worker."""
 _EXECUTION, _PREPARATION, _MISS = "execution", "preparation", "miss"
 _PREPARING = {"prepare", "load"}
 """Labels of metrics."""
@@ -30,39 +24,33 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def service_state(
-    status: Mapping[str, Any], workers: Sequence[KnownWorker], reports: Mapping[KnownWorker, WorkerReport | None]
+    status: Mapping[str, Any],
+    workers: Sequence[KnownWorker],
+    reports: Mapping[KnownWorker, admin_pb2.WorkerReport | None],
 ) -> str:
     """Return the state of a service: see `ServiceSnapshot.state`."""
     if status["state"] != "serving":
         return str(status["state"])
-    states = {report.state for worker in workers if worker.is_current and (report := reports[worker])}
+    states = {report.worker.state for worker in workers if worker.is_current and (report := reports[worker])}
     return "serving" if "serving" in states or not states else "draining"
 
 
-def worker_snapshot(worker: KnownWorker, report: WorkerReport | None, metrics: Snapshot | None) -> WorkerSnapshot:
+def worker_snapshot(
+    worker: KnownWorker, report: admin_pb2.WorkerReport | None, metrics: Snapshot | None
+) -> admin_pb2.WorkerSnapshot:
     """Return the state of a worker, with its report and metrics if it answers."""
-    state = worker.state
-    if report is None:
-        state = state if state == "starting" else "silent"
-    else:
-        state = "draining" if state == "retiring" else report.state
-    return WorkerSnapshot(
-        worker.slot,
-        worker.generation,
-        worker.pid,
-        state,
-        worker.started_at,
-        worker.restarts,
-        worker.last_end,
-        len(report.sessions) if report else 0,
-        report.memory_bytes if report else 0,
-        report.client_bytes if report else 0,
-        report.threads if report else 0,
-        load_snapshot(metrics or Snapshot()),
-    )
+    snapshot = admin_pb2.WorkerSnapshot(state=worker.state if worker.state == "starting" else "silent")
+    if report is not None:
+        snapshot.CopyFrom(report.worker)
+        if worker.state == "retiring":
+            snapshot.state = "draining"
+    snapshot.slot, snapshot.generation, snapshot.pid = worker.slot, worker.generation, worker.pid
+    snapshot.started_at, snapshot.restarts, snapshot.last_end = worker.started_at, worker.restarts, worker.last_end
+    snapshot.load.CopyFrom(load_snapshot(metrics or Snapshot()))
+    return snapshot
 
 
-def load_snapshot(metrics: Snapshot) -> LoadSnapshot:
+def load_snapshot(metrics: Snapshot) -> admin_pb2.LoadSnapshot:
     """Return the work that metrics report."""
     durations = _executions(metrics, catalog.CALL_DURATION)
     waits = dict(zip(catalog.QUEUE_BOUNDS, counts := _executions(metrics, catalog.QUEUE_DURATION), strict=False))
@@ -70,7 +58,7 @@ def load_snapshot(metrics: Snapshot) -> LoadSnapshot:
         labels: value for labels, value in _values(metrics, catalog.CALLS).items() if _PREPARING.isdisjoint(labels)
     }
     succeeded = sum(value for labels, value in calls.items() if labels[-1] == OK)
-    return LoadSnapshot(
+    return admin_pb2.LoadSnapshot(
         running=_with_label(metrics, catalog.IN_PROGRESS, _EXECUTION),
         queued=_with_label(metrics, catalog.QUEUED, _EXECUTION),
         preparing=_with_label(metrics, catalog.QUEUED, _PREPARATION)
@@ -108,33 +96,34 @@ def open_store(status: Mapping[str, Any]) -> Store:
     return Store(Path(status["cache_dir"]), status["cache_bytes"])
 
 
-def cache_snapshot(status: Mapping[str, Any], reports: Iterable[WorkerReport], metrics: Snapshot) -> CacheSnapshot:
+def cache_snapshot(
+    status: Mapping[str, Any], reports: Iterable[admin_pb2.WorkerReport], metrics: Snapshot
+) -> admin_pb2.CacheSnapshot:
     """Return the state of the cache, with the counts of workers."""
     store = open_store(status)
     try:
         entries = store.list()
     except CacheError:
         entries = []
-    counts = [report.cache_counts for report in reports]
-    totals = {name: sum(each.get(name, 0) for each in counts) for name in CACHE_COUNTS}
-    return CacheSnapshot(
-        str(store.layout.root),
-        sum(entry.size for entry in entries),
-        store.max_bytes,
-        tuple(
-            CacheEntrySnapshot(
-                entry.identity,
-                entry.token.hex(),
-                entry.size,
-                entry.saved_at,
-                entry.last_used_at,
-                entry.hits,
-                entry.backends,
+    counts = [report.cache for report in reports]
+    return admin_pb2.CacheSnapshot(
+        directory=str(store.layout.root),
+        size=sum(entry.size for entry in entries),
+        max_bytes=store.max_bytes,
+        entries=(
+            admin_pb2.CacheEntrySnapshot(
+                identity=entry.identity,
+                token=entry.token.hex(),
+                size=entry.size,
+                saved_at=entry.saved_at,
+                last_used_at=entry.last_used_at,
+                hits=entry.hits,
+                backends=entry.backends,
             )
             for entry in entries
         ),
-        **totals,
         miss_reasons=_miss_reasons(metrics),
+        **{name: sum(getattr(each, name) for each in counts) for name in CACHE_COUNTS},
     )
 
 
@@ -146,43 +135,39 @@ def _miss_reasons(metrics: Snapshot) -> dict[str, int]:
     return reasons
 
 
-def quarantine_snapshots(status: Mapping[str, Any]) -> tuple[QuarantineSnapshot, ...]:
+def quarantine_snapshots(status: Mapping[str, Any]) -> Iterator[admin_pb2.QuarantineSnapshot]:
     """Return the models in quarantine."""
     file = QuarantineFile(Path(status["state_dir"]))
-    found = []
     for digest, crashes in file.crashes().items():
         verdict = file.verdict(bytes.fromhex(digest))
-        found.append(
-            QuarantineSnapshot(
-                digest,
-                len(crashes),
-                crashes[-1].at,
-                crashes[-1].how,
-                tuple(dict.fromkeys(crash.backend or "unknown" for crash in crashes)),
-                verdict.excluded,
-                bool(verdict.refusal),
-            )
+        yield admin_pb2.QuarantineSnapshot(
+            digest=digest,
+            crashes=len(crashes),
+            last_at=crashes[-1].at,
+            how=crashes[-1].how,
+            backends=dict.fromkeys(crash.backend or "unknown" for crash in crashes),
+            excluded=verdict.excluded,
+            refused=bool(verdict.refusal),
         )
-    return tuple(found)
 
 
-def member_snapshot(member: Member) -> MemberSnapshot:
+def member_snapshot(member: Member) -> admin_pb2.MemberSnapshot:
     """Return the record of a member of the fleet for operators."""
-    return MemberSnapshot(
-        member.id,
-        member.host,
-        member.address,
-        member.version,
-        member.generation,
-        member.draining,
-        member.cpus,
-        member.free_bytes,
-        member.sessions,
-        member.executions,
-        tuple(member.backends),
-        tuple(member.accelerators),
-        len(member.models),
-        member.wait_s,
+    return admin_pb2.MemberSnapshot(
+        id=member.id,
+        host=member.host,
+        address=member.address,
+        version=member.version,
+        generation=member.generation,
+        draining=member.draining,
+        cpus=member.cpus,
+        free_bytes=member.free_bytes,
+        sessions=member.sessions,
+        executions=member.executions,
+        backends=member.backends,
+        accelerators=member.accelerators,
+        models=len(member.models),
+        wait_s=member.wait_s,
     )
 
 

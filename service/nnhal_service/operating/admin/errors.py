@@ -1,0 +1,5 @@
+"""Error of the administration."""
+
+
+class AdminError(Exception):
+    """An action that cannot be done. The text says why."""
