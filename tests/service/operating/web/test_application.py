@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_service.admin.view import AdminError
-from nnhal_service.web.application import WebApplication
-from tests.service.web.asgi_client import AsgiResponse, request
-from tests.service.web.fake_access import ADMIN, OBSERVER, STRANGER, FakeAccess
-from tests.service.web.fake_view import FakeView
+from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.web.application import WebApplication
+from tests.service.operating.web.asgi_client import AsgiResponse, request
+from tests.service.operating.web.fake_access import ADMIN, OBSERVER, STRANGER, FakeAccess
+from tests.service.operating.web.fake_view import FakeView
 
 POST = {"x-nnhal-request": "1", "content-type": "application/json"}
 LISTS = ("devices", "workers", "sessions", "models", "quarantine", "warnings", "settings", "abilities", "members")
@@ -188,6 +188,6 @@ def test_an_error_of_an_action_is_told(view: FakeView) -> None:
 
 def test_every_resource_and_action_is_documented(view: FakeView) -> None:
     index = get(WebApplication(view), "/api/v1").json
-    document = (Path(__file__).resolve().parents[3] / "docs" / "page.md").read_text()
+    document = (Path(__file__).resolve().parents[4] / "docs" / "page.md").read_text()
     for path in (*index["resources"], *index["actions"]):
         assert f"`{path.rpartition('/')[2]}`" in document, path

@@ -3,11 +3,9 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from nnhal_service.admin.view import (
+from nnhal.admin.v1.admin_pb2 import (
     AbilitySnapshot,
-    AdminError,
     BackendSnapshot,
     CacheEntrySnapshot,
     CacheSnapshot,
@@ -25,6 +23,8 @@ from nnhal_service.admin.view import (
     WarningSnapshot,
     WorkerSnapshot,
 )
+from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.service_view import ServiceView
 
 MARKUP = "<img src=x onerror=alert(1)>"
 """Name that a hostile client gives itself."""
@@ -33,7 +33,7 @@ _DAY_S = 86400.0
 _OPERATIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "ADD", "CONV_2D", "RELU", "AVERAGE_POOL_2D", "RESHAPE", "SOFTMAX")
 
 
-class FakeView:
+class FakeView(ServiceView):
     """The view. Each snapshot has the next moment of an invented day, a second after the one before.
 
     Args:
@@ -64,27 +64,44 @@ class FakeView:
         self._fail()
         reason = "LSH_PROJECTION has no counterpart in the engine"
         operations = (
-            OperationSnapshot("ADD", "TENSOR_FLOAT32", {"CpuAcc": "depends", "CpuRef": "yes"}, {}),
-            OperationSnapshot("ADD", "TENSOR_INT32", {"CpuAcc": "depends", "CpuRef": "yes"}, {}),
-            OperationSnapshot("RELU", "TENSOR_FLOAT32", {"CpuAcc": "yes", "CpuRef": "yes"}, {}),
-            OperationSnapshot("RELU", "TENSOR_QUANT8_ASYMM_SIGNED", {"CpuAcc": "yes", "CpuRef": "yes"}, {}),
             OperationSnapshot(
-                "LSH_PROJECTION", "TENSOR_FLOAT32", {"CpuAcc": "no", "CpuRef": "yes"}, {"CpuAcc": reason}
+                operation="ADD", type="TENSOR_FLOAT32", answers={"CpuAcc": "depends", "CpuRef": "yes"}, reasons={}
             ),
-            OperationSnapshot("WHILE", "TENSOR_BOOL8", {}, {}),
+            OperationSnapshot(
+                operation="ADD", type="TENSOR_INT32", answers={"CpuAcc": "depends", "CpuRef": "yes"}, reasons={}
+            ),
+            OperationSnapshot(
+                operation="RELU", type="TENSOR_FLOAT32", answers={"CpuAcc": "yes", "CpuRef": "yes"}, reasons={}
+            ),
+            OperationSnapshot(
+                operation="RELU",
+                type="TENSOR_QUANT8_ASYMM_SIGNED",
+                answers={"CpuAcc": "yes", "CpuRef": "yes"},
+                reasons={},
+            ),
+            OperationSnapshot(
+                operation="LSH_PROJECTION",
+                type="TENSOR_FLOAT32",
+                answers={"CpuAcc": "no", "CpuRef": "yes"},
+                reasons={"CpuAcc": reason},
+            ),
+            OperationSnapshot(operation="WHILE", type="TENSOR_BOOL8", answers={}, reasons={}),
         )
-        performance = (PerformanceSnapshot("TENSOR_FLOAT32", 0.31, 0.3), PerformanceSnapshot("INT32", 1.0, 1.0))
+        performance = (
+            PerformanceSnapshot(type="TENSOR_FLOAT32", exec_time=0.31, power_usage=0.3),
+            PerformanceSnapshot(type="INT32", exec_time=1.0, power_usage=1.0),
+        )
         return (
-            AbilitySnapshot("nnhal", operations, performance),
-            AbilitySnapshot("exact", operations[-1:], performance[:1]),
+            AbilitySnapshot(device="nnhal", operations=operations, performance=performance),
+            AbilitySnapshot(device="exact", operations=operations[-1:], performance=performance[:1]),
         )
 
     def settings(self) -> Sequence[SettingSnapshot]:
         self._fail()
         return (
-            SettingSnapshot("listen", '["127.0.0.1:50051"]', "default"),
-            SettingSnapshot("workers", "2", "--workers"),
-            SettingSnapshot("log_level", '"DEBUG"', "NNHAL_LOG_LEVEL"),
+            SettingSnapshot(name="listen", value='["127.0.0.1:50051"]', origin="default"),
+            SettingSnapshot(name="workers", value="2", origin="--workers"),
+            SettingSnapshot(name="log_level", value='"DEBUG"', origin="NNHAL_LOG_LEVEL"),
         )
 
     def metrics(self, accept: str = "") -> tuple[bytes, str]:
@@ -134,15 +151,15 @@ def _more(load: LoadSnapshot, now: float) -> LoadSnapshot:
     shares = (0.02, 0.1, 0.3, 0.35, 0.15, 0.05, 0.02, 0.008, 0.002, 0)
     durations = [int(executions * share * (wave if index > 4 else 1)) for index, share in enumerate(shares)]
     waits = [int(executions * share) for share in (0.8, 0.1, 0.05, 0.03, 0.01, 0.01 * wave, 0, 0, 0, 0)]
-    return replace(
-        load,
+    return LoadSnapshot(
+        bounds_s=load.bounds_s,
         running=round(3 * wave),
         queued=max(round(12 * (wave - 1)), 0),
         preparing=int(wave),
         executions=load.executions + sum(durations),
         rejected=load.rejected + int(max(0, wave - 1.3) * 10),
-        durations=tuple(a + b for a, b in zip(load.durations, durations, strict=True)),
-        waits=tuple(a + b for a, b in zip(load.waits, waits, strict=True)),
+        durations=map(sum, zip(load.durations, durations, strict=True)),
+        waits=map(sum, zip(load.waits, waits, strict=True)),
     )
 
 
@@ -160,7 +177,7 @@ def _snapshot(now: float, load: LoadSnapshot, is_empty: bool) -> ServiceSnapshot
         workers=_workers(now, load),
         sessions=() if is_empty else tuple(_session(now, number) for number in range(24)),
         models=() if is_empty else tuple(_model(now, number) for number in range(37)),
-        cache=CacheSnapshot("/home/user/.cache/nnhal", max_bytes=2 << 30) if is_empty else _cache(now),
+        cache=CacheSnapshot(directory="/home/user/.cache/nnhal", max_bytes=2 << 30) if is_empty else _cache(now),
         quarantine=() if is_empty else _quarantine(now),
         warnings=() if is_empty else _warnings(now),
         member="" if is_empty else "nnhal-0-5bd3f0",
@@ -171,10 +188,32 @@ def _snapshot(now: float, load: LoadSnapshot, is_empty: bool) -> ServiceSnapshot
 def _members(load: LoadSnapshot) -> tuple[MemberSnapshot, ...]:
     return (
         MemberSnapshot(
-            "nnhal-0-5bd3f0", "nnhal-0", "10.0.0.1:50051", "0.9.0", 1, False, 8, 9 << 30, 24, load.running, ("CpuAcc",)
+            id="nnhal-0-5bd3f0",
+            host="nnhal-0",
+            address="10.0.0.1:50051",
+            version="0.9.0",
+            generation=1,
+            draining=False,
+            cpus=8,
+            free_bytes=9 << 30,
+            sessions=24,
+            executions=load.running,
+            backends=("CpuAcc",),
         ),
         MemberSnapshot(
-            "nnhal-1-77aa12", "nnhal-1", "10.0.0.2:50051", "0.9.0", 1, True, 8, 5 << 30, 3, 1, ("CpuRef",), ("Npu",), 7
+            id="nnhal-1-77aa12",
+            host="nnhal-1",
+            address="10.0.0.2:50051",
+            version="0.9.0",
+            generation=1,
+            draining=True,
+            cpus=8,
+            free_bytes=5 << 30,
+            sessions=3,
+            executions=1,
+            backends=("CpuRef",),
+            accelerators=("Npu",),
+            models=7,
         ),
     )
 
@@ -182,34 +221,95 @@ def _members(load: LoadSnapshot) -> tuple[MemberSnapshot, ...]:
 def _devices() -> tuple[DeviceSnapshot, ...]:
     backends = (
         BackendSnapshot(
-            "Npu", "failed", "cannot load libnpu.so: no such file; install the driver", "/opt/nnhal/backends/Npu", "2.1"
+            id="Npu",
+            state="failed",
+            reason="cannot load libnpu.so: no such file; install the driver",
+            origin="/opt/nnhal/backends/Npu",
+            version="2.1",
         ),
         BackendSnapshot(
-            "CpuAcc",
-            "ready",
-            "",
-            "built in",
-            "2.3.0",
-            "1.2",
-            ("cached models", "device memory", "dynamic shapes", "profiling"),
+            id="CpuAcc",
+            state="ready",
+            reason="",
+            origin="built in",
+            version="2.3.0",
+            api_version="1.2",
+            capabilities=("cached models", "device memory", "dynamic shapes", "profiling"),
             quarantined_models=1,
         ),
-        BackendSnapshot("CpuRef", "ready", "", "built in", "0.9.0", "1.2", ("dynamic shapes",)),
-        BackendSnapshot("Gpu", "skipped", "no GPU: /dev/dri does not exist", "nnhal-gpu 1.0", "1.0", "1.1"),
+        BackendSnapshot(
+            id="CpuRef",
+            state="ready",
+            reason="",
+            origin="built in",
+            version="0.9.0",
+            api_version="1.2",
+            capabilities=("dynamic shapes",),
+        ),
+        BackendSnapshot(
+            id="Gpu",
+            state="skipped",
+            reason="no GPU: /dev/dri does not exist",
+            origin="nnhal-gpu 1.0",
+            version="1.0",
+            api_version="1.1",
+        ),
     )
     version = "nnhal/0.9.0 CpuAcc/2.3.0 CpuRef/0.9.0"
     return (
-        DeviceSnapshot("nnhal", "CPU", version, ("org.nnhal.litert",), backends),
-        DeviceSnapshot("exact", "CPU", "nnhal/0.9.0 CpuRef/0.9.0", (), backends[2:3]),
+        DeviceSnapshot(name="nnhal", type="CPU", version=version, extensions=("org.nnhal.litert",), backends=backends),
+        DeviceSnapshot(
+            name="exact", type="CPU", version="nnhal/0.9.0 CpuRef/0.9.0", extensions=(), backends=backends[2:3]
+        ),
     )
 
 
 def _workers(now: float, load: LoadSnapshot) -> tuple[WorkerSnapshot, ...]:
-    half = replace(load, running=load.running // 2, queued=load.queued // 2, executions=load.executions // 2)
+    half = LoadSnapshot()
+    half.CopyFrom(load)
+    half.running, half.queued, half.executions = load.running // 2, load.queued // 2, load.executions // 2
     return (
-        WorkerSnapshot(0, 1, 4250, "serving", now - 2.5 * _DAY_S, 0, "", 13, 412 << 20, 96 << 20, 34, half),
-        WorkerSnapshot(1, 4, 5120, "serving", now - 900, 2, "signal 11 in CpuAcc", 11, 388 << 20, 72 << 20, 29, half),
-        WorkerSnapshot(2, 5, 5300, "draining", now - 6000, 0, "reload", 1, 120 << 20, 1 << 20, 12),
+        WorkerSnapshot(
+            slot=0,
+            generation=1,
+            pid=4250,
+            state="serving",
+            started_at=now - 2.5 * _DAY_S,
+            restarts=0,
+            last_end="",
+            sessions=13,
+            memory_bytes=412 << 20,
+            client_bytes=96 << 20,
+            threads=34,
+            load=half,
+        ),
+        WorkerSnapshot(
+            slot=1,
+            generation=4,
+            pid=5120,
+            state="serving",
+            started_at=now - 900,
+            restarts=2,
+            last_end="signal 11 in CpuAcc",
+            sessions=11,
+            memory_bytes=388 << 20,
+            client_bytes=72 << 20,
+            threads=29,
+            load=half,
+        ),
+        WorkerSnapshot(
+            slot=2,
+            generation=5,
+            pid=5300,
+            state="draining",
+            started_at=now - 6000,
+            restarts=0,
+            last_end="reload",
+            sessions=1,
+            memory_bytes=120 << 20,
+            client_bytes=1 << 20,
+            threads=12,
+        ),
     )
 
 
@@ -234,9 +334,14 @@ def _session(now: float, number: int) -> SessionSnapshot:
 def _model(now: float, number: int) -> ModelSnapshot:
     is_mixed = number % 3 == 0
     partitions = (
-        PartitionSnapshot(0, "CpuAcc", _OPERATIONS[:5]),
-        PartitionSnapshot(0, "CpuRef", ("LSH_PROJECTION",), ("CpuAcc: the operation has no converter",)),
-        PartitionSnapshot(0, "CpuAcc", _OPERATIONS[5:]),
+        PartitionSnapshot(subgraph=0, backend="CpuAcc", operations=_OPERATIONS[:5]),
+        PartitionSnapshot(
+            subgraph=0,
+            backend="CpuRef",
+            operations=("LSH_PROJECTION",),
+            reasons=("CpuAcc: the operation has no converter",),
+        ),
+        PartitionSnapshot(subgraph=0, backend="CpuAcc", operations=_OPERATIONS[5:]),
     )
     return ModelSnapshot(
         id=f"m{number:03d}",
@@ -253,28 +358,30 @@ def _model(now: float, number: int) -> ModelSnapshot:
         memory_bytes=(number * 31 % 53) << 18,
         best_s=0.0 if number == 0 else 0.0004 * number,
         longest_s=0.0 if number == 0 else 0.0031 * number,
-        partitions=partitions if is_mixed else (PartitionSnapshot(0, "CpuAcc", _OPERATIONS),),
+        partitions=partitions
+        if is_mixed
+        else (PartitionSnapshot(subgraph=0, backend="CpuAcc", operations=_OPERATIONS),),
     )
 
 
 def _cache(now: float) -> CacheSnapshot:
     entries = tuple(
         CacheEntrySnapshot(
-            ("token:alice", "token:bob", "")[number % 3],
-            f"{(number + 1) * 0x9E3779B97F4A7C15 % (1 << 64):016x}" * 4,
-            (3 + number) * 1_234_567,
-            now - 3 * _DAY_S,
-            now - 500 * number - 20,
-            40 - number,
-            "CpuAcc/2.3.0 CpuRef/0.9.0",
+            identity=("token:alice", "token:bob", "")[number % 3],
+            token=f"{(number + 1) * 0x9E3779B97F4A7C15 % (1 << 64):016x}" * 4,
+            size=(3 + number) * 1_234_567,
+            saved_at=now - 3 * _DAY_S,
+            last_used_at=now - 500 * number - 20,
+            hits=40 - number,
+            backends="CpuAcc/2.3.0 CpuRef/0.9.0",
         )
         for number in range(18)
     )
     return CacheSnapshot(
-        "/home/user/.cache/nnhal",
-        sum(entry.size for entry in entries),
-        2 << 30,
-        entries,
+        directory="/home/user/.cache/nnhal",
+        size=sum(entry.size for entry in entries),
+        max_bytes=2 << 30,
+        entries=entries,
         hits=1893,
         misses=211,
         saves=208,
@@ -286,15 +393,41 @@ def _cache(now: float) -> CacheSnapshot:
 
 def _quarantine(now: float) -> tuple[QuarantineSnapshot, ...]:
     return (
-        QuarantineSnapshot("ab12" * 16, 1, now - 900, "signal 11 (SIGSEGV)", ("CpuAcc",), ("CpuAcc",), False),
-        QuarantineSnapshot("cd34" * 16, 2, now - 7200, "hung for 12 s", ("CpuAcc", "CpuRef"), (), True),
+        QuarantineSnapshot(
+            digest="ab12" * 16,
+            crashes=1,
+            last_at=now - 900,
+            how="signal 11 (SIGSEGV)",
+            backends=("CpuAcc",),
+            excluded=("CpuAcc",),
+            refused=False,
+        ),
+        QuarantineSnapshot(
+            digest="cd34" * 16,
+            crashes=2,
+            last_at=now - 7200,
+            how="hung for 12 s",
+            backends=("CpuAcc", "CpuRef"),
+            excluded=(),
+            refused=True,
+        ),
     )
 
 
 def _warnings(now: float) -> tuple[WarningSnapshot, ...]:
     return (
-        WarningSnapshot(now - 7200, "ERROR", "worker-ended", "worker=1 how='signal 11' model=cd34cd34", -1),
-        WarningSnapshot(now - 900, "ERROR", "worker-ended", "worker=1 how='signal 11' model=ab12ab12", -1),
-        WarningSnapshot(now - 60, "WARNING", "cache-full", "bytes=2147483648 evicted=3", 0),
-        WarningSnapshot(now - 5, "WARNING", "queue-full", f"session=s3 client='{MARKUP}'", 1),
+        WarningSnapshot(
+            at=now - 7200,
+            level="ERROR",
+            event="worker-ended",
+            text="worker=1 how='signal 11' model=cd34cd34",
+            worker=-1,
+        ),
+        WarningSnapshot(
+            at=now - 900, level="ERROR", event="worker-ended", text="worker=1 how='signal 11' model=ab12ab12", worker=-1
+        ),
+        WarningSnapshot(at=now - 60, level="WARNING", event="cache-full", text="bytes=2147483648 evicted=3", worker=0),
+        WarningSnapshot(
+            at=now - 5, level="WARNING", event="queue-full", text=f"session=s3 client='{MARKUP}'", worker=1
+        ),
     )

@@ -4,13 +4,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
-from nnhal_service.access import create_authentication
-from nnhal_service.admin.view import AdminError
-from nnhal_service.identity.identity import Identity
 from nnhal_service.log import event
+from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.web.http_access import CallerRights, FindRights, HttpCaller, read_only_rights
+from nnhal_service.serving.client_authentication import create_authentication
 from nnhal_service.settings import Settings
-from nnhal_service.web.access import HttpAccess, HttpCaller, ReadOnlyAccess
 
 _PERIOD_S = 2.0
 """Seconds after which settings count, once they have been reloaded."""
@@ -42,24 +42,12 @@ class ReloadingAccess:
         self._clock = clock
         self._lock = threading.Lock()
         self._read_at = clock()
-        self._access = _create(settings, port)
+        self._find_rights = _create(settings, port)
 
-    def identify(self, caller: HttpCaller) -> Identity:
-        """Return the identity of a caller.
-
-        Raises:
-            UnauthenticatedError: its credentials are invalid.
-        """
+    def find_rights(self, caller: HttpCaller) -> CallerRights:
+        """Return the rights of a caller: see `FindRights`."""
         self._refresh()
-        return self._access.identify(caller)
-
-    def may_observe(self, identity: Identity) -> bool:
-        """Return whether the policy lets an identity read the state of the service."""
-        return self._access.may_observe(identity)
-
-    def may_administer(self, identity: Identity) -> bool:
-        """Return whether the policy lets an identity change the service."""
-        return self._access.may_administer(identity)
+        return self._find_rights(caller)
 
     def _refresh(self) -> None:
         with self._lock:
@@ -68,18 +56,18 @@ class ReloadingAccess:
             try:
                 settings = self._read_settings()
                 if settings != self._settings:
-                    self._access = _create(settings, self._port)
+                    self._find_rights = _create(settings, self._port)
                     self._settings = settings
             except (AdminError, ValueError) as error:  # the previous ones count until the next attempt
                 event("http-access-not-reloaded", logging.WARNING, why=str(error))
             self._read_at = self._clock()
 
 
-def _create(settings: Settings, port: int) -> HttpAccess:
+def _create(settings: Settings, port: int) -> FindRights:
     if not settings.needs_identity:
-        return ReadOnlyAccess()
-    from nnhal_service.web.identity_access import IdentityAccess  # noqa: PLC0415 - loads cryptography
+        return read_only_rights
+    from nnhal_service.operating.web.identity_access import find_rights  # noqa: PLC0415 - loads cryptography
 
     authentication = create_authentication(settings)
     authentication.ports = (port,)
-    return IdentityAccess(authentication)
+    return partial(find_rights, authentication)

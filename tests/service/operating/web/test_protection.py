@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from nnhal_service.web.application import WebApplication
-from tests.service.web.asgi_client import AsgiResponse, request
-from tests.service.web.fake_access import ADMIN, FakeAccess
-from tests.service.web.fake_view import FakeView
+from nnhal_service.operating.web.application import WebApplication
+from tests.service.operating.web.asgi_client import AsgiResponse, request
+from tests.service.operating.web.fake_access import ADMIN, FakeAccess
+from tests.service.operating.web.fake_view import FakeView
 
 HEADERS = {"authorization": ADMIN, "x-nnhal-request": "1", "content-type": "application/json"}
 

@@ -1,7 +1,7 @@
 """Access by invented tokens."""
 
 from nnhal_service.identity.identity import ANONYMOUS, Identity
-from nnhal_service.web.access import HttpCaller, UnauthenticatedError
+from nnhal_service.operating.web.http_access import CallerRights, HttpCaller, UnauthenticatedError
 
 ADMIN = "Bearer admin-token"
 OBSERVER = "Bearer observer-token"
@@ -19,15 +19,10 @@ class FakeAccess:
     def __init__(self, is_open: bool = False) -> None:
         self._is_open = is_open
 
-    def identify(self, caller: HttpCaller) -> Identity:
+    def __call__(self, caller: HttpCaller) -> CallerRights:
         if not caller.authorization:
-            return ANONYMOUS
+            return CallerRights(ANONYMOUS, self._is_open, may_administer=False)
         if caller.authorization not in _NAMES:
             raise UnauthenticatedError("unknown token")
-        return Identity("token", _NAMES[caller.authorization])
-
-    def may_observe(self, identity: Identity) -> bool:
-        return identity.name in ("admin", "observer") or (self._is_open and identity == ANONYMOUS)
-
-    def may_administer(self, identity: Identity) -> bool:
-        return identity.name == "admin"
+        name = _NAMES[caller.authorization]
+        return CallerRights(Identity("token", name), name in ("admin", "observer"), name == "admin")

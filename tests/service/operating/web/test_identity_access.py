@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 
 from nnhal_service.identity.certificates import certificate_identity
 from nnhal_service.identity.identity import Identity
-from nnhal_service.web.identity_access import certificate_properties
+from nnhal_service.operating.web.identity_access import certificate_properties
 
 
 def certificate(*uris: str) -> bytes:

@@ -4,13 +4,13 @@ import socket
 from collections.abc import Callable
 
 from nnhal.address import Address
-from nnhal_service.admin.view import ServiceView
 from nnhal_service.log import event
+from nnhal_service.operating.admin.service_view import ServiceView
+from nnhal_service.operating.web.application import WebApplication
+from nnhal_service.operating.web.http_server import HttpServer
+from nnhal_service.operating.web.reloading_access import ReloadingAccess
 from nnhal_service.settings import Settings
 from nnhal_service.tls import load_certificates
-from nnhal_service.web.application import WebApplication
-from nnhal_service.web.http_server import HttpServer
-from nnhal_service.web.reloading_access import ReloadingAccess
 
 
 class HttpPort:
@@ -36,12 +36,12 @@ class HttpPort:
         certificates = load_certificates(settings)
         tls = None
         if certificates is not None:
-            from nnhal_service.web.tls_context import create_tls_context  # noqa: PLC0415 - loads cryptography
+            from nnhal_service.operating.web.tls_context import create_tls_context  # noqa: PLC0415 - loads cryptography
 
             tls = create_tls_context(certificates)
         port = listener.getsockname()[1]
         access = ReloadingAccess(settings, port, read_settings or (lambda: settings))
-        application = WebApplication(view, access, None if tls else _hosts(settings))
+        application = WebApplication(view, access.find_rights, None if tls else _hosts(settings))
         self._observer = application.observer
         self._server = HttpServer(application.asgi, listener, tls)
         self._observer.start()

@@ -14,10 +14,10 @@ import trustme
 
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
+from nnhal_service.operating.web import http_server
+from nnhal_service.operating.web.http_port import HttpPort
 from nnhal_service.settings import Settings
-from nnhal_service.web import http_server
-from nnhal_service.web.http_port import HttpPort
-from tests.service.web.fake_view import FakeView
+from tests.service.operating.web.fake_view import FakeView
 
 TIMEOUT_S = 60.0
 

@@ -1,6 +1,7 @@
 """Application of the HTTP port: its routes, and who may use them."""
 
 from collections.abc import Collection
+from dataclasses import asdict
 
 from anyio import to_thread
 from starlette.applications import Starlette
@@ -9,13 +10,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from nnhal_service.admin.view import AdminError, ServiceView
-from nnhal_service.identity.identity import Identity
-from nnhal_service.web.access import HttpAccess, HttpCaller, ReadOnlyAccess, UnauthenticatedError
-from nnhal_service.web.api import MAX_BODY_BYTES, PREFIX, BadRequestError, JsonApi
-from nnhal_service.web.observer import ServiceObserver
-from nnhal_service.web.protection import Protection
-from nnhal_service.web.static_files import load_static_files
+from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.service_view import ServiceView
+from nnhal_service.operating.web.api import MAX_BODY_BYTES, PREFIX, BadRequestError, JsonApi
+from nnhal_service.operating.web.http_access import (
+    CallerRights,
+    FindRights,
+    HttpCaller,
+    UnauthenticatedError,
+    read_only_rights,
+)
+from nnhal_service.operating.web.observer import ServiceObserver
+from nnhal_service.operating.web.protection import Protection
+from nnhal_service.operating.web.static_files import load_static_files
 
 _PAGE = "index.html"
 _NO_STORE = {"cache-control": "no-store"}
@@ -26,7 +33,7 @@ class WebApplication:
 
     Args:
         view: the service.
-        access: decides who may do what.
+        find_rights: decides who may do what.
         hosts: host names that clients may use, see `Protection`.
 
     Attributes:
@@ -34,10 +41,12 @@ class WebApplication:
         asgi: the application for a server.
     """
 
-    def __init__(self, view: ServiceView, access: HttpAccess | None = None, hosts: Collection[str] | None = ()) -> None:
+    def __init__(
+        self, view: ServiceView, find_rights: FindRights = read_only_rights, hosts: Collection[str] | None = ()
+    ) -> None:
         self.observer = ServiceObserver(view)
         self._view = view
-        self._access = access or ReadOnlyAccess()
+        self._find_rights = find_rights
         self._api = JsonApi(view, self.observer)
         self._files = load_static_files()
         application = Starlette(
@@ -79,9 +88,8 @@ class WebApplication:
         return _json({"resources": resources, "actions": actions})
 
     async def _caller(self, request: Request) -> Response:
-        identity = await self._identify(request)
-        may_observe, may_administer = self._access.may_observe(identity), self._access.may_administer(identity)
-        return _json({"identity": str(identity), "may_observe": may_observe, "may_administer": may_administer})
+        rights = await self._rights(request)
+        return _json({**asdict(rights), "identity": str(rights.identity)})
 
     async def _resource(self, request: Request) -> Response:
         await self._require_observer(request)
@@ -94,15 +102,15 @@ class WebApplication:
             raise HTTPException(400, str(error)) from error
 
     async def _action(self, request: Request) -> Response:
-        identity = await self._identify(request)
-        if not self._access.may_administer(identity):
-            raise HTTPException(403, f"{identity} may not administer the service")
+        rights = await self._rights(request)
+        if not rights.may_administer:
+            raise HTTPException(403, f"{rights.identity} may not administer the service")
         name = request.path_params["name"]
         if name not in self._api.actions:
             raise HTTPException(404, f"there is no action {name!r}; expected one of {', '.join(self._api.actions)}")
         content = await _body(request)
         try:
-            result = await to_thread.run_sync(self._api.act, name, str(identity), content)
+            result = await to_thread.run_sync(self._api.act, name, str(rights.identity), content)
         except BadRequestError as error:
             raise HTTPException(400, str(error)) from error
         except AdminError as error:
@@ -115,7 +123,7 @@ class WebApplication:
             raise HTTPException(404, f"there is no {request.url.path}")
         return file.response(request)
 
-    async def _identify(self, request: Request) -> Identity:
+    async def _rights(self, request: Request) -> CallerRights:
         client = request.client
         caller = HttpCaller(
             request.headers.get("authorization", ""),
@@ -123,17 +131,17 @@ class WebApplication:
             _address_text(client.host, client.port) if client else "",
         )
         try:
-            return await to_thread.run_sync(self._access.identify, caller)  # keys of tokens may come from a URL
+            return await to_thread.run_sync(self._find_rights, caller)  # keys of tokens may come from a URL
         except UnauthenticatedError as error:
             raise HTTPException(401, str(error), {"www-authenticate": "Bearer"}) from error
 
     async def _require_observer(self, request: Request) -> None:
-        identity = await self._identify(request)
-        if self._access.may_observe(identity):
+        rights = await self._rights(request)
+        if rights.may_observe:
             return
-        if identity.kind == "anonymous":
+        if rights.identity.kind == "anonymous":
             raise HTTPException(401, "sign in to observe the service", {"www-authenticate": "Bearer"})
-        raise HTTPException(403, f"{identity} may not observe the service")
+        raise HTTPException(403, f"{rights.identity} may not observe the service")
 
 
 def _address_text(host: str, port: int) -> str:

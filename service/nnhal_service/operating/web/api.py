@@ -1,15 +1,16 @@
 """JSON API of the HTTP port, below /api/v1. docs/page.md documents it.
 
-Its field names are those of `nnhal_service.admin.view`; times are seconds since 1970, durations seconds, sizes bytes.
+Its field names are those of nnhal.admin.v1; times are seconds since 1970, durations seconds, sizes bytes.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, TypeAlias
 
-from nnhal_service.admin.view import ServiceSnapshot, ServiceView
-from nnhal_service.web.observer import ServiceObserver
+from nnhal.admin.plain import to_plain
+from nnhal.admin.v1 import admin_pb2
+from nnhal_service.operating.admin.service_view import ServiceView
+from nnhal_service.operating.web.observer import ServiceObserver
 
 Json: TypeAlias = Any
 Body: TypeAlias = Mapping[str, object]
@@ -18,7 +19,7 @@ PREFIX = "/api/v1"
 MAX_BODY_BYTES = 65536
 """Largest body of an action."""
 _LISTS = ("devices", "workers", "sessions", "models", "quarantine", "warnings", "members")
-_TOTALS = ("at", "version", "state", "pid", "started_at", "addresses", "log_level")
+_TOTALS = ("at", "version", "state", "pid", "started_at", "log_level")
 
 
 class BadRequestError(Exception):
@@ -38,9 +39,9 @@ class JsonApi:
         self._observer = observer
         self.resources: Mapping[str, Callable[[Mapping[str, str]], Json]] = {
             "service": lambda query: _overview(observer.snapshot()),
-            "cache": lambda query: asdict(observer.snapshot().cache),
-            "abilities": lambda query: [asdict(ability) for ability in view.abilities()],
-            "settings": lambda query: [asdict(setting) for setting in view.settings()],
+            "cache": lambda query: to_plain(observer.snapshot().cache),
+            "abilities": lambda query: [to_plain(ability) for ability in view.abilities()],
+            "settings": lambda query: [to_plain(setting) for setting in view.settings()],
             "history": lambda query: observer.history.series(_number(query, "since")),
             **{name: _list_of(name, observer) for name in _LISTS},
         }
@@ -89,11 +90,12 @@ class JsonApi:
             self._observer.forget()
 
 
-def _overview(snapshot: ServiceSnapshot) -> Json:
+def _overview(snapshot: admin_pb2.ServiceSnapshot) -> Json:
     """Return the state of the service without its lists, and how long they are."""
     return {
         **{name: getattr(snapshot, name) for name in _TOTALS},
-        "load": asdict(snapshot.load),
+        "addresses": list(snapshot.addresses),
+        "load": to_plain(snapshot.load),
         "counts": {name: len(getattr(snapshot, name)) for name in _LISTS},
         "memory_bytes": sum(worker.memory_bytes for worker in snapshot.workers),
         "cache": {name: getattr(snapshot.cache, name) for name in ("size", "max_bytes", "hits", "misses")},
@@ -101,7 +103,7 @@ def _overview(snapshot: ServiceSnapshot) -> Json:
 
 
 def _list_of(name: str, observer: ServiceObserver) -> Callable[[Mapping[str, str]], Json]:
-    return lambda query: [asdict(element) for element in getattr(observer.snapshot(), name)]
+    return lambda query: [to_plain(element) for element in getattr(observer.snapshot(), name)]
 
 
 def _number(query: Mapping[str, str], name: str) -> float:

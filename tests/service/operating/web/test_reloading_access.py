@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_service.admin.view import AdminError
 from nnhal_service.identity.identity import Identity
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
+from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.web.http_access import CallerRights, HttpCaller, UnauthenticatedError
+from nnhal_service.operating.web.reloading_access import ReloadingAccess
 from nnhal_service.settings import Settings
-from nnhal_service.web.access import HttpCaller, UnauthenticatedError
-from nnhal_service.web.reloading_access import ReloadingAccess
 
 ALICE = Identity("token", "alice")
 
@@ -28,9 +28,9 @@ class Service:
             raise self.settings
         return self.settings
 
-    def identify(self, token: str) -> Identity:
+    def rights(self, token: str) -> CallerRights:
         self.now_s += 10
-        return self.access.identify(HttpCaller(f"Bearer {token}" if token else ""))
+        return self.access.find_rights(HttpCaller(f"Bearer {token}" if token else ""))
 
 
 def test_rights_follow_the_settings(tmp_path: Path) -> None:
@@ -40,18 +40,16 @@ def test_rights_follow_the_settings(tmp_path: Path) -> None:
     policy = Policy(identities={"token:alice": IdentityRules(administer=True)})
     service = Service(Settings())
     with pytest.raises(UnauthenticatedError):
-        service.identify(token)
-    assert service.access.may_observe(service.identify(""))
+        service.rights(token)
+    assert service.rights("").may_observe
 
     service.settings = Settings(tokens=tmp_path / "tokens", policy=policy)
-    assert service.identify(token) == ALICE
-    assert service.access.may_administer(ALICE)
-    assert not service.access.may_observe(service.identify(""))
+    assert service.rights(token) == CallerRights(ALICE, may_observe=True, may_administer=True)
+    assert not service.rights("").may_observe
 
     for failure in (AdminError("the service has ended"), Settings(tokens=tmp_path / "missing")):
         service.settings = failure
-        assert service.identify(token) == ALICE, "the previous settings count"
+        assert service.rights(token).identity == ALICE, "the previous settings count"
 
     service.settings = Settings(tokens=tmp_path / "tokens")
-    assert service.identify(token) == ALICE
-    assert not service.access.may_administer(ALICE)
+    assert service.rights(token) == CallerRights(ALICE, may_observe=False, may_administer=False)

@@ -5,9 +5,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from nnhal_service.admin.view import ServiceSnapshot, ServiceView
+from nnhal.admin.v1 import admin_pb2
 from nnhal_service.log import event
-from nnhal_service.web.history import LoadHistory
+from nnhal_service.operating.admin.service_view import ServiceView
+from nnhal_service.operating.web.history import LoadHistory
 
 _FRESH_S = 1.0
 """Seconds for which a snapshot is shared, however many pages are open."""
@@ -33,7 +34,7 @@ class ServiceObserver:
         self._view = view
         self._clock = clock
         self._lock = threading.Lock()
-        self._last: ServiceSnapshot | None = None
+        self._last: admin_pb2.ServiceSnapshot | None = None
         self._taken_at = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -48,7 +49,7 @@ class ServiceObserver:
         if self._thread.is_alive():
             self._thread.join()
 
-    def snapshot(self) -> ServiceSnapshot:
+    def snapshot(self) -> admin_pb2.ServiceSnapshot:
         """Return the state of the service; at most 1 s old.
 
         Raises:

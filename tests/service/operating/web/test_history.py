@@ -1,19 +1,18 @@
 """History of the load: rates, quantiles, and its length."""
 
-from dataclasses import replace
-
 import pytest
 
-from nnhal_service.admin.view import LoadSnapshot
-from nnhal_service.web.history import SPAN_S, LoadHistory, quantile, share_above
-from tests.service.web.fake_view import FakeView
+from nnhal.admin.v1.admin_pb2 import LoadSnapshot
+from nnhal_service.operating.web.history import SPAN_S, LoadHistory, share_above
+from tests.service.operating.web.fake_view import FakeView
 
 
 def history(*loads: tuple[float, LoadSnapshot]) -> LoadHistory:
     snapshot = FakeView(now=1.0).snapshot()
     result = LoadHistory()
-    for at, load in loads:
-        result.add(replace(snapshot, at=at, load=load))
+    for snapshot.at, load in loads:
+        snapshot.load.CopyFrom(load)
+        result.add(snapshot)
     return result
 
 
@@ -48,21 +47,6 @@ def test_counts_that_start_again_are_not_negative() -> None:
 def test_old_points_are_dropped_and_repeated_ones_ignored() -> None:
     series = history(*((at, load(0, 0, 0, 0)) for at in (1.0, 1.0, 5.0, SPAN_S + 3.0))).series()
     assert series["at"] == [5.0, SPAN_S + 3.0]
-
-
-@pytest.mark.parametrize(
-    ("counts", "share", "expected"),
-    [
-        ((0, 0, 0), 0.5, None),
-        ((10, 0, 0), 0.5, 0.5),
-        ((5, 5, 0), 0.5, 1.0),
-        ((0, 10, 0), 0.9, 1.9),
-        ((0, 0, 10), 0.5, 2.0),
-        ((99, 0, 1), 0.99, 1.0),
-    ],
-)
-def test_quantiles_are_linear_within_a_class(counts: tuple[int, ...], share: float, expected: float | None) -> None:
-    assert quantile((1.0, 2.0), counts, share) == (None if expected is None else pytest.approx(expected))
 
 
 def test_shares_count_the_classes_above_a_limit() -> None:

@@ -1,13 +1,12 @@
 """History of the load of a service: what the charts of the page show."""
 
 import threading
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
-from nnhal_service.admin.view import ServiceSnapshot
+from nnhal.admin.quantiles import quantile
+from nnhal.admin.v1 import admin_pb2
 
 SPAN_S = 900.0
 """Seconds that the history covers."""
@@ -19,16 +18,9 @@ _WINDOW_S = 10.0
 @dataclass(frozen=True, slots=True)
 class _Point:
     at: float
-    executions: int
-    rejected: int
-    running: int
-    queued: int
-    preparing: int
+    load: admin_pb2.LoadSnapshot
     sessions: int
     memory_bytes: int
-    bounds_s: tuple[float, ...]
-    durations: tuple[int, ...]
-    waits: tuple[int, ...]
 
 
 class LoadHistory:
@@ -38,21 +30,15 @@ class LoadHistory:
         self._lock = threading.Lock()
         self._points: deque[_Point] = deque(maxlen=_MAX_POINTS)
 
-    def add(self, snapshot: ServiceSnapshot) -> None:
+    def add(self, snapshot: admin_pb2.ServiceSnapshot) -> None:
         """Add the load of a snapshot, unless it is older than the last one."""
-        load = snapshot.load
+        load = admin_pb2.LoadSnapshot()
+        load.CopyFrom(snapshot.load)  # a reference would keep the memory of the whole snapshot
         point = _Point(
             snapshot.at,
-            load.executions,
-            load.rejected,
-            load.running,
-            load.queued,
-            load.preparing,
+            load,
             sum(worker.sessions for worker in snapshot.workers),
             sum(worker.memory_bytes for worker in snapshot.workers),
-            load.bounds_s,
-            load.durations,
-            load.waits,
         )
         with self._lock:
             if self._points and point.at <= self._points[-1].at:
@@ -101,19 +87,19 @@ _SERIES = (
 
 
 def _row(first: _Point, previous: _Point, point: _Point) -> tuple[float | None, ...]:
-    seconds = point.at - previous.at
-    durations, waits = _difference(first.durations, point.durations), _difference(first.waits, point.waits)
+    seconds, old, new = point.at - previous.at, previous.load, point.load
+    durations, waits = _difference(first.load.durations, new.durations), _difference(first.load.waits, new.waits)
     return (
         point.at,
-        max(point.executions - previous.executions, 0) / seconds if seconds else None,
-        max(point.rejected - previous.rejected, 0) / seconds if seconds else None,
-        point.running,
-        point.queued,
-        point.preparing,
+        max(new.executions - old.executions, 0) / seconds if seconds else None,
+        max(new.rejected - old.rejected, 0) / seconds if seconds else None,
+        new.running,
+        new.queued,
+        new.preparing,
         point.sessions,
         point.memory_bytes,
-        *(quantile(point.bounds_s, durations, share) for share in (0.5, 0.95, 0.99)),
-        *(share_above(point.bounds_s, waits, limit_s) for limit_s in (0.001, 0.01, 0.1)),
+        *(quantile(new.bounds_s, durations, share) for share in (0.5, 0.95, 0.99)),
+        *(share_above(new.bounds_s, waits, limit_s) for limit_s in (0.001, 0.01, 0.1)),
     )
 
 
@@ -137,22 +123,3 @@ def share_above(bounds: Sequence[float], counts: Sequence[int], limit: float) ->
     total = sum(counts)
     below = sum(count for bound, count in zip(bounds, counts, strict=False) if bound <= limit)
     return (total - below) / total if total else None
-
-
-def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
-    """Return an estimate of a quantile, linear within its class; None if all classes are empty.
-
-    Args:
-        bounds: upper bounds of the classes; the last class has none.
-        counts: number of values in each class.
-        share: 0.99 for the 99th percentile.
-    """
-    rank = share * sum(counts)
-    if rank == 0:
-        return None
-    cumulative = list(accumulate(counts))
-    index = bisect_left(cumulative, rank)
-    if index >= len(bounds):
-        return bounds[-1] if bounds else None
-    lower = bounds[index - 1] if index else 0.0
-    return lower + (bounds[index] - lower) * (1 - (cumulative[index] - rank) / counts[index])

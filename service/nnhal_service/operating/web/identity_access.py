@@ -8,42 +8,29 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from nnhal.errors import HalError
 from nnhal_service.identity.authentication import Authentication
-from nnhal_service.identity.identity import Identity
-from nnhal_service.web.access import HttpCaller, UnauthenticatedError
+from nnhal_service.operating.web.http_access import CallerRights, HttpCaller, UnauthenticatedError
 
 _SPIFFE = "spiffe://"
 
 
-class IdentityAccess:
-    """Access for callers with the credentials of clients: a bearer token, a certificate, or their user.
+def find_rights(authentication: Authentication, caller: HttpCaller) -> CallerRights:
+    """Return the rights of a caller with the credentials of clients: a bearer token, a certificate, or its user.
 
     The state shows all identities. So a caller needs the right `observe` or the right `administer` to read it.
 
     Args:
         authentication: finds identities.
+        caller: the caller.
+
+    Raises:
+        UnauthenticatedError: it presents something that is not valid.
     """
-
-    def __init__(self, authentication: Authentication) -> None:
-        self._authentication = authentication
-
-    def identify(self, caller: HttpCaller) -> Identity:
-        """Return the identity of a caller.
-
-        Raises:
-            UnauthenticatedError: it presents something that is not valid.
-        """
-        try:
-            return self._authentication.identify(cast(grpc.ServicerContext, _CallerContext(caller))).identity
-        except HalError as error:
-            raise UnauthenticatedError(error.reason) from None
-
-    def may_observe(self, identity: Identity) -> bool:
-        """Return whether the policy says so, or that the identity may administer."""
-        return bool(self._authentication.accounts.of(identity).rules.observe) or self.may_administer(identity)
-
-    def may_administer(self, identity: Identity) -> bool:
-        """Return whether the policy says so."""
-        return bool(self._authentication.accounts.of(identity).rules.administer)
+    try:
+        identity = authentication.identify(cast(grpc.ServicerContext, _CallerContext(caller))).identity
+    except HalError as error:
+        raise UnauthenticatedError(error.reason) from None
+    rules = authentication.accounts.of(identity).rules
+    return CallerRights(identity, bool(rules.observe or rules.administer), bool(rules.administer))
 
 
 class _CallerContext:

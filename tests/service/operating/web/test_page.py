@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_service.web.application import WebApplication
-from nnhal_service.web.http_server import HttpServer
-from tests.service.web.browser import CHROMIUM, Browser, Page
-from tests.service.web.fake_access import ADMIN, FakeAccess
-from tests.service.web.fake_view import MARKUP, FakeView
+from nnhal_service.operating.web.application import WebApplication
+from nnhal_service.operating.web.http_server import HttpServer
+from tests.service.operating.web.browser import CHROMIUM, Browser, Page
+from tests.service.operating.web.fake_access import ADMIN, FakeAccess
+from tests.service.operating.web.fake_view import MARKUP, FakeView
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 WIDE, NARROW = (1440, 900), (360, 740)
