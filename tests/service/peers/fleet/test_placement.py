@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from nnhal_service.fleet.member import Member
-from nnhal_service.fleet.placement import (
+from nnhal_service.peers.fleet.member import Member
+from nnhal_service.peers.fleet.placement import (
     HERE_ADVANTAGE,
     NO_NEEDS,
     SHORTLIST,

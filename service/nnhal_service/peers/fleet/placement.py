@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from nnhal_service.fleet.member import Member
+from nnhal_service.peers.fleet.member import Member
 
 WARM_ADVANTAGE = 4.0
 """Load that a member may have more than others if it holds a model of the client. Then the client does not wait for a
 preparation, but if the difference is larger, all of its executions would wait."""
 HERE_ADVANTAGE = 1.0
-"""The same for the member that the client has reached: it need not connect again."""
+"""Load that the member may have more that the client has reached: it need not connect again."""
 USED_DISADVANTAGE = 1000.0
 """Load by which members are worse that the client uses already: only if there are no others, it gets one of them."""
 SMALL_FLEET = 8
@@ -30,7 +30,7 @@ class Needs:
     """Needs of a client.
 
     Attributes:
-        models: keys of the models that it is about to use, see `nnhal_service.fleet.member.model_key`.
+        models: keys of the models that it is about to use, see `nnhal_service.peers.fleet.member.model_key`.
         accelerator: name of an accelerator, backend or device; "" for any.
         memory_bytes: memory that its models need; 0 if unknown.
         avoid: ids of members that it uses already, for the same model.

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from nnhal_service.cache_share.breaker import CircuitBreaker
-from nnhal_service.cache_share.envelope import MAX_OBJECT_BYTES, PRELUDE_BYTES, declared_bytes, is_same_model
-from nnhal_service.cache_share.reads import describe_error
-from nnhal_service.cache_share.stores import StoreSource
-from nnhal_service.cache_share.sweep import SWEEP_S, sweep
 from nnhal_service.metrics import catalog
+from nnhal_service.peers.cache_share.breaker import CircuitBreaker
+from nnhal_service.peers.cache_share.envelope import MAX_OBJECT_BYTES, PRELUDE_BYTES, declared_bytes, is_same_model
+from nnhal_service.peers.cache_share.reads import describe_error
+from nnhal_service.peers.cache_share.stores import StoreSource
+from nnhal_service.peers.cache_share.sweep import SWEEP_S, sweep
 
 QUEUE_LENGTH = 64
 """Entries that wait to be written. Further ones are dropped: they stay in the local cache."""

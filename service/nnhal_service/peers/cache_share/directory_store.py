@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from nnhal_service.cache_share.stores import StoredObject
+from nnhal_service.peers.cache_share.stores import StoredObject
 
 _STALE_S = 86400.0
 """Age of the temporary file of a writer that has been killed."""

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nnhal_service.cache_share.envelope import MAX_OBJECT_BYTES, declared_bytes
-from nnhal_service.cache_share.stores import StoreSource
+from nnhal_service.peers.cache_share.envelope import MAX_OBJECT_BYTES, declared_bytes
+from nnhal_service.peers.cache_share.stores import StoreSource
 
 CHUNK_BYTES = 4 * 2**20
 """Bytes of one request to the store."""

@@ -3,8 +3,8 @@
 Every member may do it. A mark in the store says when one has begun, and for an hour no other one lists the objects.
 """
 
-from nnhal_service.cache_share.envelope import FOLDER, NAME
-from nnhal_service.cache_share.stores import ObjectStore
+from nnhal_service.peers.cache_share.envelope import FOLDER, NAME
+from nnhal_service.peers.cache_share.stores import ObjectStore
 
 SWEEP_S = 3600.0
 """Seconds between two sweeps."""

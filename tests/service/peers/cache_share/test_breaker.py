@@ -1,6 +1,6 @@
 """The circuit breaker, with a clock of the test."""
 
-from nnhal_service.cache_share.breaker import CircuitBreaker
+from nnhal_service.peers.cache_share.breaker import CircuitBreaker
 
 
 def test_pauses_grow_and_end_with_a_success() -> None:

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from nnhal_driver.scheduling.timers import Timers
-from nnhal_service.fleet import member_news
-from nnhal_service.fleet.member_news import NEWS_NS, MemberNews
+from nnhal_service.peers.fleet import member_news
+from nnhal_service.peers.fleet.member_news import NEWS_NS, MemberNews
 from tests.service.fake_timers import FakeTimers
 
 STEP_S = NEWS_NS / 1e9

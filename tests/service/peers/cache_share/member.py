@@ -14,17 +14,19 @@ from nnhal.v1 import types_pb2
 from nnhal_cache.store import Store
 from nnhal_driver.backends import registry
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from nnhal_driver.preparation.outcome import Outcome
-from nnhal_service.cache_share.client import ShareClient
-from nnhal_service.cache_share.daemon import ShareDaemon
-from nnhal_service.cache_share.stores import StoreSource
 from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.metrics.catalog import Metric
-from nnhal_service.model_cache.cache_arguments import CacheArguments
+from nnhal_service.model_cache.cache_arguments import CacheArguments, PendingSave
+from nnhal_service.peers.cache_share.client import ShareClient
+from nnhal_service.peers.cache_share.daemon import ShareDaemon
+from nnhal_service.peers.cache_share.stores import StoreSource
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
 from tests.concurrency import wait_until
+from tests.driver.launches import launch_preparation
 from tests.service.model_cache.saving_model import model, stored_cache
 
 KEY = bytes(range(32))
@@ -49,7 +51,7 @@ class Member:
     def __init__(
         self, root: Path, requests: socket.socket, daemon: ShareDaemon, counts: Counter[str], key: bytes
     ) -> None:
-        self.device = Device("test", registry.create(["CpuRef"]), cache_key=key)
+        self.device = Device("test", registry.create(["CpuRef"]), DeviceOptions(cache=CacheOptions(key)))
         self.store = Store(root, BYTES)
         self.daemon = daemon
         self.counts = counts
@@ -60,9 +62,11 @@ class Member:
         """Prepare and save a model, by default under a token of its own."""
         outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         cache = stored_cache(number if token is None else token)
-        target = self.arguments.open_for_saving(self.device, Session("test", identity), cache)
+        target = PendingSave(self.arguments, self.device, Session("test", identity))
         digest = scoped_digest(identity, digest_of(number))
-        self.device.prepare_model(model(number), target.committing(outcomes.put), cache=target.files, digest=digest)
+        launch_preparation(
+            self.device, model(number), target.committing(outcomes.put), cache=target.open(cache), digest=digest
+        )
         return outcomes.get(timeout=60).cache
 
     def save_to_share(self, number: int, identity: Identity = ANONYMOUS, token: int | None = None) -> None:

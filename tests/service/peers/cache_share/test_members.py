@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnhal.types import CacheState
-from nnhal_service.cache_share.client import NO_ENTRY
-from nnhal_service.cache_share.directory_store import DirectoryStore
-from nnhal_service.cache_share.envelope import NAME, PRELUDE_BYTES
 from nnhal_service.identity.identity import Identity
+from nnhal_service.peers.cache_share.client import NO_ENTRY
+from nnhal_service.peers.cache_share.directory_store import DirectoryStore
+from nnhal_service.peers.cache_share.envelope import NAME, PRELUDE_BYTES
 from tests.concurrency import run_concurrently, wait_until
 from tests.driver.one_operation import execute
-from tests.service.cache_share.member import LABEL, Member, digest_of, running_member, running_members
 from tests.service.model_cache.saving_model import SIZE, weights
+from tests.service.peers.cache_share.member import LABEL, Member, digest_of, running_member, running_members
 
 ALICE, BOB = Identity("token", "alice"), Identity("token", "bob")
 OTHER_KEY = bytes(32)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_service.cache_share.locations import check_url, directory_of
+from nnhal_service.peers.cache_share.locations import check_url, directory_of
 from nnhal_service.settings import Settings
 
 

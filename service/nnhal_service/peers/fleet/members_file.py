@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nnhal_service.fleet.member import MemberTable
+from nnhal_service.peers.fleet.member import MemberTable
 
 STALE_S = 10.0
 """Age in seconds from which the loads in a file do not count. Its agent then hears nothing of the fleet."""

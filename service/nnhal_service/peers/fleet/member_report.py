@@ -5,12 +5,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain, islice
 
-from nnhal.admin.v1 import admin_pb2
-from nnhal_service.fleet.member import Member, model_key
+import grpc
+
+from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
+from nnhal_service.peers.fleet.member import Member, model_key
 
 _MAX_MODELS = 128
 """Number of models that a report names. All members get it."""
 _DRAINING = frozenset(["draining", "stopping"])
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 2**26),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+"""Options of connections to the administration of a member."""
 
 
 class WaitMeter:
@@ -67,6 +75,40 @@ def member_of(snapshot: admin_pb2.ServiceSnapshot, known: Member, waits: WaitMet
         models=frozenset(_models(snapshot)),
         wait_s=waits.update(load.executions, load.waited_s, load.queued),
     )
+
+
+class MemberReader:
+    """Reader of the administration of a member. Close it when done.
+
+    Args:
+        channel: the connection, with CHANNEL_OPTIONS.
+        timeout_s: seconds that an answer may take.
+
+    Attributes:
+        stub: the administration.
+    """
+
+    def __init__(self, channel: grpc.Channel, timeout_s: float) -> None:
+        self.stub = admin_pb2_grpc.AdminStub(channel)
+        self._channel = channel
+        self._timeout_s = timeout_s
+        self._waits = WaitMeter()
+
+    def read(self, identify: Callable[[admin_pb2.ServiceSnapshot], Member]) -> Member:
+        """Return the record of the member.
+
+        Args:
+            identify: returns what is known of the member besides the state of its service.
+
+        Raises:
+            grpc.RpcError: the service does not answer, or does not let this one read.
+        """
+        snapshot = self.stub.GetSnapshot(admin_pb2.GetSnapshotRequest(), timeout=self._timeout_s).snapshot
+        return member_of(snapshot, identify(snapshot), self._waits)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
 
 
 def _backends(devices: Iterable[admin_pb2.DeviceSnapshot]) -> Iterable[admin_pb2.BackendSnapshot]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nnhal.types import CacheState
-from nnhal_service.cache_share.directory_store import DirectoryStore
+from nnhal_service.peers.cache_share.directory_store import DirectoryStore
 from tests.concurrency import wait_until
-from tests.service.cache_share.member import Member, running_member
+from tests.service.peers.cache_share.member import Member, running_member
 
 
 class FaultyStore(DirectoryStore):

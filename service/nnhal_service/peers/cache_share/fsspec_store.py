@@ -6,7 +6,7 @@ from typing import Any
 
 import fsspec
 
-from nnhal_service.cache_share.stores import StoredObject
+from nnhal_service.peers.cache_share.stores import StoredObject
 
 
 class FsspecStore:

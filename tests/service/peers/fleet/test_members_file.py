@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_service.fleet.member import Member, MemberTable
-from nnhal_service.fleet.members_file import STALE_S, MembersFile, write_members
+from nnhal_service.peers.fleet.member import Member, MemberTable
+from nnhal_service.peers.fleet.members_file import STALE_S, MembersFile, write_members
 
 MEMBER = Member("a", "host", "10.0.0.1:50051", cpus=4, devices={"nnhal": "CPU"}, models=frozenset(["ab"]))
 TABLE = MemberTable("a", (MEMBER, Member("b", "other", "10.0.0.2:50051", accelerators=("Npu",))))

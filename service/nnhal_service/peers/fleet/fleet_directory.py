@@ -12,8 +12,8 @@ from typing import Protocol
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import ErrorStatus
 from nnhal.v1 import session_pb2
-from nnhal_service.fleet.member import Member, MemberTable, model_key
-from nnhal_service.fleet.placement import Needs, SessionPlacement, place
+from nnhal_service.peers.fleet.member import Member, MemberTable, model_key
+from nnhal_service.peers.fleet.placement import Needs, SessionPlacement, place
 
 MAX_MEMBERS = 8
 """Number of other members that a client learns of, chosen at random."""

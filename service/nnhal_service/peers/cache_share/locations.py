@@ -4,8 +4,8 @@ import importlib.util
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from nnhal_service.cache_share.directory_store import DirectoryStore
-from nnhal_service.cache_share.stores import ObjectStore
+from nnhal_service.peers.cache_share.directory_store import DirectoryStore
+from nnhal_service.peers.cache_share.stores import ObjectStore
 
 
 def directory_of(url: str) -> Path | None:
@@ -59,6 +59,6 @@ def open_store(url: str, timeout_s: float) -> ObjectStore:
     directory = directory_of(url)
     if directory is not None:
         return DirectoryStore(directory)
-    from nnhal_service.cache_share.fsspec_store import FsspecStore  # noqa: PLC0415
+    from nnhal_service.peers.cache_share.fsspec_store import FsspecStore  # noqa: PLC0415
 
     return FsspecStore(url, timeout_s)

@@ -13,15 +13,15 @@ import time
 from collections import OrderedDict
 from contextlib import suppress
 
-from nnhal_service.cache_share.breaker import CircuitBreaker
-from nnhal_service.cache_share.client import NO_ENTRY, UNAVAILABLE
-from nnhal_service.cache_share.envelope import NAME
-from nnhal_service.cache_share.messages import Message, receive, send
-from nnhal_service.cache_share.reads import LATE, Read, ReaderThreads, ReadRequest
-from nnhal_service.cache_share.stores import StoreSource
-from nnhal_service.cache_share.writes import Count, Write, Writer
 from nnhal_service.log import event
 from nnhal_service.metrics import catalog
+from nnhal_service.peers.cache_share.breaker import CircuitBreaker
+from nnhal_service.peers.cache_share.client import NO_ENTRY, UNAVAILABLE
+from nnhal_service.peers.cache_share.envelope import NAME
+from nnhal_service.peers.cache_share.messages import Message, receive, send
+from nnhal_service.peers.cache_share.reads import LATE, Read, ReaderThreads, ReadRequest
+from nnhal_service.peers.cache_share.stores import StoreSource
+from nnhal_service.peers.cache_share.writes import Count, Write, Writer
 
 MAX_READS = 256
 """Reads in progress and waiting. Further ones are refused."""

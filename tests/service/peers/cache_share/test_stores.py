@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_service.cache_share import writes
-from nnhal_service.cache_share.breaker import CircuitBreaker
-from nnhal_service.cache_share.directory_store import DirectoryStore
-from nnhal_service.cache_share.envelope import FOLDER
-from nnhal_service.cache_share.fsspec_store import FsspecStore
-from nnhal_service.cache_share.stores import ObjectStore
-from nnhal_service.cache_share.sweep import MARK, SWEEP_S, sweep
-from nnhal_service.cache_share.writes import QUEUE_LENGTH, Write, Writer
 from nnhal_service.metrics import catalog
+from nnhal_service.peers.cache_share import writes
+from nnhal_service.peers.cache_share.breaker import CircuitBreaker
+from nnhal_service.peers.cache_share.directory_store import DirectoryStore
+from nnhal_service.peers.cache_share.envelope import FOLDER
+from nnhal_service.peers.cache_share.fsspec_store import FsspecStore
+from nnhal_service.peers.cache_share.stores import ObjectStore
+from nnhal_service.peers.cache_share.sweep import MARK, SWEEP_S, sweep
+from nnhal_service.peers.cache_share.writes import QUEUE_LENGTH, Write, Writer
 from tests.concurrency import run_concurrently, wait_until
 
 NAME = f"{FOLDER}/1/cpu-{'0' * 16}/{'0' * 16}/00/{'0' * 62}"

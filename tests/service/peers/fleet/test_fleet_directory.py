@@ -8,9 +8,9 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal.v1.session_pb2 import OpenRequest, SessionNeeds
-from nnhal_service.fleet.directory import FleetDirectory
-from nnhal_service.fleet.member import Member, MemberTable
-from nnhal_service.fleet.members_file import STALE_S, MembersFile, write_members
+from nnhal_service.peers.fleet.fleet_directory import FleetDirectory
+from nnhal_service.peers.fleet.member import Member, MemberTable
+from nnhal_service.peers.fleet.members_file import STALE_S, MembersFile, write_members
 
 HERE, OTHER = Member("a", "a", "a:1", sessions=5), Member("b", "b", "b:1", backends={"Npu": "1"})
 OPEN = OpenRequest(accept_redirect=True)
