@@ -10,11 +10,11 @@ from typing import Protocol
 import grpc
 
 from nnhal.address import Address
+from nnhal_fleet.host_report import ServiceReporter
 from nnhal_fleet.registry import report_interval_s
-from nnhal_fleet.report import ServiceReporter
 from nnhal_fleet.service_process import ServiceProcess
-from nnhal_service.fleet.member import Member, MemberTable
-from nnhal_service.fleet.members_file import write_members
+from nnhal_service.peers.fleet.member import Member, MemberTable
+from nnhal_service.peers.fleet.members_file import write_members
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nnhal_fleet.scaling import ScalingRules, ScalingState, decide
-from nnhal_service.fleet.member import Member
+from nnhal_service.peers.fleet.member import Member
 
 ASK_AGAIN_S = 30.0
 """Seconds after which the cluster is asked again: its head forgets requests when it starts again."""

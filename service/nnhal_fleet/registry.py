@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 
-from nnhal_service.fleet.member import Member
+from nnhal_service.peers.fleet.member import Member
 
 EXPIRY_S = 3.0
 """Seconds after its last report at which a member of a small fleet counts as dead."""

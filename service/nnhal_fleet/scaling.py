@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from nnhal_service.fleet.member import Member
+from nnhal_service.peers.fleet.member import Member
 
 LONG_WAIT_S = 0.05
 """Mean time in the queue from which hosts are added."""

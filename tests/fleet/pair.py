@@ -7,8 +7,8 @@ import numpy as np
 
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal_service.fleet.member import Member, MemberTable
-from nnhal_service.fleet.members_file import write_members
+from nnhal_service.peers.fleet.member import Member, MemberTable
+from nnhal_service.peers.fleet.members_file import write_members
 from tests.concurrency import wait_until
 from tests.driver.one_operation import int32, model_of, tensor
 from tests.end_to_end.support.service_process import (

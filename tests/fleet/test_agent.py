@@ -11,8 +11,8 @@ import pytest
 
 import nnhal
 from nnhal_fleet.agent import FleetError, HostAgent, KeptAddress, Orders
-from nnhal_service.fleet.member import Member
-from nnhal_service.fleet.members_file import MembersFile
+from nnhal_service.peers.fleet.member import Member
+from nnhal_service.peers.fleet.members_file import MembersFile
 from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import has_ended
 

@@ -8,7 +8,7 @@ import pytest
 import nnhal
 import nnhal.aio
 from nnhal.client.core.cache import model_digest
-from nnhal_service.fleet.member import Member, model_key
+from nnhal_service.peers.fleet.member import Member, model_key
 from tests.concurrency import wait_until
 from tests.fleet.pair import ADD, ONES, Pair, loaded
 

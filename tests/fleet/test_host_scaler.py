@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nnhal_fleet.host_scaler import ASK_AGAIN_S, HostScaler
 from nnhal_fleet.scaling import ScalingRules
-from nnhal_service.fleet.member import Member
+from nnhal_service.peers.fleet.member import Member
 
 BUSY = Member("a", "a", "a:1", sessions=5, executions=9, wait_s=0.5)
 IDLE = [Member(id_, id_, f"{id_}:1", sessions=sessions) for id_, sessions in (("a", 3), ("b", 1), ("c", 2))]

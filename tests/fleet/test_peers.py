@@ -10,8 +10,8 @@ import pytest
 
 import nnhal
 from nnhal.admin.v1 import admin_pb2
-from nnhal_service.admin.peer_exchange import client_address, member_id
-from nnhal_service.fleet.peer_addresses import PeerAddresses, PeerTarget
+from nnhal_service.operating.admin.peer_exchange import client_address, member_id
+from nnhal_service.peers.fleet.peer_addresses import PeerAddresses, PeerTarget
 from nnhal_service.settings import Settings
 from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_service, worker_pids

@@ -3,7 +3,7 @@
 from random import Random
 
 from nnhal_fleet.registry import EXPIRY_S, MAX_TOLD, MemberRegistry, report_interval_s
-from nnhal_service.fleet.member import Member
+from nnhal_service.peers.fleet.member import Member
 
 
 def test_members_that_do_not_report_are_forgotten() -> None:

@@ -15,7 +15,7 @@ from nnhal_fleet.scaling import (
     hosts_for,
     mean_wait_s,
 )
-from nnhal_service.fleet.member import Member
+from nnhal_service.peers.fleet.member import Member
 
 RULES = ScalingRules(1, 8, shrink_after_s=60.0)
 STEP_S = 0.5

@@ -24,7 +24,7 @@ from nnhal_fleet.ray_cluster.options import (
     member_id,
 )
 from nnhal_fleet.registry import MemberRegistry, report_interval_s
-from nnhal_service.fleet.member import Member
+from nnhal_service.peers.fleet.member import Member
 
 _log = logging.getLogger(__name__)
 _STEP_S = 0.5

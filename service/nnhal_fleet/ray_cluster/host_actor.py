@@ -11,7 +11,7 @@ import ray
 
 from nnhal_fleet.agent import FleetError, HostAgent, Orders
 from nnhal_fleet.ray_cluster.options import CONTROLLER, NAMESPACE, FleetOptions
-from nnhal_service.fleet.member import Member
+from nnhal_service.peers.fleet.member import Member
 
 _TIMEOUT_S = 2.0
 """Seconds to wait for the registry."""

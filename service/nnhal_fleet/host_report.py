@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import grpc
 
-from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
-from nnhal_service.fleet.member import Member
-from nnhal_service.fleet.report import WaitMeter, member_of
+from nnhal.admin.v1 import admin_pb2
+from nnhal_service.peers.fleet.member import Member
+from nnhal_service.peers.fleet.member_report import CHANNEL_OPTIONS, MemberReader
 
 _TIMEOUT_S = 5.0
-_MAX_BYTES = 2**26
 
 
 class ServiceReporter:
@@ -22,16 +21,7 @@ class ServiceReporter:
 
     def __init__(self, admin: str, member: Member) -> None:
         self._member = member
-        self._waits = WaitMeter()
-        self._channel = grpc.insecure_channel(
-            admin,
-            [
-                ("grpc.max_receive_message_length", _MAX_BYTES),
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 1_000),
-            ],
-        )
-        self._stub = admin_pb2_grpc.AdminStub(self._channel)
+        self._reader = MemberReader(grpc.insecure_channel(admin, CHANNEL_OPTIONS), _TIMEOUT_S)
 
     def read(self, address: str, generation: int, *, draining: bool) -> Member:
         """Return the record of the member.
@@ -44,8 +34,7 @@ class ServiceReporter:
         Raises:
             grpc.RpcError: the service does not answer.
         """
-        snapshot = self._stub.GetSnapshot(admin_pb2.GetSnapshotRequest(), timeout=_TIMEOUT_S).snapshot
-        found = member_of(snapshot, self._member, self._waits)
+        found = self._reader.read(lambda snapshot: self._member)
         return replace(found, address=address, generation=generation, draining=draining or found.draining)
 
     def drain(self, *, drained: bool) -> None:
@@ -55,10 +44,10 @@ class ServiceReporter:
             grpc.RpcError: the service does not answer.
         """
         if drained:
-            self._stub.Drain(admin_pb2.DrainRequest(), timeout=_TIMEOUT_S)
+            self._reader.stub.Drain(admin_pb2.DrainRequest(), timeout=_TIMEOUT_S)
         else:
-            self._stub.Resume(admin_pb2.ResumeRequest(), timeout=_TIMEOUT_S)
+            self._reader.stub.Resume(admin_pb2.ResumeRequest(), timeout=_TIMEOUT_S)
 
     def close(self) -> None:
         """Close the connection."""
-        self._channel.close()
+        self._reader.close()

@@ -1,6 +1,6 @@
 """Report on a service: what its agent makes of the totals."""
 
-from nnhal_service.fleet.report import WaitMeter
+from nnhal_service.peers.fleet.member_report import WaitMeter
 
 
 def test_the_wait_is_that_of_the_executions_since_the_last_report() -> None:
