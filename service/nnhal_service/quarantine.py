@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,16 +93,27 @@ class QuarantineFile:
             crashes[digest.hex()] = (*crashes.get(digest.hex(), ()), crash)
             self._write(crashes)
 
-    def clear(self, prefix: str = "") -> int:
-        """Forget models whose digest begins with some hexadecimal digits, and return their number.
+    def clear(self, prefixes: Sequence[str] = ()) -> int:
+        """Forget models, and return their number.
+
+        Args:
+            prefixes: the first hexadecimal digits of their digests; all models if there are none.
 
         Raises:
             OSError: the file cannot be written.
+            ValueError: no digest starts with one of the prefixes. Then none is forgotten.
         """
+        known = self.crashes()
+        for prefix in prefixes:
+            if not any(digest.startswith(prefix.lower()) for digest in known):
+                raise ValueError(f"no digest starts with {prefix!r}")
+        if not known:
+            return 0
+        chosen = tuple(prefix.lower() for prefix in prefixes) or ("",)
         with self._locked():
             self._seen = None
             crashes = self.crashes()
-            kept = {digest: each for digest, each in crashes.items() if not digest.startswith(prefix)}
+            kept = {digest: each for digest, each in crashes.items() if not digest.startswith(chosen)}
             if len(kept) < len(crashes):
                 self._write(kept)
             return len(crashes) - len(kept)

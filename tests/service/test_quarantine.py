@@ -72,9 +72,12 @@ def test_clear(quarantine: QuarantineFile, crash: Callable[..., Crash]) -> None:
     quarantine.record(POISON, crash())
     quarantine.record(OTHER, crash())
     assert (quarantine.count("CpuAcc"), quarantine.count("CpuRef")) == (2, 0)
-    assert quarantine.clear("abab") == 1
+    with pytest.raises(ValueError, match="no digest starts with '99'"):
+        quarantine.clear(["abab", "99"])
+    assert quarantine.clear(["ABAB"]) == 1
     assert quarantine.verdict(POISON) == HARMLESS and quarantine.verdict(OTHER) != HARMLESS
     assert quarantine.clear() == 1 and quarantine.crashes() == {}
+    assert quarantine.clear() == 0
 
 
 def test_other_processes_see_changes(quarantine: QuarantineFile, tmp_path: Path, crash: Callable[..., Crash]) -> None:

@@ -31,7 +31,7 @@ class WorkerAddresses:
     Attributes:
         listen: those that it binds.
         tcp: address for clients that are sent to it over TCP: `:PORT`; "" if there is none.
-        unix: the same for Unix sockets: `unix:PATH`.
+        unix: address for clients that are sent to it over a Unix socket: `unix:PATH`; "" if there is none.
     """
 
     listen: tuple[str, ...]

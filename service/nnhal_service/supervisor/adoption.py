@@ -1,12 +1,38 @@
-"""Tie between a forked process and its supervisor: the process ends when the supervisor ends."""
+"""Start of a process that was forked for a supervisor, and its tie to it: it ends when the supervisor ends."""
 
 import ctypes
 import os
 import signal
 import time
+from pathlib import Path
+from typing import TextIO
+
+from nnhal_service import log
+from nnhal_service.settings import Settings
+from nnhal_service.supervisor.template import ChildArguments
 
 _POLL_S = 0.001
 _PR_SET_PDEATHSIG = 1
+_NAME_FILE = Path("/proc/self/comm")
+
+
+def begin_process(arguments: ChildArguments, stream: TextIO | None = None) -> tuple[Settings, Path]:
+    """Begin a process of which a service has one: tie it to its supervisor, name it, and configure its log.
+
+    Args:
+        arguments: its arguments.
+        stream: the stream of its log; None for stderr.
+
+    Returns:
+        its settings, and its private folder.
+    """
+    message = arguments.message
+    end_with(message["supervisor"])
+    _NAME_FILE.write_text(f"nnhal-{message['kind']}")  # in the tables of the system
+    arguments.channel.send({"pid": os.getpid()})
+    settings = Settings.model_validate(message["settings"])
+    log.configure(settings.log_level, settings.log_format, stream, fields={"process": message["kind"]})
+    return settings, Path(message["folder"])
 
 
 def end_with(supervisor: int) -> None:

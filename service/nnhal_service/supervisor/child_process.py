@@ -1,25 +1,26 @@
 """A process of a service besides its workers, as the supervisor sees it: its start, its end, and its restarts."""
 
 import os
+import shutil
 import signal
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
+from nnhal_service.settings import Settings
 from nnhal_service.supervisor.channel import Channel, Message
+from nnhal_service.supervisor.restarts import RestartPolicy
+from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.worker_output import WorkerOutput
-
-_FIRST_DELAY_S = 0.1
-_MAX_DELAY_S = 5.0
-_STABLE_S = 10.0
-"""Seconds after which the process counts as stable. Its next end is then followed by a start at once."""
-
-Fork = Callable[[Message, Sequence[int]], None]
-"""Has a process forked, with its message and its descriptors."""
 
 
 class ChildProcess:
     """A process, or the place for one. Close it when done.
+
+    Args:
+        kind: its kind.
 
     Attributes:
         channel: the supervisor's end of the channel to the process; None while there is none.
@@ -27,33 +28,45 @@ class ChildProcess:
         pid: id of the process; 0 while there is none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: ChildKind) -> None:
         self.channel: Channel | None = None
         self.output: WorkerOutput | None = None
         self.pid = 0
+        self._kind = kind
+        self._folder: Path | None = None
         self._started_at = 0.0
         self._start_at = 0.0
-        self._ends = 0
+        self._restarts = RestartPolicy()
         self._is_replaced = False
 
-    @property
-    def is_due(self) -> bool:
-        """True if the process should be started now."""
-        return self.channel is None and time.monotonic() >= self._start_at
+    def is_due(self, settings: Settings) -> bool:
+        """Return whether the process should be started now."""
+        return self.channel is None and time.monotonic() >= self._start_at and self._is_wanted(settings)
 
-    def _start(self, fork: Fork, message: Message, descriptors: Sequence[int]) -> Channel:
-        """Start the process, and return the channel to it.
+    def _is_wanted(self, settings: Settings) -> bool:
+        """Return whether the service has such a process."""
+        raise NotImplementedError
+
+    def start(self, template: Template, settings: Settings) -> None:
+        """Start the process. Then it has a channel."""
+        raise NotImplementedError
+
+    def _start(self, template: Template, settings: Settings, message: Message, descriptors: Sequence[int]) -> None:
+        """Start the process with a private folder.
 
         Args:
-            fork: has the process forked.
-            message: tells the process what it must know.
+            template: forks the process.
+            settings: the settings.
+            message: tells the process what it must know besides settings and folder.
             descriptors: descriptors for the process, besides its end of the channel.
         """
         self._started_at = time.monotonic()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"nnhal-{self._kind}-"))
         self.channel, other = Channel.pair()
-        fork({**message, "supervisor": os.getpid()}, [other.fileno(), *descriptors])
+        values = settings.model_dump(mode="json", exclude_unset=True)
+        message = {"settings": values, "folder": str(self._folder), **message}
+        template.fork(self._kind, message, [other.fileno(), *descriptors])
         other.close()
-        return self.channel
 
     def receive(self) -> bool:
         """Handle a message of the process. Return False if it has ended, or closed the channel."""
@@ -96,11 +109,9 @@ class ChildProcess:
             self._is_replaced = False
             self._clean_up()
             return
-        served_s = time.monotonic() - self._started_at
-        self._ends = 0 if served_s >= _STABLE_S else self._ends + 1
-        delay_s = min(_FIRST_DELAY_S * 2.0 ** (self._ends - 1), _MAX_DELAY_S) if self._ends else 0.0
+        now = time.monotonic()
         self._report_end(how)
-        self._start_at = time.monotonic() + delay_s
+        self._start_at = now + self._restarts.delay(now - self._started_at, crashed=True)
         self._clean_up()
 
     def _report_end(self, how: str) -> None:
@@ -111,7 +122,12 @@ class ChildProcess:
         self._send_signal(signal.SIGKILL)
         if self.channel is not None:
             self.channel.close()
-        self.channel, self.pid = None, 0
+        if self.output is not None:
+            self.output.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self.channel = self.output = self._folder = None
+        self.pid = 0
 
     def close(self) -> None:
         """End the process."""

@@ -13,11 +13,11 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -37,20 +37,23 @@ from nnhal.types import (
 from nnhal.v1 import types_pb2
 from nnhal_driver.activity import TABLE_BYTES, ActivityTable, read_activities
 from nnhal_driver.device import Device
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_probe import Probe
+from nnhal_driver.preparation.launch import GivenModel, PreparationLaunch
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
-from nnhal_service.hosting import Hosting
 from nnhal_service.log import event
 from nnhal_service.memory_limits import limit_memory, tune_malloc
 from nnhal_service.quarantine import Crash, QuarantineFile
 from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
+from nnhal_service.serving.hosting import Hosting
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.channel import Channel
+from nnhal_service.supervisor.template import ChildArguments
 from nnhal_service.supervisor.worker_output import redirect_output
 
 _TIMEOUT_S = 60.0
@@ -122,7 +125,7 @@ class Prober:
                 "digest": digest.hex(),
                 "settings": self._settings.model_dump(mode="json", exclude_unset=True),
             }
-            self._supervisor.send(message, [memory, table, other.fileno(), _STDOUT])
+            self._supervisor.send(message, [other.fileno(), memory, table, _STDOUT])
             other.close()
             how, backends = _await_end(own, check)
             if how:
@@ -163,16 +166,15 @@ def _await_end(channel: Channel, check: Callable[[], None]) -> tuple[str, list[s
     return "the process did not end", backends
 
 
-def run_probe(message: Mapping[str, Any], memory: int, table: int, channel: Channel, output: int) -> None:
+def run_probe(arguments: ChildArguments) -> None:
     """Prepare and run a model in this process, which was forked from the template for it.
 
     Args:
-        message: the request of the worker.
-        memory: descriptor of the memory with the model.
-        table: descriptor of the memory for the table of activities.
-        channel: to the worker.
-        output: descriptor of the pipe for the output of the worker.
+        arguments: its message is the request of the worker, and its channel leads there. The descriptors are the memory
+            with the model, the memory for the table of activities, and the pipe for the output of the worker.
     """
+    message, channel = arguments.message, arguments.channel
+    memory, table, output = arguments.descriptors
     end_with(message["supervisor"])
     _end_with_channel(channel)
     stream = redirect_output(output)
@@ -183,7 +185,7 @@ def run_probe(message: Mapping[str, Any], memory: int, table: int, channel: Chan
     log.configure(settings.log_level, settings.log_format, stream, fields={"process": "probe"})
     enter_sandbox(settings, (), Path(message["temporary"]))
     activities = ActivityTable(memoryview(mmap.mmap(table, TABLE_BYTES)))
-    hosting = Hosting((), 0, None, activities, QuarantineFile(settings.state_dir), None)
+    hosting = Hosting((), activities=activities, quarantine=QuarantineFile(settings.state_dir))
     server = Server(settings, hosting)
     limit_memory(settings.process_bytes, server.threads)
     channel.send({"backends": activities.backends})
@@ -210,7 +212,7 @@ def _prepare(device: Device, model: Model, digest: bytes) -> Outcome:
         outcomes.append(outcome)
         done.set()
 
-    device.prepare_model(model, notify, digest=digest)
+    device.prepare_model(PreparationLaunch(GivenModel(model, digest), notify))
     done.wait()
     return outcomes[0]
 
@@ -227,9 +229,8 @@ def _execute(prepared: PreparedModel) -> None:
     outputs = (RequestArgument(False, DataLocation(len(values))),) * len(prepared.outputs)
     pools: list[Memory | ReturnedPool] = [*(Memory.of(value.tobytes()) for value in values), ReturnedPool()]
     with suppress(HalError):  # zeros may be invalid values
-        prepared.execute_synchronously(
-            Request(inputs, outputs, tuple(pools)), deadline_ns=now_ns() + _EXECUTION_S * 10**9
-        )
+        call = ExecutionCall(now_ns() + _EXECUTION_S * 10**9)
+        prepared.execute_synchronously(Request(inputs, outputs, tuple(pools)), call=call)
 
 
 def _write(file: IO[bytes], data: bytes) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from nnhal.v1 import session_pb2
-from nnhal_service.fleet.directory import FleetDirectory
 from nnhal_service.log import event
-from nnhal_service.supervisor.directory import WorkerDirectory
+from nnhal_service.peers.fleet.fleet_directory import FleetDirectory
+from nnhal_service.supervisor.worker_directory import WorkerDirectory
 
 
 class WorkerRedirector:
-    """See `nnhal_service.hosting.Redirector`.
+    """See `nnhal_service.serving.hosting.Redirector`.
 
     Args:
         workers: the workers of the service.

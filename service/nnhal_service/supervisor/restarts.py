@@ -1,5 +1,7 @@
 """Back-off between the restarts of one worker, and the limit of failed starts."""
 
+from dataclasses import dataclass, field
+
 STABLE_S = 10.0
 """Seconds after which a worker counts as stable. The next crash is then restarted at once again."""
 MAX_FAILED_STARTS = 5
@@ -38,6 +40,25 @@ class RestartPolicy:
         return min(_FIRST_DELAY_S * 2.0 ** max(0, self._crashes - _IMMEDIATE), _MAX_DELAY_S)
 
     @property
-    def exhausted(self) -> bool:
+    def has_failed_too_often(self) -> bool:
         """True if too many starts in a row have failed."""
         return self._failed_starts >= MAX_FAILED_STARTS
+
+
+@dataclass(slots=True)
+class WorkerSlot:
+    """State of one worker that its successors inherit.
+
+    Attributes:
+        policy: back-off between its restarts.
+        restart_at: monotonic time of the next start; None if none is due.
+        restarts: how often it had to be started again.
+        last_end: how it ended the last time, or "".
+        is_drained: whether it accepts no sessions until an operator resumes it.
+    """
+
+    policy: RestartPolicy = field(default_factory=RestartPolicy)
+    restart_at: float | None = None
+    restarts: int = 0
+    last_end: str = ""
+    is_drained: bool = False

@@ -10,35 +10,34 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nnhal_driver.activity import Activity
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
-from nnhal_service.admin.recent_warnings import RecentWarnings
-from nnhal_service.admin.view import AdminError
 from nnhal_service.identity.key_fetcher import KeyFetcher
 from nnhal_service.log import event
 from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
+from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.recent_warnings import RecentWarnings
+from nnhal_service.operating.running_services import ServiceFile
 from nnhal_service.quarantine import Crash, QuarantineFile
-from nnhal_service.running_services import ServiceFile
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.addresses import ReservedAddresses
-from nnhal_service.supervisor.admin.listener import AdminListener
-from nnhal_service.supervisor.admin.process import AdminProcess
-from nnhal_service.supervisor.channel import Message
+from nnhal_service.supervisor.admin.admin_listener import AdminListener
+from nnhal_service.supervisor.admin.admin_process import AdminProcess
+from nnhal_service.supervisor.channel import Channel, Message
 from nnhal_service.supervisor.child_process import ChildProcess
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
-from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, RestartPolicy
+from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, WorkerSlot
 from nnhal_service.supervisor.scoreboard import ROWS, Scoreboard
 from nnhal_service.supervisor.service_manager import ServiceManager
-from nnhal_service.supervisor.share.process import FLUSH_S, ShareProcess
+from nnhal_service.supervisor.share.share_process import FLUSH_S, ShareProcess
 from nnhal_service.supervisor.signals import SignalPipe
 from nnhal_service.supervisor.spec import WorkerSpec
-from nnhal_service.supervisor.template import Template
-from nnhal_service.supervisor.watchdog import HangTimeouts, find_hang
+from nnhal_service.supervisor.template import ChildKind, Template
+from nnhal_service.supervisor.watchdog import find_hang
 from nnhal_service.supervisor.worker_output import WorkerOutput
 from nnhal_service.supervisor.worker_process import WorkerProcess
 
@@ -48,13 +47,9 @@ _TICK_S = 0.1
 """Seconds between two looks at the workers."""
 _KILL_S = 1.0
 """Seconds after the grace time at which a worker that stops is killed."""
-_OVERDUE_S = 1.0
-"""Seconds that an execution may go on after its deadline or its cancellation."""
-_PREPARATION_OVERDUE_S = 30.0
-"""The same for a preparation."""
 _START_TIMEOUT_S = 60.0
 """Seconds that a worker may take to start."""
-_UNBORN_S = 2.0
+_FORK_TIMEOUT_S = 2.0
 """Seconds after which a worker whose process has ended before its first message is given up."""
 _LATE_S = 1.0
 """Delay of the supervisor itself from which it does not believe in old heartbeats."""
@@ -106,8 +101,7 @@ class Supervisor:
         self._workers: list[WorkerProcess] = []
         self._metrics = SupervisorMetrics()
         self._share = ShareProcess(self._metrics)
-        self._policies = [RestartPolicy() for _ in range(settings.workers)]
-        self._restart_at: dict[int, float] = {}
+        self._slots = [WorkerSlot() for _ in range(settings.workers)]
         self._reloading: deque[int] = deque()
         self._generation = 0
         self._announced = False
@@ -116,13 +110,11 @@ class Supervisor:
         self._service_file: ServiceFile | None = None
         self._describe_settings = describe
         self._started_at = time.time()
-        self._restarts: Counter[int] = Counter()
-        self._last_ends: dict[int, str] = {}
-        self._drained: set[int] = set()
         self._warnings = RecentWarnings(_NO_WORKER)
         log.watch(self._warnings)
         self._admin_listener = AdminListener(settings, self._addresses.shared)
-        self._admin = AdminProcess(self._admin_listener, self._answer)
+        self._admin = AdminProcess(self._admin_listener, self._answer, self._metrics.file.parent)
+        self._children: tuple[ChildProcess, ...] = self._admin, self._share
         self._watched_at = time.monotonic()
 
     def run(self, announce: Announce) -> None:
@@ -172,12 +164,6 @@ class Supervisor:
         except OSError as error:
             event("service-file-not-written", logging.WARNING, why=str(error))
 
-    @property
-    def _hang_timeouts(self) -> HangTimeouts:
-        return HangTimeouts(
-            int(self._settings.heartbeat_timeout_s * 1e9), int(_OVERDUE_S * 1e9), int(_PREPARATION_OVERDUE_S * 1e9)
-        )
-
     # ---- The loop ---------------------------------------------------------------------------------------
 
     def _step(self, signals: SignalPipe, announce: Announce) -> None:
@@ -189,7 +175,7 @@ class Supervisor:
                 if not key.data.read():
                     self._selector.unregister(key.data)
             elif isinstance(key.data, ChildProcess) and not key.data.receive():
-                self._bury_child(key.data, describe_status(key.data.end()) if key.data.pid else "never started")
+                self._handle_child_end(key.data, describe_status(key.data.end()) if key.data.pid else "never started")
         self._manager.keep_alive()
         self._keys.step()
         for number in signals.read():
@@ -200,24 +186,24 @@ class Supervisor:
         if self._stopping:
             return
         self._start_due()
-        if self._announced and self._admin.is_due:  # not before: it must not delay the workers
-            settings = self._worker_settings()
-            channel, output = self._admin.start(self._template.fork_admin, settings, self._metrics.file.parent)
-            self._selector.register(channel, selectors.EVENT_READ, self._admin)
-            self._selector.register(output, selectors.EVENT_READ, output)
-        if self._announced and self._uses_share and self._share.is_due:
-            channel = self._share.start(self._template.fork_share, self._settings)
-            self._selector.register(channel, selectors.EVENT_READ, self._share)
-        if not self._announced and sum(worker.is_serving for worker in self._workers) == self._settings.workers:
+        if self._announced:  # not before: they must not delay the workers
+            self._start_children()
+        elif sum(worker.is_serving for worker in self._workers) == self._settings.workers:
             self._announced = True
             self._write_service_file()
             announce(self._addresses.shared)
             self._manager.ready()
         self._show_status()
 
-    @property
-    def _uses_share(self) -> bool:
-        return self._settings.cache_share is not None and self._settings.cache_bytes > 0
+    def _start_children(self) -> None:
+        """Start the processes besides the workers that should run and do not."""
+        for child in self._children:
+            if child.is_due(self._settings):
+                child.start(self._template, self._worker_settings())
+                if child.channel is not None:
+                    self._selector.register(child.channel, selectors.EVENT_READ, child)
+                if child.output is not None:
+                    self._selector.register(child.output, selectors.EVENT_READ, child.output)
 
     def _show_status(self) -> None:
         serving = [worker for worker in self._workers if worker.is_serving]
@@ -242,23 +228,27 @@ class Supervisor:
             worker.is_gone = worker.pid == 0
             return
         message, descriptors = received
-        if "probe" in message:
-            self._template.fork_probe({**message, "supervisor": os.getpid()}, descriptors)
+        match message:
+            case {"probe": _}:
+                self._template.fork(ChildKind.PROBE, message, descriptors)
+            case {"pid": pid}:
+                worker.pid = pid
+            case {"idle": _}:
+                self._replace_idle(worker)
+            case {"failed": reason}:
+                worker.failure = reason
+            case {"backends": backends}:
+                self._note_serving(worker, backends)
         for descriptor in descriptors:
             os.close(descriptor)
-        if "pid" in message:
-            worker.pid = message["pid"]
-        elif "idle" in message:
-            self._replace_idle(worker)
-        elif "failed" in message:
-            worker.failure = message["failed"]
-        elif "serving" in message:
-            worker.served_at = time.monotonic()
-            worker.backends = message["backends"]
-            self._metrics.know_backends(worker.backends)
-            event("worker-started", worker=worker.spec.slot, pid=worker.pid)
-            self._policies[worker.spec.slot].note_serving()
-            self._retire_predecessors(worker)
+
+    def _note_serving(self, worker: WorkerProcess, backends: list[str]) -> None:
+        worker.served_at = time.monotonic()
+        worker.backends = backends
+        self._metrics.add_backends(backends)
+        event("worker-started", worker=worker.spec.slot, pid=worker.pid)
+        self._slots[worker.spec.slot].policy.note_serving()
+        self._retire_predecessors(worker)
 
     # ---- Start ------------------------------------------------------------------------------------------
 
@@ -266,19 +256,16 @@ class Supervisor:
         self._generation += 1
         used = {worker.spec.row for worker in self._workers}
         row = next(row for row in range(ROWS) if row not in used)
-        addresses = tuple(self._addresses.of_worker(each) for each in range(self._settings.workers))
-        temporary = Path(tempfile.mkdtemp(prefix="nnhal-"))
-        inherited = tuple(self._sockets)
         spec = WorkerSpec(
-            slot,
-            row,
-            self._generation,
-            os.getpid(),
-            temporary,
-            self._worker_settings(),
-            addresses,
-            inherited,
-            slot in self._drained,
+            slot=slot,
+            row=row,
+            generation=self._generation,
+            supervisor=os.getpid(),
+            temporary=Path(tempfile.mkdtemp(prefix="nnhal-")),
+            settings=self._worker_settings(),
+            addresses=tuple(map(self._addresses.of_worker, range(self._settings.workers))),
+            inherited=tuple(self._sockets),
+            drained=self._slots[slot].is_drained,
         )
         sockets = [each.fileno() for each in self._sockets.values()]
         requests = self._share.requests.fileno()
@@ -299,10 +286,10 @@ class Supervisor:
         return self._settings.model_copy(update={"jwt_keys": self._keys.path}) if self._keys.path else self._settings
 
     def _start_due(self) -> None:
-        for slot, at in list(self._restart_at.items()):
-            if time.monotonic() >= at:
-                del self._restart_at[slot]
-                self._start(slot)
+        for number, slot in enumerate(self._slots):
+            if slot.restart_at is not None and time.monotonic() >= slot.restart_at:
+                slot.restart_at = None
+                self._start(number)
 
     # ---- Reload -----------------------------------------------------------------------------------------
 
@@ -334,12 +321,12 @@ class Supervisor:
         """Start the successor of the next worker to replace."""
         while self._reloading:
             slot = self._reloading.popleft()
-            if slot not in self._restart_at:  # that one will start with the new settings anyway
+            if self._slots[slot].restart_at is None:  # that one will start with the new settings anyway
                 self._start(slot)
                 return
         event("reloaded")
-        self._admin.replace()
-        self._share.replace()
+        for child in self._children:
+            child.replace()
         self._manager.ready()
 
     def _retire_predecessors(self, successor: WorkerProcess) -> None:
@@ -364,29 +351,32 @@ class Supervisor:
                 return
             if pid == self._template.pid:
                 self._replace_template(status)
-            elif child := next((each for each in (self._admin, self._share) if each.pid == pid), None):
-                self._bury_child(child, describe_status(status))
+            elif child := next((each for each in self._children if each.pid == pid), None):
+                self._handle_child_end(child, describe_status(status))
             elif worker := self._find(pid):
-                self._bury(worker, describe_status(status), crashed=is_crash(status))
+                self._handle_worker_end(worker, describe_status(status), crashed=is_crash(status))
 
-    def _bury_child(self, child: ChildProcess, how: str) -> None:
+    def _handle_child_end(self, child: ChildProcess, how: str) -> None:
         """Clean up after a process, which is started again soon."""
-        for each in (child.channel, child.output):
-            if each is not None and each in self._registered():
-                self._selector.unregister(each)
+        self._unregister(child.channel, child.output)
         child.note_end(how)
 
     def _find(self, pid: int) -> WorkerProcess | None:
         """Return the worker with a process. The last messages of an ended process may not have been read yet."""
         for worker in list(self._workers):
-            while worker.channel.poll() and worker.channel in self._registered():
+            while worker.channel.poll() and self._is_registered(worker.channel):
                 self._receive(worker)
             if worker.pid == pid:
                 return worker
         return None
 
-    def _registered(self) -> set[object]:
-        return {key.fileobj for key in self._selector.get_map().values()}
+    def _is_registered(self, end: Channel | WorkerOutput) -> bool:
+        return any(key.fileobj is end for key in self._selector.get_map().values())
+
+    def _unregister(self, *ends: Channel | WorkerOutput | None) -> None:
+        for end in ends:
+            if end is not None and self._is_registered(end):
+                self._selector.unregister(end)
 
     def _replace_template(self, status: int) -> None:
         if (failure := self._template.failure()) is not None and not self._stopping:
@@ -395,21 +385,21 @@ class Supervisor:
         if not self._stopping:
             event("template-ended", logging.ERROR, how=describe_status(status))
             self._template = Template(self._scoreboard)
-        self._bury_unborn()
+        self._give_up_failed_forks()
 
-    def _bury_unborn(self) -> None:
+    def _give_up_failed_forks(self) -> None:
         """Give up the workers that the template has not forked, because it has ended."""
         for worker in [worker for worker in self._workers if worker.is_gone]:
-            self._bury(worker, "never started", crashed=True)
+            self._handle_worker_end(worker, "never started", crashed=True)
 
-    def _bury(self, worker: WorkerProcess, how: str, *, crashed: bool) -> None:
+    def _handle_worker_end(self, worker: WorkerProcess, how: str, *, crashed: bool) -> None:
         """Clean up after a worker that has ended, and start another one if it was not told to end."""
         self._report_end(worker, how, crashed=crashed)
         self._workers.remove(worker)
-        for each in (worker.channel, worker.output):
-            if each in self._registered():
-                self._selector.unregister(each)
-        self._metrics.bury(worker.spec.generation, worker.spec.temporary, self._restart_reason(worker, crashed=crashed))
+        self._unregister(worker.channel, worker.output)
+        self._metrics.add_ended_worker(
+            worker.spec.generation, worker.spec.temporary, self._restart_reason(worker, crashed=crashed)
+        )
         worker.close()
         if self._stopping:
             return
@@ -434,17 +424,17 @@ class Supervisor:
         return "start" if worker.failure else "crash" if crashed else "exit"
 
     def _schedule_restart(self, worker: WorkerProcess, *, crashed: bool) -> None:
-        slot, policy = worker.spec.slot, self._policies[worker.spec.slot]
+        slot = self._slots[worker.spec.slot]
         served_s = None if worker.served_at is None else time.monotonic() - worker.served_at
-        delay = policy.delay(served_s, crashed=crashed or bool(worker.killed_because))
+        delay = slot.policy.delay(served_s, crashed=crashed or bool(worker.killed_because))
         if worker.failure and not self._announced:
             self._fail(ValueError(worker.failure))
-        elif policy.exhausted:
+        elif slot.policy.has_failed_too_often:
             reason = worker.failure or "see the log"
-            text = f"worker {slot} failed to start {MAX_FAILED_STARTS} times in a row: {reason}"
+            text = f"worker {worker.spec.slot} failed to start {MAX_FAILED_STARTS} times in a row: {reason}"
             self._fail(ValueError(text))
         else:
-            self._restart_at[slot] = time.monotonic() + delay
+            slot.restart_at = time.monotonic() + delay
 
     def _report_end(self, worker: WorkerProcess, how: str, *, crashed: bool) -> None:
         slot = worker.spec.slot
@@ -454,16 +444,16 @@ class Supervisor:
             event("worker-stopped", worker=slot, pid=worker.pid)
             return
         how = f"{how}: {worker.killed_because}" if worker.killed_because else how
-        self._restarts[slot] += 1
-        self._last_ends[slot] = how
+        self._slots[slot].restarts += 1
+        self._slots[slot].last_end = how
         event("worker-died", logging.ERROR, worker=slot, pid=worker.pid, how=how, why=worker.failure or "-")
         crash_log = worker.crash_log()
         for line in crash_log.splitlines():
             event("worker-stack", logging.ERROR, worker=slot, line=line)
         if crashed or worker.culprits:
-            self._accuse(worker, worker.culprits or find_suspects(worker.activities(), crash_log), how)
+            self._record_suspects(worker, worker.culprits or find_suspects(worker.activities(), crash_log), how)
 
-    def _accuse(self, worker: WorkerProcess, suspects: Sequence[Activity], how: str) -> None:
+    def _record_suspects(self, worker: WorkerProcess, suspects: Sequence[Activity], how: str) -> None:
         """Name the models that may have caused the death of a worker, and remember them."""
         known = {activity.digest for activity in suspects if activity.digest}
         for activity in suspects:
@@ -483,8 +473,9 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping = True
-        self._manager.stopping(self._settings.stop_grace_s + 2 * _KILL_S + self._uses_share * FLUSH_S)
-        self._restart_at.clear()
+        self._manager.stopping(self._settings.stop_grace_s + 2 * _KILL_S + self._settings.uses_cache_share * FLUSH_S)
+        for slot in self._slots:
+            slot.restart_at = None
         for worker in self._workers:
             worker.stop(self._settings.stop_grace_s + _KILL_S)
 
@@ -494,24 +485,25 @@ class Supervisor:
         """Kill the workers that hang, or do not stop in time."""
         now = time.monotonic()
         late_s, self._watched_at = now - self._watched_at, now
-        if any(worker.is_gone and now - worker.started_at > _UNBORN_S for worker in self._workers):
-            self._bury_unborn()
+        heartbeat_ns = int(self._settings.heartbeat_timeout_s * 1e9)
+        if any(worker.is_gone and now - worker.started_at > _FORK_TIMEOUT_S for worker in self._workers):
+            self._give_up_failed_forks()
         for worker in self._workers:
             if not worker.pid:
                 continue
             if worker.killed_because:
-                worker.kill_condemned()
+                worker.kill_if_due()
             elif worker.stop_by is not None:
                 if now > worker.stop_by:
-                    worker.condemn("it did not stop in time", [])
+                    worker.schedule_kill("it did not stop in time", [])
                 elif worker.served_at is None:
                     worker.send_signal(signal.SIGTERM)  # it ignores the signal until it can stop in order
             elif worker.served_at is None and now - worker.started_at > _START_TIMEOUT_S:
-                worker.condemn("it did not start in time", [])
+                worker.schedule_kill("it did not start in time", [])
             elif late_s < _LATE_S:  # else this process has not run either, and heartbeats may be old
-                hang = find_hang(worker.status, worker.activities(), self._hang_timeouts, now_ns())
+                hang = find_hang(worker.status, worker.activities(), heartbeat_ns, now_ns())
                 if hang is not None:
-                    worker.condemn(hang.reason, [hang.activity] if hang.activity else worker.activities())
+                    worker.schedule_kill(hang.reason, [hang.activity] if hang.activity else worker.activities())
 
     # ---- Administration ---------------------------------------------------------------------------------
 
@@ -534,8 +526,8 @@ class Supervisor:
                 if problem := self._reload():
                     raise AdminError(problem)
             case "drain":
-                change = self._drained.update if request["drained"] else self._drained.difference_update
-                change(request["slots"])
+                for slot in request["slots"]:
+                    self._slots[slot].is_drained = request["drained"]
             case "log-level":
                 log.set_level(request["level"])
                 self._settings = self._settings.model_copy(update={"log_level": request["level"]})
@@ -557,7 +549,7 @@ class Supervisor:
             "cache_bytes": settings.cache_bytes,
             "state_dir": str(settings.state_dir),
             "metrics": str(self._metrics.file),
-            "warnings": [asdict(warning) for warning in self._warnings.list()],
+            "warnings": self._warnings.list(),
             "workers": [
                 {
                     "slot": worker.spec.slot,
@@ -565,8 +557,8 @@ class Supervisor:
                     "pid": worker.pid,
                     "state": worker.state,
                     "started_at": time.time() - (time.monotonic() - worker.started_at),
-                    "restarts": self._restarts[worker.spec.slot],
-                    "last_end": self._last_ends.get(worker.spec.slot, ""),
+                    "restarts": self._slots[worker.spec.slot].restarts,
+                    "last_end": self._slots[worker.spec.slot].last_end,
                     "folder": str(worker.spec.temporary),
                 }
                 for worker in self._workers

@@ -5,17 +5,53 @@ so that the supervisor adopts it and learns how it ends.
 """
 
 import gc
-import importlib
 import os
+import pkgutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 
 from nnhal_service.supervisor.channel import Channel, Message
 from nnhal_service.supervisor.scoreboard import Scoreboard
-from nnhal_service.supervisor.spec import WorkerSpec
+
+
+class ChildKind(StrEnum):
+    """Kinds of processes that are forked from the template."""
+
+    WORKER = "worker"
+    PROBE = "probe"
+    ADMIN = "admin"
+    SHARE = "share"
+
+
+_MAINS: Mapping[ChildKind, str] = {
+    ChildKind.WORKER: "nnhal_service.supervisor.worker:run_worker",
+    ChildKind.PROBE: "nnhal_service.supervisor.probe:run_probe",
+    ChildKind.ADMIN: "nnhal_service.supervisor.admin.main:run_admin",
+    ChildKind.SHARE: "nnhal_service.supervisor.share.main:run_share",
+}
+"""Main function of each kind. Names, because the supervisor must not import these modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildArguments:
+    """Arguments of the main function of a forked process.
+
+    Attributes:
+        message: values of its kind; and "kind" and "supervisor", its kind and the process that adopts it.
+        channel: its end of its channel.
+        descriptors: further descriptors of its kind.
+        scoreboard: memory that the workers share.
+    """
+
+    message: Message
+    channel: Channel
+    descriptors: Sequence[int]
+    scoreboard: Scoreboard
 
 
 class Template:
@@ -38,48 +74,16 @@ class Template:
             _run_child(lambda: _run_template(other, scoreboard))
         other.close()
 
-    def fork_worker(
-        self,
-        spec: WorkerSpec,
-        channel: Channel,
-        crash_log: int,
-        output: int,
-        requests: int,
-        sockets: Sequence[int] = (),
-    ) -> None:
-        """Have a worker forked. If the template has ended, nothing happens, and the other end of `channel` is closed.
+    def fork(self, kind: ChildKind, message: Message, descriptors: Sequence[int]) -> None:
+        """Have a process forked. If the template has ended, nothing happens.
 
         Args:
-            spec: describes the worker.
-            channel: the worker's end of its channel. The caller may close it afterwards.
-            crash_log: descriptor of the file for the stacks of a crash.
-            output: descriptor of the pipe for the output of engines and plug-ins.
-            requests: descriptor of the socket to the process of the cache share.
-            sockets: the inherited sockets, in the order of `spec.inherited`.
-        """
-        self.channel.send(spec.to_json(), [channel.fileno(), crash_log, output, requests, *sockets])
-
-    def fork_probe(self, message: Message, descriptors: Sequence[int]) -> None:
-        """Have a probe forked, as a worker has requested it. The caller may close the descriptors afterwards."""
-        self.channel.send(message, descriptors)
-
-    def fork_share(self, message: Message, descriptors: Sequence[int]) -> None:
-        """Have the process of the cache share forked. The caller may close the descriptors afterwards.
-
-        Args:
+            kind: its kind.
             message: tells the process what it must know.
-            descriptors: the process's end of its channel, and the socket with its requests.
+            descriptors: the process's end of its channel, and those that its main function expects. The caller may
+                close them afterwards.
         """
-        self.channel.send(message, descriptors)
-
-    def fork_admin(self, message: Message, descriptors: Sequence[int]) -> None:
-        """Have the admin process forked. The caller may close the descriptors afterwards.
-
-        Args:
-            message: tells the process what it must know.
-            descriptors: the process's end of its channel, the pipe for its output, and its listening sockets.
-        """
-        self.channel.send(message, descriptors)
+        self.channel.send({**message, "kind": kind, "supervisor": os.getpid()}, descriptors)
 
     def failure(self) -> ImportError | None:
         """Return the error for which the process cannot import the service, if it has reported one."""
@@ -116,7 +120,7 @@ def _run_child(run: Callable[[], object]) -> None:
 
 
 def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
-    """Import everything, then fork a worker or a probe for each message until the supervisor has ended."""
+    """Import everything, then fork a process for each message until the supervisor has ended."""
     _close_descriptors_except(channel.fileno())
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
@@ -124,8 +128,9 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
         signal.signal(number, signal.SIG_DFL)
     try:
         from nnhal_driver.backends import registry  # noqa: PLC0415
-        from nnhal_service.supervisor.probe import run_probe  # noqa: PLC0415
-        from nnhal_service.supervisor.worker import run_worker  # noqa: PLC0415
+
+        for kind in (ChildKind.WORKER, ChildKind.PROBE):
+            pkgutil.resolve_name(_MAINS[kind])
     except ImportError as error:
         channel.send({"missing": error.name or "", "text": str(error)})
         raise SystemExit(1) from None
@@ -142,29 +147,18 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
             if os.fork():
                 os._exit(0)
             channel.close()
-            if "probe" in message:
-                memory, table, own, output = descriptors
-                _run_child(partial(run_probe, message, memory, table, Channel.from_descriptor(own), output))
-            if "admin" in message:
-                from nnhal_service.supervisor.admin.main import run_admin  # noqa: PLC0415
-
-                own, output, *sockets = descriptors
-                _run_child(partial(run_admin, message, Channel.from_descriptor(own), output, sockets))
-            if "share" in message:
-                from nnhal_service.supervisor.share.main import run_share  # noqa: PLC0415
-
-                own, requests = descriptors
-                _run_child(partial(run_share, message, Channel.from_descriptor(own), requests))
-            own, crash_log, output, requests, *sockets = descriptors
-            spec = WorkerSpec.from_json(message)
-            channels = Channel.from_descriptor(own), crash_log, output, scoreboard, requests, sockets
-            _run_child(partial(run_worker, spec, *channels))
+            arguments = ChildArguments(message, Channel.from_descriptor(descriptors[0]), descriptors[1:], scoreboard)
+            _run_child(partial(_run_main, arguments))
         os.waitpid(pid, 0)
         for descriptor in descriptors:
             os.close(descriptor)
         if not channel.poll():  # the workers start first: these imports take 40 ms
             with suppress(ImportError):  # the admin process reports it
-                importlib.import_module("nnhal_service.supervisor.admin.main")
+                pkgutil.resolve_name(_MAINS[ChildKind.ADMIN])
+
+
+def _run_main(arguments: ChildArguments) -> None:
+    pkgutil.resolve_name(_MAINS[arguments.message["kind"]])(arguments)
 
 
 def _close_descriptors_except(kept: int) -> None:

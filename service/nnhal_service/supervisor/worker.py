@@ -5,33 +5,33 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
-from nnhal_service.admin.worker_control import WorkerControl
-from nnhal_service.admin.worker_report import WorkerReporter
-from nnhal_service.fleet.directory import FleetDirectory
-from nnhal_service.fleet.members_file import MembersFile
-from nnhal_service.hosting import Hosting
 from nnhal_service.identity.use_ledger import UseLedger
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
+from nnhal_service.operating.admin.worker_control import WorkerControl
+from nnhal_service.operating.admin.worker_report import WorkerReporter
+from nnhal_service.peers.fleet.fleet_directory import FleetDirectory
+from nnhal_service.peers.fleet.members_file import MembersFile
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
+from nnhal_service.serving.hosting import Hosting
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.channel import Channel
 from nnhal_service.supervisor.crash import STACKS_SIGNAL
-from nnhal_service.supervisor.directory import WorkerDirectory
 from nnhal_service.supervisor.probe import Prober
 from nnhal_service.supervisor.redirector import WorkerRedirector
-from nnhal_service.supervisor.scoreboard import NOBODY, Scoreboard, WorkerState
+from nnhal_service.supervisor.scoreboard import NOBODY, WorkerState
 from nnhal_service.supervisor.spec import WorkerSpec
+from nnhal_service.supervisor.template import ChildArguments
+from nnhal_service.supervisor.worker_directory import WorkerDirectory
 from nnhal_service.supervisor.worker_output import redirect_output
 
 HEARTBEAT_S = 0.1
@@ -40,29 +40,19 @@ _MEMORY_SHARE = 0.9
 """Share of the machine's memory that all workers together may have."""
 
 
-def run_worker(
-    spec: WorkerSpec,
-    channel: Channel,
-    crash_log: int,
-    output: int,
-    scoreboard: Scoreboard,
-    requests: int,
-    sockets: Sequence[int] = (),
-) -> None:
+def run_worker(arguments: ChildArguments) -> None:
     """Serve until SIGTERM. The supervisor learns of the end from the exit status.
 
     Args:
-        spec: describes the worker.
-        channel: to the supervisor.
-        crash_log: descriptor of the file for the stacks of a crash.
-        output: descriptor of the pipe for the output of engines and plug-ins.
-        scoreboard: shared with the supervisor and the other workers.
-        requests: descriptor of the socket to the process of the cache share.
-        sockets: the inherited sockets, in the order of `spec.inherited`.
+        arguments: its message is a `WorkerSpec`. The descriptors are the file for the stacks of a crash, the pipe for
+            the output of engines and plug-ins, the socket to the process of the cache share, and the inherited sockets,
+            in the order of `WorkerSpec.inherited`.
 
     Raises:
         SystemExit: the worker cannot start. The supervisor has the reason.
     """
+    spec, channel, scoreboard = WorkerSpec.model_validate(arguments.message), arguments.channel, arguments.scoreboard
+    crash_log, output, requests, *sockets = arguments.descriptors
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until it can stop in order; the supervisor repeats the signal
     end_with(spec.supervisor)
     faulthandler.enable(crash_log)
@@ -82,19 +72,19 @@ def run_worker(
             quarantine = QuarantineFile(spec.settings.state_dir)
             fleet = _fleet_directory(spec, directory)
             hosting = Hosting(
-                spec.addresses[spec.slot].listen,
-                spec.slot,
-                WorkerRedirector(directory, fleet),
-                activities,
-                quarantine,
-                Prober(channel, spec.settings, quarantine) if spec.settings.probe else None,
-                dict(zip(spec.inherited, sockets, strict=True)),
-                spec.temporary,
-                WorkerMetrics(spec.generation, spec.temporary),
-                directory.claim,
-                lambda: _end_idle(directory, channel),
-                UseLedger(scoreboard, spec.row).use_of,
-                socket.socket(fileno=requests),
+                addresses=spec.addresses[spec.slot].listen,
+                slot=spec.slot,
+                redirect=WorkerRedirector(directory, fleet),
+                activities=activities,
+                quarantine=quarantine,
+                prober=Prober(channel, spec.settings, quarantine) if spec.settings.probe else None,
+                inherited=dict(zip(spec.inherited, sockets, strict=True)),
+                temporary=spec.temporary,
+                metrics=WorkerMetrics(spec.generation, spec.temporary),
+                claim=directory.claim,
+                end_idle=lambda: _end_idle(directory, channel),
+                find_use=UseLedger(scoreboard, spec.row).use_of,
+                share=socket.socket(fileno=requests),
             )
             settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
             server = Server(settings, hosting)
@@ -104,7 +94,7 @@ def run_worker(
         except ValueError as error:
             channel.send({"failed": str(error)})
             raise SystemExit(1) from None
-        control = _start_control(spec, server, quarantine, heart)
+        control = _start_control(spec, server, heart)
         heart.enter(WorkerState.DRAINING if spec.drained else WorkerState.SERVING)
         channel.send({"serving": server.addresses, "backends": activities.backends})
         shutdown.wait()
@@ -125,17 +115,13 @@ def _end_idle(directory: WorkerDirectory, channel: Channel) -> None:
         channel.send({"idle": True})
 
 
-def _start_control(spec: WorkerSpec, server: Server, quarantine: QuarantineFile, heart: "Heart") -> WorkerControl:
+def _start_control(spec: WorkerSpec, server: Server, heart: "Heart") -> WorkerControl:
     """Start the control socket of a worker that serves."""
-    devices = [server.devices.get(name) for name in server.devices.names]
-    reporter = WorkerReporter(
-        spec.slot, spec.generation, devices, server.reports, server.sessions, server.quota, server.store, quarantine
-    )
 
     def change(drained: bool) -> None:
         heart.enter(WorkerState.DRAINING if drained else WorkerState.SERVING)
 
-    control = WorkerControl(spec.temporary, server, reporter, server.sessions, server.metrics.encoded, change)
+    control = WorkerControl(spec.temporary, server, WorkerReporter(spec.slot, spec.generation, server), change)
     if spec.drained:
         control.drain()
     return control

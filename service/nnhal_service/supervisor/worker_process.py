@@ -12,7 +12,7 @@ from nnhal_service.supervisor.channel import Channel
 from nnhal_service.supervisor.crash import STACKS_SIGNAL, read_crash_log
 from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerStatus
 from nnhal_service.supervisor.spec import WorkerSpec
-from nnhal_service.supervisor.template import Template
+from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.worker_output import WorkerOutput
 
 _STACKS_S = 0.2
@@ -70,7 +70,8 @@ class WorkerProcess:
         scoreboard.clear(spec.row)
         self.channel, others = Channel.pair()
         self.output = WorkerOutput(spec.slot)
-        template.fork_worker(spec, others, self._crash_log, self.output.write_end, requests, sockets)
+        descriptors = [others.fileno(), self._crash_log, self.output.write_end, requests, *sockets]
+        template.fork(ChildKind.WORKER, spec.model_dump(mode="json", exclude_unset=True), descriptors)
         self.output.close_write_end()
         others.close()
 
@@ -110,13 +111,13 @@ class WorkerProcess:
         self.stop_by = time.monotonic() + grace_s
         self.send_signal(signal.SIGTERM)
 
-    def condemn(self, reason: str, culprits: list[Activity]) -> None:
-        """Have it write the stacks of its threads. `kill_condemned` kills it soon after."""
+    def schedule_kill(self, reason: str, culprits: list[Activity]) -> None:
+        """Have it write the stacks of its threads. `kill_if_due` kills it soon after."""
         self.killed_because, self.culprits = reason, culprits
         self._kill_at = time.monotonic() + _STACKS_S
         self.send_signal(STACKS_SIGNAL)
 
-    def kill_condemned(self) -> None:
+    def kill_if_due(self) -> None:
         """Kill it if it has had time to write the stacks."""
         if time.monotonic() >= self._kill_at:
             self.send_signal(signal.SIGKILL)

@@ -32,10 +32,10 @@ def test_failed_starts_exhaust_the_policy_unless_one_succeeds() -> None:
     policy = RestartPolicy()
     for _ in range(MAX_FAILED_STARTS - 1):
         assert policy.delay(None, crashed=True) > 0
-    assert not policy.exhausted
+    assert not policy.has_failed_too_often
     policy.note_serving()
     for _ in range(MAX_FAILED_STARTS - 1):
         policy.delay(None, crashed=True)
-    assert not policy.exhausted
+    assert not policy.has_failed_too_often
     policy.delay(None, crashed=True)
-    assert policy.exhausted
+    assert policy.has_failed_too_often

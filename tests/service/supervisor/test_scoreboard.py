@@ -10,8 +10,8 @@ from nnhal.errors import HalError
 from nnhal_driver.activity import ActivityTable, Stage, read_activities
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.supervisor.addresses import WorkerAddresses
-from nnhal_service.supervisor.directory import WorkerDirectory
 from nnhal_service.supervisor.scoreboard import MAX_WORKERS, NOBODY, ROWS, Scoreboard, WorkerState
+from nnhal_service.supervisor.worker_directory import WorkerDirectory
 from tests.concurrency import in_own_process, wait_until
 
 ADDRESSES = tuple(WorkerAddresses((), f":{i}", f"unix:/s.{i}") for i in range(3))

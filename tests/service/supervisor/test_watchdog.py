@@ -4,29 +4,29 @@ from dataclasses import replace
 
 from nnhal_driver.activity import Activity, Stage
 from nnhal_service.supervisor.scoreboard import NOBODY, WorkerState
-from nnhal_service.supervisor.watchdog import HangTimeouts, find_hang
+from nnhal_service.supervisor.watchdog import find_hang
 
 SECOND = 10**9
-TIMEOUTS = HangTimeouts(10 * SECOND, SECOND, 30 * SECOND)
+TIMEOUT = 10 * SECOND
 NOW = 1000 * SECOND
 ALIVE = replace(NOBODY, pid=1, state=WorkerState.SERVING, heartbeat_ns=NOW)
 EXECUTION = Activity(Stage.EXECUTING, b"model", "CpuAcc", NOW - 20 * SECOND, 0, 0, 0, 7)
 
 
 def reason(activity: Activity) -> str:
-    hang = find_hang(ALIVE, [activity], TIMEOUTS, NOW)
+    hang = find_hang(ALIVE, [activity], TIMEOUT, NOW)
     assert hang is None or hang.activity is activity
     return hang.reason if hang else ""
 
 
 def test_heartbeats() -> None:
-    assert find_hang(ALIVE, [], TIMEOUTS, NOW + 10 * SECOND) is None
-    late = find_hang(ALIVE, [], TIMEOUTS, NOW + 11 * SECOND)
+    assert find_hang(ALIVE, [], TIMEOUT, NOW + 10 * SECOND) is None
+    late = find_hang(ALIVE, [], TIMEOUT, NOW + 11 * SECOND)
     assert late is not None and late.reason == "no heartbeat for 11.0 s" and late.activity is None
 
 
 def test_worker_without_a_row_does_not_hang() -> None:
-    assert find_hang(NOBODY, [], TIMEOUTS, NOW) is None
+    assert find_hang(NOBODY, [], TIMEOUT, NOW) is None
 
 
 def test_execution_without_a_deadline_may_go_on() -> None:

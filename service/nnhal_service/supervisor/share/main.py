@@ -11,44 +11,35 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
-from nnhal_service import log
-from nnhal_service.cache_share.daemon import ShareDaemon
-from nnhal_service.cache_share.locations import directory_of, open_store
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.catalog import Metric
+from nnhal_service.peers.cache_share.daemon import ShareDaemon
+from nnhal_service.peers.cache_share.locations import directory_of, open_store
 from nnhal_service.sandbox.profile import share_profile
 from nnhal_service.sandbox.restriction import restrict
-from nnhal_service.settings import Settings
-from nnhal_service.supervisor.adoption import end_with
+from nnhal_service.supervisor.adoption import begin_process
 from nnhal_service.supervisor.channel import Channel
-from nnhal_service.supervisor.share.process import FLUSH_S
+from nnhal_service.supervisor.share.share_process import FLUSH_S
+from nnhal_service.supervisor.template import ChildArguments
 
-PROCESS_NAME = "nnhal-share"
-"""Name of the process in the tables of the system."""
-_NAME_FILE = Path("/proc/self/comm")
 _REPORT_S = 1.0
 _LOOK_S = 5.0
 """Seconds between two looks at a directory that cannot be used."""
 
 
-def run_share(message: Mapping[str, Any], channel: Channel, requests: int) -> None:
+def run_share(arguments: ChildArguments) -> None:
     """Serve the workers until SIGTERM, or the end of the supervisor.
 
     Args:
-        message: the message of the supervisor: its process, the settings, and a private folder.
-        channel: to the supervisor.
-        requests: descriptor of the socket with the requests of workers.
+        arguments: the descriptor is that of the socket with the requests of workers.
     """
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    end_with(message["supervisor"])
-    _NAME_FILE.write_text(PROCESS_NAME)
-    channel.send({"pid": os.getpid()})
-    settings, folder = Settings.model_validate(message["settings"]), Path(message["share"])
+    settings, folder = begin_process(arguments)
     assert settings.cache_share is not None
-    log.configure(settings.log_level, settings.log_format, fields={"process": "share"})
+    channel = arguments.channel
+    (requests,) = arguments.descriptors
     directory = directory_of(settings.cache_share)
     if directory is not None:
         with suppress(OSError):  # the first use reports it

@@ -2,18 +2,17 @@
 
 import json
 import logging
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nnhal_service.admin.view import AdminError
 from nnhal_service.log import event
+from nnhal_service.operating.admin.errors import AdminError
 from nnhal_service.settings import Settings
-from nnhal_service.supervisor.admin.listener import AdminListener
-from nnhal_service.supervisor.channel import Channel, Message
-from nnhal_service.supervisor.child_process import ChildProcess, Fork
+from nnhal_service.supervisor.admin.admin_listener import AdminListener
+from nnhal_service.supervisor.channel import Message
+from nnhal_service.supervisor.child_process import ChildProcess
+from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.worker_output import WorkerOutput
 
 _MAX_ANSWER_BYTES = 2**17 - 2**10
@@ -29,39 +28,25 @@ class AdminProcess(ChildProcess):
     Args:
         listener: its addresses, which are closed with it.
         answer: answers its requests.
+        metrics: folder of the metrics of the supervisor.
     """
 
-    def __init__(self, listener: AdminListener, answer: Answer) -> None:
-        super().__init__()
+    def __init__(self, listener: AdminListener, answer: Answer, metrics: Path) -> None:
+        super().__init__(ChildKind.ADMIN)
         self._listener = listener
         self._answer = answer
-        self._folder: Path | None = None
+        self._metrics = metrics
 
-    @property
-    def is_due(self) -> bool:
-        """True if the process should be started now."""
-        return bool(self._listener.sockets) and super().is_due
+    def _is_wanted(self, settings: Settings) -> bool:
+        return bool(self._listener.sockets)
 
-    def start(self, fork: Fork, settings: Settings, metrics: Path) -> tuple[Channel, WorkerOutput]:
-        """Start the process, and return the channel to it and its output.
-
-        Args:
-            fork: has the process forked.
-            settings: the settings.
-            metrics: folder of the metrics of the supervisor.
-        """
-        self._folder = Path(tempfile.mkdtemp(prefix="nnhal-admin-"))
+    def start(self, template: Template, settings: Settings) -> None:
+        """Start the process. Then it has a channel and an output."""
         self.output = WorkerOutput(None)
-        message = {
-            "admin": str(self._folder),
-            "settings": settings.model_dump(mode="json", exclude_unset=True),
-            "metrics": str(metrics),
-            "sockets": list(self._listener.sockets),
-        }
-        sockets = [each.fileno() for each in self._listener.sockets.values()]
-        channel = self._start(fork, message, [self.output.write_end, *sockets])
+        sockets = self._listener.sockets
+        message = {"metrics": str(self._metrics), "sockets": list(sockets)}
+        self._start(template, settings, message, [self.output.write_end, *(each.fileno() for each in sockets.values())])
         self.output.close_write_end()
-        return channel, self.output
 
     def _handle(self, message: Message) -> None:
         if "request" in message and self.channel is not None:
@@ -81,14 +66,6 @@ class AdminProcess(ChildProcess):
 
     def _report_end(self, how: str) -> None:
         event("admin-died", logging.ERROR, pid=self.pid, how=how)
-
-    def _clean_up(self) -> None:
-        super()._clean_up()
-        if self.output is not None:
-            self.output.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self.output = self._folder = None
 
     def close(self) -> None:
         """End the process, and give its address up."""

@@ -3,18 +3,16 @@
 import logging
 import os
 import select
-import shutil
 import signal
 import socket
-import tempfile
 from contextlib import suppress
-from pathlib import Path
 
 from nnhal_service.log import event
 from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
 from nnhal_service.settings import Settings
-from nnhal_service.supervisor.channel import Channel, Message
-from nnhal_service.supervisor.child_process import ChildProcess, Fork
+from nnhal_service.supervisor.channel import Message
+from nnhal_service.supervisor.child_process import ChildProcess
+from nnhal_service.supervisor.template import ChildKind, Template
 
 FLUSH_S = 5.0
 """Seconds that the process may take at the end to write what waits."""
@@ -34,17 +32,17 @@ class ShareProcess(ChildProcess):
     """
 
     def __init__(self, metrics: SupervisorMetrics) -> None:
-        super().__init__()
+        super().__init__(ChildKind.SHARE)
         self.requests, self._received = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         self._metrics = metrics
-        self._folder: Path | None = None
 
-    def start(self, fork: Fork, settings: Settings) -> Channel:
-        """Start the process, and return the channel to it."""
-        self._folder = Path(tempfile.mkdtemp(prefix="nnhal-share-"))
-        values = settings.model_dump(mode="json", exclude_unset=True)
-        return self._start(fork, {"share": str(self._folder), "settings": values}, [self._received.fileno()])
+    def _is_wanted(self, settings: Settings) -> bool:
+        return settings.uses_cache_share
+
+    def start(self, template: Template, settings: Settings) -> None:
+        """Start the process. Then it has a channel."""
+        self._start(template, settings, {}, [self._received.fileno()])
 
     def _handle(self, message: Message) -> None:
         if "counts" in message:
@@ -69,12 +67,6 @@ class ShareProcess(ChildProcess):
             os.close(process)
         while self.channel is not None and self.channel.poll() and self.receive():
             pass  # its last counts
-
-    def _clean_up(self) -> None:
-        super()._clean_up()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder = None
 
     def close(self) -> None:
         """End the process, and close its sockets."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nnhal_service.settings import Settings
-from nnhal_service.supervisor.admin.listener import AdminListener
+from nnhal_service.supervisor.admin.admin_listener import AdminListener
 
 TCP, UNIX = ("127.0.0.1:50051",), ("unix:/run/nnhal.sock",)
 
