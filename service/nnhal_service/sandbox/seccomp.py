@@ -1,7 +1,8 @@
 """Filter of system calls: those that a worker does not need fail with EPERM, for its children too.
 
-The list names what is refused. A list of what is allowed would need to know all plug-ins and versions of libraries.
-System calls that are newer than the list fail with ENOSYS, as on an older kernel, for which libraries are prepared.
+`system_calls.ini` lists what is refused. A list of what is allowed would need to know all plug-ins and versions of
+libraries. System calls that are newer than the list fail with ENOSYS, as on an older kernel, for which libraries are
+prepared.
 """
 
 import ctypes
@@ -10,7 +11,7 @@ import socket
 from collections.abc import Sequence
 
 from nnhal_service.sandbox.filter_program import Condition, Rule, assemble
-from nnhal_service.sandbox.system_calls import system_call, this_machine
+from nnhal_service.sandbox.system_calls import REFUSED, system_call, this_machine
 
 _SET_MODE_FILTER, _SYNCHRONIZE_THREADS, _KEEP_SPECULATION = 1, 1, 4
 
@@ -21,100 +22,6 @@ _NEW_NAMESPACES = 0x7E020000
 _TYPE_MASK = 0xF
 _MSG_FASTOPEN = 0x20000000
 """Flag of send calls that connects a TCP socket."""
-
-_OTHER_PROCESSES = (
-    "kcmp",
-    "migrate_pages",
-    "move_pages",
-    "pidfd_getfd",
-    "process_madvise",
-    "process_mrelease",
-    "process_vm_readv",
-    "process_vm_writev",
-    "ptrace",
-)
-_SHARED_OBJECTS = ("add_key", "keyctl", "mq_open", "msgget", "request_key", "semget", "shmat", "shmget")
-"""Objects of the user that are not files: keys, and the queues, semaphores and shared memory of System V and POSIX."""
-_FILE_ATTRIBUTES = (
-    "chmod",
-    "chown",
-    "fchmod",
-    "fchmodat",
-    "fchmodat2",
-    "fchown",
-    "fchownat",
-    "file_setattr",
-    "fremovexattr",
-    "fsetxattr",
-    "lchown",
-    "lremovexattr",
-    "lsetxattr",
-    "removexattr",
-    "removexattrat",
-    "setxattr",
-    "setxattrat",
-)
-"""Changes of modes, owners and attributes of files, which Landlock does not restrict."""
-_NAMESPACES = (
-    "chroot",
-    "fsconfig",
-    "fsmount",
-    "fsopen",
-    "fspick",
-    "mount",
-    "mount_setattr",
-    "move_mount",
-    "open_tree",
-    "open_tree_attr",
-    "pivot_root",
-    "setns",
-    "umount2",
-    "unshare",
-)
-_SYSTEM = (
-    "_sysctl",
-    "acct",
-    "adjtimex",
-    "clock_adjtime",
-    "clock_settime",
-    "create_module",
-    "delete_module",
-    "finit_module",
-    "init_module",
-    "ioperm",
-    "iopl",
-    "kexec_file_load",
-    "kexec_load",
-    "nfsservctl",
-    "quotactl",
-    "quotactl_fd",
-    "reboot",
-    "setdomainname",
-    "sethostname",
-    "settimeofday",
-    "swapoff",
-    "swapon",
-    "syslog",
-    "vhangup",
-)
-_RISKY = (
-    "bpf",
-    "fanotify_init",
-    "fanotify_mark",
-    "io_uring_enter",
-    "io_uring_register",
-    "io_uring_setup",
-    "lookup_dcookie",
-    "modify_ldt",
-    "name_to_handle_at",
-    "open_by_handle_at",
-    "perf_event_open",
-    "sysfs",
-    "uselib",
-    "userfaultfd",
-    "ustat",
-)
-"""Parts of the kernel in which many faults were found, or that avoid the checks of file names."""
 
 
 def install_filter(*, tcp: bool, outgoing: bool) -> None:
@@ -167,8 +74,7 @@ def _rules(*, tcp: bool, outgoing: bool) -> Sequence[Rule]:
         Rule("prlimit64", ((Condition(0, (0,)),),)),  # of this process only
         Rule("clone3", is_unknown=True),  # its flags are in memory, where a filter cannot read them; libc uses clone
     ]
-    refused = (*_OTHER_PROCESSES, *_SHARED_OBJECTS, *_FILE_ATTRIBUTES, *_NAMESPACES, *_SYSTEM, *_RISKY)
-    return [*rules, *map(Rule, refused)]
+    return [*rules, *map(Rule, REFUSED)]
 
 
 def _connection_rules(*, tcp: bool) -> list[Rule]:
