@@ -176,11 +176,6 @@ def set_level(level: str) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-def level() -> str:
-    """Return the lowest severity that is logged."""
-    return logging.getLevelName(_log.getEffectiveLevel())
-
-
 def watch(handler: logging.Handler) -> None:
     """Pass the lines of service and driver to another handler too. Call it after `configure`."""
     for name in _LOGGERS:

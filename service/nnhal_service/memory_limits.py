@@ -45,12 +45,6 @@ def tune_malloc() -> None:
         mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
 
 
-def trim_memory() -> None:
-    """Return the free memory that malloc keeps to the system. Takes some milliseconds."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
-
-
 def limit_memory(size: int, threads: int) -> None:
     """Limit the memory that this process may allocate. Memory shared with other processes does not count.
 

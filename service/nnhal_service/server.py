@@ -5,46 +5,29 @@ import gc
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any, cast
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from nnhal.address import Address
 from nnhal.services import SERVICES
 from nnhal_cache.store import Store
-from nnhal_driver.backends.api import Backend
-from nnhal_driver.backends.boundary.answers import extensions
-from nnhal_driver.backends.report import Report
-from nnhal_driver.device import Device
-from nnhal_driver.execution.buffer_table import LiveBuffers
-from nnhal_driver.performance.store import PerformanceStore
-from nnhal_driver.quarantine import NoQuarantine
+from nnhal_driver.mapped_memory import trim_memory
 from nnhal_driver.scheduling.deadline import now_ns
-from nnhal_driver.scheduling.scheduler import QueueLimits
 from nnhal_driver.scheduling.timers import Timers
-from nnhal_service.access import create_authentication
-from nnhal_service.allocation import create_allocator, with_allocator
-from nnhal_service.backends import assemble, device_settings, find_dynamic
-from nnhal_service.cache_share.client import ShareClient
-from nnhal_service.devices import Devices
-from nnhal_service.fleet.member_news import MemberNews
-from nnhal_service.gauges import Gauges
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
-from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
-from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
-from nnhal_service.hosting import Hosting
-from nnhal_service.listener import Listener
 from nnhal_service.log import event
-from nnhal_service.memory_limits import client_bytes, limit_memory, trim_memory
+from nnhal_service.memory_limits import client_bytes, limit_memory
 from nnhal_service.metrics.calls import Tracer
-from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.model_cache.seal_key import load_key
+from nnhal_service.peers.cache_share.client import ShareClient
+from nnhal_service.peers.fleet.member_news import MemberNews
+from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.buffer import BufferServicer
 from nnhal_service.rpc.burst import REJECTING_THREADS, BurstServicer
 from nnhal_service.rpc.cache import CacheServicer
@@ -54,22 +37,23 @@ from nnhal_service.rpc.fence import FenceServicer
 from nnhal_service.rpc.memory import MemoryServicer
 from nnhal_service.rpc.prepared_model import PreparedModelServicer
 from nnhal_service.rpc.session import SessionServicer
+from nnhal_service.serving.client_authentication import create_authentication
+from nnhal_service.serving.device_creation import create_devices
+from nnhal_service.serving.devices import Devices
+from nnhal_service.serving.endpoints import Endpoints
+from nnhal_service.serving.gauges import Gauges
+from nnhal_service.serving.hosting import Hosting
+from nnhal_service.serving.thread_pools import ThreadPools
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session import STOPPING
 from nnhal_service.sessions.session_registry import SessionRegistry
 from nnhal_service.settings import Settings
-from nnhal_service.shm.connection import DataSocketContext
 from nnhal_service.shm.listener import DataSocket
 from nnhal_service.shutdown import ShutdownSignal
-from nnhal_service.tls import load_certificates
 
 TRIM_DELAY_NS = 10**9
 """Time after the end of the last session until unused memory is returned to the system."""
-HEALTH_THREADS, REFLECTION_THREADS = 64, 8
-"""Threads of their own for gRPC's services, so that a flood of calls does not keep these from answering."""
-HEALTH_CHECK_S, REQUEST_CHECK_S, TRANSFER_CHECK_S = 0.01, 0.1, 1.0
-"""Seconds between two checks whether too many calls wait for their requests, or for the next chunk of a transfer."""
 LAST_CALLS_S = 0.1
 """Seconds for which a service that stops still answers new calls, with the reason. gRPC would only cancel them."""
 ABORT_S, CUT_OFF_S = 0.15, 0.3
@@ -98,8 +82,8 @@ class Server:
         addresses: the addresses with their real ports, after `start`.
         devices: the devices.
         metrics: the metrics.
-        sessions, store, quota, reports: the sessions, the cache, the memory of clients, and the candidates for backends
-            by name of the device; for reports to operators.
+        sessions, store, quota, quarantine, reports: the sessions, the cache, the memory of clients, the models in
+            quarantine, and the candidates for backends by name of the device; for reports to operators.
 
     Raises:
         ValueError: an address is invalid, or reachable from other machines without `insecure`; a backend or a limit is
@@ -108,108 +92,51 @@ class Server:
 
     def __init__(self, settings: Settings, hosting: Hosting | None = None) -> None:
         settings.check_exposure()
-        with ExitStack() as started, ExitStack() as undo:
-            self._create(settings, hosting, started, undo)
-            undo.pop_all()
-
-    def _create(self, settings: Settings, hosting: Hosting | None, started: ExitStack, undo: ExitStack) -> None:
-        """Create everything.
-
-        Args:
-            settings: the settings.
-            hosting: as for the object.
-            started: closed after the start, whether it succeeds or not.
-            undo: closed if the start fails.
-        """
         self.settings = settings
-        self._hosting = hosting
-        self.metrics = hosting.metrics if hosting else WorkerMetrics()
+        self._hosting = hosting = hosting or Hosting()
+        self.metrics, self.quarantine = hosting.metrics, hosting.quarantine
         self.addresses: tuple[str, ...] = ()
-        self._listeners: list[Listener] = []
         self._drained = False
-        self._certificates = load_certificates(settings)
+        self._endpoints = Endpoints(settings, hosting)
         self._limits = Limits(settings.limits)
         self.store = Store(settings.cache_dir, settings.cache_bytes)
         key, cache_unusable = load_key(settings, self.store)
         self._share = None if cache_unusable or key is None else _share_client(settings, hosting, key)
-        queues = QueueLimits(self._limits["queued_preparations"], self._limits["queued_executions"])
-        performance, buffers = PerformanceStore(settings.state_dir), LiveBuffers()
-        allocator = create_allocator(settings.allocator)
-        dynamic_backends = find_dynamic(settings)
-        assemblies = [
-            (device, started.enter_context(closing(assemble(settings, dynamic_backends, device))))
-            for device in device_settings(settings)
-        ]
-        self.reports: dict[str, Sequence[Report]] = {}
-        self._devices: list[Device] = []
-        undo.callback(self._close_devices)
-        for device, assembly in assemblies:
-            self._devices.append(
-                Device(
-                    device.name,
-                    assembly.backends,
-                    queues,
-                    self._limits["tensor_bytes"],
-                    key,
-                    performance=performance,
-                    merge_partitions=settings.merge_partitions,
-                    disabled_extensions=_extension_names(settings.disabled_extensions, assembly.backends),
-                    cache_unusable=cache_unusable,
-                    buffers=buffers,
-                    allocator=allocator,
-                    type_=device.type,
-                    activities=hosting.activities if hosting else None,
-                    quarantine=hosting.quarantine if hosting else None,
-                    prober=hosting.prober if hosting else None,
-                )
-            )
-            refusals = self._devices[-1].allocator_refusals
-            self.reports[device.name] = with_allocator(assembly.reports, refusals)
+        self._devices, self.reports = create_devices(settings, self._limits, hosting, key, cache_unusable)
         self.devices = Devices(self._devices)
-        self._preloader = ModelPreloader(self.store, self._devices, settings.warm)
-        suffix = bytes([hosting.slot]) if hosting else b""
-        self._authentication = (
-            create_authentication(settings, hosting.find_use) if hosting else create_authentication(settings)
-        )
-        claim = hosting.claim if hosting else lambda identity: None
-        self.sessions = SessionRegistry(
-            settings.session_grace_s, self._limits, self._schedule_trim, suffix, self._authentication, claim
-        )
-        self._tracer = _start_tracer(settings, hosting.slot if hosting else 0) if settings.tracing else None
+        with ExitStack() as undo:
+            undo.callback(self._close_devices)
+            self._authentication = create_authentication(settings, hosting.find_use)
+            self._tracer = _start_tracer(settings, hosting.slot) if settings.tracing else None
+            undo.pop_all()
         self.metrics.calls.tracer = self._tracer
-        self._executor = ElasticThreadPool(settings.threads, settings.idle_thread_s, "nnhal-call")
-        self._transfers = ElasticThreadPool(settings.transfers, settings.idle_thread_s, "nnhal-transfer")
-        streams = self._limits["burst_streams"] + REJECTING_THREADS
-        self._bursts = ElasticThreadPool(streams, settings.idle_thread_s, "nnhal-burst")
-        self._health_checks = ElasticThreadPool(
-            HEALTH_THREADS, settings.idle_thread_s, "nnhal-health", newest_first=True
+        self._preloader = ModelPreloader(self.store, self._devices, settings.warm)
+        suffix = bytes([hosting.slot]) if hosting.is_supervised else b""
+        self.sessions = SessionRegistry(
+            settings.session_grace_s, self._limits, self._schedule_trim, suffix, self._authentication, hosting.claim
         )
-        self._reflection = ElasticThreadPool(
-            REFLECTION_THREADS, settings.idle_thread_s, "nnhal-reflection", newest_first=True
-        )
-        self._limits.lower("session_calls", settings.threads * 3 // 4)
         self._timers = Timers("nnhal-waits")
+        self._pools = ThreadPools(settings, self._limits["burst_streams"] + REJECTING_THREADS, self._timers)
+        self._limits.lower("session_calls", settings.threads * 3 // 4)
         self._health = health.HealthServicer(experimental_non_blocking=True)
-        options = _options(settings, self._limits, share_ports=hosting is not None)
-        self._server = grpc.server(self._executor, options=options)
-        self.quota = quota = MemoryQuota(self._limits)
+        options = _options(settings, self._limits, share_ports=hosting.is_supervised)
+        self._server = grpc.server(self._pools.calls, options=options)
+        self.quota = MemoryQuota(self._limits)
         users = {os.getuid(), *settings.data_users}
-        context = DataSocketContext(self.sessions, self._limits, quota, self.metrics.calls, self.metrics.count_error)
-        self._data_socket = DataSocket(context, users)
-        self._register(quota)
+        parts = ServiceParts(self.sessions, self._limits, self.quota, self.metrics.calls)
+        self._data_socket = DataSocket(parts, users, self.metrics.count_error)
+        self._register(parts)
 
-    def _register(self, quota: MemoryQuota) -> None:
+    def _register(self, parts: ServiceParts) -> None:
         """Add all services to the gRPC server."""
-        sessions, limits, executor, calls = self.sessions, self._limits, self._executor, self.metrics.calls
+        sessions, limits, quota = parts.sessions, parts.limits, parts.quota
+        executor, watchdogs, redirect = self._pools.calls, self._pools.watchdogs, self._hosting.redirect
         devices, cache_arguments = self.devices, CacheArguments(self.store, limits, self._share)
-        watchdogs = self._create_watchdogs()
         unread = UnreadResponses(sessions, quota, self.settings.transfer_idle_s, self._timers)
-        quarantine = self._hosting.quarantine if self._hosting else NoQuarantine()
-        redirect = self._hosting.redirect if self._hosting else None
-        gauges = Gauges(sessions, limits, quota, self.store, self._devices, quarantine)
+        gauges = Gauges(sessions, limits, quota, self.store, self._devices, self.quarantine)
         self.metrics.collect_with(gauges.collect)
         news = MemberNews(redirect.members, self._timers, executor) if redirect is not None else None
-        burst_servicer = BurstServicer(sessions, limits, quota, unread, calls, self.metrics.count_error)
+        burst_servicer = BurstServicer(parts, unread, self.metrics.count_error)
         self._end_unbound_streams = burst_servicer.end_unbound_streams
         servicers: dict[str, Any] = {
             "Session": SessionServicer(
@@ -224,50 +151,25 @@ class Server:
                 quota,
                 cache_arguments,
                 self._preloader,
-                quarantine,
+                self.quarantine,
                 self.metrics,
             ),
-            "PreparedModel": PreparedModelServicer(sessions, limits, quota, unread, calls),
-            "Execution": ExecutionServicer(sessions, limits, quota, calls),
+            "PreparedModel": PreparedModelServicer(parts, unread),
+            "Execution": ExecutionServicer(parts),
             "Burst": burst_servicer,
-            "Buffer": BufferServicer(sessions, limits, quota, calls),
+            "Buffer": BufferServicer(parts),
             "Fence": FenceServicer(sessions, executor, self._timers),
-            "MemoryService": MemoryServicer(sessions, limits, quota, watchdogs["transfers"], calls),
+            "MemoryService": MemoryServicer(parts, watchdogs["transfers"]),
             "Cache": CacheServicer(sessions, limits, self.store, devices, cache_arguments),
         }
-        pools = {
-            "transfers": self._transfers,
-            "bursts": self._bursts,
-            "health": self._health_checks,
-            "reflection": self._reflection,
-            "sends": self._reflection,  # clients that watch the health must not keep others from checking it
-        }
+        on_error, admit = self.metrics.count_error, self._authentication.admit
         registrar = cast(
-            grpc.Server,
-            HandlerRegistrar(
-                self._server, pools, watchdogs, unread, self.metrics.count_error, self._authentication.admit
-            ),
+            grpc.Server, HandlerRegistrar(self._server, self._pools.by_name, watchdogs, unread, on_error, admit)
         )
         for name, service in SERVICES.items():
             service.add_to_server(servicers[name], registrar)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
         reflection.enable_server_reflection([*_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME], registrar)
-
-    def _create_watchdogs(self) -> dict[str, StallWatchdog]:
-        """Return the watchdog of each thread pool. A quarter of the threads may wait long for their clients."""
-
-        def watchdog(pool: ElasticThreadPool, share: float = 0.25, check_s: float = REQUEST_CHECK_S) -> StallWatchdog:
-            return StallWatchdog(self.settings.transfer_idle_s, self._timers, int(pool.limit * share), check_s)
-
-        reflection_watchdog = watchdog(self._reflection)
-        return {
-            "": watchdog(self._executor),
-            "transfers": watchdog(self._transfers, 0.75, TRANSFER_CHECK_S),  # waiting is what its threads are for
-            "bursts": watchdog(self._bursts),
-            "health": watchdog(self._health_checks, check_s=HEALTH_CHECK_S),
-            "reflection": reflection_watchdog,
-            "sends": reflection_watchdog,
-        }
 
     def _schedule_trim(self) -> None:
         """Return unused memory to the system after the last session, once connections and threads have ended too."""
@@ -275,8 +177,7 @@ class Server:
         def trim() -> None:
             if self.sessions.count() == 0:
                 trim_memory()
-                if self._hosting is not None:
-                    self._hosting.end_idle()
+                self._hosting.end_idle()
 
         self._timers.call_at(now_ns() + TRIM_DELAY_NS, trim)
 
@@ -288,8 +189,7 @@ class Server:
     @property
     def threads(self) -> int:
         """Number of threads that may serve calls at most."""
-        pools = (self._executor, self._transfers, self._bursts, self._health_checks, self._reflection)
-        return sum(pool.limit for pool in pools) + self._limits["data_connections"]
+        return self._pools.threads + self._limits["data_connections"]
 
     def start(self) -> None:
         """Start to listen.
@@ -298,47 +198,26 @@ class Server:
             ValueError: an address is in use, or cannot be bound.
         """
         self._limits.lower("service_memory_bytes", client_bytes(self.settings.process_bytes, self.threads))
-        addresses = self.settings.listen if self._hosting is None else self._hosting.addresses
         try:
-            for address in addresses:
-                self._listeners.append(self._listen(address))
+            self._endpoints.bind(self._server)
         except ValueError:
-            self._remove_sockets()
             self._close_devices()
             raise
-        self.addresses = tuple(listener.address for listener in self._listeners)
-        self._authentication.ports = _ports(self.addresses)
-        self._authentication.paths = [listener.bound_path for listener in self._listeners if listener.bound_path]
+        self.addresses = self._endpoints.addresses
+        self._authentication.ports, self._authentication.paths = self._endpoints.ports, self._endpoints.paths
         self.metrics.start()
         self._data_socket.start()
         self._server.start()
         for name in ("", *_NAMES):
             self._health.set(name, _NOT_SERVING if name == _DEVICE else _SERVING)
         self._preloader.start(lambda: self._health.set(_DEVICE, _NOT_SERVING if self._drained else _SERVING))
-        if self._certificates is not None:
-            self._certificates.watch(self._timers)
+        if self._endpoints.certificates is not None:
+            self._endpoints.certificates.watch(self._timers)
         event(
             "serving",
             addresses=",".join(self.addresses),
             devices=",".join(device.name for device in self._devices),
             version=self._devices[0].get_version_string(),
-        )
-
-    def _listen(self, address: str) -> Listener:
-        """Bind an address.
-
-        Raises:
-            ValueError: it is in use, or cannot be bound.
-        """
-        if self._hosting is None:
-            return Listener(self._server, address, certificates=self._certificates)
-        return Listener(
-            self._server,
-            address,
-            reserved=True,
-            certificates=self._certificates,
-            inherited=self._hosting.inherited.get(address),
-            temporary=self._hosting.temporary,
         )
 
     def drain(self) -> None:
@@ -374,14 +253,13 @@ class Server:
         self._end_unbound_streams()
         leaving = self.sessions.all()
         time.sleep(LAST_CALLS_S)
-        for listener in self._listeners:
-            listener.release_inherited()
+        self._endpoints.release_inherited()
         grace_s = self.settings.stop_grace_s
         end = time.monotonic() + grace_s
         stopped = self._server.stop(grace_s + CUT_OFF_S)
         # the ends of sessions tell what is cut off why; gRPC would only cancel it
         self._timers.call_at(now_ns() + int(grace_s * 1e9), self.sessions.end_all)
-        self._remove_sockets()
+        self._endpoints.remove_sockets()
         self._data_socket.drain(grace_s)
         if not stopped.wait(max(0.0, end + ABORT_S - time.monotonic())):
             for session in leaving:
@@ -390,11 +268,7 @@ class Server:
         self.sessions.close()
         self._preloader.close()
         self._close_devices()
-        self._executor.shutdown()
-        self._transfers.shutdown()
-        self._bursts.shutdown()
-        self._health_checks.shutdown()
-        self._reflection.shutdown()
+        self._pools.close()
         self._timers.close()
         self._data_socket.close()
         self.metrics.close()
@@ -405,10 +279,6 @@ class Server:
     def _close_devices(self) -> None:
         for device in self._devices:
             device.close()
-
-    def _remove_sockets(self) -> None:
-        for listener in self._listeners:
-            listener.remove_socket()
 
     def __enter__(self) -> "Server":
         self.start()
@@ -436,16 +306,11 @@ def serve_until_shutdown(server: Server, on_ready: Callable[[Sequence[str]], Non
         faulthandler.dump_traceback_later(settings.stop_grace_s + STOP_TIMEOUT_S, exit=True)
 
 
-def _share_client(settings: Settings, hosting: Hosting | None, key: bytes) -> ShareClient | None:
+def _share_client(settings: Settings, hosting: Hosting, key: bytes) -> ShareClient | None:
     """Return the share of a worker, if the operator wants one."""
-    if hosting is None or hosting.share is None or settings.cache_share is None:
+    if hosting.share is None or settings.cache_share is None:
         return None
     return ShareClient(hosting.share, key, settings.cache_share_timeout_s, settings.cache_share)
-
-
-def _ports(addresses: Sequence[str]) -> tuple[int, ...]:
-    parsed = map(Address.parse, addresses)
-    return tuple(address.port for address in parsed if address.kind == "tcp")
 
 
 def _start_tracer(settings: Settings, slot: int) -> Tracer:
@@ -458,7 +323,7 @@ def _start_tracer(settings: Settings, slot: int) -> Tracer:
         from nnhal_service.tracing.tracer import start_tracer  # noqa: PLC0415
     except ImportError as error:
         raise ValueError(f"--tracing needs the package {error.name}: install nnhal[tracing]") from error
-    return start_tracer(settings, f"worker-{slot}")
+    return start_tracer(f"worker-{slot}", settings.trace_ratio, operations=settings.trace_operations)
 
 
 def _options(settings: Settings, limits: Limits, *, share_ports: bool) -> list[tuple[str, int]]:
@@ -475,17 +340,3 @@ def _options(settings: Settings, limits: Limits, *, share_ports: bool) -> list[t
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ]
-
-
-def _extension_names(disabled: Sequence[str], backends: Sequence[Backend]) -> list[str]:
-    """Return the full names of extensions, which may be given by their last part.
-
-    Raises:
-        ValueError: no backend has such an extension.
-    """
-    offered = [extension.name for backend in backends for extension in extensions(backend)]
-    for name in disabled:
-        if not any(name in (full, full.rpartition(".")[2]) for full in offered):
-            known = ", ".join(dict.fromkeys(offered)) or "none"
-            raise ValueError(f"--no-extension {name!r}: no backend has this extension; they have {known}")
-    return [full for full in offered if full in disabled or full.rpartition(".")[2] in disabled]

@@ -14,9 +14,9 @@ from nnhal.address import Address
 from nnhal.cpu import available_cpus
 from nnhal.types import DeviceType
 from nnhal_cache.layout import DEFAULT_BYTES, default_root, user_directory
-from nnhal_service.cache_share.locations import check_url
-from nnhal_service.fleet.peer_addresses import PeerTarget
 from nnhal_service.identity.policy import Policy
+from nnhal_service.peers.cache_share.locations import check_url
+from nnhal_service.peers.fleet.peer_addresses import PeerTarget
 
 
 def default_state() -> Path:
@@ -296,6 +296,11 @@ class Settings(BaseModel):
         """True if clients can authenticate. Those that do not then need the permission of the policy."""
         ways = (self.tokens, self.jwt_keys, self.tls_client_ca)
         return self.identify_users or any(way is not None for way in ways)
+
+    @property
+    def uses_cache_share(self) -> bool:
+        """True if the service has a process for the cache share."""
+        return self.cache_share is not None and self.cache_bytes > 0
 
     def check_exposure(self) -> None:
         """Check that TLS is complete; and that only this machine can reach the addresses, if there is no TLS.

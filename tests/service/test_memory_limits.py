@@ -81,7 +81,8 @@ libc.fflush(stdout)
 
 RETAINED = """
 import os
-from nnhal_service.memory_limits import trim_memory, tune_malloc
+from nnhal_driver.mapped_memory import trim_memory
+from nnhal_service.memory_limits import tune_malloc
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20

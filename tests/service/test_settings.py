@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from nnhal.types import DeviceType
-from nnhal_service.backends import device_settings
+from nnhal_service.serving.backends import device_settings
 from nnhal_service.settings import Settings, split_device
 
 

@@ -3,17 +3,18 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable
 from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from nnhal.errors import MISSED_DEADLINE, HalError, well_formed
-from nnhal.types import ErrorStatus, ExecutionResult
-from nnhal_driver.execution.profiling import ExecutionTimes
+from nnhal.types import OMITTED, ErrorStatus, ExecutionResult
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.series import OK, CallSeries
 from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.request_id import Request
 
 OTHER = "other"
 """Label of what has no labels of its own, so that there are not too many."""
@@ -42,6 +43,10 @@ class Caller(Protocol):
         """Identity of the client, whose text is its label."""
 
     @property
+    def owner(self) -> Hashable:
+        """Owner of the work of the client for the driver."""
+
+    @property
     def series(self) -> dict[SeriesKey, CallSeries]:
         """Series that the session has used."""
 
@@ -58,11 +63,15 @@ class MeteredModel(Protocol):
         """Name of its device."""
 
 
-class CallContext(Protocol):
-    """The part of a gRPC context that traces need."""
+class ModelLabels(NamedTuple):
+    """Labels of a call without a prepared model. The attributes are those of `MeteredModel`."""
 
-    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
-        """Return the metadata of the call."""
+    device: str = ""
+    digest: bytes = b""
+
+
+NO_MODEL = ModelLabels()
+"""Labels of a call that has nothing to do with a model or a device."""
 
 
 class CallTrace(Protocol):
@@ -84,39 +93,52 @@ class Tracer(Protocol):
     def close(self) -> None:
         """Export what has been recorded."""
 
-    def begin(self, call: "MeteredCall", labels: tuple[str, ...], started_ns: int, context: CallContext | None) -> None:
+    def begin(self, call: "MeteredCall", labels: tuple[str, ...]) -> None:
         """Set `trace` of a call that is to be traced, and `spans`.
 
         Args:
-            call: the call.
+            call: the call, whose context names the trace of the client.
             labels: identity, device, model and path.
-            started_ns: time.perf_counter_ns() at the receipt.
-            context: of the gRPC call, whose metadata name the trace of the client; None on the data socket.
         """
 
 
-class MeteredCall(ExecutionTimes):
-    """One call. As a context manager, it counts the call at the end.
+class MeteredCall(ExecutionCall):
+    """One call. Create it at the receipt, and start it with a `CallMeter`; as a context manager, it then counts itself.
+
+    Args:
+        path: how it is executed.
+        received: size of the request in bytes.
+        context: of the gRPC call; None on the data socket without a trace.
+        deadline_ns: of the call, as an instant; -1: none.
+        cancellation: tells whether the client still waits for the result.
 
     Attributes:
-        received: size of the request in bytes.
+        path, received, context: see above.
+        series: where it counts, from its start.
         sent: size of the response.
-        cancellation: of the call; it tells whether the client still waits for the result.
         status: status of the result, if it is not `ok` although no exception ends the call.
         trace: records the call as a trace; None if it is not traced.
     """
 
+    series: CallSeries
     sent = 0
-    cancellation: Cancellation | None = None
     status = OK
     trace: CallTrace | None = None
 
-    def __init__(self, series: CallSeries, started_ns: int, received: int) -> None:
-        self._series = series
-        self._started_ns = started_ns
+    def __init__(
+        self,
+        path: str,
+        received: int = 0,
+        context: Request | None = None,
+        deadline_ns: int = OMITTED,
+        cancellation: Cancellation | None = None,
+    ) -> None:
+        super().__init__(deadline_ns, cancellation)
+        self.path = path
         self.received = received
+        self.context = context
 
-    def __enter__(self) -> "MeteredCall":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -131,48 +153,57 @@ class MeteredCall(ExecutionTimes):
         if not result.output_sufficient_size:
             self.status = _INSUFFICIENT
 
-    def finish(self) -> None:
-        """Count the call, which has not raised."""
-        duration_ns = time.perf_counter_ns() - self._started_ns
-        if self.trace is not None:
-            self.trace.end(self)
-        if self.status is not OK:
-            self._series.add_error(self.status, self.device_ns, self.received)
-            return
-        self._series.add(self, duration_ns)
-        if self.trace is not None:
-            self._series.add_exemplar(duration_ns, self.trace.id)
-        if self.cancellation is not None and self.cancellation.cancelled:
-            self._series.add_wasted("cancelled", self.device_ns)
-
-    def fail(self, error: BaseException) -> None:
-        """Count the call, which has raised."""
-        status = well_formed(error).status if isinstance(error, HalError) else ErrorStatus.GENERAL_FAILURE
-        self.fail_with(status)
-
-    def fail_with(self, status: int, label: str = "") -> None:
-        """Count the call, which has failed with a status.
+    def end(self, status: int, label: str = "") -> None:
+        """Count the call, which has ended with a status.
 
         Args:
             status: an `ErrorStatus`.
             label: its label, if it is not the name of the status.
         """
-        self.status = label or status_label(status)
-        self._series.add_error(self.status, self.device_ns, self.received)
+        if status == ErrorStatus.NONE:
+            self.finish()
+        else:
+            self._fail_with(status, label or status_label(status))
+
+    def finish(self) -> None:
+        """Count the call, which has not raised."""
+        duration_ns = time.perf_counter_ns() - self.received_ns
+        if self.trace is not None:
+            self.trace.end(self)
+        if self.status is not OK:
+            self.series.add_error(self.status, self.device_ns, self.received)
+            return
+        self.series.add(self, duration_ns)
+        if self.trace is not None:
+            self.series.add_exemplar(duration_ns, self.trace.id)
+        if self.cancellation.cancelled:
+            self.series.add_wasted("cancelled", self.device_ns)
+
+    def fail(self, error: BaseException) -> None:
+        """Count the call, which has raised."""
+        status = well_formed(error).status if isinstance(error, HalError) else ErrorStatus.GENERAL_FAILURE
+        self._fail_with(status, status_label(status))
+
+    def _fail_with(self, status: int, label: str) -> None:
+        self.status = label
+        self.series.add_error(self.status, self.device_ns, self.received)
         if self.trace is not None:
             self.trace.end(self)
         if self.device_ns:
-            self._series.add_wasted(self._waste_reason(status), self.device_ns)
+            self.series.add_wasted(self._waste_reason(status), self.device_ns)
 
     def waste(self, status: int, device_ns: int) -> None:
         """Count work that has ended after the call, whose status was this."""
-        self._series.add_work(device_ns)
-        self._series.add_wasted(self._waste_reason(status), device_ns)
+        self.series.add_work(device_ns)
+        self.series.add_wasted(self._waste_reason(status), device_ns)
 
     def _waste_reason(self, status: int) -> str:
         if status in MISSED_DEADLINE:
             return "deadline"
-        return "cancelled" if self.cancellation is not None and self.cancellation.cancelled else "failed"
+        return "cancelled" if self.cancellation.cancelled else "failed"
+
+
+C = TypeVar("C", bound=MeteredCall)
 
 
 class CallMeter:
@@ -190,48 +221,19 @@ class CallMeter:
         self._overflow = 0
         self._lock = threading.Lock()
 
-    def start(
-        self,
-        caller: Caller,
-        model: MeteredModel,
-        path: str,
-        started_ns: int,
-        received: int = 0,
-        context: CallContext | None = None,
-    ) -> MeteredCall:
-        """Return the meter of a call that executes a model.
+    def start(self, call: C, caller: Caller, model: MeteredModel = NO_MODEL) -> C:
+        """Start to meter a call, and return it.
 
         Args:
+            call: the call.
             caller: session of the client.
-            model: the model.
-            path: how it is executed.
-            started_ns: time.perf_counter_ns() at the receipt.
-            received: size of the request in bytes.
-            context: of the gRPC call, if it is one.
+            model: the model that it executes.
         """
-        key = (path, model.digest, model.device)
-        series = caller.series.get(key) or self._find(caller, key)
-        call = MeteredCall(series, started_ns, received)
+        key = (call.path, model.digest, model.device)
+        call.series = series = caller.series.get(key) or self._find(caller, key)
+        call.owner = caller.owner
         if self.tracer is not None:
-            self.tracer.begin(call, series.labels, started_ns, context)
-        return call
-
-    def start_other(
-        self,
-        caller: Caller,
-        path: str,
-        started_ns: int,
-        received: int = 0,
-        device: str = "",
-        digest: bytes = b"",
-        context: CallContext | None = None,
-    ) -> MeteredCall:
-        """Return the meter of a call that executes no model. The arguments are those of `start`."""
-        key = (path, digest, device)
-        series = caller.series.get(key) or self._find(caller, key)
-        call = MeteredCall(series, started_ns, received)
-        if self.tracer is not None and context is not None:
-            self.tracer.begin(call, series.labels, started_ns, context)
+            self.tracer.begin(call, series.labels)
         return call
 
     def count_session(self, caller: Caller) -> None:
@@ -242,6 +244,7 @@ class CallMeter:
             self._sessions[identity if is_known else OTHER] += 1
 
     def _find(self, caller: Caller, key: SeriesKey) -> CallSeries:
+        """Return the series of a call, which its session finds fast from now on."""
         path, digest, device = key
         with self._lock:
             series = self._add(str(caller.identity), device, digest.hex()[:MODEL_DIGITS], path)

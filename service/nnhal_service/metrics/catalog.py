@@ -53,28 +53,39 @@ class Metric:
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
+METRICS: dict[str, Metric] = {}
+"""All metrics by name, in the order of the documentation, which is that of their definitions below."""
+
+
+def _metric(
+    name: str, kind: Kind, help_: str, *labels: str, bounds: tuple[float, ...] = (), merge: Merge = Merge.SUM
+) -> Metric:
+    metric = METRICS[name] = Metric(name, kind, help_, labels, bounds, merge)
+    return metric
+
+
 def _counter(name: str, help_: str, *labels: str) -> Metric:
-    return Metric(name, Kind.COUNTER, help_, labels)
+    return _metric(name, Kind.COUNTER, help_, *labels)
 
 
 def _gauge(name: str, help_: str, *labels: str, merge: Merge = Merge.SUM) -> Metric:
-    return Metric(name, Kind.GAUGE, help_, labels, merge=merge)
+    return _metric(name, Kind.GAUGE, help_, *labels, merge=merge)
 
 
 CALLS = _counter("nnhal_calls", "Calls that ended, by status.", *_CALL, "status")
-CALL_DURATION = Metric(
+CALL_DURATION = _metric(
     "nnhal_call_duration_seconds",
     Kind.HISTOGRAM,
     "Time of calls that succeeded, from the receipt of the request until the response is ready.",
-    _CALL,
-    DURATION_BOUNDS,
+    *_CALL,
+    bounds=DURATION_BOUNDS,
 )
-QUEUE_DURATION = Metric(
+QUEUE_DURATION = _metric(
     "nnhal_queue_duration_seconds",
     Kind.HISTOGRAM,
     "Time for which calls that succeeded waited for a slot.",
-    _CALL,
-    QUEUE_BOUNDS,
+    *_CALL,
+    bounds=QUEUE_BOUNDS,
 )
 DEVICE_SECONDS = _counter("nnhal_device_seconds", "Time for which backends worked for calls.", *_CALL)
 WASTED_SECONDS = _counter(
@@ -94,6 +105,9 @@ CACHE_RESULTS = _counter(
 )
 CACHE_EVICTIONS = _counter("nnhal_cache_evictions", "Entries that the model cache dropped to make room.")
 CACHE_DAMAGED = _counter("nnhal_cache_damaged", "Entries of the model cache that were set aside as invalid.")
+CACHE_BYTES = _gauge("nnhal_cache_bytes", "Size of the model cache.", merge=Merge.MAX)
+CACHE_LIMIT = _gauge("nnhal_cache_limit_bytes", "Largest size of the model cache; 0 if it is off.", merge=Merge.MAX)
+CACHE_ENTRIES = _gauge("nnhal_cache_entries", "Entries of the model cache.", merge=Merge.MAX)
 SHARE_READS = _counter("nnhal_cache_share_reads", "Entries that were looked for in the share, by result.", "result")
 SHARE_WRITES = _counter("nnhal_cache_share_writes", "Entries to write to the share, by result.", "result")
 SHARE_READ_BYTES = _counter("nnhal_cache_share_read_bytes", "Bytes of the entries that were read from the share.")
@@ -107,62 +121,16 @@ SESSIONS_OPENED = _counter("nnhal_sessions_opened", "Sessions that were opened."
 SESSIONS = _gauge("nnhal_sessions", "Open sessions.", "identity")
 IN_PROGRESS = _gauge("nnhal_calls_in_progress", "Preparations and executions that are running.", "device", "kind")
 QUEUED = _gauge("nnhal_calls_queued", "Preparations and executions that wait for a slot.", "device", "kind")
+PREPARED_MODELS = _gauge("nnhal_prepared_models", "Prepared models that sessions hold.")
 MEMORY = _gauge("nnhal_memory_bytes", "Memory in use.", "kind")
 MEMORY_LIMIT = _gauge("nnhal_memory_limit_bytes", "Memory that clients may use in all.")
-PREPARED_MODELS = _gauge("nnhal_prepared_models", "Prepared models that sessions hold.")
-CACHE_BYTES = _gauge("nnhal_cache_bytes", "Size of the model cache.", merge=Merge.MAX)
-CACHE_LIMIT = _gauge("nnhal_cache_limit_bytes", "Largest size of the model cache; 0 if it is off.", merge=Merge.MAX)
-CACHE_ENTRIES = _gauge("nnhal_cache_entries", "Entries of the model cache.", merge=Merge.MAX)
-QUARANTINED = _gauge(
-    "nnhal_quarantined_models", "Models that are excluded from a backend after a crash.", "backend", merge=Merge.MAX
-)
-BUILD = _gauge("nnhal_build_info", "Always 1; the labels tell what runs.", "version", "hal_version", merge=Merge.MAX)
-START_TIME = _gauge("nnhal_start_time_seconds", "When the service was started, in seconds since 1970.", merge=Merge.MAX)
 WORKERS = _gauge("nnhal_workers", "Workers by state.", "state")
 FLEET_MEMBERS = _gauge("nnhal_fleet_members", "Members of the fleet that this service knows, with itself.", "state")
 WORKER_RESTARTS = _counter("nnhal_worker_restarts", "Workers that ended and were replaced.", "reason")
 SUSPECTS = _counter("nnhal_suspect_models", "Models that were named as the cause of the crash of a worker.", "backend")
+QUARANTINED = _gauge(
+    "nnhal_quarantined_models", "Models that are excluded from a backend after a crash.", "backend", merge=Merge.MAX
+)
 OVERFLOW = _counter("nnhal_metrics_overflow", "Calls that are counted under the label `other`, to bound the labels.")
-
-METRICS = {
-    metric.name: metric
-    for metric in (
-        CALLS,
-        CALL_DURATION,
-        QUEUE_DURATION,
-        DEVICE_SECONDS,
-        WASTED_SECONDS,
-        RECEIVED_BYTES,
-        SENT_BYTES,
-        RPC_ERRORS,
-        CACHE_RESULTS,
-        CACHE_EVICTIONS,
-        CACHE_DAMAGED,
-        CACHE_BYTES,
-        CACHE_LIMIT,
-        CACHE_ENTRIES,
-        SHARE_READS,
-        SHARE_WRITES,
-        SHARE_READ_BYTES,
-        SHARE_WRITTEN_BYTES,
-        SHARE_EVICTIONS,
-        SHARE_AVAILABLE,
-        SHARE_WAITING,
-        SESSIONS_OPENED,
-        SESSIONS,
-        IN_PROGRESS,
-        QUEUED,
-        PREPARED_MODELS,
-        MEMORY,
-        MEMORY_LIMIT,
-        WORKERS,
-        FLEET_MEMBERS,
-        WORKER_RESTARTS,
-        SUSPECTS,
-        QUARANTINED,
-        OVERFLOW,
-        BUILD,
-        START_TIME,
-    )
-}
-"""All metrics by name, in the order of the documentation."""
+BUILD = _gauge("nnhal_build_info", "Always 1; the labels tell what runs.", "version", "hal_version", merge=Merge.MAX)
+START_TIME = _gauge("nnhal_start_time_seconds", "When the service was started, in seconds since 1970.", merge=Merge.MAX)

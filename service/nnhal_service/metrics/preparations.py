@@ -10,8 +10,9 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.cache_reasons import cache_labels
-from nnhal_service.metrics.calls import CallContext, Caller, MeteredCall
+from nnhal_service.metrics.calls import Caller, MeteredCall, ModelLabels
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
+from nnhal_service.request_id import Request
 
 CACHE_MISS = "cache_miss"
 """Status of look-ups of models that are not in the cache. The client then sends the model; nothing has failed."""
@@ -46,7 +47,7 @@ class PreparationMeter(WorkTimes):
         device: str,
         received_ns: int,
         received: int,
-        context: CallContext | None = None,
+        context: Request | None = None,
     ) -> None:
         super().__init__()
         self._metrics = metrics
@@ -69,19 +70,15 @@ class PreparationMeter(WorkTimes):
             digest: digest of the prepared model, or b"".
             cache: what the cache did.
         """
-        call = self._metrics.calls.start_other(
-            self._caller, self._path, self._received_ns, self._received, self._device, digest, self._context
-        )
-        call.cancellation = self.cancellation
+        call = MeteredCall(self._path, self._received, self._context, cancellation=self.cancellation)
+        call.received_ns = self._received_ns
+        self._metrics.calls.start(call, self._caller, ModelLabels(self._device, digest))
         with self._lock:  # against `end_unwanted`: work counts once
             call.queued_ns, call.device_ns = self.queued_ns, self.device_ns
             self._status, self._call = status, None if self.device_ns else call
         if call.spans is not None:
             self._add_stages(call.spans)
-        if status == ErrorStatus.NONE:
-            call.finish()
-        else:
-            call.fail_with(status, CACHE_MISS if is_miss(cache) else "")
+        call.end(status, CACHE_MISS if is_miss(cache) else "")
         if cache.state:
             self._metrics.count(catalog.CACHE_RESULTS, self._device, *cache_labels(cache))
 

@@ -40,21 +40,6 @@ class CallSeries:
         labels: identity, device, model and path.
     """
 
-    __slots__ = (
-        "_device_ns",
-        "_duration_ns",
-        "_durations",
-        "_errors",
-        "_exemplars",
-        "_lock",
-        "_queue_ns",
-        "_queued",
-        "_received",
-        "_sent",
-        "_wasted_ns",
-        "labels",
-    )
-
     def __init__(self, labels: tuple[str, ...]) -> None:
         self.labels = labels
         self._lock = threading.Lock()

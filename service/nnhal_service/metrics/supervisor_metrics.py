@@ -47,7 +47,7 @@ class SupervisorMetrics:
             self._total.values[catalog.WORKERS.name] = {(state,): float(n) for state, n in states.items()}
             self._write()
 
-    def know_backends(self, backends: Iterable[str]) -> None:
+    def add_backends(self, backends: Iterable[str]) -> None:
         """Count no suspects so far for the backends of a worker that has started."""
         for backend in backends:
             self._total.add(catalog.SUSPECTS, 0, backend)
@@ -73,7 +73,7 @@ class SupervisorMetrics:
                 self._total.values[name] = {(): float(value)}
         self._write()
 
-    def bury(self, source: int, folder: Path, reason: str) -> None:
+    def add_ended_worker(self, source: int, folder: Path, reason: str) -> None:
         """Count a worker that has ended, and add its totals.
 
         Args:

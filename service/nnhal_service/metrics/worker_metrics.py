@@ -42,10 +42,10 @@ class WorkerMetrics:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def count(self, metric: Metric, *labels: str, amount: float = 1) -> None:
-        """Add to a counter of events that are rare. The values of its labels must be bounded."""
+    def count(self, metric: Metric, *labels: str) -> None:
+        """Count an event that is rare. The values of its labels must be bounded."""
         with self._lock:
-            self._counts[metric, labels] += amount  # type: ignore[assignment]
+            self._counts[metric, labels] += 1
 
     def count_error(self, method: str, error: HalError) -> None:
         """Count a call that has failed.

@@ -17,14 +17,15 @@ from nnhal_cache.errors import CacheError, TooLargeError
 from nnhal_cache.files import NamedFiles
 from nnhal_cache.store import PendingEntry, Store
 from nnhal_driver.device import Device
+from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.files import CacheFiles, MissingFiles
 from nnhal_driver.preparation.outcome import Outcome, PreparationCallback
 from nnhal_driver.scheduling.deadline import now_ns
-from nnhal_service.cache_share.client import NO_ENTRY, ShareClient, WantedEntry, backends_text
 from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.log import event
 from nnhal_service.model_cache.cache_file import CacheFile, open_cache_files
 from nnhal_service.model_cache.seen_entries import SeenEntries
+from nnhal_service.peers.cache_share.client import NO_ENTRY, ShareClient, WantedEntry, backends_text
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
 
@@ -35,43 +36,47 @@ ROLLED_BACK = "an older entry was put back in place of a newer one"
 
 
 class PendingSave:
-    """The files that one preparation saves to, open from before its launch until its outcome is known.
+    """The files that one preparation saves to, open from its launch until its outcome is known.
 
-    Attributes:
-        files: for the driver; None if nothing is to be saved, or the files cannot be opened.
+    Args:
+        arguments: the cache that they belong to.
+        device: prepares the model.
+        session: session of the client.
     """
 
-    def __init__(self, device: Device, seen: SeenEntries, share: ShareClient | None) -> None:
-        self.files: CacheFiles | None = None
+    def __init__(self, arguments: "CacheArguments", device: Device, session: Session) -> None:
+        self._arguments = arguments
         self._device = device
-        self._seen = seen
-        self._share = share
-        self._identity = ""
+        self._session = session
         self._token = b""
         self._open_files = ExitStack()
         self._pending: PendingEntry | None = None
         self._error = ""
-        self._quota: int | None = None
 
-    def open(self, store: Store, limits: Limits, session: Session, message: Message) -> None:
-        """Open the files that a message names. Errors are reported with the outcome of the preparation."""
-        self._identity, self._token = str(session.identity), message.token
-        self._quota = session.account.rules.cache_bytes
+    def open(self, message: Message | None) -> CacheFiles | None:
+        """Open the files that a message names. None without a message, or if an error is reported with the outcome."""
+        if message is None:
+            return None
         try:
-            _check_form(message)
-            if message.form == types_pb2.CACHE_FORM_STORED:
-                check_token(message.token)
-                self._pending = self._open_files.enter_context(store.write(str(session.identity), message.token))
-                fds = [self._pending.model_fd], [self._pending.data_fd]
-                digest = scoped_digest(session.identity, message.model_digest)
-                self.files = CacheFiles(message.token, *fds, digest=digest, check_size=store.require_fits)
-            else:
-                files = self._open_files.enter_context(open_cache_files(session, message))
-                named = _named_files(session, message)
-                check_size = partial(_require_cache_bytes, NamedFiles(store), limits, session, named)
-                self.files = replace(files, check_size=check_size) if named else files
+            return self._open(message)
         except (CacheError, HalError) as error:
             self._error = error.reason if isinstance(error, HalError) else str(error)
+            return None
+
+    def _open(self, message: Message) -> CacheFiles:
+        _check_form(message)
+        session, store = self._session, self._arguments.store
+        if message.form == types_pb2.CACHE_FORM_STORED:
+            check_token(message.token)
+            self._token = message.token
+            self._pending = self._open_files.enter_context(store.write(str(session.identity), message.token))
+            fds = [self._pending.model_fd], [self._pending.data_fd]
+            digest = scoped_digest(session.identity, message.model_digest)
+            return CacheFiles(message.token, *fds, digest=digest, check_size=store.require_fits)
+        files = self._open_files.enter_context(open_cache_files(session, message))
+        named = _named_files(session, message)
+        check_size = partial(_require_cache_bytes, NamedFiles(store), self._arguments.limits, session, named)
+        return replace(files, check_size=check_size) if named else files
 
     def committing(self, callback: PreparationCallback) -> PreparationCallback:
         """Return a callback that first commits the saved files to the store, and closes them."""
@@ -85,10 +90,6 @@ class PendingSave:
 
         return commit
 
-    def abandon(self) -> None:
-        """Close the files, without an entry in the store."""
-        self._open_files.close()
-
     def _commit(self, outcome: Outcome) -> Outcome:
         with self._open_files:
             if outcome.prepared_model is None:
@@ -97,15 +98,22 @@ class PendingSave:
                 return outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, self._error))
             if self._pending is not None and outcome.cache.state == CacheState.SAVED:
                 try:
-                    self._pending.commit(backends_text(self._device), self._quota)
-                    self._seen.saved(self._identity, self._token, self._pending.model_fd)
-                    if self._share is not None:
-                        self._share.offer(
-                            self._device, self._identity, self._token, self._pending, outcome.prepared_model
-                        )
+                    self._commit_entry(self._pending, outcome.prepared_model)
                 except CacheError as error:
                     return outcome.with_cache(CacheOutcome(CacheState.NOT_SAVED, str(error)))
         return outcome
+
+    def _commit_entry(self, pending: PendingEntry, prepared: PreparedModel) -> None:
+        """Publish the saved files as an entry of the store, and offer it to the share.
+
+        Raises:
+            CacheError: it cannot be published.
+        """
+        identity, arguments = str(self._session.identity), self._arguments
+        pending.commit(backends_text(self._device), self._session.account.rules.cache_bytes)
+        arguments.seen.saved(identity, self._token, pending.model_fd)
+        if arguments.share is not None:
+            arguments.share.offer(self._device, identity, self._token, pending, prepared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +150,16 @@ class CacheArguments:
         store: the local cache.
         limits: the limits of sessions.
         share: fetches entries that the local cache does not have, and is offered those that are saved; or None.
+
+    Attributes:
+        seen: the entries that were saved or loaded.
     """
 
     def __init__(self, store: Store, limits: Limits, share: ShareClient | None = None) -> None:
-        self._store = store
-        self._limits = limits
-        self._share = share
-        self._seen = SeenEntries()
-
-    def open_for_saving(self, device: Device, session: Session, message: Message | None) -> PendingSave:
-        """Return the target of a preparation; without a message one that saves nothing."""
-        target = PendingSave(device, self._seen, self._share)
-        if message is not None:
-            target.open(self._store, self._limits, session, message)
-        return target
+        self.store = store
+        self.limits = limits
+        self.share = share
+        self.seen = SeenEntries()
 
     @contextmanager
     def open_for_loading(
@@ -181,7 +185,7 @@ class CacheArguments:
         check_token(message.token)
         try:
             reason = self._fetch(device, session, message, deadline_ns)
-            entry = self._store.open_entry(str(session.identity), message.token, used=used)
+            entry = self.store.open_entry(str(session.identity), message.token, used=used)
         except CacheError as error:
             yield LoadSource(MissingFiles(str(error)))
             return
@@ -189,7 +193,7 @@ class CacheArguments:
             yield LoadSource(MissingFiles(reason or NO_ENTRY))
             return
         with entry:
-            if self._seen.is_rolled_back(str(session.identity), message.token, entry.model_fd):
+            if self.seen.is_rolled_back(str(session.identity), message.token, entry.model_fd):
                 self._quarantine(str(session.identity), message.token, entry.generation, ROLLED_BACK)
                 yield LoadSource(MissingFiles(ROLLED_BACK))
                 return
@@ -202,16 +206,16 @@ class CacheArguments:
     def _fetch(self, device: Device, session: Session, message: Message, deadline_ns: int) -> str:
         """Fetch an entry from the share, unless there is one here. Return why that was not possible, or ""."""
         identity = str(session.identity)
-        if self._share is None or self._store.has_entry(identity, message.token):
+        if self.share is None or self.store.has_entry(identity, message.token):
             return ""
         left_s = None if deadline_ns == OMITTED else (deadline_ns - now_ns()) / 1e9
         digest, quota = scoped_digest(session.identity, message.model_digest), session.account.rules.cache_bytes
 
         def object_to(model_fd: int) -> str:
-            return ROLLED_BACK if self._seen.is_rolled_back(identity, message.token, model_fd) else ""
+            return ROLLED_BACK if self.seen.is_rolled_back(identity, message.token, model_fd) else ""
 
         wanted = WantedEntry(device, identity, message.token, digest, quota, object_to, left_s)
-        return self._share.fetch(self._store, wanted)
+        return self.share.fetch(self.store, wanted)
 
     def check(self, device: Device, session: Session, message: Message) -> CacheOutcome:
         """Return whether a model would be loaded from the files that a message names, and if not why not.
@@ -224,7 +228,7 @@ class CacheArguments:
 
     def _quarantine(self, identity: str, token: bytes, generation: str, reason: str) -> None:
         try:
-            self._store.quarantine(identity, token, reason, generation)
+            self.store.quarantine(identity, token, reason, generation)
         except CacheError as error:
             event("cache-unusable", logging.WARNING, reason=error)
 

@@ -23,9 +23,9 @@ from nnhal.types import (
 )
 from nnhal.v1 import types_pb2
 from nnhal_driver.execution.burst import Burst
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.request_binding import ValidRequest
-from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import read_memory
 from nnhal_service.sessions.session import Session
@@ -76,37 +76,23 @@ class PreparedRequest:
             pools[index] = _VALUE
         return PreparedRequest(target, valid.with_pools(tuple(pools)), config, values, _known_shapes(prepared, valid))
 
-    def execute(
-        self,
-        prepared: PreparedModel,
-        session: Session,
-        values: Sequence[Bytes],
-        deadline_ns: int,
-        started_ns: int,
-        metered: MeteredCall,
-    ) -> ExecutionResult:
+    def execute(self, prepared: PreparedModel, values: Sequence[Bytes], call: ExecutionCall) -> ExecutionResult:
         """Execute the request with the values of a run.
 
         Args:
             prepared: the model that `find_model` has found, whose use the caller has entered.
-            session: owner of the definition.
             values: the values.
-            deadline_ns: instant of CLOCK_BOOTTIME, or -1.
-            started_ns: time.perf_counter_ns() at the receipt.
-            metered: meter of the call, with its cancellation.
+            call: the call of the run.
 
         Raises:
             HalError: INVALID_ARGUMENT: wrong values; or as `PreparedModel.execute_valid`.
         """
-        assert metered.cancellation is not None
         try:
             valid = self._with_values(values)
         except HalError:
-            prepared.buffers.clear_outputs(prepared, self.request)
+            prepared.clear_outputs(self.request)
             raise
-        return prepared.execute_valid(
-            valid, self.config, deadline_ns, metered.cancellation, session.owner, started_ns, metered
-        )
+        return prepared.execute_valid(valid, self.config, call)
 
     def _with_values(self, values: Sequence[Bytes]) -> ValidRequest:
         """Return the request with the values of a run.

@@ -1,64 +1,44 @@
 """Burst: IBurst over the contract, as single calls or over one stream, which responds in order."""
 
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import TracebackType
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from nnhal import wire
 from nnhal.errors import HalError, SessionLostError, invalid_argument
 from nnhal.run_messages import RunCall, read_stream_run, run_call
-from nnhal.types import OMITTED, ExecutionConfig, ExecutionResult, Memory, Request
+from nnhal.types import ExecutionResult, Memory, Request
 from nnhal.v1 import burst_pb2, burst_pb2_grpc, prepared_model_pb2, types_pb2
 from nnhal_driver.execution.burst import NOT_CACHED, Burst
-from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.scheduling.cancellation import Cancellation
-from nnhal_service.grpc_support.call_context import abort_call, call_deadline, earliest, field_or_omitted
+from nnhal_driver.execution.execution_call import ExecutionCall
+from nnhal_service.grpc_support.call_context import call_deadline, field_or_omitted
 from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
-from nnhal_service.metrics.calls import CallMeter, MeteredCall
 from nnhal_service.request_id import request_id
-from nnhal_service.requests.prepared_request import PreparedRequest, find_model
-from nnhal_service.rpc.servicer import ServicerBase
+from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.rpc.burst_stream import OpenStreams
+from nnhal_service.rpc.servicer import GrpcCall, ServicerBase, UnaryCall, execution_config
 from nnhal_service.sessions.cancellation_scope import CancellationScope
-from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.session import STOPPING, Session, stopping
-from nnhal_service.sessions.session_registry import SessionRegistry
+from nnhal_service.sessions.session import Session
 
-BurstRequest = burst_pb2.BurstExecuteRequest | burst_pb2.BurstExecuteWithConfigRequest
+ExecuteRequest: TypeAlias = burst_pb2.BurstExecuteRequest | burst_pb2.BurstExecuteWithConfigRequest
+BurstRequest: TypeAlias = ExecuteRequest | burst_pb2.ReleaseMemoryResourceRequest
 
 REJECTING_THREADS = 8
 """Additional threads of the pool for streams; they reject streams above the limit burst_streams."""
 _STREAM = "Burst.Stream"
 """Name of the method, for metrics and logs of the calls of a stream."""
-_SMALL: AbstractContextManager[object] = nullcontext()
-"""Context of messages that are too small to count."""
+_UNCOUNTED: AbstractContextManager[object] = nullcontext()
+"""Context in which an error is sent: it is too small to count."""
 
 
-class _BurstCall(NamedTuple):
-    """An execution, or the release of a cached memory.
+class _StreamCall(GrpcCall):
+    """Execution on a stream, which has a thread of its own."""
 
-    Attributes:
-        message: of the execution, perhaps without tensor bytes; None for a release.
-        has_identifiers: whether memories are to be cached, or the number of identifiers is wrong.
-        released: identifier of the memory to release.
-    """
-
-    session: bytes
-    burst: bytes
-    message: BurstRequest | None = None
-    config: ExecutionConfig = ExecutionConfig()
-    deadline_ns: int = OMITTED
-    identifiers: tuple[int, ...] = ()
-    has_identifiers: bool = False
-    released: int = NOT_CACHED
+    is_stream = True
 
 
 class _NamedTarget:
@@ -67,85 +47,32 @@ class _NamedTarget:
     def __init__(self) -> None:
         self.session = self.burst = b""
 
-    def session_of(self, call: RunCall | _BurstCall) -> bytes:
-        """Return the handle of a call's session.
+    def session_of(self, request: RunCall | BurstRequest) -> bytes:
+        """Return the handle of a request's session.
 
         Raises:
             HalError: INVALID_ARGUMENT: no message has named it yet.
         """
-        if call.session or (isinstance(call, _BurstCall) and call.burst):
-            self.session = call.session
-            self.burst = call.burst if isinstance(call, _BurstCall) else self.burst
+        burst = b"" if isinstance(request, RunCall) else request.burst
+        if request.session or burst:
+            self.session = request.session
+            self.burst = self.burst if isinstance(request, RunCall) else burst
         elif not self.session and not self.burst:
             raise invalid_argument("the first message of a stream must name its session and burst")
         return self.session
-
-
-class _Received(NamedTuple):
-    """Circumstances of a call of a stream.
-
-    Attributes:
-        started_ns: time.perf_counter_ns() at the receipt.
-        size: size of the message in bytes.
-        stream_deadline_ns: deadline of the stream, as an instant; -1: none.
-    """
-
-    started_ns: int
-    size: int
-    stream_deadline_ns: int
-    cancellation: Cancellation
-    context: grpc.ServicerContext
-
-
-class _BurstTarget(NamedTuple):
-    """Session and burst of a call."""
-
-    session: Session
-    burst: Burst
-
-
-class _StreamSlots:
-    """Number of open streams, each of which occupies a thread."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._count = 0
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def acquire(self) -> Iterator[None]:
-        """Count a stream for the duration of the context.
-
-        Raises:
-            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit burst_streams.
-        """
-        with self._lock:
-            self._limits.require("burst_streams", self._count + 1, "the service would have")
-            self._count += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._count -= 1
 
 
 class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
     """Servicer of Burst. `Stream` occupies a thread while it is open, so it runs on a pool of its own."""
 
     def __init__(
-        self,
-        sessions: SessionRegistry,
-        limits: Limits,
-        quota: MemoryQuota,
-        unread: UnreadResponses,
-        calls: CallMeter,
-        count_error: Callable[[str, HalError], None],
+        self, parts: ServiceParts, unread: UnreadResponses, count_error: Callable[[str, HalError], None]
     ) -> None:
-        super().__init__(sessions, limits, quota, calls)
+        super().__init__(parts)
         self._unread = unread
         self._count_error = count_error
-        self._slots = _StreamSlots(limits)
-        self._unbound: set[_StreamLife] = set()
+        self._streams = OpenStreams(parts.limits)
+        self.end_unbound_streams = self._streams.end_unbound
 
     @handler()
     def ExecuteSynchronously(
@@ -161,26 +88,17 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         """Execute a request with hints, and respond when it has finished."""
         return self._execute_unary(request, context)
 
-    def _execute_unary(self, request: BurstRequest, context: grpc.ServicerContext) -> types_pb2.ExecutionResult:
-        started_ns = time.perf_counter_ns()
-        call = _describe_execution(request)
-        session, burst = target = self._find(call.session, call.burst, context)
-        with self._calls.start(
-            session, burst.prepared_model, "burst", started_ns, request.ByteSize(), context
-        ) as metered:
-            deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-            with self._running(session, context, metered) as metered.cancellation:
-                result = self._execute(target, call, request, deadline_ns, metered, started_ns)
-            message = self._result_message(result, session, started_ns)
-            metered.note(result, message.ByteSize())
-        return message
+    def _execute_unary(self, request: ExecuteRequest, context: grpc.ServicerContext) -> types_pb2.ExecutionResult:
+        call = UnaryCall("burst", request.ByteSize(), context)
+        session = self._sessions.get(request.session, context)
+        return self._execute_on(session.get(request.burst, Burst), session, request, call)
 
     @handler()
     def ReleaseMemoryResource(
         self, request: burst_pb2.ReleaseMemoryResourceRequest, context: grpc.ServicerContext
     ) -> burst_pb2.ReleaseMemoryResourceResponse:
         """Remove a memory from the cache of the burst."""
-        burst = self._find(request.session, request.burst, context).burst
+        burst = self._sessions.get(request.session, context).get(request.burst, Burst)
         burst.release_memory_resource(request.memory_identifier_token)
         return burst_pb2.ReleaseMemoryResourceResponse()
 
@@ -192,31 +110,25 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             executions.cancel()
         deadline_ns = call_deadline(context)
         named = _NamedTarget()
-        with self._slots.acquire(), _StreamLife(context, self._unbound) as life:
+        with self._streams.open(context) as stream:
             for encoded in _until_disconnected(requests, context):
-                life.begin_call()
-                call = read_stream_run(encoded) or _read_call(encoded)
-                received = _Received(time.perf_counter_ns(), len(encoded), deadline_ns, executions.next(), context)
+                stream.begin_call()
+                call = _StreamCall("stream", len(encoded), context, deadline_ns, executions.next())
+                request = read_stream_run(encoded) or _read_request(encoded)
                 try:
-                    session = self._sessions.get(named.session_of(call), context)
-                    life.bind(session)
-                    with self._quota.reserve_request(session, len(encoded)) or _SMALL:
-                        response = self._respond(session, named, call, received)
+                    session = self._sessions.get(named.session_of(request), context)
+                    stream.bind(session)
+                    response = self._respond(session, named, request, call)
                     sending = self._unread.sending(session, context, len(response))
                 except SessionLostError:
                     raise  # no later call of the stream could succeed
                 except HalError as error:
-                    response, sending = self._error_response(error, context), _SMALL
+                    response, sending = self._error_response(error, context), _UNCOUNTED
                 except BaseException as error:
-                    response, sending = self._error_response(internal_error(error), context), _SMALL
+                    response, sending = self._error_response(internal_error(error), context), _UNCOUNTED
                 with sending:
                     yield response
-                life.end_call()
-
-    def end_unbound_streams(self) -> None:
-        """End the streams whose sessions are not known, because they have had no call: no session ends them."""
-        for life in tuple(self._unbound):
-            life.end(STOPPING)
+                stream.end_call()
 
     def _error_response(self, error: HalError, context: grpc.ServicerContext) -> bytes:
         """Return the response to a call that has failed, and count and log it."""
@@ -224,82 +136,45 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         log_error(_STREAM, error)
         return burst_pb2.BurstStreamResponse(error=error_detail(error, request_id(context))).SerializeToString()
 
-    def _respond(
-        self, session: Session, named: "_NamedTarget", call: "RunCall | _BurstCall", received: "_Received"
-    ) -> bytes:
-        """Return the encoded response to a call of a stream."""
-        if isinstance(call, RunCall):
-            return self._run(session, call, received)
+    def _respond(self, session: Session, named: _NamedTarget, request: RunCall | BurstRequest, call: GrpcCall) -> bytes:
+        """Return the encoded response to a message of a stream."""
+        if isinstance(request, RunCall):
+            return self._run(call, session, request)
         burst = session.get(named.burst, Burst)
-        if call.message is None:
-            burst.release_memory_resource(call.released)
-            released = burst_pb2.BurstStreamResponse(released=burst_pb2.ReleaseMemoryResourceResponse())
-            return released.SerializeToString()
-        with self._meter(session, burst.prepared_model, received) as metered:
-            deadline_ns = earliest(call.deadline_ns, received.stream_deadline_ns)
-            target = _BurstTarget(session, burst)
-            result = self._execute(target, call, call.message, deadline_ns, metered, received.started_ns)
-            response = burst_pb2.BurstStreamResponse(result=self._result_message(result, session, received.started_ns))
-            encoded = response.SerializeToString()
-            metered.note(result, len(encoded))
-        return encoded
+        if isinstance(request, burst_pb2.ReleaseMemoryResourceRequest):
+            burst.release_memory_resource(request.memory_identifier_token)
+            response = burst_pb2.BurstStreamResponse(released=burst_pb2.ReleaseMemoryResourceResponse())
+        else:
+            response = burst_pb2.BurstStreamResponse(result=self._execute_on(burst, session, request, call))
+        return response.SerializeToString()
 
-    def _run(self, session: Session, call: RunCall, received: "_Received") -> bytes:
-        """Execute a defined request, and return the encoded response."""
-        defined = session.get(call.definition, PreparedRequest)
-        prepared, use = find_model(session, defined.target)
-        with self._meter(session, prepared, received) as metered, use:
-            deadline_ns = earliest(call.deadline_ns, received.stream_deadline_ns)
-            result = defined.execute(prepared, session, call.values, deadline_ns, received.started_ns, metered)
-            response = self._encode_run(defined, result, session, received.started_ns, stream=True)
-            metered.note(result, len(response))
-        return response
+    def _execute_on(
+        self, burst: Burst, session: Session, message: ExecuteRequest, call: GrpcCall
+    ) -> types_pb2.ExecutionResult:
+        """Execute a request on a burst, and return the message of its result."""
 
-    def _meter(self, session: Session, prepared: PreparedModel, received: "_Received") -> MeteredCall:
-        metered = self._calls.start(session, prepared, "stream", received.started_ns, received.size, received.context)
-        metered.cancellation = received.cancellation
-        return metered
-
-    def _find(self, session: bytes, burst: bytes, context: grpc.ServicerContext) -> _BurstTarget:
-        found = self._sessions.get(session, context)
-        return _BurstTarget(found, found.get(burst, Burst))
-
-    def _execute(
-        self,
-        target: _BurstTarget,
-        call: _BurstCall,
-        message: BurstRequest,
-        deadline_ns: int,
-        metered: MeteredCall,
-        started_ns: int,
-    ) -> ExecutionResult:
-        """Execute a request."""
-        session, burst, config = target.session, target.burst, call.config
-        cancellation = metered.cancellation
-        assert cancellation is not None
-        if call.has_identifiers:
+        def execute(call: ExecutionCall) -> ExecutionResult:
             request = self._request(session, message.request)
-            self._charge(target, message, request)
+            self._charge(session, burst, message, request)
             return burst.execute_synchronously(
-                request, call.identifiers, config, deadline_ns, cancellation, session.owner, metered
+                request, message.memory_identifier_tokens, execution_config(message), call
             )
-        prepared = burst.prepared_model
-        valid = prepared.validate_execution(self._request(session, message.request), config)
-        with burst.exclusive:
-            return prepared.execute_valid(valid, config, deadline_ns, cancellation, session.owner, started_ns, metered)
 
-    def _charge(self, target: _BurstTarget, message: BurstRequest, request: Request) -> None:
+        deadline_ns = field_or_omitted(message, "deadline_ns")
+        return self._execute(call, session, burst.prepared_model, deadline_ns, execute)
+
+    def _charge(self, session: Session, burst: Burst, message: ExecuteRequest, request: Request) -> None:
         """Charge the inline pools that the burst is going to cache to the quota, as memory of the client."""
         for pool_message, pool, identifier in zip(
             message.request.pools, request.pools, message.memory_identifier_tokens, strict=False
         ):
             is_inline = isinstance(pool, Memory) and pool_message.pool.WhichOneof("memory") == "inline"
-            if is_inline and identifier > NOT_CACHED and not target.burst.is_cached(identifier):
+            if is_inline and identifier > NOT_CACHED and not burst.is_cached(identifier):
                 assert isinstance(pool, Memory)
-                self._quota.charge(target.session, pool.buffer)
+                self._quota.charge(session, pool.buffer)
 
 
-def _read_call(encoded: bytes) -> RunCall | _BurstCall:
+def _read_request(encoded: bytes) -> RunCall | BurstRequest:
     """Return the call in a message of a stream.
 
     Raises:
@@ -310,91 +185,8 @@ def _read_call(encoded: bytes) -> RunCall | _BurstCall:
         message.ParseFromString(encoded)
     except DecodeError as error:
         raise invalid_argument(f"the request cannot be decoded: {error}") from None
-    call = getattr(message, message.WhichOneof("call") or "execute")
-    if isinstance(call, prepared_model_pb2.RunRequest):
-        return run_call(call)
-    if isinstance(call, burst_pb2.ReleaseMemoryResourceRequest):
-        return _BurstCall(call.session, call.burst, released=call.memory_identifier_token)
-    return _describe_execution(call)
-
-
-def _describe_execution(message: BurstRequest) -> _BurstCall:
-    if isinstance(message, burst_pb2.BurstExecuteRequest):
-        config = ExecutionConfig(message.measure_timing, field_or_omitted(message, "loop_timeout_duration_ns"))
-    else:
-        config = wire.to_execution_config(message.config)
-    identifiers = tuple(message.memory_identifier_tokens)
-    has_identifiers = identifiers != (NOT_CACHED,) * len(message.request.pools)
-    deadline_ns = field_or_omitted(message, "deadline_ns")
-    return _BurstCall(message.session, message.burst, message, config, deadline_ns, identifiers, has_identifiers)
-
-
-class _StreamLife:
-    """Life of a stream that ends with the sessions that it uses. When they drain, the call in progress is finished.
-
-    Args:
-        context: of the stream.
-        unbound: contains the stream until it is bound to a session.
-    """
-
-    def __init__(self, context: grpc.ServicerContext, unbound: "set[_StreamLife]") -> None:
-        self._context = context
-        self._unbound = unbound
-        self._sessions: list[Session] = []
-        self._lock = threading.Lock()
-        self._is_busy = False
-        self._drain_reason = ""
-
-    def bind(self, session: Session) -> None:
-        """Bind the stream to a session."""
-        if session not in self._sessions:
-            self._unbound.discard(self)
-            self._sessions.append(session)
-            session.on_close(self.end)
-            session.on_drain(self._drain)
-
-    def begin_call(self) -> None:
-        """Note that a call has arrived."""
-        with self._lock:
-            self._is_busy = True
-
-    def end_call(self) -> None:
-        """Note that the response to a call has been sent, and end the stream if a session drains.
-
-        Raises:
-            HalError: DEVICE_UNAVAILABLE: the service stops.
-        """
-        with self._lock:
-            self._is_busy = False
-            reason = self._drain_reason
-        if reason == STOPPING:
-            raise stopping()
-        if reason:
-            self.end(reason)
-
-    def _drain(self, reason: str) -> None:
-        with self._lock:
-            self._drain_reason = reason
-            is_idle = not self._is_busy
-        if is_idle:
-            self.end(reason)
-
-    def end(self, reason: str) -> None:
-        """End the stream. Never blocks."""
-        if reason == STOPPING:
-            abort_call(self._context, stopping())
-        else:
-            self._context.cancel()
-
-    def __enter__(self) -> "_StreamLife":
-        self._unbound.add(self)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._unbound.discard(self)
-        for session in self._sessions:
-            session.off_close(self.end)
-            session.off_drain(self._drain)
+    request: prepared_model_pb2.RunRequest | BurstRequest = getattr(message, message.WhichOneof("call") or "execute")
+    return run_call(request) if isinstance(request, prepared_model_pb2.RunRequest) else request
 
 
 def _until_disconnected(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:

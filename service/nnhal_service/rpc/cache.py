@@ -16,10 +16,10 @@ from nnhal.v1 import cache_pb2, cache_pb2_grpc
 from nnhal_cache.errors import CacheError, FullError, TooLargeError
 from nnhal_cache.files import BadNameError, NamedFiles, TooManyFilesError
 from nnhal_cache.store import Store
-from nnhal_service.devices import Devices
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.cache_file import MODE_NAMES, CacheFile, access_mode, unknown_file
+from nnhal_service.serving.devices import Devices
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry

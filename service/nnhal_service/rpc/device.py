@@ -4,39 +4,39 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from functools import partial
 
 import grpc
 from google.protobuf.message import Message
 
 from nnhal import wire
-from nnhal.errors import MISSED_DEADLINE, HalError
-from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED, Model, PrepareModelConfig
+from nnhal.errors import HalError
+from nnhal.types import HAL_HASH, HAL_VERSION, OMITTED
 from nnhal.v1 import device_pb2, device_pb2_grpc, types_pb2
 from nnhal_driver.backends.report import Report
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.preparation.launch import DeviceCall, LaunchOptions, PreparationLaunch
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.quarantine import Quarantine
-from nnhal_driver.scheduling.cancellation import Cancellation
-from nnhal_driver.scheduling.deadline import now_ns
-from nnhal_service.backends import report_message
-from nnhal_service.devices import Devices
+from nnhal_driver.scheduling.deadline import Deadline, now_ns
 from nnhal_service.grpc_support.call_context import call_deadline, cancellation_of, earliest, field_or_omitted
 from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.identity.accounts import permission_denied
 from nnhal_service.log import event
+from nnhal_service.metrics.calls import MeteredCall, ModelLabels
 from nnhal_service.metrics.preparations import PreparationMeter
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
-from nnhal_service.model_cache.cache_arguments import CacheArguments
+from nnhal_service.model_cache.cache_arguments import CacheArguments, PendingSave
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.request_id import carry
 from nnhal_service.rpc.preparation import PreparationStream, Stream, reject_preparation
+from nnhal_service.serving.backends import report_message
+from nnhal_service.serving.devices import Devices
 from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.memory_objects import read_memory
 from nnhal_service.sessions.memory_quota import MemoryQuota, Reservation
-from nnhal_service.sessions.received_model import ReceivedModelReader
+from nnhal_service.sessions.received_model import ReceivedModel, ReceivedModelReader
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
 
@@ -142,14 +142,11 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         device = self._devices.get(request.device)
         self._limits.require_model(request.model)
         _require_extensions(session, request.model.extension_name_to_prefix)
-        analysis = device.admit_analysis(
-            _model_size(request.model), call_deadline(context), session.owner, cancellation_of(context)
+        call = DeviceCall(
+            Deadline(call_deadline(context)), session.owner, cancellation_of(context), self._reserve(session)
         )
-        with self._counted(session, request), analysis as check:
-            # the collector is paused, so the model, which nothing refers to afterwards, ends before it starts again
-            supported, placement = device.get_supported_operations(
-                self._model(session, request.model), self._reserve(session), check
-            )
+        with self._counted(session, request):
+            supported, placement = device.get_supported_operations(ReceivedModel(session, request.model), call)
         return device_pb2.GetSupportedOperationsResponse(
             supported=supported, placement=wire.placement_message(placement) if request.explain else None
         )
@@ -162,9 +159,6 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         """Return the context in which a request counts, while its model waits for its analysis."""
         return self._quota.reserve_request(session, request.ByteSize()) or nullcontext()
 
-    def _model(self, session: Session, message: types_pb2.Model) -> Model:
-        return wire.to_model(message, lambda pool: read_memory(session, pool))
-
     @handler(non_blocking=True)
     def PrepareModel(
         self,
@@ -173,9 +167,9 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         """Launch a preparation."""
-        deadline = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-        config = PrepareModelConfig(request.preference, request.priority, deadline)
-        self._prepare(request, request.cache if request.HasField("cache") else None, config, context, send)
+        options = LaunchOptions(request.preference, request.priority)
+        prepare = partial(self._prepare, request, request.cache if request.HasField("cache") else None, options)
+        self._launch(prepare, request, field_or_omitted(request, "deadline_ns"), context, send)
 
     @handler(non_blocking=True)
     def PrepareModelWithConfig(
@@ -185,27 +179,24 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         """Launch a preparation with hints."""
-        message = request.config
-        config = PrepareModelConfig(
-            message.preference,
-            message.priority,
-            earliest(field_or_omitted(message, "deadline_ns"), call_deadline(context)),
-            wire.to_hints(message.compilation_hints),
-            wire.to_extension_names(message.extension_name_to_prefix),
+        config = request.config
+        options = LaunchOptions(
+            config.preference,
+            config.priority,
+            wire.to_hints(config.compilation_hints),
+            wire.to_extension_names(config.extension_name_to_prefix),
         )
-        self._prepare(request, message.cache if message.HasField("cache") else None, config, context, send)
+        prepare = partial(self._prepare, request, config.cache if config.HasField("cache") else None, options)
+        self._launch(prepare, request, field_or_omitted(config, "deadline_ns"), context, send)
 
     @handler()
     def Allocate(
         self, request: device_pb2.AllocateRequest, context: grpc.ServicerContext
     ) -> device_pb2.AllocateResponse:
         """Create a driver-managed buffer. Its roles name prepared models of this session only."""
-        started_ns = time.perf_counter_ns()
+        metered = MeteredCall("allocate", request.ByteSize(), context)
         session, device = self._sessions.get(request.session, context), self._devices.get(request.device)
-        size = request.ByteSize()
-        with self._metrics.calls.start_other(
-            session, "allocate", started_ns, size, device.name, context=context
-        ) as metered:
+        with self._metrics.calls.start(metered, session, ModelLabels(device.name)):
             roles = len(request.input_roles) + len(request.output_roles)
             self._limits.require("arguments", roles, "the allocation has")
             buffer = device.allocate(
@@ -227,78 +218,43 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
         """Launch a preparation from the cache."""
-
-        def launch(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
-            device = self._devices.get(request.device)
-            with self._cache_arguments.open_for_loading(device, session, request.cache, deadline_ns) as source:
-                preloaded = self._preloader.get(device, str(session.identity), request.cache.token, source.generation)
-
-                def notify(outcome: Outcome) -> None:
-                    prepared = outcome.prepared_model
-                    if preloaded is not None and prepared is not None and prepared.plan is preloaded.plan:
-                        event("prepared-ahead", session=session.name)
-                    stream.notify(outcome)
-
-                callback = source.reporting_damage(notify)
-                return device.prepare_model_from_cache(
-                    callback, source.files, deadline_ns, preloaded, session.owner, self._reserve(session), stream.times
-                )
-
-        deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-        self._launch(launch, request, "load", deadline_ns, context, send)
+        self._launch(partial(self._load, request), request, field_or_omitted(request, "deadline_ns"), context, send)
 
     def _prepare(
         self,
         request: PrepareRequest,
         cache: types_pb2.CompilationCache | None,
-        config: PrepareModelConfig,
-        context: grpc.ServicerContext,
-        send: Send[device_pb2.PrepareModelEvent],
+        options: LaunchOptions,
+        stream: PreparationStream,
     ) -> None:
-        def launch(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
-            try:
-                return launch_analysed(session, deadline_ns, stream)
-            except HalError as error:
-                if error.status not in MISSED_DEADLINE:
-                    raise
-                stream.notify(Outcome.from_error(error))  # PREP-03: the launch succeeds, also after a wait
-                return Cancellation()
+        """Launch a preparation from a model."""
+        session, device = stream.session, self._devices.get(request.device)
+        self._limits.require_model(request.model)
+        _require_extensions(session, (*request.model.extension_name_to_prefix, *options.extensions))
+        save = PendingSave(self._cache_arguments, device, session)
+        reader = ReceivedModel(session, request.model, self._models, partial(save.open, cache))
+        with self._counted(session, request):
+            device.prepare_model(PreparationLaunch(reader, save.committing(stream.notify), stream.call, options))
 
-        def launch_analysed(session: Session, deadline_ns: int, stream: PreparationStream) -> Cancellation:
-            device = self._devices.get(request.device)
-            self._limits.require_model(request.model)
-            _require_extensions(session, (*request.model.extension_name_to_prefix, *config.extension_name_to_prefix))
-            analysis = device.admit_analysis(
-                _model_size(request.model), deadline_ns, session.owner, cancellation_of(context)
-            )
-            with self._counted(session, request), analysis as check:
-                model, digest = self._models.read(session, request.model)
-                target = self._cache_arguments.open_for_saving(device, session, cache)
-                bounded = replace(config, deadline_ns=deadline_ns)
-                try:
-                    callback = target.committing(stream.notify)
-                    return device.prepare_model(
-                        model,
-                        callback,
-                        bounded,
-                        target.files,
-                        session.owner,
-                        digest,
-                        self._reserve(session),
-                        check,
-                        stream.times,
-                    )
-                except BaseException:
-                    target.abandon()
-                    raise
+    def _load(self, request: device_pb2.PrepareModelFromCacheRequest, stream: PreparationStream) -> None:
+        """Launch a preparation from cache files."""
+        session, device = stream.session, self._devices.get(request.device)
+        deadline_ns = stream.call.deadline.at_ns
+        with self._cache_arguments.open_for_loading(device, session, request.cache, deadline_ns) as source:
+            preloaded = self._preloader.get(device, str(session.identity), request.cache.token, source.generation)
 
-        self._launch(launch, request, "prepare", config.deadline_ns, context, send)
+            def notify(outcome: Outcome) -> None:
+                prepared = outcome.prepared_model
+                if preloaded is not None and prepared is not None and prepared.plan is preloaded.plan:
+                    event("prepared-ahead", session=session.name)
+                stream.notify(outcome)
+
+            device.prepare_model_from_cache(source.reporting_damage(notify), source.files, stream.call, preloaded)
 
     def _launch(
         self,
-        launch: Callable[[Session, int, PreparationStream], Cancellation],
+        launch: Callable[[PreparationStream], None],
         request: PrepareRequest | device_pb2.PrepareModelFromCacheRequest,
-        path: str,
         deadline_ns: int,
         context: grpc.ServicerContext,
         send: Send[device_pb2.PrepareModelEvent],
@@ -306,43 +262,43 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         """Launch a preparation within the limit preparation_seconds.
 
         Args:
-            launch: launches it, given the session, the deadline and the stream of the outcome.
+            launch: launches it, given the stream of the outcome.
             request: names session and device.
-            path: the path, for metrics.
-            deadline_ns: the deadline of the client, or OMITTED.
+            deadline_ns: the relative deadline in the request, or OMITTED.
             context: of the call.
             send: sends an event.
         """
-        responses: Stream = ResponseStream(context, send)
         started_ns = time.perf_counter_ns()
+        deadline_ns = earliest(deadline_ns, call_deadline(context))
+        longest_ns = now_ns() + self._limits["preparation_seconds"] * 10**9
+        limited = deadline_ns == OMITTED or deadline_ns > longest_ns
+        responses: Stream = ResponseStream(context, send)
         try:
             session = self._sessions.get(request.session, context)
         except HalError as error:
             reject_preparation(responses, error, context)
             return
-        longest_ns = now_ns() + self._limits["preparation_seconds"] * 10**9
-        limited = deadline_ns == OMITTED or deadline_ns > longest_ns
+        path = "load" if isinstance(request, device_pb2.PrepareModelFromCacheRequest) else "prepare"
         device = self._devices.label(request.device)
         meter = PreparationMeter(self._metrics, session, path, device, started_ns, request.ByteSize(), context)
-        stream = PreparationStream(session, responses, self._executor, meter, context, limited=limited)
-
-        def reject(error: HalError) -> None:
-            if not stream.is_miss:
-                self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
-            stream.reject(error)
-
+        deadline = Deadline(longest_ns if limited else deadline_ns)
+        call = DeviceCall(deadline, session.owner, cancellation_of(context), self._reserve(session), meter)
+        stream = PreparationStream(session, responses, self._executor, call, meter, context, limited=limited)
         try:
             with carry(context):
-                cancellation = launch(session, longest_ns if limited else deadline_ns, stream)
+                launch(stream)
         except HalError as error:
-            reject(error)
+            self._reject(request, stream, error)
         except BaseException as error:
-            reject(internal_error(error))
+            self._reject(request, stream, internal_error(error))
         else:
-            if not context.add_callback(cancellation.cancel):
-                cancellation.cancel()
-            stream.cancel_with_session(cancellation)
             stream.send_launched()
+
+    def _reject(self, request: Message, stream: PreparationStream, error: HalError) -> None:
+        """Count and report a failed launch."""
+        if not stream.is_miss:
+            self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
+        stream.reject(error)
 
 
 def _none(backend: str) -> int:
@@ -353,11 +309,3 @@ def _require_extensions(session: Session, names: Collection[object]) -> None:
     """Raise an error if a model uses extensions that its identity may not use."""
     if names and session.account.rules.extensions is False:
         raise permission_denied(f"{session.identity} may not use vendor extensions")
-
-
-def _model_size(model: types_pb2.Model) -> int:
-    """Return the number of operands and arguments of a model."""
-    return sum(
-        len(graph.operands) + sum(len(operation.inputs) + len(operation.outputs) for operation in graph.operations)
-        for graph in (model.main, *model.referenced)
-    )

@@ -1,15 +1,13 @@
 """Execution: IExecution over the contract."""
 
-import time
-
 import grpc
 
 from nnhal.v1 import execution_pb2, execution_pb2_grpc, prepared_model_pb2, types_pb2
 from nnhal_driver.execution.execution import ReusableExecution
-from nnhal_service.grpc_support.call_context import call_deadline, earliest, field_or_omitted
+from nnhal_service.grpc_support.call_context import field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
-from nnhal_service.rpc.fence import launch_fenced
-from nnhal_service.rpc.servicer import ServicerBase
+from nnhal_service.metrics.calls import MeteredCall
+from nnhal_service.rpc.servicer import ServicerBase, UnaryCall
 
 
 class ExecutionServicer(ServicerBase, execution_pb2_grpc.ExecutionServicer):
@@ -20,26 +18,18 @@ class ExecutionServicer(ServicerBase, execution_pb2_grpc.ExecutionServicer):
         self, request: execution_pb2.RunExecutionRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         """Execute the reusable execution, and respond when it has finished."""
-        started_ns = time.perf_counter_ns()
+        call = UnaryCall("reusable", request.ByteSize(), context)
         session = self._sessions.get(request.session, context)
         execution = session.get(request.execution, ReusableExecution)
-        size = request.ByteSize()
-        with self._calls.start(session, execution.prepared_model, "reusable", started_ns, size, context) as metered:
-            deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-            with self._running(session, context, metered) as cancellation:
-                metered.cancellation = cancellation
-                result = execution.execute_synchronously(deadline_ns, cancellation, session.owner, metered)
-            message = self._result_message(result, session)
-            metered.note(result, message.ByteSize())
-        return message
+        deadline_ns = field_or_omitted(request, "deadline_ns")
+        return self._execute(call, session, execution.prepared_model, deadline_ns, execution.execute_synchronously)
 
     @handler()
     def ExecuteFenced(
         self, request: execution_pb2.RunExecutionFencedRequest, context: grpc.ServicerContext
     ) -> prepared_model_pb2.FencedExecutionResult:
         """Launch the reusable execution, and respond at once."""
+        call = MeteredCall("fenced", request.ByteSize(), context)
         session = self._sessions.get(request.session, context)
         execution = session.get(request.execution, ReusableExecution)
-        size = request.ByteSize()
-        metered = self._calls.start(session, execution.prepared_model, "fenced", time.perf_counter_ns(), size, context)
-        return launch_fenced(session, request, execution.execute_fenced, metered, context)
+        return self._launch_fenced(call, session, execution.prepared_model, request, execution.execute_fenced)

@@ -7,7 +7,7 @@ import grpc
 
 from nnhal import wire
 from nnhal.errors import invalid_argument
-from nnhal.types import OMITTED, ErrorStatus, FenceState
+from nnhal.types import OMITTED, FenceState
 from nnhal.v1 import execution_pb2, fence_pb2, fence_pb2_grpc, prepared_model_pb2
 from nnhal_driver.execution.fence import Fence
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
@@ -17,7 +17,7 @@ from nnhal_service.grpc_support.call_context import field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.metrics.calls import MeteredCall
-from nnhal_service.request_id import Request, carry
+from nnhal_service.request_id import carry
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
 
@@ -46,54 +46,50 @@ class SessionFence:
 
 
 def launch_fenced(
+    call: MeteredCall,
     session: Session,
     request: LaunchRequest,
     execute: Callable[[FencedArguments], FencedExecution],
-    metered: MeteredCall,
-    context: Request,
 ) -> prepared_model_pb2.FencedExecutionResult:
     """Launch a fenced execution, which is cancelled when its session ends.
 
     Args:
+        call: the call, whose meter has started.
         session: owner of the fence.
         request: the request to launch.
         execute: launches the execution.
-        metered: meter of the execution.
-        context: of the call.
 
     Raises:
         HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: a fence of `wait_for` (V-EXECARG-04); a limit of the session;
             or the launch failed.
     """
+    assert call.context is not None, "fenced executions are launched over gRPC"
     try:
         fence, handle = SessionFence(), b""
         arguments = FencedArguments(
             tuple(session.get(handle, SessionFence).fence for handle in request.wait_for),
-            to_absolute(field_or_omitted(request, "deadline_ns")),
             field_or_omitted(request, "duration_ns"),
-            session.owner,
-            metered,
+            call,
         )
         handle = session.add(fence, "fences")
         session.acquire_slot("fenced_executions")
         try:
-            with carry(context):
+            with carry(call.context):
                 fence.execution = execute(arguments)
         except BaseException:
             session.release_slot("fenced_executions")
             raise
     except BaseException as error:
-        metered.fail(error)
+        call.fail(error)
         session.release([handle])
         raise
     fence.fence = fence.execution.fence
-    _finish_with_fence(session, fence.execution, metered)
+    _finish_with_fence(session, fence.execution, call)
     return prepared_model_pb2.FencedExecutionResult(fence=handle, finished=fence.fence.state != FenceState.ACTIVE)
 
 
-def _finish_with_fence(session: Session, execution: FencedExecution, metered: MeteredCall) -> None:
+def _finish_with_fence(session: Session, execution: FencedExecution, call: MeteredCall) -> None:
     """Cancel the execution when its session ends, and count it when it ends."""
-    metered.cancellation = execution.cancellation
 
     def cancel(_: str) -> None:
         execution.cancel()
@@ -101,11 +97,7 @@ def _finish_with_fence(session: Session, execution: FencedExecution, metered: Me
     def finish(_: Fence) -> None:
         session.off_close(cancel)
         session.release_slot("fenced_executions")
-        status = execution.info().status
-        if status == ErrorStatus.NONE:
-            metered.finish()
-        else:
-            metered.fail_with(status)
+        call.end(execution.info().status)
 
     session.on_close(cancel)
     execution.fence.add_listener(finish)
@@ -127,14 +119,11 @@ class _Wait:
             return
         if timeout_ns != OMITTED:
             self._timer = timers.call_at(to_absolute(timeout_ns), self._submit_response)
-        self._fence.add_listener(self._on_fence_end)
+        self._fence.add_listener(self._submit_response)
         if not context.add_callback(self._cleanup):
             self._cleanup()
 
-    def _on_fence_end(self, _: Fence) -> None:
-        self._submit_response()
-
-    def _submit_response(self) -> None:
+    def _submit_response(self, _: Fence | None = None) -> None:
         """Respond on another thread: a send may block on the client."""
         self._executor.submit(self._respond)
 
@@ -143,7 +132,7 @@ class _Wait:
 
     def _cleanup(self) -> None:
         """Remove the listener and the timer when the call has ended."""
-        self._fence.remove_listener(self._on_fence_end)
+        self._fence.remove_listener(self._submit_response)
         if self._timer is not None:
             self._timer.cancel()
 

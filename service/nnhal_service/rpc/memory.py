@@ -1,6 +1,5 @@
 """MemoryService: creation, upload and download of Memory objects."""
 
-import time
 from collections.abc import Iterator
 
 import grpc
@@ -11,12 +10,10 @@ from nnhal.v1 import memory_pb2, memory_pb2_grpc
 from nnhal_driver import mapped_memory
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
-from nnhal_service.metrics.calls import CallMeter, MeteredCall
+from nnhal_service.metrics.calls import MeteredCall
+from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.servicer import ServicerBase
-from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import DigestTable, MemoryObject
-from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.session_registry import SessionRegistry
 
 READ_CHUNK_BYTES = 2**20
 
@@ -24,15 +21,8 @@ READ_CHUNK_BYTES = 2**20
 class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
     """Servicer of MemoryService. Uploads and reads wait for their client, so they run on a pool of their own."""
 
-    def __init__(
-        self,
-        sessions: SessionRegistry,
-        limits: Limits,
-        quota: MemoryQuota,
-        watchdog: StallWatchdog,
-        calls: CallMeter,
-    ) -> None:
-        super().__init__(sessions, limits, quota, calls)
+    def __init__(self, parts: ServiceParts, watchdog: StallWatchdog) -> None:
+        super().__init__(parts)
         self._watchdog = watchdog
         self._digests = DigestTable()
 
@@ -61,13 +51,13 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
         self, requests: Iterator[memory_pb2.UploadRequest], context: grpc.ServicerContext
     ) -> memory_pb2.UploadResponse:
         """Write chunks to a Memory object, then check its digest."""
-        started_ns = time.perf_counter_ns()
+        metered = MeteredCall("upload", context=context)
         chunks = self._watchdog.receive(requests, context, lambda chunk: len(chunk.data))
         first = next(chunks, None)
         if first is None:
             raise invalid_argument("the upload is empty")
         session = self._sessions.get(first.session, context)
-        with self._calls.start_other(session, "upload", started_ns, context=context) as metered:
+        with self._calls.start(metered, session):
             memory = session.get(first.memory, MemoryObject)
             memory.write(first.offset, first.data)
             metered.received = written = len(first.data)
@@ -82,7 +72,7 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
     @handler(pool="transfers")
     def Read(self, request: memory_pb2.ReadRequest, context: grpc.ServicerContext) -> Iterator[memory_pb2.ReadResponse]:
         """Return a part of a Memory object in chunks."""
-        started_ns = time.perf_counter_ns()
+        metered = MeteredCall("download", context=context)
         session = self._sessions.get(request.session, context)
         buffer = session.get(request.memory, MemoryObject).buffer
         length = request.length if request.HasField("length") else buffer.size - request.offset
@@ -91,8 +81,7 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
         window = buffer[request.offset : request.offset + length]
         starts = range(0, window.size, READ_CHUNK_BYTES)
         chunks = (memory_pb2.ReadResponse(data=window[i : i + READ_CHUNK_BYTES].tobytes()) for i in starts)
-        metered = self._calls.start_other(session, "download", started_ns, context=context)
-        return self._watchdog.send(_metered(chunks, metered), context)
+        return self._watchdog.send(_metered(chunks, self._calls.start(metered, session)), context)
 
 
 def _metered(chunks: Iterator[memory_pb2.ReadResponse], metered: MeteredCall) -> Iterator[memory_pb2.ReadResponse]:

@@ -13,9 +13,8 @@ from nnhal import wire
 from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import CacheState, ErrorStatus
 from nnhal.v1 import device_pb2
+from nnhal_driver.preparation.launch import DeviceCall
 from nnhal_driver.preparation.outcome import Outcome
-from nnhal_driver.scheduling.cancellation import Cancellation
-from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.grpc_support.errors import internal_error
 from nnhal_service.grpc_support.response_stream import ResponseStream
 from nnhal_service.identity.digests import scoped_digest
@@ -34,8 +33,12 @@ class PreparationStream:
     An outcome that arrives before `send_launched` is sent after it.
 
     Args:
+        session: session of the client.
+        stream: the response stream of the call.
+        executor: runs what waits for the client.
+        call: the call, as the device sees it.
         meter: meter of the preparation.
-        request: the call.
+        request: the call of gRPC.
         limited: whether the deadline is the service's limit, not the client's.
     """
 
@@ -44,12 +47,14 @@ class PreparationStream:
         session: Session,
         stream: Stream,
         executor: Executor,
+        call: DeviceCall,
         meter: PreparationMeter,
         request: Request,
         *,
         limited: bool,
     ) -> None:
-        self._session = session
+        self.session = session
+        self.call = call
         self._stream = stream
         self._executor = executor
         self._meter = meter
@@ -61,11 +66,6 @@ class PreparationStream:
         self._on_session_close: Callable[[str], None] = lambda reason: None
         self._outcome: Outcome | None = None
 
-    @property
-    def times(self) -> WorkTimes:
-        """Receiver of the times of the preparation."""
-        return self._meter
-
     def notify(self, outcome: Outcome) -> None:
         """Send the outcome. This is the device's callback; it never blocks on the client."""
         if self._limited and outcome.status in MISSED_DEADLINE:
@@ -76,15 +76,13 @@ class PreparationStream:
         if ready:
             self._executor.submit(self._finish_carried, outcome)
 
-    def cancel_with_session(self, cancellation: Cancellation) -> None:
-        """Cancel the preparation when its session ends. Call it before `send_launched`."""
-        self._meter.cancellation = cancellation
-        session = self._session  # a cycle with this object would keep the prepared model until garbage is collected
-        self._on_session_close = lambda reason: cancellation.cancel(session.end_error)
-        self._session.on_close(self._on_session_close)
-
     def send_launched(self) -> None:
-        """Report a successful launch."""
+        """Report a successful launch. From now on the preparation ends with its session."""
+        session, cancellation = self.session, self.call.cancellation
+        self._meter.cancellation = cancellation
+        # a cycle with this object would keep the prepared model until garbage is collected
+        self._on_session_close = lambda reason: cancellation.cancel(session.end_error)
+        session.on_close(self._on_session_close)
         self._stream.send(device_pb2.PrepareModelEvent(launched=device_pb2.Launched()))
         with self._lock:
             self._launched = True
@@ -109,22 +107,22 @@ class PreparationStream:
 
     def _finish(self, outcome: Outcome) -> None:
         """Send the outcome if the client is still connected; release a prepared model that it did not receive."""
-        self._session.off_close(self._on_session_close)
-        cut_off = self._session.end_error() if self._session.closed else None
+        self.session.off_close(self._on_session_close)
+        cut_off = self.session.end_error() if self.session.closed else None
         if cut_off is not None:
             outcome = Outcome.from_error(cut_off)
         handle = b""
         try:
             if self._stream.active:
                 handle = self._handle(outcome)
-            message = _notify_message(outcome, self._request, handle, self._session.identity)
+            message = _notify_message(outcome, self._request, handle, self.session.identity)
         except BaseException as error:  # the client waits for its notify
-            self._session.release([handle])
+            self.session.release([handle])
             handle, outcome = b"", Outcome.from_error(error if isinstance(error, HalError) else internal_error(error))
             message = _notify_message(outcome, self._request)
         wanted = bool(handle) or outcome.prepared_model is None
         if wanted and not self._stream.send(device_pb2.PrepareModelEvent(notify=message)):
-            self._session.release([handle])
+            self.session.release([handle])
         self._report(outcome, handle)
         self._stream.end(cut_off)  # the outcome does not tell whether the session is lost
 
@@ -136,19 +134,19 @@ class PreparationStream:
         """
         if outcome.prepared_model is None:
             return b""
-        return self._session.add(outcome.prepared_model, "prepared_models")
+        return self.session.add(outcome.prepared_model, "prepared_models")
 
     def _report(self, outcome: Outcome, handle: bytes = b"") -> None:
         digest = outcome.prepared_model.digest if outcome.prepared_model is not None else b""
         self._meter.end(outcome.status, digest, outcome.cache)
-        session, ms = self._session.name, (time.perf_counter() - self._started) * 1e3
+        session, ms = self.session.name, (time.perf_counter() - self._started) * 1e3
         if outcome.prepared_model is None and is_miss(outcome.cache):
             event("cache-miss", session=session, ms=ms, reason=outcome.cache.reason)  # the client prepares the model
             return
         event(
             "prepared",
             session=session,
-            model=self._session.label(handle) or "-",
+            model=self.session.label(handle) or "-",
             status=ErrorStatus(outcome.status).name,
             cache=CacheState(outcome.cache.state).name.lower() if outcome.cache.state else "-",
             ms=ms,

@@ -1,30 +1,26 @@
 """PreparedModel: IPreparedModel over the contract."""
 
-import time
-
 import grpc
 
 from nnhal import wire
 from nnhal.errors import invalid_argument
 from nnhal.run_messages import read_run
-from nnhal.types import HAL_HASH, HAL_VERSION, ExecutionConfig
+from nnhal.types import HAL_HASH, HAL_VERSION, ExecutionResult
 from nnhal.v1 import device_pb2, prepared_model_pb2, prepared_model_pb2_grpc, types_pb2
 from nnhal_driver.execution.burst import Burst
 from nnhal_driver.execution.execution import ReusableExecution
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_service.grpc_support.call_context import call_deadline, earliest, field_or_omitted
+from nnhal_service.grpc_support.call_context import field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
-from nnhal_service.metrics.calls import CallMeter
-from nnhal_service.requests.prepared_request import PreparedRequest, find_model
-from nnhal_service.rpc.fence import launch_fenced
-from nnhal_service.rpc.servicer import ServicerBase
-from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.memory_quota import MemoryQuota
-from nnhal_service.sessions.session_registry import SessionRegistry
+from nnhal_service.metrics.calls import MeteredCall
+from nnhal_service.requests.prepared_request import PreparedRequest
+from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.rpc.servicer import ServicerBase, UnaryCall, execution_config
 
-ExecuteRequest = (
+ExecuteOnceRequest = (
     prepared_model_pb2.ExecuteSynchronouslyRequest | prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest
 )
 FencedRequest = prepared_model_pb2.ExecuteFencedRequest | prepared_model_pb2.ExecuteFencedWithConfigRequest
@@ -33,15 +29,8 @@ FencedRequest = prepared_model_pb2.ExecuteFencedRequest | prepared_model_pb2.Exe
 class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelServicer):
     """Servicer of PreparedModel."""
 
-    def __init__(
-        self,
-        sessions: SessionRegistry,
-        limits: Limits,
-        quota: MemoryQuota,
-        unread: UnreadResponses,
-        calls: CallMeter,
-    ) -> None:
-        super().__init__(sessions, limits, quota, calls)
+    def __init__(self, parts: ServiceParts, unread: UnreadResponses) -> None:
+        super().__init__(parts)
         self._unread = unread
 
     @handler()
@@ -57,33 +46,25 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         self, request: prepared_model_pb2.ExecuteSynchronouslyRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         """Execute a request, and respond when it has finished."""
-        timeout = field_or_omitted(request, "loop_timeout_duration_ns")
-        return self._execute(request, ExecutionConfig(request.measure_timing, timeout), context)
+        return self._execute_once(request, context)
 
     @handler()
     def ExecuteSynchronouslyWithConfig(
         self, request: prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
         """Execute a request with hints, and respond when it has finished."""
-        return self._execute(request, wire.to_execution_config(request.config), context)
+        return self._execute_once(request, context)
 
-    def _execute(
-        self, request: ExecuteRequest, config: ExecutionConfig, context: grpc.ServicerContext
-    ) -> types_pb2.ExecutionResult:
-        started_ns = time.perf_counter_ns()
+    def _execute_once(self, request: ExecuteOnceRequest, context: grpc.ServicerContext) -> types_pb2.ExecutionResult:
+        call = UnaryCall("unary", request.ByteSize(), context)
         session = self._sessions.get(request.session, context)
         prepared = session.get(request.prepared_model, PreparedModel)
-        with self._calls.start(session, prepared, "unary", started_ns, request.ByteSize(), context) as metered:
-            valid = prepared.validate_execution(self._request(session, request.request), config)
-            deadline_ns = earliest(field_or_omitted(request, "deadline_ns"), call_deadline(context))
-            with self._running(session, context, metered) as cancellation:
-                metered.cancellation = cancellation
-                result = prepared.execute_valid(
-                    valid, config, deadline_ns, cancellation, session.owner, started_ns, metered
-                )
-            message = self._result_message(result, session, started_ns)
-            metered.note(result, message.ByteSize())
-        return message
+
+        def execute(call: ExecutionCall) -> ExecutionResult:
+            decoded = self._request(session, request.request)
+            return prepared.execute_synchronously(decoded, execution_config(request), call)
+
+        return self._execute(call, session, prepared, field_or_omitted(request, "deadline_ns"), execute)
 
     @handler()
     def Define(
@@ -102,18 +83,10 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
     @handler(raw=True)
     def Run(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Execute a defined request, and respond when it has finished."""
-        started_ns = time.perf_counter_ns()
-        call = read_run(request)
-        session = self._sessions.get(call.session, context)
-        defined = session.get(call.definition, PreparedRequest)
-        prepared, use = find_model(session, defined.target)
-        with self._calls.start(session, prepared, "unary", started_ns, len(request), context) as metered:
-            deadline_ns = earliest(call.deadline_ns, call_deadline(context))
-            with self._running(session, context, metered) as metered.cancellation, use:
-                result = defined.execute(prepared, session, call.values, deadline_ns, started_ns, metered)
-            response = self._encode_run(defined, result, session, started_ns)
-            metered.note(result, len(response))
-            self._unread.count(call.session, context, len(response))
+        call = UnaryCall("unary", len(request), context)
+        run = read_run(request)
+        response = self._run(call, self._sessions.get(run.session, context), run)
+        self._unread.count(run.session, context, len(response))
         return response
 
     @handler()
@@ -121,31 +94,31 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         self, request: prepared_model_pb2.ExecuteFencedRequest, context: grpc.ServicerContext
     ) -> prepared_model_pb2.FencedExecutionResult:
         """Launch a fenced execution, and respond at once."""
-        timeout = field_or_omitted(request, "loop_timeout_duration_ns")
-        return self._launch(request, ExecutionConfig(request.measure_timing, timeout), context)
+        return self._launch(request, context)
 
     @handler()
     def ExecuteFencedWithConfig(
         self, request: prepared_model_pb2.ExecuteFencedWithConfigRequest, context: grpc.ServicerContext
     ) -> prepared_model_pb2.FencedExecutionResult:
         """Launch a fenced execution with hints, and respond at once."""
-        return self._launch(request, wire.to_execution_config(request.config), context)
+        return self._launch(request, context)
 
     def _launch(
-        self, request: FencedRequest, config: ExecutionConfig, context: grpc.ServicerContext
+        self, request: FencedRequest, context: grpc.ServicerContext
     ) -> prepared_model_pb2.FencedExecutionResult:
+        call = MeteredCall("fenced", request.ByteSize(), context)
         session = self._sessions.get(request.session, context)
         prepared = session.get(request.prepared_model, PreparedModel)
-        metered = self._calls.start(session, prepared, "fenced", time.perf_counter_ns(), request.ByteSize(), context)
 
         def execute(arguments: FencedArguments) -> FencedExecution:
-            kept = self._quota.reserve_request(session, metered.received)
-            execution = prepared.execute_fenced(self._request(session, request.request), config, arguments)
+            kept = self._quota.reserve_request(session, call.received)
+            decoded = self._request(session, request.request)
+            execution = prepared.execute_fenced(decoded, execution_config(request), arguments)
             if kept is not None:
                 execution.fence.add_listener(lambda _: kept.release())
             return execution
 
-        return launch_fenced(session, request, execute, metered, context)
+        return self._launch_fenced(call, session, prepared, request, execute)
 
     @handler()
     def CreateReusableExecution(

@@ -7,12 +7,12 @@ import grpc
 
 from nnhal.v1 import session_pb2, session_pb2_grpc
 from nnhal.version import __version__
-from nnhal_service.fleet.member_news import MemberNews, Tell
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import QueuedSend, ResponseStream, Send
-from nnhal_service.hosting import Redirector
 from nnhal_service.log import event
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
+from nnhal_service.peers.fleet.member_news import MemberNews, Tell
+from nnhal_service.serving.hosting import Redirector
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry

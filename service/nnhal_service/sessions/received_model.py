@@ -2,12 +2,16 @@
 
 import hashlib
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from nnhal import wire
 from nnhal.model_digest import NO_POOL_DIGEST, combined_digest, graph_digest
 from nnhal.types import PROT_WRITE, Memory, Model, UnsetUnion
 from nnhal.v1 import types_pb2
+from nnhal_driver.model_cache.files import CacheFiles
+from nnhal_driver.preparation.launch import GivenModel
 from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.sessions.memory_objects import MemoryObject, read_memory
 from nnhal_service.sessions.session import Session
@@ -68,6 +72,46 @@ class ReceivedModelReader:
             with self._lock:
                 self._sealed[memory] = digest
         return digest
+
+
+def _open_none() -> None:
+    """Return the files of a call that saves nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedModel:
+    """Reader of the model in a message.
+
+    Attributes:
+        session: session of the client.
+        message: the model.
+        digests: reads it with its digest; None to do without.
+        open_files: opens the files to save to, after the model was read.
+    """
+
+    session: Session
+    message: types_pb2.Model
+    digests: ReceivedModelReader | None = None
+    open_files: Callable[[], CacheFiles | None] = _open_none
+
+    @property
+    def size(self) -> int:
+        """Number of operands and arguments of the model."""
+        return sum(
+            len(graph.operands) + sum(len(operation.inputs) + len(operation.outputs) for operation in graph.operations)
+            for graph in (self.message.main, *self.message.referenced)
+        )
+
+    def read(self) -> GivenModel:
+        """Return the model.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: a handle or number is unknown, or a memory is not complete.
+        """
+        if self.digests is None:
+            return GivenModel(wire.to_model(self.message, lambda pool: read_memory(self.session, pool)))
+        model, digest = self.digests.read(self.session, self.message)
+        return GivenModel(model, digest, self.open_files())
 
 
 def _sha256(memory: Memory) -> bytes:

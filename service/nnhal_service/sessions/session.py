@@ -10,8 +10,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorKind, ErrorStatus
@@ -36,26 +37,52 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    label: str
-    value: object
-    limit: str
-    created_at: float
-
-
-@dataclass(frozen=True, slots=True)
 class SessionObject(Generic[T]):
-    """An object of a session, for lists.
+    """An object of a session.
 
     Attributes:
         label: its name in logs.
         value: the object.
+        limit: name of the limit on objects of its kind; or "".
         created_at: time at which the session got it, in seconds since 1970.
     """
 
     label: str
     value: T
+    limit: str
     created_at: float
+
+
+class _Listeners:
+    """Functions to call with the reason when something ends. Thread safe."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[str], None]] = []
+        self._reason: str | None = None
+        self._lock = threading.Lock()
+
+    def add(self, listener: Callable[[str], None]) -> None:
+        """Call a function with the reason at the end, or now if that has come. It must not block."""
+        with self._lock:
+            if self._reason is None:
+                self._listeners.append(listener)
+                return
+        listener(self._reason)
+
+    def remove(self, listener: Callable[[str], None]) -> None:
+        """Remove a listener, if it was not called yet."""
+        with self._lock, suppress(ValueError):
+            self._listeners.remove(listener)
+
+    def notify(self, reason: str) -> None:
+        """Call the listeners. A second call does nothing."""
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._reason = reason
+            listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener(reason)
 
 
 class OngoingCall(Protocol):
@@ -90,6 +117,9 @@ class Session:
         attachments: keep-alive streams of the session. The registry counts them.
         expires_at_ns: end of the grace time that began last. The registry sets it.
         closed: whether the session has ended.
+        on_close, off_close: add and remove a function to call with the reason when the session ends.
+        on_drain, off_drain: the same when the client should go elsewhere: the service stops, or the session ends. What
+            is in progress goes on.
         series: counts of its calls, for `CallMeter`.
     """
 
@@ -116,12 +146,13 @@ class Session:
         self.series: dict[SeriesKey, CallSeries] = {}
         self._limits = limits or Limits()
         self.shared = SharedTable(self._limits)
-        self._objects: dict[bytes, _Entry] = {}
+        self._objects: dict[bytes, SessionObject[object]] = {}
         self._counts: Counter[str] = Counter()
         self._calls: set[OngoingCall] = set()
         self._numbers = itertools.count(1)
-        self._listeners: list[Callable[[str], None]] = []
-        self._drain_listeners: list[Callable[[str], None]] = []
+        self._closing, self._draining = _Listeners(), _Listeners()
+        self.on_close, self.off_close = self._closing.add, self._closing.remove
+        self.on_drain, self.off_drain = self._draining.add, self._draining.remove
         self._close_reason = ""
         self._lock = threading.Lock()
 
@@ -142,7 +173,7 @@ class Session:
             self._limits.require("objects", len(self._objects) + 1, "the session would have")
             if limit:
                 self._count(limit)
-            self._objects[handle] = _Entry(f"{self.name}.{next(self._numbers)}", value, limit, time.time())
+            self._objects[handle] = SessionObject(f"{self.name}.{next(self._numbers)}", value, limit, time.time())
         return handle
 
     def acquire_slot(self, limit: str) -> None:
@@ -223,7 +254,7 @@ class Session:
         """Return the objects of a class."""
         with self._lock:
             entries = list(self._objects.values())
-        return [SessionObject(e.label, e.value, e.created_at) for e in entries if isinstance(e.value, kind)]
+        return [cast(SessionObject[T], entry) for entry in entries if isinstance(entry.value, kind)]
 
     @property
     def object_count(self) -> int:
@@ -246,44 +277,11 @@ class Session:
         """Return the error of the calls that the end of the session cuts off."""
         return stopping() if self._close_reason == STOPPING else session_lost()
 
-    def on_close(self, listener: Callable[[str], None]) -> None:
-        """Call a function with the reason when the session ends, or now if it has ended. It must not block."""
-        with self._lock:
-            if not self.closed:
-                self._listeners.append(listener)
-                return
-        listener(self._close_reason)
-
-    def off_close(self, listener: Callable[[str], None]) -> None:
-        """Remove a listener."""
-        with self._lock:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-    def on_drain(self, listener: Callable[[str], None]) -> None:
-        """Call a function with the reason when the client should go elsewhere: the service stops, or the session ends.
-
-        What is in progress goes on. The function is called once, now if that has happened. It must not block.
-        """
-        with self._lock:
-            if not self._close_reason:
-                self._drain_listeners.append(listener)
-                return
-        listener(self._close_reason)
-
-    def off_drain(self, listener: Callable[[str], None]) -> None:
-        """Remove a listener of `on_drain`."""
-        with self._lock:
-            if listener in self._drain_listeners:
-                self._drain_listeners.remove(listener)
-
     def drain(self, reason: str) -> None:
         """Tell the client to go elsewhere. The session goes on. A second call does nothing."""
         with self._lock:
             self._close_reason = self._close_reason or reason
-            listeners, self._drain_listeners = self._drain_listeners, []
-        for listener in listeners:
-            listener(reason)
+        self._draining.notify(reason)
 
     def close(self, reason: str) -> None:
         """Release all objects and call the listeners. A second call does nothing."""
@@ -297,16 +295,14 @@ class Session:
             for limit in QUOTAS:
                 for _ in range(self._counts.pop(limit, 0)):
                     self.account.release(limit)
-            listeners, self._listeners = self._listeners, []
         for call in self._running_calls():
             call.cancellation.cancel(self.end_error)
         _close(released)
         self.shared.close()
-        for listener in listeners:
-            listener(reason)
+        self._closing.notify(reason)
 
 
-def _close(entries: Iterable[_Entry]) -> None:
+def _close(entries: Iterable[SessionObject[object]]) -> None:
     """Close the objects that can be closed. An object has one handle, so each is closed once."""
     for entry in entries:
         if (close := getattr(entry.value, "close", None)) is not None:

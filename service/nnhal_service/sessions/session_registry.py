@@ -87,12 +87,13 @@ class SessionRegistry:
             self._sessions[session.token] = session
         return session
 
-    def get(self, token: bytes, context: grpc.ServicerContext | None) -> Session:
+    def get(self, token: bytes, context: grpc.ServicerContext | None, *, connects: bool = False) -> Session:
         """Return the session with a token, for a call of its client.
 
         Args:
             token: the token.
             context: of the call; None if the caller has proved in another way that it is the client of the session.
+            connects: whether the call keeps its connection open as long as it proves the identity.
 
         Raises:
             HalError: SessionLostError: it has ended, never existed, or belongs to another identity.
@@ -103,17 +104,11 @@ class SessionRegistry:
             raise stopping()
         session = self.find(token)
         if self._authenticates and context is not None:
-            self._require_owner(session, context, connects=False)
+            self._require_owner(session, context, connects=connects)
         return session
 
     def _require_owner(self, session: Session, context: grpc.ServicerContext, *, connects: bool) -> None:
-        """Raise an error unless a call comes from the identity of a session.
-
-        Args:
-            session: the session.
-            context: of the call.
-            connects: whether the call keeps its connection open as long as it proves the identity.
-        """
+        """Raise an error unless a call comes from the identity of a session."""
         renewed = self.authentication.renew(session.credential, context)
         if renewed is None:
             raise session_lost()  # as if the session did not exist
@@ -142,9 +137,7 @@ class SessionRegistry:
             HalError: SessionLostError: it has ended. DEVICE_UNAVAILABLE: the service is stopping.
                 RESOURCE_EXHAUSTED_TRANSIENT: limit session_streams.
         """
-        session = self.get(token, None)
-        if self._authenticates and context is not None:
-            self._require_owner(session, context, connects=True)
+        session = self.get(token, context, connects=True)
         with self._lock:
             self.get(token, None)  # it may have ended meanwhile
             self._limits.require("session_streams", session.attachments + 1, "the session would have")

@@ -4,10 +4,8 @@ import os
 import secrets
 import socket
 import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,13 +16,12 @@ from nnhal.shm.protocol import Definition, Packet, PacketKind, ProtocolError
 from nnhal.shm.spin_wait import SpinThenBlock
 from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
 from nnhal_service.log import RepeatedEvent
-from nnhal_service.metrics.calls import CallMeter
+from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.request_id import carry, handles_requests, new_id, trace_id
+from nnhal_service.requests.prepared_request import find_model
+from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.sessions.cancellation_scope import CancellationScope
-from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
-from nnhal_service.sessions.session_registry import SessionRegistry
 from nnhal_service.shm.execution import ReadyRequest
 from nnhal_service.shm.memory_mapping import map_memory
 
@@ -57,31 +54,22 @@ def _find_id(variables: Mapping[str, Any]) -> str:
     return str(connection.request_id(packet)) if packet is not None else ""
 
 
-def _ignore(method: str, error: HalError) -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class DataSocketContext:
-    """Objects of the service that each connection uses."""
-
-    sessions: SessionRegistry
-    limits: Limits
-    quota: MemoryQuota
-    calls: CallMeter
-    count_error: OnMethodError = _ignore
-
-
 class ClientConnection:
     """A connection, served by one thread. Any thread may call `end`.
+
+    Args:
+        parts: parts of the service.
+        accepted: the socket.
+        count_error: is called with the name of a request and its error.
 
     Attributes:
         number: descriptor of the socket.
         is_draining: whether it ends after the running execution.
     """
 
-    def __init__(self, context: DataSocketContext, accepted: socket.socket) -> None:
-        self._context = context
+    def __init__(self, parts: ServiceParts, accepted: socket.socket, count_error: OnMethodError) -> None:
+        self._parts = parts
+        self._count_error = count_error
         self._socket = accepted
         self.number = accepted.fileno()
         self._session: Session | None = None
@@ -181,7 +169,7 @@ class ClientConnection:
         method = _METHOD_PREFIX + (PacketKind(packet.kind).name if packet.kind in _KINDS else "other")
         with carry(self.request_id(packet)):
             hal_error = error if isinstance(error, HalError) else internal_error(error)
-            self._context.count_error(method, hal_error)
+            self._count_error(method, hal_error)
             log_error(method, hal_error)
             return Packet(PacketKind.ERROR, packet.number, body=error_detail(hal_error).SerializeToString())
 
@@ -197,36 +185,28 @@ class ClientConnection:
         request = self._requests.get(packet.number)
         if request is None:
             raise invalid_argument(f"request {packet.number} has not been defined on this connection")
-        started_ns = time.perf_counter_ns()
-        prepared, use = request.find_model(session)
         context = _RunContext(packet.body) if packet.flags & protocol.TRACE else None
-        metered = self._context.calls.start(session, prepared, "data_socket", started_ns, request.input_bytes, context)
-        metered.cancellation = cancellation = self._executions.next()
-        try:
-            with use:
-                result = request.execute(prepared, session, packet, cancellation, started_ns, metered)
+        call = MeteredCall("data_socket", request.input_bytes, context, cancellation=self._executions.next())
+        prepared, use = find_model(session, request.definition.target)
+        self._parts.begin_execution(call, session, prepared, packet.first)
+        with call, use:
+            result = request.execute(prepared, packet, call)
             flags = protocol.SUFFICIENT if result.output_sufficient_size else 0
             if not result.spans:
-                body = request.pack_result(result, session, self._context.quota)
+                body = request.pack_result(result, session, self._parts.quota)
             else:
-                flags_of_spans, body = request.pack_profiled(result, session, self._context.quota, started_ns)
+                flags_of_spans, body = request.pack_profiled(result, session, self._parts.quota, call.received_ns)
                 flags |= flags_of_spans
-        except BaseException as error:
-            metered.fail(error)
-            raise
-        metered.sent = request.output_bytes
-        if not flags & protocol.SUFFICIENT:
-            metered.note(result, 0)
-        metered.finish()
+            call.note(result, request.output_bytes if flags & protocol.SUFFICIENT else 0)
         timing = result.timing
         return Packet(PacketKind.RESULT, packet.number, flags, timing.time_on_device_ns, timing.time_in_driver_ns, body)
 
     def define(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
         """DEFINE: validate a request, and keep it."""
         if packet.number not in self._requests:
-            self._context.limits.require("data_requests", len(self._requests) + 1, "the connection would have")
+            self._parts.limits.require("data_requests", len(self._requests) + 1, "the connection would have")
         definition = Definition.unpack(packet.body)
-        self._requests[packet.number] = ReadyRequest.of(session, definition, packet.first, self._context.limits)
+        self._requests[packet.number] = ReadyRequest.of(session, definition, packet.first, self._parts.limits)
         return Packet(PacketKind.DONE, packet.number)
 
     def forget(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:
@@ -241,8 +221,8 @@ class ClientConnection:
         if packet.flags & protocol.FILE:
             session.shared.add_file(packet.number, descriptors[0])
         else:
-            reserve = partial(self._context.quota.reserve_object, session)
-            memory = map_memory(descriptors[0], self._context.limits, reserve)
+            reserve = partial(self._parts.quota.reserve_object, session)
+            memory = map_memory(descriptors[0], self._parts.limits, reserve)
             session.shared.add_memory(packet.number, memory)
         self._shared.add(packet.number)
         return Packet(PacketKind.DONE, packet.number)
@@ -258,7 +238,7 @@ class ClientConnection:
         if packet.kind != PacketKind.HELLO:
             raise ProtocolError(f"the first packet of a connection is of kind {packet.kind}; expected HELLO")
         token, secret = protocol.unpack_hello(packet.body)
-        session = self._context.sessions.get(token, None)  # the secret identifies the client
+        session = self._parts.sessions.get(token, None)  # the secret identifies the client
         if not secrets.compare_digest(secret, session.secret):
             raise ProtocolError("the secret of the session is wrong")
         identity = session.identity

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,12 +14,10 @@ from nnhal.shm import protocol
 from nnhal.shm.protocol import Definition, OutputLocation, OutputRecord, Packet
 from nnhal.types import PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult, OutputShape
 from nnhal.v1 import types_pb2
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.profiling import later_stage
-from nnhal_driver.scheduling.cancellation import Cancellation
-from nnhal_driver.scheduling.deadline import to_absolute
-from nnhal_service.metrics.calls import MeteredCall
-from nnhal_service.requests.prepared_request import PreparedRequest, find_model
+from nnhal_service.requests.prepared_request import PreparedRequest
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.output_writer import OutputWriter
@@ -68,32 +65,13 @@ class ReadyRequest:
         sent = sum(region.end - region.start for region in valid.output_bindings if region is not None)
         return ReadyRequest(defined, area, received, sent)
 
-    def find_model(self, session: Session) -> tuple[PreparedModel, AbstractContextManager[None]]:
-        """Return the model to execute, and its use, which `execute` requires.
-
-        Raises:
-            HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: it has been released.
-        """
-        return find_model(session, self.definition.target)
-
-    def execute(
-        self,
-        prepared: PreparedModel,
-        session: Session,
-        packet: Packet,
-        cancellation: Cancellation,
-        started_ns: int,
-        metered: MeteredCall,
-    ) -> ExecutionResult:
-        """Execute the request with the flags and the deadline of a RUN packet, received at time.perf_counter_ns()."""
+    def execute(self, prepared: PreparedModel, packet: Packet, call: ExecutionCall) -> ExecutionResult:
+        """Execute the request with the flags of a RUN packet."""
         config = self.definition.config
         if packet.flags:
             measure, profile = bool(packet.flags & protocol.MEASURE), bool(packet.flags & protocol.PROFILE)
             config = replace(config, measure_timing=measure, profile=profile)
-        deadline_ns = to_absolute(packet.first)
-        return prepared.execute_valid(
-            self.definition.request, config, deadline_ns, cancellation, session.owner, started_ns, metered
-        )
+        return prepared.execute_valid(self.definition.request, config, call)
 
     def pack_result(self, result: ExecutionResult, session: Session, quota: MemoryQuota) -> bytes:
         """Return the body of the RESULT packet, and write returned outputs to their area."""
@@ -113,7 +91,7 @@ class ReadyRequest:
             result: the result; it has spans.
             session: the session.
             quota: the quota for Memory objects.
-            started_ns: as for `execute`.
+            started_ns: time.perf_counter_ns() at the receipt.
         """
         executed_ns = time.perf_counter_ns()
         outputs = self.pack_result(result, session, quota)

@@ -16,8 +16,9 @@ from collections.abc import Collection
 from nnhal.errors import HalError, invalid_argument
 from nnhal.local_users import socket_user
 from nnhal_service.log import RepeatedEvent
+from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.sessions.session import STOPPING
-from nnhal_service.shm.connection import ClientConnection, DataSocketContext
+from nnhal_service.shm.connection import ClientConnection, OnMethodError
 
 PREFIX = "@nnhal-"
 """Start of the socket's name; @ stands for the zero byte that begins abstract names."""
@@ -29,15 +30,18 @@ class DataSocket:
     """Accepts and owns connections. Call `start`; close it when done.
 
     Args:
+        parts: parts of the service for its connections.
         users: user ids that may connect.
+        count_error: is called with the name of a request and its error.
 
     Attributes:
         name: name of the socket, as clients receive it.
     """
 
-    def __init__(self, context: DataSocketContext, users: Collection[int]) -> None:
+    def __init__(self, parts: ServiceParts, users: Collection[int], count_error: OnMethodError) -> None:
         self.name = PREFIX + secrets.token_hex(16)
-        self._context = context
+        self._parts = parts
+        self._count_error = count_error
         self._users = frozenset(users)
         self._connections: dict[ClientConnection, threading.Thread] = {}
         self._watched: dict[int, ClientConnection] = {}
@@ -121,10 +125,10 @@ class DataSocket:
         """
         if (user := socket_user(accepted)) not in self._users:
             raise invalid_argument(f"user {user} may not use the data socket")
-        connection = ClientConnection(self._context, accepted)
+        connection = ClientConnection(self._parts, accepted, self._count_error)
         thread = threading.Thread(target=self._serve, args=(connection,), name="nnhal-data", daemon=True)
         with self._lock:
-            self._context.limits.require("data_connections", len(self._connections) + 1, "the service would have")
+            self._parts.limits.require("data_connections", len(self._connections) + 1, "the service would have")
             if self._closed:
                 raise invalid_argument("the service stops")
             # before the thread starts, because the thread may close the socket at once

@@ -24,9 +24,8 @@ from nnhal.types import Span as DriverSpan
 from nnhal.types import SpanKind
 from nnhal.version import __version__
 from nnhal_driver.execution.profiling import SpanRecorder
-from nnhal_service.metrics.calls import CallContext, MeteredCall
+from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.metrics.series import OK
-from nnhal_service.settings import Settings
 
 _SAMPLER = "OTEL_TRACES_SAMPLER"
 _PARENT, _STATE = "traceparent", "tracestate"
@@ -53,9 +52,9 @@ class ServiceTracer:
         self._tracer = provider.get_tracer("nnhal", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
-    def begin(self, call: MeteredCall, labels: tuple[str, ...], started_ns: int, context: CallContext | None) -> None:
+    def begin(self, call: MeteredCall, labels: tuple[str, ...]) -> None:
         """See `nnhal_service.metrics.calls.Tracer`."""
-        metadata = context.invocation_metadata() if context is not None else None
+        metadata = call.context.invocation_metadata() if call.context is not None else None
         carrier = {key: str(value) for key, value in metadata or () if key in (_PARENT, _STATE)}
         identity, device, model, path = labels
         epoch_ns = time.time_ns() - time.perf_counter_ns()
@@ -64,11 +63,11 @@ class ServiceTracer:
             self._propagator.extract(carrier),
             Side.SERVER,
             {"nnhal.identity": identity, "nnhal.device": device, "nnhal.model": model, "nnhal.path": path},
-            start_time=epoch_ns + started_ns,
+            start_time=epoch_ns + call.received_ns,
         )
         if isinstance(span, Span):  # it is sampled
             call.spans = SpanRecorder(operations=self._operations)
-            call.trace = _SampledCall(self._tracer, span, started_ns, epoch_ns)
+            call.trace = _SampledCall(self._tracer, span, call.received_ns, epoch_ns)
 
     def close(self) -> None:
         """Export what has been recorded, for some seconds at most."""
@@ -153,19 +152,20 @@ def _describe(span: DriverSpan) -> tuple[str, _Attributes]:
     return f"work {span.name}", where
 
 
-def start_tracer(settings: Settings, instance: str) -> ServiceTracer:
+def start_tracer(instance: str, ratio: float, *, operations: bool) -> ServiceTracer:
     """Return a tracer that exports its spans.
 
     Args:
-        settings: settings of the service.
         instance: name of the process among those of the service.
+        ratio: share of the calls to trace whose client does not ask for it.
+        operations: whether traces have a span for each operation.
     """
     # variables of OpenTelemetry come first
     sampler: Sampler | None = None
     if _SAMPLER not in os.environ:
-        sampler = ParentBased(TraceIdRatioBased(settings.trace_ratio))
+        sampler = ParentBased(TraceIdRatioBased(ratio))
     attributes = {"service.name": "nnhal", "service.version": __version__, "service.instance.id": instance}
     resource = Resource(attributes).merge(OTELResourceDetector().detect())
     provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return ServiceTracer(provider, operations=settings.trace_operations)
+    return ServiceTracer(provider, operations=operations)

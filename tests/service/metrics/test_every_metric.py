@@ -12,14 +12,14 @@ from nnhal.types import Model, OperandType, OperationType
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, SubgraphView
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.quarantine import HARMLESS, Verdict
-from nnhal_service.admin.snapshots import count_members
-from nnhal_service.fleet.member import Member
-from nnhal_service.gauges import Gauges
 from nnhal_service.metrics import calls
 from nnhal_service.metrics.catalog import METRICS, Kind
 from nnhal_service.metrics.snapshot import Snapshot
 from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics, read_totals
+from nnhal_service.operating.admin.snapshots import count_members
+from nnhal_service.peers.fleet.member import Member
 from nnhal_service.server import Server
+from nnhal_service.serving.gauges import Gauges
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.settings import Settings
 from tests.concurrency import wait_until
@@ -89,7 +89,7 @@ def test_each_metric_has_a_test() -> None:
 
 
 def test_clients_move_metrics(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnhal_service.gauges.CACHE_S", 0.0)
+    monkeypatch.setattr("nnhal_service.serving.gauges.CACHE_S", 0.0)
     with nnhal.connect(server.addresses[0], transport="grpc") as device:
         kept = [device.prepare(chain(length), cache=True).result(60) for length in range(1, 9)]
         device.prepare(chain(8), cache=True).result(60)
@@ -165,7 +165,7 @@ def test_workers_move_metrics(tmp_path: Path) -> None:
     try:
         metrics.show_workers({"serving": 1})
         metrics.count_suspect("CpuRef")
-        metrics.bury(1, tmp_path, "crash")
+        metrics.add_ended_worker(1, tmp_path, "crash")
         assert moved(read_totals(metrics.file)) >= OF_WORKERS
     finally:
         metrics.close()

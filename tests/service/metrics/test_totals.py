@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.metrics import calls, catalog
 from nnhal_service.metrics.calls import CallMeter
 from nnhal_service.metrics.exposition import render
@@ -26,6 +25,7 @@ class Client:
 
     def __init__(self, identity: str = "anonymous") -> None:
         self.identity = identity
+        self.owner = None
         self.series: dict[calls.SeriesKey, CallSeries] = {}
 
 
@@ -38,10 +38,15 @@ class Trace:
         pass
 
 
+def started(meter: calls.CallMeter, client: Client, digest: bytes) -> calls.MeteredCall:
+    """Return a call that executes a model with a digest."""
+    return meter.start(calls.MeteredCall("unary", 10), client, calls.ModelLabels("nnhal", digest))
+
+
 def record(metrics: WorkerMetrics, count: int) -> None:
     client = Client()
     for _ in range(count):
-        metrics.calls.start_other(client, "unary", 0, 10, "nnhal", b"\x01\x23").finish()
+        started(metrics.calls, client, b"\x01\x23").finish()
 
 
 def count(snapshot: Snapshot) -> float:
@@ -86,7 +91,7 @@ def test_worker_that_ended_counts_on(supervisor: SupervisorMetrics, tmp_path: Pa
     unanswered = service.merge(totals(supervisor), [])
     assert count(unanswered) == 5, "it has crashed, and the supervisor does not know it yet"
     assert not unanswered.values.get("nnhal_sessions"), "gauges of workers that do not answer mean nothing"
-    supervisor.bury(1, tmp_path, "crash")
+    supervisor.add_ended_worker(1, tmp_path, "crash")
     for service_metrics in (service, ServiceMetrics()):  # also after a restart of the admin process
         merged = service_metrics.merge(totals(supervisor), [])
         assert count(merged) == 5
@@ -102,7 +107,7 @@ def test_damaged_file_of_a_worker_counts_nothing(supervisor: SupervisorMetrics, 
         (tmp_path / FILE).symlink_to("/etc/passwd")
     else:
         (tmp_path / FILE).write_text(content)
-    supervisor.bury(1, tmp_path, "exit")
+    supervisor.add_ended_worker(1, tmp_path, "exit")
     assert count(totals(supervisor)) == 0
     assert totals(supervisor).includes == {1}
 
@@ -118,10 +123,10 @@ def test_value_that_is_no_number_is_rejected(value: str) -> None:
 def test_snapshot_survives_the_way() -> None:
     metrics = WorkerMetrics(3)
     client = Client()
-    call = metrics.calls.start_other(client, "unary", 0, 10, "nnhal", b"\x01")
+    call = started(metrics.calls, client, b"\x01")
     call.trace = Trace()
     call.finish()
-    metrics.calls.start_other(client, "unary", 0, 10, "nnhal", b"\x01").fail(RuntimeError())
+    started(metrics.calls, client, b"\x01").fail(RuntimeError())
     snapshot = metrics.snapshot()
     assert Snapshot.decode(snapshot.encode()) == snapshot
 
@@ -132,7 +137,7 @@ def test_labels_of_totals_are_bounded(supervisor: SupervisorMetrics, tmp_path: P
         for model in range(MAX_LABELS // 2):
             snapshot.add(catalog.DEVICE_SECONDS, 1, "anonymous", "nnhal", f"{source}-{model}", "unary")
         (tmp_path / FILE).write_bytes(snapshot.encode())
-        supervisor.bury(source, tmp_path, "reload")
+        supervisor.add_ended_worker(source, tmp_path, "reload")
     values = totals(supervisor).values["nnhal_device_seconds"]
     assert len(values) <= MAX_LABELS + 1
     assert sum(values.values()) == 3 * (MAX_LABELS // 2)
@@ -143,7 +148,7 @@ def test_labels_of_a_worker_are_bounded() -> None:
     for number in range(calls.MAX_IDENTITIES + 50):
         client = Client(f"token:{number}")
         for model in range(calls.MAX_SERIES_OF_IDENTITY + 50 if number < 20 else 3):
-            meter.start_other(client, "unary", 0, 0, "nnhal", model.to_bytes(4, "big")).finish()
+            started(meter, client, model.to_bytes(4, "big")).finish()
     snapshot = Snapshot()
     meter.collect(snapshot)
     labels = set(snapshot.histograms["nnhal_call_duration_seconds"])
@@ -157,8 +162,8 @@ def test_models_of_one_identity_take_no_place_of_others() -> None:
     meter = CallMeter()
     greedy = Client("token:greedy")
     for model in range(2 * calls.MAX_SERIES):
-        meter.start_other(greedy, "unary", 0, 0, "nnhal", model.to_bytes(4, "big")).finish()
-    meter.start_other(Client("token:modest"), "unary", 0, 0, "nnhal", b"\xab").finish()
+        started(meter, greedy, model.to_bytes(4, "big")).finish()
+    started(meter, Client("token:modest"), b"\xab").finish()
     snapshot = Snapshot()
     meter.collect(snapshot)
     assert ("token:modest", "nnhal", "ab", "unary", "ok") in snapshot.values["nnhal_calls"]
@@ -166,8 +171,7 @@ def test_models_of_one_identity_take_no_place_of_others() -> None:
 
 def test_failed_work_is_wasted() -> None:
     meter, client = CallMeter(), Client()
-    call = meter.start_other(client, "unary", 0, 0, "nnhal", b"\x01\x23")
-    assert isinstance(call, WorkTimes)
+    call = started(meter, client, b"\x01\x23")
     call.device_ns = 2 * 10**9
     call.fail(RuntimeError())
     snapshot = Snapshot()
@@ -179,7 +183,7 @@ def test_failed_work_is_wasted() -> None:
 def test_supervisor_counts_workers_and_suspects(supervisor: SupervisorMetrics) -> None:
     supervisor.show_workers({"serving": 2, "starting": 1})
     supervisor.show_workers({"serving": 3})
-    supervisor.know_backends(["CpuAcc", "CpuRef"])
+    supervisor.add_backends(["CpuAcc", "CpuRef"])
     supervisor.count_suspect("CpuAcc")
     values = totals(supervisor).values
     assert values["nnhal_worker_restarts"]["hang",] == 0, "so that the first one is an increase"

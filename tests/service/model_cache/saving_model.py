@@ -24,11 +24,13 @@ from nnhal_cache.key import load_or_create_key
 from nnhal_cache.store import Store
 from nnhal_driver.backends import registry
 from nnhal_driver.device import Device
+from nnhal_driver.device_options import CacheOptions, DeviceOptions
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_service.identity.identity import ANONYMOUS
-from nnhal_service.model_cache.cache_arguments import CacheArguments
+from nnhal_service.model_cache.cache_arguments import CacheArguments, PendingSave
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
+from tests.driver.launches import launch_preparation
 from tests.driver.one_operation import execute
 
 SIZE = 100_000
@@ -57,7 +59,7 @@ def stored_cache(number: int) -> types_pb2.CompilationCache:
 @contextmanager
 def open_cache(root: Path) -> Iterator[tuple[Device, CacheArguments, Session]]:
     """Yield the parts of a service that save and load models."""
-    device = Device("test", registry.create(["CpuRef"]), cache_key=load_or_create_key(root))
+    device = Device("test", registry.create(["CpuRef"]), DeviceOptions(cache=CacheOptions(load_or_create_key(root))))
     try:
         yield device, CacheArguments(Store(root, BYTES), Limits()), Session("test", ANONYMOUS)
     finally:
@@ -67,8 +69,8 @@ def open_cache(root: Path) -> Iterator[tuple[Device, CacheArguments, Session]]:
 def save(device: Device, arguments: CacheArguments, session: Session, number: int) -> Outcome:
     """Prepare and save a model, as DeviceServicer does."""
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-    target = arguments.open_for_saving(device, session, stored_cache(number))
-    device.prepare_model(model(number), target.committing(outcomes.put), cache=target.files)
+    target = PendingSave(arguments, device, session)
+    launch_preparation(device, model(number), target.committing(outcomes.put), cache=target.open(stored_cache(number)))
     return outcomes.get(timeout=60)
 
 

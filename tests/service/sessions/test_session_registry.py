@@ -150,7 +150,7 @@ def test_listeners_of_ended_streams_are_removed(sessions: SessionRegistry) -> No
         session.off_close(reasons.append)
         sessions.detach(session)
     session.on_close(reasons.append)
-    assert len(session._listeners) == 1
+    assert len(session._closing._listeners) == 1
     sessions.end(session, "over")
     assert reasons == ["over"]
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from nnhal.v1 import session_pb2
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.model_probe import ModelProbe
-from nnhal_driver.quarantine import Quarantine
+from nnhal_driver.quarantine import NoQuarantine, Quarantine
 from nnhal_driver.scheduling.quota_use import QuotaUse
 from nnhal_service.identity.accounts import FindUse
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
@@ -51,13 +51,13 @@ def _nothing(identity: str = "") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """Services that a supervisor provides to the server of a worker.
+    """Services that a supervisor provides to the server of a worker. The defaults are for one without a supervisor.
 
     Attributes:
-        addresses: addresses that the supervisor has reserved for the worker.
+        addresses: addresses that the supervisor has reserved for the worker; None if there is no supervisor.
         slot: number of the worker, with which the tokens of its sessions end.
         redirect: decides where clients go; None to serve them here.
-        activities: table of the work in progress.
+        activities: table of the work in progress; None to keep none.
         quarantine: the models that have crashed a worker.
         prober: prepares and runs new models in other processes first; None to trust them.
         metrics: metrics of the worker. The server starts and closes them.
@@ -69,12 +69,12 @@ class Hosting:
         share: the socket to the process of the cache share; None if there is none.
     """
 
-    addresses: tuple[str, ...]
-    slot: int
-    redirect: Redirector | None
-    activities: ActivityTable
-    quarantine: Quarantine
-    prober: ModelProbe | None
+    addresses: tuple[str, ...] | None = None
+    slot: int = 0
+    redirect: Redirector | None = None
+    activities: ActivityTable | None = None
+    quarantine: Quarantine = field(default_factory=NoQuarantine)
+    prober: ModelProbe | None = None
     inherited: Mapping[str, int] = field(default_factory=dict)
     temporary: Path = Path()
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
@@ -82,3 +82,8 @@ class Hosting:
     end_idle: Callable[[], None] = _nothing
     find_use: FindUse = lambda identity: QuotaUse()
     share: socket.socket | None = None
+
+    @property
+    def is_supervised(self) -> bool:
+        """True if the server is that of a worker."""
+        return self.addresses is not None

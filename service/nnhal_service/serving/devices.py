@@ -1,6 +1,6 @@
 """The devices of a service by name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nnhal.errors import invalid_argument
 from nnhal_driver.device import Device
@@ -12,6 +12,9 @@ class Devices:
     def __init__(self, devices: Sequence[Device]) -> None:
         self._devices = {device.name: device for device in devices}
         self._default = devices[0]
+
+    def __iter__(self) -> Iterator[Device]:
+        return iter(self._devices.values())
 
     @property
     def names(self) -> list[str]:

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from nnhal.probe import connection_problem
-from nnhal_service.listener import Listener
+from nnhal_service.serving.grpc_listener import Listener
 
 
 @pytest.fixture

@@ -1,0 +1,107 @@
+"""Streams of the Burst service: how many may be open, and when they end."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from nnhal_service.grpc_support.call_context import abort_call
+from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.session import STOPPING, Session, stopping
+
+
+class ServedStream:
+    """Stream that ends with the sessions that it uses. When they drain, the call in progress is finished."""
+
+    def __init__(self, context: grpc.ServicerContext) -> None:
+        self._context = context
+        self._sessions: list[Session] = []
+        self._lock = threading.Lock()
+        self._is_busy = False
+        self._drain_reason = ""
+
+    @property
+    def is_bound(self) -> bool:
+        """True if the stream ends with a session, because it has had a call."""
+        return bool(self._sessions)
+
+    def bind(self, session: Session) -> None:
+        """End the stream with a session."""
+        if session not in self._sessions:
+            self._sessions.append(session)
+            session.on_close(self.end)
+            session.on_drain(self._drain)
+
+    def unbind(self) -> None:
+        """Forget the sessions: the stream has ended."""
+        for session in self._sessions:
+            session.off_close(self.end)
+            session.off_drain(self._drain)
+
+    def begin_call(self) -> None:
+        """Note that a call has arrived."""
+        with self._lock:
+            self._is_busy = True
+
+    def end_call(self) -> None:
+        """Note that the response to a call has been sent, and end the stream if a session drains.
+
+        Raises:
+            HalError: DEVICE_UNAVAILABLE: the service stops.
+        """
+        with self._lock:
+            self._is_busy = False
+            reason = self._drain_reason
+        if reason == STOPPING:
+            raise stopping()
+        if reason:
+            self.end(reason)
+
+    def _drain(self, reason: str) -> None:
+        with self._lock:
+            self._drain_reason = reason
+            is_idle = not self._is_busy
+        if is_idle:
+            self.end(reason)
+
+    def end(self, reason: str) -> None:
+        """End the stream. Never blocks."""
+        if reason == STOPPING:
+            abort_call(self._context, stopping())
+        else:
+            self._context.cancel()
+
+
+class OpenStreams:
+    """The open streams of the service, each of which occupies a thread. Thread safe."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._streams: set[ServedStream] = set()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def open(self, context: grpc.ServicerContext) -> Iterator[ServedStream]:
+        """Count a stream for the duration of the context.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit burst_streams.
+        """
+        stream = ServedStream(context)
+        with self._lock:
+            self._limits.require("burst_streams", len(self._streams) + 1, "the service would have")
+            self._streams.add(stream)
+        try:
+            yield stream
+        finally:
+            with self._lock:
+                self._streams.discard(stream)
+            stream.unbind()
+
+    def end_unbound(self) -> None:
+        """End the streams that no session ends, because they have had no call. The service stops."""
+        with self._lock:
+            unbound = [stream for stream in self._streams if not stream.is_bound]
+        for stream in unbound:
+            stream.end(STOPPING)
