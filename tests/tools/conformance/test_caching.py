@@ -21,13 +21,13 @@ from nnhal_tools.conformance.check import NotServiceSpecific, Result, Status
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.runner import TargetConfig, plan_tasks, run_tasks
 from nnhal_tools.conformance.selection import Selection
-from nnhal_tools.conformance.selftest.command import select_faults
-from nnhal_tools.conformance.selftest.fault import preparation_events
-from nnhal_tools.conformance.selftest.proxy import Hook, InjectedError, Proxy, ProxyCall
-from nnhal_tools.conformance.selftest.restartable import RestartableService
-from nnhal_tools.conformance.selftest.trial import run_clean_trial, run_trial
 from nnhal_tools.conformance.suites.nnhal.cache import cleared_entry
 from tests.end_to_end.support.service_process import start_service, stop_service
+from tests.tools.conformance.selftest.command import select_faults
+from tests.tools.conformance.selftest.fault import preparation_events
+from tests.tools.conformance.selftest.proxy import Hook, InjectedError, Proxy, ProxyCall
+from tests.tools.conformance.selftest.restartable import RestartableService
+from tests.tools.conformance.selftest.trial import run_clean_trial, run_trial
 
 ROOT = Path(__file__).resolve().parents[3]
 

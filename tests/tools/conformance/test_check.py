@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.check import (
     CheckFailed,
     CheckRecorder,
@@ -12,8 +13,10 @@ from nnhal_tools.conformance.check import (
     Skipped,
     Status,
     UnsupportedCase,
+    attribute_failures,
     run_check,
 )
+from nnhal_tools.conformance.device.results import CallOutcome
 
 
 def result_of(body: Callable[[CheckRecorder], None]) -> Result:
@@ -65,3 +68,41 @@ def test_exception_of_the_harness_propagates() -> None:
 
     with pytest.raises(KeyError):
         result_of(body)
+
+
+@pytest.mark.parametrize(
+    ("status", "allowed", "expected"),
+    [
+        (ErrorStatus.NONE, (), None),
+        (ErrorStatus.INVALID_ARGUMENT, (ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT), None),
+        (ErrorStatus.INVALID_ARGUMENT, (), "NONE"),
+        (ErrorStatus.NONE, (ErrorStatus.INVALID_ARGUMENT,), "INVALID_ARGUMENT"),
+        (99, (ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE), "NONE or GENERAL_FAILURE"),
+    ],
+)
+def test_expected_status(status: int, allowed: tuple[ErrorStatus, ...], expected: str | None) -> None:
+    answer = CallOutcome(status, "why")
+    result = result_of(lambda recorder: recorder.expect_status("GEN-14", answer, "a call", *allowed))
+    assert result.checks == ["GEN-14"]
+    if expected is None:
+        assert result.status == Status.PASSED
+    else:
+        assert (result.status, result.expected, result.got) == (Status.FAILED, expected, str(answer))
+
+
+def test_attributed_failures_have_all_ids_and_the_note() -> None:
+    def body(recorder: CheckRecorder) -> None:
+        with attribute_failures("GEN-02", note=" (second call)"), attribute_failures("GEN-19"):
+            recorder.expect("GEN-14", False, "a call", "this", "that")
+
+    result = result_of(body)
+    assert (result.check, result.checks) == ("GEN-14", ["GEN-14", "GEN-02", "GEN-19"])
+    assert result.stimulus == "a call (second call)"
+
+
+def test_a_failure_of_an_attributed_id_stays_as_it_is() -> None:
+    def body(recorder: CheckRecorder) -> None:
+        with attribute_failures("GEN-14", note=" (second call)"):
+            recorder.expect("GEN-14", False, "a call", "this", "that")
+
+    assert (result_of(body).checks, result_of(body).stimulus) == (["GEN-14"], "a call")

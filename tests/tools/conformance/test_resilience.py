@@ -17,12 +17,12 @@ from nnhal_tools.conformance.resilience.models import AddChain, random_values
 from nnhal_tools.conformance.resilience.outage import outage
 from nnhal_tools.conformance.runner import TargetConfig, plan_tasks, run_tasks
 from nnhal_tools.conformance.selection import Selection
-from nnhal_tools.conformance.selftest.command import select_faults
-from nnhal_tools.conformance.selftest.fault import FAULTS
-from nnhal_tools.conformance.selftest.restartable import RECOVERY_S, RestartableService
-from nnhal_tools.conformance.selftest.trial import run_trial
 from nnhal_tools.conformance.suites.resilience.executions import executing
 from tests.end_to_end.support.service_process import start_service, stop_service
+from tests.tools.conformance.selftest.command import select_faults
+from tests.tools.conformance.selftest.fault import FAULTS
+from tests.tools.conformance.selftest.restartable import RECOVERY_S, RestartableService
+from tests.tools.conformance.selftest.trial import run_trial
 
 SUITE = "resilience"
 KILL_THE_SERVICE = f"kill -9 ${PID_VARIABLE}"

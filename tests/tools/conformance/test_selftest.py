@@ -23,10 +23,10 @@ from nnhal.v1 import (
 )
 from nnhal_tools.conformance.device.calls import detail_of
 from nnhal_tools.conformance.runner import TargetConfig
-from nnhal_tools.conformance.selftest import main
-from nnhal_tools.conformance.selftest.command import select_faults
-from nnhal_tools.conformance.selftest.fault import FAULTS, Fault, fault
-from nnhal_tools.conformance.selftest.proxy import (
+from tests.tools.conformance.selftest import main
+from tests.tools.conformance.selftest.command import select_faults
+from tests.tools.conformance.selftest.fault import FAULTS, Fault, fault
+from tests.tools.conformance.selftest.proxy import (
     Hook,
     InjectedError,
     Proxy,
@@ -34,7 +34,7 @@ from nnhal_tools.conformance.selftest.proxy import (
     pack_error,
     services,
 )
-from nnhal_tools.conformance.selftest.trial import run_clean_trial, run_trial
+from tests.tools.conformance.selftest.trial import run_clean_trial, run_trial
 
 SOON_S = 20.0
 DETAIL = error_pb2.ErrorDetail(status=4, reason="why", rule="V-1", kind=2, limit="one")  # type: ignore[arg-type]
@@ -380,7 +380,7 @@ def test_a_clean_proxy_that_trips_something_is_a_failure(
 ) -> None:
     (fault_,) = select_faults(["performance-unsorted"])
     hook = fault_.hooks["Device.GetCapabilities"]
-    monkeypatch.setattr("nnhal_tools.conformance.selftest.trial.NO_HOOKS", {"Device.GetCapabilities": hook})
+    monkeypatch.setattr("tests.tools.conformance.selftest.trial.NO_HOOKS", {"Device.GetCapabilities": hook})
     assert main(where.address, patterns=["performance-unsorted"]) == 1
     out = capsys.readouterr().out
     assert "FAILED" in out and "BASIC-06 failed: " in out

@@ -22,7 +22,6 @@ from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.conformance.ids import CHECKS, SUITES
 from nnhal_tools.conformance.paths import DEFAULT_PATHS, LOCAL_PATHS
 from nnhal_tools.conformance.runner import CheckTask, TargetConfig, plan_tasks, run_tasks
-from nnhal_tools.conformance.selftest.restartable import RestartableService
 from nnhal_tools.conformance.vectors import builtin
 from nnhal_tools.conformance.vectors.case import Case, read_cases
 from nnhal_tools.conformance.vectors.samples import builtin_case
@@ -30,6 +29,7 @@ from nnhal_tools.conformance.vectors.signed_variant import SUFFIX, signed_varian
 from tests.conformance_sample import SAMPLE
 from tests.end_to_end.support.service_process import start_service, stop_service
 from tests.shared import shared
+from tests.tools.conformance.selftest.restartable import RestartableService
 
 UNUSED_ADDRESS = "127.0.0.1:1"
 BACKENDS = ("CpuAcc", "CpuRef", "Unverified")
@@ -308,6 +308,13 @@ def test_default_target_is_the_embedded_device(tmp_path: Path) -> None:
     assert report["target"] == "a service started by this command"
     assert report["device"] == "nnhal" and report["device_version"].startswith("nnhal/")
     assert [backend["id"] for backend in report["backends"]] == list(BACKENDS)
+
+
+def test_an_installation_without_tests_refers_to_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("nnhal_tools.cli.conformance._CHECKOUT", tmp_path)
+    invoked = invoke("--self-test")
+    assert invoked.exit_code == 2
+    assert "run `make self-test` in a checkout" in invoked.stderr and invoked.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

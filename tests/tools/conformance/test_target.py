@@ -4,8 +4,8 @@ import pytest
 
 from nnhal_tools.conformance.check import NotServiceSpecific
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.selftest.proxy import Proxy
 from tests.redirecting_server import redirecting
+from tests.tools.conformance.selftest.proxy import Proxy
 
 
 def test_session_is_where_the_service_redirects_it() -> None:

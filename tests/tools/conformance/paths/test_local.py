@@ -30,9 +30,9 @@ from nnhal_tools.conformance.device.results import ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import CALLS, LOCAL_PATHS, reachable_calls
 from nnhal_tools.conformance.runner import TargetConfig, plan_tasks, run_tasks
-from nnhal_tools.conformance.selftest.relay import DataHook, Relay, RelayedRequest
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, prepared_model
+from tests.tools.conformance.selftest.relay import DataHook, Relay, RelayedRequest
 
 RELAY = "nnhal-relay"
 

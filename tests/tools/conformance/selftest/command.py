@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from nnhal_tools.conformance.device.control import NO_CONTROL, ServiceControl
 from nnhal_tools.conformance.device.data_connection import is_data_socket_reachable
 from nnhal_tools.conformance.runner import TargetConfig
-from nnhal_tools.conformance.selftest.fault import FAULTS, Fault
-from nnhal_tools.conformance.selftest.faults import load
-from nnhal_tools.conformance.selftest.restartable import RestartableService
-from nnhal_tools.conformance.selftest.trial import TrialResult, run_clean_trial, run_trial
+from tests.tools.conformance.selftest.fault import FAULTS, Fault
+from tests.tools.conformance.selftest.faults import load
+from tests.tools.conformance.selftest.restartable import RestartableService
+from tests.tools.conformance.selftest.trial import TrialResult, run_clean_trial, run_trial
 
 CLEAN_ROW = "(clean proxy)"
 _ROW = "{:<42} {:<31} {:<8} {:>5}"

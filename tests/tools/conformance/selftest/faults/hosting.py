@@ -8,7 +8,7 @@ import grpc
 from nnhal.types import DeviceType, ErrorStatus
 from nnhal.v1 import device_pb2, error_pb2, types_pb2
 from nnhal_tools.conformance.device.interposer import Trace
-from nnhal_tools.conformance.selftest.fault import (
+from tests.tools.conformance.selftest.fault import (
     PREPARE,
     SUPPORTED,
     accept_model,
@@ -16,7 +16,7 @@ from nnhal_tools.conformance.selftest.fault import (
     invalid_argument,
     trace_fault,
 )
-from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
+from tests.tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
 _CPU: Any = DeviceType.CPU
 _MISSED = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)

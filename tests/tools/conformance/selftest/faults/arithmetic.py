@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from nnhal.types import OperandLifeTime, OperandType, OperationType
-from nnhal_tools.conformance.selftest.fault import EXECUTE, PREPARE, fault, remember_models
-from nnhal_tools.conformance.selftest.proxy import ProxyCall
+from tests.tools.conformance.selftest.fault import EXECUTE, PREPARE, fault, remember_models
+from tests.tools.conformance.selftest.proxy import ProxyCall
 
 _QUANT8 = (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)
 

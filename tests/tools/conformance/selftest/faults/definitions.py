@@ -4,8 +4,8 @@ from typing import Any
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import prepared_model_pb2
-from nnhal_tools.conformance.selftest.fault import fault, ignore_error
-from nnhal_tools.conformance.selftest.proxy import ProxyCall
+from tests.tools.conformance.selftest.fault import fault, ignore_error
+from tests.tools.conformance.selftest.proxy import ProxyCall
 
 RUN = "PreparedModel.Run"
 

@@ -4,8 +4,8 @@ from nnhal.shm import protocol
 from nnhal.shm.protocol import OutputLocation, Packet, PacketKind
 from nnhal.types import ErrorStatus
 from nnhal.v1 import error_pb2
-from nnhal_tools.conformance.selftest.fault import data_fault
-from nnhal_tools.conformance.selftest.relay import RelayedRequest
+from tests.tools.conformance.selftest.fault import data_fault
+from tests.tools.conformance.selftest.relay import RelayedRequest
 
 
 @data_fault("GEN-19", paths=("SYNC-LOCAL",))

@@ -7,8 +7,8 @@ import grpc
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import burst_pb2
-from nnhal_tools.conformance.selftest.fault import edit_detail, fault, invalid_argument, replace_errors
-from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
+from tests.tools.conformance.selftest.fault import edit_detail, fault, invalid_argument, replace_errors
+from tests.tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
 EXECUTE, RELEASE, STREAM = "Burst.Execute*", "Burst.ReleaseMemoryResource", "Burst.Stream"
 

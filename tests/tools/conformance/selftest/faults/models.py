@@ -3,8 +3,8 @@
 from typing import Any
 
 from nnhal.types import ErrorStatus, OperandLifeTime, OperandType
-from nnhal_tools.conformance.selftest.fault import PREPARE, SUPPORTED, accept_model, edit_detail, fault, replace_errors
-from nnhal_tools.conformance.selftest.proxy import ProxyCall
+from tests.tools.conformance.selftest.fault import PREPARE, SUPPORTED, accept_model, edit_detail, fault, replace_errors
+from tests.tools.conformance.selftest.proxy import ProxyCall
 
 _SCALED = (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT16_SYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import memory_pb2
-from nnhal_tools.conformance.selftest.fault import (
+from tests.tools.conformance.selftest.fault import (
     edit_detail,
     fake_result,
     fault,
@@ -12,7 +12,7 @@ from nnhal_tools.conformance.selftest.fault import (
     invalid_argument,
     replace_errors,
 )
-from nnhal_tools.conformance.selftest.proxy import ProxyCall
+from tests.tools.conformance.selftest.proxy import ProxyCall
 
 CREATE, UPLOAD = "PreparedModel.CreateReusableExecution", "MemoryService.Upload"
 RUN = "Execution.ExecuteSynchronously"

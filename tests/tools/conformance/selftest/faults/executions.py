@@ -8,8 +8,8 @@ import grpc
 from nnhal.types import ErrorStatus
 from nnhal.v1 import error_pb2, types_pb2
 from nnhal_tools.conformance.device.calls import detail_of
-from nnhal_tools.conformance.selftest.fault import EXECUTE, OVERLAP_S, fault, replace_errors
-from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
+from tests.tools.conformance.selftest.fault import EXECUTE, OVERLAP_S, fault, replace_errors
+from tests.tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
 
 @fault("GEN-12", "QOS-11", on=(EXECUTE,))

@@ -9,8 +9,8 @@ import grpc
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import cache_pb2, device_pb2, session_pb2, types_pb2
-from nnhal_tools.conformance.selftest.fault import OVERLAP_S, fault, invalid_argument, preparation_events
-from nnhal_tools.conformance.selftest.proxy import Hook, InjectedError, ProxyCall
+from tests.tools.conformance.selftest.fault import OVERLAP_S, fault, invalid_argument, preparation_events
+from tests.tools.conformance.selftest.proxy import Hook, InjectedError, ProxyCall
 
 PREPARE = ("Device.PrepareModel", "Device.PrepareModelWithConfig")
 FROM_CACHE = "Device.PrepareModelFromCache"

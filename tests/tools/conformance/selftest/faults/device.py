@@ -6,8 +6,8 @@ import grpc
 
 from nnhal.types import ErrorStatus, OperandType
 from nnhal.v1 import device_pb2, error_pb2
-from nnhal_tools.conformance.selftest.fault import fault
-from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
+from tests.tools.conformance.selftest.fault import fault
+from tests.tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
 SUBGRAPH = 15
 

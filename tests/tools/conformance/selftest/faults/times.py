@@ -8,7 +8,7 @@ import grpc
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import error_pb2
-from nnhal_tools.conformance.selftest.fault import (
+from tests.tools.conformance.selftest.fault import (
     EXECUTE,
     PREPARE,
     edit_detail,
@@ -16,7 +16,7 @@ from nnhal_tools.conformance.selftest.fault import (
     invalid_argument,
     replace_errors,
 )
-from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
+from tests.tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
 _TIMES = ("deadline_ns", "loop_timeout_duration_ns", "duration_ns")
 _HIGH = 2

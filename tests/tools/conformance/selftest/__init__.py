@@ -3,4 +3,4 @@
 A fault is a function in a gRPC proxy in front of the real device. It is registered with the ids that must catch it.
 """
 
-from nnhal_tools.conformance.selftest.command import main as main
+from tests.tools.conformance.selftest.command import main as main

@@ -12,8 +12,8 @@ from nnhal.v1 import device_pb2, error_pb2, session_pb2, types_pb2
 from nnhal_tools.conformance.device.calls import detail_of
 from nnhal_tools.conformance.device.interposer import Trace, unchanged
 from nnhal_tools.conformance.ids import CHECKS, validate_id
-from nnhal_tools.conformance.selftest.proxy import Hook, InjectedError, ProxyCall
-from nnhal_tools.conformance.selftest.relay import DataHook, Relay
+from tests.tools.conformance.selftest.proxy import Hook, InjectedError, ProxyCall
+from tests.tools.conformance.selftest.relay import DataHook, Relay
 
 SUPPORTED = "Device.GetSupportedOperations"
 PREPARE = "Device.PrepareModel*"

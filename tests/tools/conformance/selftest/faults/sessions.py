@@ -6,8 +6,8 @@ import grpc
 
 from nnhal.v1 import memory_pb2, session_pb2
 from nnhal_tools.conformance.device.calls import detail_of
-from nnhal_tools.conformance.selftest.fault import ALL, PREPARE, edit_detail, fault, replace_errors
-from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
+from tests.tools.conformance.selftest.fault import ALL, PREPARE, edit_detail, fault, replace_errors
+from tests.tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
 
 @fault("NNHAL-09", on=(PREPARE, "PreparedModel.*"))

@@ -7,8 +7,8 @@ import grpc
 from nnhal.types import ErrorStatus
 from nnhal.v1 import fence_pb2, prepared_model_pb2
 from nnhal_tools.conformance.device.calls import detail_of
-from nnhal_tools.conformance.selftest.fault import fault, invalid_argument
-from nnhal_tools.conformance.selftest.proxy import ProxyCall
+from tests.tools.conformance.selftest.fault import fault, invalid_argument
+from tests.tools.conformance.selftest.proxy import ProxyCall
 
 LAUNCH = "PreparedModel.ExecuteFenced*"
 WAIT, INFO = "Fence.Wait", "Fence.GetExecutionInfo"

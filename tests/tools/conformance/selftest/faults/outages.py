@@ -15,7 +15,7 @@ from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2, error_pb2, execution_pb2, memory_pb2, session_pb2, types_pb2
 from nnhal_tools.conformance.device.calls import parse_error
 from nnhal_tools.conformance.resilience.models import SIZE
-from nnhal_tools.conformance.selftest.fault import (
+from tests.tools.conformance.selftest.fault import (
     EXECUTE,
     PREPARE,
     data_fault,
@@ -24,9 +24,9 @@ from nnhal_tools.conformance.selftest.fault import (
     ignore_error,
     preparation_events,
 )
-from nnhal_tools.conformance.selftest.faults.cache import BOTH, FROM_CACHE, cache_of
-from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
-from nnhal_tools.conformance.selftest.relay import RelayedRequest
+from tests.tools.conformance.selftest.faults.cache import BOTH, FROM_CACHE, cache_of
+from tests.tools.conformance.selftest.proxy import InjectedError, ProxyCall
+from tests.tools.conformance.selftest.relay import RelayedRequest
 
 KILL, STOP = ("kill_command",), ("stop_command",)
 

@@ -7,8 +7,8 @@ import grpc
 from nnhal.types import ErrorStatus
 from nnhal.v1 import buffer_pb2, device_pb2
 from nnhal_tools.conformance.device.calls import detail_of
-from nnhal_tools.conformance.selftest.fault import EXECUTE, fake_result, fault, ignore_error, invalid_argument
-from nnhal_tools.conformance.selftest.proxy import ProxyCall
+from tests.tools.conformance.selftest.fault import EXECUTE, fake_result, fault, ignore_error, invalid_argument
+from tests.tools.conformance.selftest.proxy import ProxyCall
 
 ALLOCATE, COPY_FROM, COPY_TO = "Device.Allocate", "Buffer.CopyFrom", "Buffer.CopyTo"
 RELEASE = "Session.Release"

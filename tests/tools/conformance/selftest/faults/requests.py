@@ -5,7 +5,7 @@ from typing import Any
 
 from nnhal.types import ErrorStatus, byte_size
 from nnhal.v1 import types_pb2
-from nnhal_tools.conformance.selftest.fault import (
+from tests.tools.conformance.selftest.fault import (
     EXECUTE,
     PREPARE,
     edit_detail,
@@ -15,7 +15,7 @@ from nnhal_tools.conformance.selftest.fault import (
     remember_models,
     replace_errors,
 )
-from nnhal_tools.conformance.selftest.proxy import ProxyCall
+from tests.tools.conformance.selftest.proxy import ProxyCall
 
 
 @fault("VALREQ-01", "VALREQ-03", "VALREQ-07", on=(PREPARE, EXECUTE))

@@ -9,9 +9,9 @@ from nnhal_tools.conformance.check import Status
 from nnhal_tools.conformance.device.interposer import Interposer
 from nnhal_tools.conformance.runner import TargetConfig, plan_tasks, run_tasks
 from nnhal_tools.conformance.selection import Selection
-from nnhal_tools.conformance.selftest.fault import Fault
-from nnhal_tools.conformance.selftest.proxy import Hook, Proxy
 from nnhal_tools.conformance.vectors import builtin
+from tests.tools.conformance.selftest.fault import Fault
+from tests.tools.conformance.selftest.proxy import Hook, Proxy
 
 NO_HOOKS: dict[str, Hook] = {}
 """Hooks of the clean proxy."""

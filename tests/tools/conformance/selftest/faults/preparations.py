@@ -8,8 +8,8 @@ import grpc
 
 from nnhal.types import ErrorStatus, OperandType
 from nnhal.v1 import device_pb2, error_pb2
-from nnhal_tools.conformance.selftest.fault import OVERLAP_S, PREPARE, SUPPORTED, fault, preparation_events
-from nnhal_tools.conformance.selftest.proxy import InjectedError, ProxyCall
+from tests.tools.conformance.selftest.fault import OVERLAP_S, PREPARE, SUPPORTED, fault, preparation_events
+from tests.tools.conformance.selftest.proxy import InjectedError, ProxyCall
 
 
 @fault("PREP-01", on=(SUPPORTED,))
