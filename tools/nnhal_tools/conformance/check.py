@@ -1,11 +1,13 @@
 """Results of checks: the exceptions that end a check early, and the recorder of the ids that it evaluates."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
+from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.ids import validate_id
 
 
@@ -33,6 +35,18 @@ class CheckFailed(Exception):
         self.check, self.also_failed = validate_id(check), tuple(map(validate_id, also))
         self.stimulus, self.expected, self.got = stimulus, expected, str(got)
         super().__init__(f"{check}: {stimulus}: expected {expected}, got {got}")
+
+
+@contextmanager
+def attribute_failures(*also: str, note: str = "") -> Iterator[None]:
+    """Add ids to each failure in the context, and a note to its stimulus. Failures of these ids stay as they are."""
+    try:
+        yield
+    except CheckFailed as failed:
+        if failed.check in also:
+            raise
+        ids = tuple(sorted({*failed.also_failed, *also}))
+        raise CheckFailed(failed.check, failed.stimulus + note, failed.expected, failed.got, ids) from None
 
 
 class Skipped(Exception):
@@ -106,6 +120,15 @@ class Result:
         return asdict(self)
 
 
+class Answer(Protocol):
+    """Answer of the device to a call. Its text has the status and the reason."""
+
+    @property
+    def status(self) -> int:
+        """The ErrorStatus."""
+        ...
+
+
 class CheckRecorder:
     """Recorder of the evaluated ids. The first expectation that does not hold ends the check.
 
@@ -129,6 +152,15 @@ class CheckRecorder:
         self.mark(check)
         if not holds:
             raise CheckFailed(check, stimulus, expected, got)
+
+    def expect_status(self, check: str, answer: Answer, stimulus: str, *allowed: ErrorStatus) -> None:
+        """Evaluate the status of a call, which must be one of those allowed, or by default NONE.
+
+        Raises:
+            CheckFailed: it is another one.
+        """
+        allowed = allowed or (ErrorStatus.NONE,)
+        self.expect(check, answer.status in allowed, stimulus, " or ".join(status.name for status in allowed), answer)
 
 
 def run_check(result: Result, default: str, body: Callable[[CheckRecorder], None]) -> Result:

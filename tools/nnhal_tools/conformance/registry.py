@@ -50,7 +50,7 @@ VECTOR_CHECKS: dict[str, VectorCheck] = {}
 
 
 def check(id_: str, title: str = "", *, exclusive: bool = False) -> Callable[[DeviceBody], DeviceBody]:
-    """Register a device check.
+    """Register a device check. `ids.toml` has the requirement; a docstring of the body adds how it is checked.
 
     Args:
         id_: the id that fails when a call fails without a service-specific error.

@@ -125,7 +125,7 @@ class _Network:
         value = compute(self.value, weights, bias, stride, _same_padding(self.value.shape[0], shape[1], stride))
         value = np.clip(value, 0, 6) if activation else value
         multiplier = [1] if operation == "DEPTHWISE_CONV_2D" else []
-        numbers = [self.graph.int32(number) for number in (SAME, stride, stride, *multiplier, activation)]
+        numbers = self.graph.int32s(SAME, stride, stride, *multiplier, activation)
         inputs = [self.last, w, b, *numbers]
         self.last, self.value = self.numbers.activation(self.graph, value)
         self.graph.apply(operation, inputs, [self.last])
@@ -133,7 +133,7 @@ class _Network:
     def average(self) -> None:
         """Add an AVERAGE_POOL_2D of the whole image."""
         size = self.value.shape[0]
-        numbers = [self.graph.int32(number) for number in (VALID, 1, 1, size, size, 0)]
+        numbers = self.graph.int32s(VALID, 1, 1, size, size, 0)
         inputs = [self.last, *numbers]
         value = self.value.mean(axis=(0, 1), keepdims=True)
         self.last, self.value = self.numbers.activation(self.graph, value)
@@ -216,12 +216,9 @@ def operation_chain(operation: str, kind: str) -> Case:
     type_, scale = (Q8, 1.0) if kind == "quant8" else (F32, 0.0)
     constant, constant_scale = (2, 0.5) if (operation, kind) == ("MUL", "quant8") else (1, scale)
     graph = CaseGraph()
-    last, activation = graph.input(type_, (1,), scale), graph.int32(0)
-    for i in range(CHAIN_LENGTH):
-        add_operand = graph.output if i == CHAIN_LENGTH - 1 else graph.temporary
-        inputs = [last, graph.constant(type_, [constant], constant_scale), activation]
-        last = add_operand(type_, (1,), scale)
-        graph.apply(operation, inputs, [last])
+    activation = graph.int32(0)
+    constants = [graph.constant(type_, [constant], constant_scale) for _ in range(CHAIN_LENGTH)]
+    graph.chain(type_, (1,), [(operation, [index, activation]) for index in constants], scale)
     expected = 1 + CHAIN_LENGTH if operation == "ADD" else 1
     return _with_tolerance(make_case(f"chain_{operation.lower()}_{kind}", graph, [[1]], [[expected]]), 1)
 

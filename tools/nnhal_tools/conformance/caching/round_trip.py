@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import device_pb2, types_pb2
+from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.caching.files import CacheFolder, CacheHandles
 from nnhal_tools.conformance.caching.models import NUMBER_KINDS
-from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, NotServiceSpecific, Skipped
-from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke
-from nnhal_tools.conformance.device.options import FAST_SINGLE_ANSWER, MEDIUM, RunOptions
+from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, NotServiceSpecific, Skipped, attribute_failures
+from nnhal_tools.conformance.device.calls import collect_preparation
+from nnhal_tools.conformance.device.options import MEDIUM, PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import PATHS, check_steps
@@ -50,8 +50,7 @@ def files_needed(target: Target, recorder: CheckRecorder) -> tuple[int, int]:
     Raises:
         CheckFailed: CACHE-01 to CACHE-03.
     """
-    request = device_pb2.DeviceRequest(device=target.device_name)
-    outcome, needed = invoke(target.device.GetNumberOfCacheFilesNeeded, request)
+    outcome, needed = target.query("GetNumberOfCacheFilesNeeded")
     if needed is None:
         raise CheckFailed("CACHE-01", "getNumberOfCacheFilesNeeded", "NONE", outcome)
     recorder.mark("CACHE-01")
@@ -77,21 +76,12 @@ def prepare_and_save(
     target: Target, model: types_pb2.Model, cache: types_pb2.CompilationCache, priority: int = MEDIUM
 ) -> PreparationOutcome:
     """Call IDevice.prepareModel with cache arguments, and wait for the end of the stream."""
-    request = device_pb2.PrepareModelRequest(
-        session=target.session,
-        device=target.device_name,
-        model=model,
-        preference=FAST_SINGLE_ANSWER,  # type: ignore[arg-type]
-        priority=priority,  # type: ignore[arg-type]
-        cache=cache,
-    )
-    return collect_preparation(target.device.PrepareModel(request, timeout=WATCHDOG_S))
+    return collect_preparation(target.launch_preparation(model, PreparationOptions(priority=priority), cache))
 
 
 def prepare_from_cache(target: Target, cache: types_pb2.CompilationCache) -> PreparationOutcome:
     """Call IDevice.prepareModelFromCache, and wait for the end of the stream."""
-    request = device_pb2.PrepareModelFromCacheRequest(session=target.session, device=target.device_name, cache=cache)
-    return collect_preparation(target.device.PrepareModelFromCache(request, timeout=WATCHDOG_S))
+    return collect_preparation(target.launch_from_cache(cache))
 
 
 class CacheRoundTrip:
@@ -234,11 +224,9 @@ class CacheRoundTrip:
             for path in paths:
                 for measure in (False, True):
                     execution = PATHS[path](self.target, model, request, RunOptions(measure))
-                    with attribute_failures(check_, origin):
+                    with attribute_failures(check_, note=f" of {origin}"):
                         check_steps(self.recorder, execution)
-                    succeeded = execution.outcome.status == ErrorStatus.NONE
-                    self.recorder.expect(check_, succeeded, f"{path} of {origin}", "NONE", execution.outcome)
-                    with attribute_failures(check_, origin):
+                        self.recorder.expect_status(check_, execution.outcome, f"{path} of {origin}")
                         check_timing(self.recorder, execution, measure)
                         check_shapes(self.recorder, self.case, execution)
                         check_outputs(self.recorder, self.case, execution)
@@ -269,19 +257,6 @@ class CacheRoundTrip:
         """
         stimulus = f"prepareModelFromCache, {defect}"
         self.recorder.expect(check_, retrieved.is_refused, stimulus, "GENERAL_FAILURE and no model", retrieved)
-
-
-@contextmanager
-def attribute_failures(check_: str, origin: str = "") -> Iterator[None]:
-    """Add an id to each failure in the context, and the origin of the model to its stimulus."""
-    try:
-        yield
-    except CheckFailed as failed:
-        if failed.check == check_:
-            raise
-        stimulus = f"{failed.stimulus} of {origin}" if origin else failed.stimulus
-        also = tuple(sorted({*failed.also_failed, check_} - {failed.check}))
-        raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, also) from None
 
 
 RoundTripBody = Callable[[CacheRoundTrip], None]

@@ -72,5 +72,8 @@ class PreparationOptions:
 
 
 PREPARE_MODEL = PreparationOptions()
-PREPARE_MODEL_WITH_CONFIG = PreparationOptions(with_config=True)
-BOTH_PREPARATIONS = (PREPARE_MODEL, PREPARE_MODEL_WITH_CONFIG)
+
+
+def both_preparations(deadline_ns: int | None = None) -> tuple[PreparationOptions, PreparationOptions]:
+    """Return the options of prepareModel and of prepareModelWithConfig."""
+    return PreparationOptions(False, deadline_ns=deadline_ns), PreparationOptions(True, deadline_ns=deadline_ns)

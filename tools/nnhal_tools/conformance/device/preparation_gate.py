@@ -5,8 +5,15 @@ from dataclasses import dataclass
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
-from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, NotServiceSpecific, Skipped, UnsupportedCase
-from nnhal_tools.conformance.device.options import BOTH_PREPARATIONS, PREPARE_MODEL, PreparationOptions
+from nnhal_tools.conformance.check import (
+    CheckFailed,
+    CheckRecorder,
+    NotServiceSpecific,
+    Skipped,
+    UnsupportedCase,
+    attribute_failures,
+)
+from nnhal_tools.conformance.device.options import PREPARE_MODEL, PreparationOptions, both_preparations
 from nnhal_tools.conformance.device.results import CallOutcome, PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 
@@ -24,7 +31,7 @@ class SupportedOperations:
             outcome, supported = target.supported_operations(model)
         except NotServiceSpecific as error:
             raise CheckFailed("PREP-01", "getSupportedOperations", "NONE", error) from None
-        recorder.expect("PREP-01", outcome.status == ErrorStatus.NONE, "getSupportedOperations", "NONE", outcome)
+        recorder.expect_status("PREP-01", outcome, "getSupportedOperations")
         count = len(model.main.operations)
         recorder.expect(
             "PREP-02",
@@ -70,15 +77,13 @@ def check_preparation(
         preparation = target.prepare(model, options)
     except NotServiceSpecific as error:
         raise CheckFailed("PREP-03", call, "OK or a service-specific error", error, also) from None
-    try:
+    with attribute_failures(*also):
         _check_callback(recorder, preparation, call)
         status = preparation.callback.status
         if status != ErrorStatus.NONE:
             stimulus = f"{call} of a supported model"
             recorder.expect("PREP-05", not supported.all_supported, stimulus, "NONE", preparation.callback)
             raise Skipped("X1", f"the model is not fully supported: {preparation.callback}")
-    except CheckFailed as failed:
-        raise CheckFailed(failed.check, failed.stimulus, failed.expected, failed.got, also) from None
     recorder.mark("PREP-05", "GEN-02" if options.with_config else "GEN-01")
     return preparation
 
@@ -112,7 +117,7 @@ def find_refusal_failure(
     model: types_pb2.Model,
     check: str,
     defect: str,
-    ways: Iterable[PreparationOptions] = BOTH_PREPARATIONS,
+    ways: Iterable[PreparationOptions] = both_preparations(),
     *,
     ask: bool = True,
     calls: Mapping[str, str] = _NO_IDS,

@@ -215,6 +215,10 @@ class Target:
         if outcome.status != ErrorStatus.NONE:
             raise NotServiceSpecific(str(outcome))
 
+    def query(self, method: str) -> tuple[CallOutcome, Any]:
+        """Call a method of IDevice whose only argument is the device, for example GetType."""
+        return invoke(getattr(self.device, method), device_pb2.DeviceRequest(device=self.device_name))
+
     def supported_operations(self, model: types_pb2.Model) -> tuple[CallOutcome, list[bool]]:
         """Call IDevice.getSupportedOperations."""
         request = device_pb2.GetSupportedOperationsRequest(session=self.session, device=self.device_name, model=model)
@@ -230,6 +234,16 @@ class Target:
                 deadline_ns=options.deadline_ns,
             )
             return self.prepare_with_config(model, config)
+        return collect_preparation(self.launch_preparation(model, options))
+
+    def launch_preparation(
+        self,
+        model: types_pb2.Model,
+        options: PreparationOptions = PREPARE_MODEL,
+        cache: types_pb2.CompilationCache | None = None,
+        timeout: float = WATCHDOG_S,
+    ) -> Iterator[device_pb2.PrepareModelEvent]:
+        """Call IDevice.prepareModel, and return the stream of its events, which raises grpc.RpcError."""
         request = device_pb2.PrepareModelRequest(
             session=self.session,
             device=self.device_name,
@@ -237,8 +251,14 @@ class Target:
             preference=options.preference,  # type: ignore[arg-type]
             priority=options.priority,  # type: ignore[arg-type]
             deadline_ns=options.deadline_ns,
+            cache=cache,
         )
-        return collect_preparation(self.device.PrepareModel(request, timeout=WATCHDOG_S))
+        return self.device.PrepareModel(request, timeout=timeout)
+
+    def launch_from_cache(self, cache: types_pb2.CompilationCache) -> Iterator[device_pb2.PrepareModelEvent]:
+        """Call IDevice.prepareModelFromCache, and return the stream of its events, which raises grpc.RpcError."""
+        request = device_pb2.PrepareModelFromCacheRequest(session=self.session, device=self.device_name, cache=cache)
+        return self.device.PrepareModelFromCache(request, timeout=WATCHDOG_S)
 
     def prepare_with_config(self, model: types_pb2.Model, config: types_pb2.PrepareModelConfig) -> PreparationOutcome:
         """Call IDevice.prepareModelWithConfig, and wait for the end of the stream."""

@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,8 +57,7 @@ class ValidModel:
 
     def with_edit(self, edit: Edit) -> types_pb2.Model:
         """Return a copy of the model with an edit applied."""
-        copy = types_pb2.Model()
-        copy.CopyFrom(self.message)
+        copy = deepcopy(self.message)
         edit.apply(copy)
         return copy
 

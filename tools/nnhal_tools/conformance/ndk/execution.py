@@ -4,7 +4,9 @@ import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -29,11 +31,46 @@ _STATUSES = {
     ResultCode.RESOURCE_EXHAUSTED_PERSISTENT: ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
 }
 
-# ---- NdkArguments ------------------------------------------------------------------------------------------
+# ---- Arguments ------------------------------------------------------------------------------------------
+
+Inputs = Sequence[AnyArray | None]
 
 
-class NdkArguments(Protocol):
-    """Inputs of a vector and room for its outputs."""
+class NdkArguments:
+    """Inputs of a vector and room for its outputs, to be bound to executions."""
+
+    def __init__(self, library: NdkLibrary) -> None:
+        self._library = library
+        self._settings: list[tuple[Any, ...]] = []
+        self._readers: list[Callable[[], bytes]] = []
+        self._kept: list[AnyArray] = []  # arrays that the library reads when it executes
+        self.memories = ExitStack()
+        """Memories of the arguments, which `close` frees."""
+
+    def add_input(self, index: int, array: AnyArray | None) -> None:
+        """Add an input in a buffer of the program, or an omitted one."""
+        if array is None:
+            self._settings.append(("Execution_setInput", index, None, None, 0))
+            return
+        self._kept.append(np.ascontiguousarray(array))
+        self._settings.append(("Execution_setInput", index, None, self._kept[-1].ctypes.data, array.nbytes))
+
+    def add_output(self, index: int, size: int) -> None:
+        """Add an output in a buffer of the program. An empty one has a buffer of one byte."""
+        output = np.zeros(max(size, 1), np.uint8)
+        self._settings.append(("Execution_setOutput", index, None, output.ctypes.data, output.nbytes))
+        self._readers.append(output.tobytes)
+
+    def add_input_in_memory(self, index: int, memory: int, offset: int = 0, size: int = 0) -> None:
+        """Add an input in a memory of the library."""
+        self._settings.append(("Execution_setInputFromMemory", index, None, memory, offset, size))
+
+    def add_output_in_memory(
+        self, index: int, read: Callable[[], bytes], memory: int, offset: int = 0, size: int = 0
+    ) -> None:
+        """Add an output in a memory of the library. `read`: returns its bytes."""
+        self._settings.append(("Execution_setOutputFromMemory", index, None, memory, offset, size))
+        self._readers.append(read)
 
     def bind(self, execution: int) -> None:
         """Set the inputs and outputs of an execution.
@@ -41,145 +78,8 @@ class NdkArguments(Protocol):
         Raises:
             CallFailed: the library refuses one.
         """
-        ...
-
-    def outputs(self) -> list[bytes]:
-        """Return the bytes of each output."""
-        ...
-
-    def close(self) -> None:
-        """Free the memory."""
-        ...
-
-
-MakeArguments = Callable[[NdkLibrary, int, Sequence[AnyArray | None], Sequence[int]], NdkArguments]
-"""Creates the arguments for a library, a compilation, arrays of inputs, and sizes of outputs in bytes."""
-
-
-class BufferArguments:
-    """NdkArguments in buffers of the program."""
-
-    def __init__(
-        self, library: NdkLibrary, compilation: int, inputs: Sequence[AnyArray | None], sizes: Sequence[int]
-    ) -> None:
-        self._library = library
-        self._inputs = [None if array is None else np.ascontiguousarray(array) for array in inputs]
-        self._outputs = [np.zeros(max(size, 1), np.uint8) for size in sizes]
-
-    def bind(self, execution: int) -> None:
-        """Set the inputs and outputs of an execution."""
-        for index, array in enumerate(self._inputs):
-            pointer, size = (None, 0) if array is None else (array.ctypes.data, array.nbytes)
-            self._library.call("Execution_setInput", execution, index, None, pointer, size)
-        for index, output in enumerate(self._outputs):
-            self._library.call("Execution_setOutput", execution, index, None, output.ctypes.data, output.nbytes)
-
-    def outputs(self) -> list[bytes]:
-        """Return the bytes of each output."""
-        return [output.tobytes() for output in self._outputs]
-
-    def close(self) -> None:
-        """Do nothing: the buffers are freed with this object."""
-
-
-class MemoryArguments:
-    """NdkArguments in one memory of a file, which starts with the inputs."""
-
-    def __init__(
-        self, library: NdkLibrary, compilation: int, inputs: Sequence[AnyArray | None], sizes: Sequence[int]
-    ) -> None:
-        self._library = library
-        end = 0
-
-        def place(size: int) -> tuple[int, int]:
-            nonlocal end
-            offset = end
-            end += size + -size % _ALIGNMENT
-            return offset, size
-
-        self._inputs = [None if array is None else place(array.nbytes) for array in inputs]
-        self._outputs = [place(max(size, 1)) for size in sizes]
-        self._file = SharedFile(library, end)
-        for region, array in zip(self._inputs, inputs, strict=True):
-            if region is not None and array is not None:
-                self._file.write(region[0], array.tobytes())
-
-    def bind(self, execution: int) -> None:
-        """Set the inputs and outputs of an execution."""
-        call, memory = self._library.call, self._file.memory
-        for index, region in enumerate(self._inputs):
-            if region is None:
-                call("Execution_setInput", execution, index, None, None, 0)
-            else:
-                call("Execution_setInputFromMemory", execution, index, None, memory, *region)
-        for index, region in enumerate(self._outputs):
-            call("Execution_setOutputFromMemory", execution, index, None, memory, *region)
-
-    def outputs(self) -> list[bytes]:
-        """Return the bytes of each output."""
-        return [self._file.read(*region) for region in self._outputs]
-
-    def close(self) -> None:
-        """Free the memory."""
-        self._file.close()
-
-
-class DeviceArguments:
-    """NdkArguments in memories of the device, one for each. Empty values and omitted inputs are in no memory."""
-
-    def __init__(
-        self, library: NdkLibrary, compilation: int, inputs: Sequence[AnyArray | None], sizes: Sequence[int]
-    ) -> None:
-        self._library = library
-        self._compilation = compilation
-        self._stack = ExitStack()
-        self._sizes = sizes
-        try:
-            self._inputs = [
-                None if array is None or array.size == 0 else self._filled(index, array)
-                for index, array in enumerate(inputs)
-            ]
-            self._outputs = [
-                self._allocated("MemoryDesc_addOutputRole", index) if size else None for index, size in enumerate(sizes)
-            ]
-        except BaseException:
-            self.close()
-            raise
-        self._empty = np.zeros(1, np.uint8)
-
-    def _allocated(self, add_role: str, index: int) -> int:
-        """Return a memory for one input or output."""
-        library = self._library
-        desc = library.create("MemoryDesc_create")
-        try:
-            library.call(add_role, desc, self._compilation, index, 1.0)
-            library.call("MemoryDesc_finish", desc)
-            memory = library.create("Memory_createFromDesc", desc)
-        finally:
-            library.MemoryDesc_free(desc)
-        self._stack.callback(library.Memory_free, memory)
-        return memory
-
-    def _filled(self, index: int, array: AnyArray) -> int:
-        memory = self._allocated("MemoryDesc_addInputRole", index)
-        with closing(SharedFile(self._library, array.nbytes)) as file:
-            file.write(0, array.tobytes())
-            self._library.call("Memory_copy", file.memory, memory)
-        return memory
-
-    def bind(self, execution: int) -> None:
-        """Set the inputs and outputs of an execution."""
-        call, empty = self._library.call, self._empty
-        for index, memory in enumerate(self._inputs):
-            if memory is None:
-                call("Execution_setInput", execution, index, None, None, 0)
-            else:
-                call("Execution_setInputFromMemory", execution, index, None, memory, 0, 0)
-        for index, memory in enumerate(self._outputs):
-            if memory is None:
-                call("Execution_setOutput", execution, index, None, empty.ctypes.data, empty.nbytes)
-            else:
-                call("Execution_setOutputFromMemory", execution, index, None, memory, 0, 0)
+        for function, *arguments in self._settings:
+            self._library.call(function, execution, *arguments)
 
     def outputs(self) -> list[bytes]:
         """Return the bytes of each output.
@@ -187,25 +87,92 @@ class DeviceArguments:
         Raises:
             CallFailed: the device does not return one, or it has another size.
         """
-        return [
-            b"" if memory is None else self._contents(memory, size)
-            for memory, size in zip(self._outputs, self._sizes, strict=True)
-        ]
-
-    def _contents(self, memory: int, size: int) -> bytes:
-        with closing(SharedFile(self._library, size)) as file:
-            self._library.call("Memory_copy", memory, file.memory)
-            return file.read(0, size)
+        return [read() for read in self._readers]
 
     def close(self) -> None:
         """Free the memories."""
-        self._stack.close()
+        self.memories.close()
 
 
-ARGUMENTS: dict[str, MakeArguments] = {"buffers": BufferArguments, "memories": MemoryArguments}
+MakeArguments = Callable[[NdkLibrary, int, Inputs, Sequence[int]], NdkArguments]
+"""Creates the arguments for a library, a compilation, arrays of inputs, and sizes of outputs in bytes."""
+
+
+def buffer_arguments(library: NdkLibrary, compilation: int, inputs: Inputs, sizes: Sequence[int]) -> NdkArguments:
+    """Return arguments in buffers of the program."""
+    arguments = NdkArguments(library)
+    for index, array in enumerate(inputs):
+        arguments.add_input(index, array)
+    for index, size in enumerate(sizes):
+        arguments.add_output(index, size)
+    return arguments
+
+
+def memory_arguments(library: NdkLibrary, compilation: int, inputs: Inputs, sizes: Sequence[int]) -> NdkArguments:
+    """Return arguments in one memory of a file, which starts with the inputs."""
+    arguments = NdkArguments(library)
+    lengths = [0 if array is None else array.nbytes for array in inputs] + [max(size, 1) for size in sizes]
+    *offsets, end = accumulate((length + -length % _ALIGNMENT for length in lengths), initial=0)
+    file = SharedFile(library, end)
+    arguments.memories.callback(file.close)
+    for index, (array, offset) in enumerate(zip(inputs, offsets, strict=False)):
+        if array is None:
+            arguments.add_input(index, None)
+        else:
+            file.write(offset, array.tobytes())
+            arguments.add_input_in_memory(index, file.memory, offset, array.nbytes)
+    places = zip(offsets[len(inputs) :], lengths[len(inputs) :], strict=True)
+    for index, (offset, size) in enumerate(places):
+        arguments.add_output_in_memory(index, partial(file.read, offset, size), file.memory, offset, size)
+    return arguments
+
+
+def device_arguments(library: NdkLibrary, compilation: int, inputs: Inputs, sizes: Sequence[int]) -> NdkArguments:
+    """Return arguments in memories of the device, one for each. Empty values and omitted inputs are in no memory."""
+    arguments = NdkArguments(library)
+
+    def allocate(add_role: str, index: int) -> int:
+        desc = library.create("MemoryDesc_create")
+        try:
+            library.call(add_role, desc, compilation, index, 1.0)
+            library.call("MemoryDesc_finish", desc)
+            memory = library.create("Memory_createFromDesc", desc)
+        finally:
+            library.MemoryDesc_free(desc)
+        arguments.memories.callback(library.Memory_free, memory)
+        return memory
+
+    def contents(memory: int, size: int) -> bytes:
+        with closing(SharedFile(library, size)) as file:
+            library.call("Memory_copy", memory, file.memory)
+            return file.read(0, size)
+
+    try:
+        for index, array in enumerate(inputs):
+            if array is None or array.size == 0:
+                arguments.add_input(index, None)
+                continue
+            memory = allocate("MemoryDesc_addInputRole", index)
+            with closing(SharedFile(library, array.nbytes)) as file:
+                file.write(0, array.tobytes())
+                library.call("Memory_copy", file.memory, memory)
+            arguments.add_input_in_memory(index, memory)
+        for index, size in enumerate(sizes):
+            if size == 0:
+                arguments.add_output(index, size)
+                continue
+            memory = allocate("MemoryDesc_addOutputRole", index)
+            arguments.add_output_in_memory(index, partial(contents, memory, size), memory)
+    except BaseException:
+        arguments.close()
+        raise
+    return arguments
+
+
+ARGUMENTS: dict[str, MakeArguments] = {"buffers": buffer_arguments, "memories": memory_arguments}
 """Kinds of arguments that the program can address, by the name in reports."""
 
-DEVICE_ARGUMENTS: dict[str, MakeArguments] = {"memories of the device": DeviceArguments}
+DEVICE_ARGUMENTS: dict[str, MakeArguments] = {"memories of the device": device_arguments}
 """Kinds of arguments that the program can only copy."""
 
 # ---- Ways of computing ----------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """Executions of a vector through the NNAPI C library, with every way of computing and kind of arguments."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from nnhal.types import ErrorStatus
-from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
+from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped, attribute_failures
 from nnhal_tools.conformance.device.ndk_library import CallFailed, NdkLibrary
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import ExecutionOutcome
@@ -101,18 +101,15 @@ class NdkTrial:
         """Run each way with each kind of arguments. `fenced_check`: replaces the check for fenced executions."""
         for kind in self._arguments:
             for name, way in WAYS.items():
-                with _attribute(f"{name} with arguments in {kind}"):
+                with attribute_failures(note=f" ({name} with arguments in {kind})"):
                     execution = self._execute(compilation, way, kind, options)
                     recorder.mark(way.check)
                     check_timing(recorder, execution, options.measure)
                     (fenced_check if fenced_check is not None and way.fenced else check)(recorder, execution)
 
     def _execute(self, compilation: int, way: Way, kind: str, options: RunOptions) -> ExecutionOutcome:
-        arguments = self._arguments[kind](self._library, compilation, self._case.inputs, self._sizes)
-        try:
+        with closing(self._arguments[kind](self._library, compilation, self._case.inputs, self._sizes)) as arguments:
             return execute(self._library, compilation, way, arguments, len(self._sizes), options)
-        finally:
-            arguments.close()
 
     def _run_failing(self, recorder: CheckRecorder) -> None:
         """Check that the model cannot be built, compiled or executed."""
@@ -125,13 +122,3 @@ class NdkTrial:
             return
         failed = execution.outcome.status != ErrorStatus.NONE
         recorder.expect("VALREQ-11", failed, "an execution that must fail", "an error", execution.outcome)
-
-
-@contextmanager
-def _attribute(way: str) -> Iterator[None]:
-    """Add the way of computing to the stimulus of a failure."""
-    try:
-        yield
-    except CheckFailed as failed:
-        stimulus = f"{failed.stimulus} ({way})"
-        raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, failed.also_failed) from None

@@ -1,6 +1,7 @@
 """Paths of MEMORY_DOMAIN: arguments lie in buffers of the device with a single role, where possible."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -80,8 +81,7 @@ class _BufferArguments:
     """Copy of a request whose arguments are moved into buffers one by one."""
 
     def __init__(self, target: Target, model: bytes, request: types_pb2.Request) -> None:
-        self.request = types_pb2.Request()
-        self.request.CopyFrom(request)
+        self.request = deepcopy(request)
         self.steps: list[PathStep] = []
         self.outputs: dict[int, tuple[AllocatedBuffer, int]] = {}
         self._target, self._model = target, model

@@ -11,7 +11,7 @@ from nnhal_tools.conformance.device.calls import invoke, outcome_from_detail
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PathStep
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths.path import expect_ok, owned_object, register_path, with_earlier_steps
+from nnhal_tools.conformance.paths.path import expect_ok, owned_object, register_path, run_on_object
 from nnhal_tools.conformance.paths.staged import read_outputs, staged_request
 
 NO_IDENTIFIER = -1
@@ -27,6 +27,11 @@ def open_burst(target: Target, model: bytes) -> AbstractContextManager[tuple[Cal
     request = prepared_model_pb2.PreparedModelRequest(session=target.session, prepared_model=model)
     outcome, response = invoke(target.prepared_model.ConfigureExecutionBurst, request)
     return owned_object(target, outcome, response.burst if response else b"")
+
+
+def run_on_burst(target: Target, model: bytes, run: Callable[[bytes], ExecutionOutcome]) -> ExecutionOutcome:
+    """Run on a burst of a model. The step of creating the burst comes first."""
+    return run_on_object(open_burst(target, model), "GEN-05", "configureExecutionBurst", run)
 
 
 def execute_message(
@@ -92,12 +97,9 @@ def _over_a_stream(target: Target, burst: bytes, message: BurstMessage, identifi
     """Execute over a stream, in which only the first message names the session and the burst."""
     releases = [burst_pb2.ReleaseMemoryResourceRequest(memory_identifier_token=number) for number in identifiers]
     answers = call_stream(target, [message, *releases])
+    execution = _first_outcome(target, answers)
     if isinstance(answers, CallOutcome):
-        return ExecutionOutcome(answers)
-    if answers:
-        execution = stream_outcome(target, answers[0])
-    else:
-        execution = ExecutionOutcome(CallOutcome(ErrorStatus.GENERAL_FAILURE, "no answer"))
+        return execution
     count = 1 + len(identifiers)
     step = PathStep("GEN-06", len(answers) == count, "a stream of calls", f"{count} answers", str(len(answers)))
     outcomes = [stream_outcome(target, answer).outcome for answer in answers[1:]]
@@ -109,6 +111,19 @@ def call_stream(target: Target, messages: Sequence[Any]) -> "list[burst_pb2.Burs
     requests = [burst_pb2.BurstStreamRequest(**{_FIELDS[type(message)]: message}) for message in messages]
     outcome, responses = invoke(lambda r, timeout: list(target.bursts.Stream(iter(r), timeout=timeout)), requests)
     return outcome if responses is None else responses
+
+
+def call_on_stream(target: Target, message: Any) -> ExecutionOutcome:
+    """Call Burst.Stream with one message, and return the outcome of its call."""
+    return _first_outcome(target, call_stream(target, [message]))
+
+
+def _first_outcome(target: Target, answers: "list[burst_pb2.BurstStreamResponse] | CallOutcome") -> ExecutionOutcome:
+    if isinstance(answers, CallOutcome):
+        return ExecutionOutcome(answers)
+    if not answers:
+        return ExecutionOutcome(CallOutcome(ErrorStatus.GENERAL_FAILURE, "no answer"))
+    return stream_outcome(target, answers[0])
 
 
 _FIELDS: dict[type, str] = {
@@ -143,16 +158,16 @@ def _execute_with(
     transport: BurstTransport,
 ) -> Any:
     def execute(target: Target, model: bytes, request: types_pb2.Request, options: RunOptions) -> ExecutionOutcome:
-        with open_burst(target, model) as (outcome, burst), staged_request(target, request) as staged:
-            steps = [expect_ok("GEN-05", "configureExecutionBurst", outcome)]
-            if outcome.status:
-                return ExecutionOutcome(outcome, steps=steps)
-            pools = len(staged.request.pools)
-            identifiers = memory_identifiers(staged.request) if options.cache_memory else [NO_IDENTIFIER] * pools
-            message = message_of(target, burst, staged.request, identifiers, options)
-            cached = [identifier for identifier in identifiers if identifier != NO_IDENTIFIER]
-            execution = transport(target, burst, message, cached)
-            return with_earlier_steps(steps, replace(execution, outputs=read_outputs(execution, staged)))
+        def run(burst: bytes) -> ExecutionOutcome:
+            with staged_request(target, request) as staged:
+                pools = len(staged.request.pools)
+                identifiers = memory_identifiers(staged.request) if options.cache_memory else [NO_IDENTIFIER] * pools
+                message = message_of(target, burst, staged.request, identifiers, options)
+                cached = [identifier for identifier in identifiers if identifier != NO_IDENTIFIER]
+                execution = transport(target, burst, message, cached)
+                return replace(execution, outputs=read_outputs(execution, staged))
+
+        return run_on_burst(target, model, run)
 
     return execute
 

@@ -5,6 +5,7 @@ Pools inside the message become values of the runs.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,8 @@ from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import OK, CallOutcome, ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths.burst import call_stream, open_burst, stream_outcome
-from nnhal_tools.conformance.paths.path import expect_ok, owned_object, register_path, run_twice, with_earlier_steps
+from nnhal_tools.conformance.paths.burst import call_stream, run_on_burst, stream_outcome
+from nnhal_tools.conformance.paths.path import owned_object, register_path, run_twice
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,7 @@ def runnable_request(
     target: Target, handle: bytes, request: types_pb2.Request, config: types_pb2.ExecutionConfig | None = None
 ) -> Iterator[RunnableRequest]:
     """Call PreparedModel.Define for a prepared model or a burst. The definition is released at the end."""
-    with_values, values = types_pb2.Request(), []
-    with_values.CopyFrom(request)
+    with_values, values = deepcopy(request), []
     for pool in with_values.pools:
         if pool.pool.WhichOneof("memory") == "inline":
             values.append(pool.pool.inline)
@@ -107,19 +107,19 @@ def _synchronous(target: Target, model: bytes, request: types_pb2.Request, optio
 @register_path("BURST-D-STREAM", "GEN-06")
 def _on_a_stream(target: Target, model: bytes, request: types_pb2.Request, options: RunOptions) -> ExecutionOutcome:
     """Run twice on a stream, for a definition of a burst."""
-    with open_burst(target, model) as (outcome, burst):
-        steps = [expect_ok("GEN-05", "configureExecutionBurst", outcome)]
-        if outcome.status:
-            return ExecutionOutcome(outcome, steps=steps)
+
+    def run(burst: bytes) -> ExecutionOutcome:
         with runnable_request(target, burst, request, options.config) as runnable:
             if runnable.outcome.status:
-                return ExecutionOutcome(runnable.outcome, steps=steps)
+                return ExecutionOutcome(runnable.outcome)
             message = runnable.message(target, deadline_ns=options.deadline_ns)
             answers = call_stream(target, [message, message])
             if isinstance(answers, CallOutcome):
-                return ExecutionOutcome(answers, steps=steps)
+                return ExecutionOutcome(answers)
             if len(answers) != 2:
                 reason = f"the harness: {len(answers)} answers to 2 calls"
-                return ExecutionOutcome(CallOutcome(ErrorStatus.GENERAL_FAILURE, reason), steps=steps)
+                return ExecutionOutcome(CallOutcome(ErrorStatus.GENERAL_FAILURE, reason))
             remaining = iter(answers)
-            return with_earlier_steps(steps, run_twice(lambda: runnable.read_answer(target, next(remaining))))
+            return run_twice(lambda: runnable.read_answer(target, next(remaining)))
+
+    return run_on_burst(target, model, run)

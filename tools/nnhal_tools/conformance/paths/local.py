@@ -5,6 +5,7 @@ returned: the last one as a new Memory object, the others in the area. The memor
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from nnhal_tools.conformance.device.data_connection import (
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PathStep
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths.burst import open_burst
+from nnhal_tools.conformance.paths.burst import run_on_burst
 from nnhal_tools.conformance.paths.path import expect_ok, register_path, run_twice, with_earlier_steps
 from nnhal_tools.conformance.paths.staged import STALE_BYTE
 
@@ -51,8 +52,7 @@ class SharedRequest:
     """
 
     def __init__(self, data: DataConnection, check: str, request: types_pb2.Request, *, returned: bool) -> None:
-        self.request = types_pb2.Request()
-        self.request.CopyFrom(request)
+        self.request = deepcopy(request)
         self.area = (0, 0, 0)
         self.steps: list[PathStep] = []
         self._data, self._check = data, check
@@ -198,9 +198,7 @@ def _synchronous(target: Target, model: bytes, request: types_pb2.Request, optio
 
 @register_path("BURST-LOCAL", "GEN-06", over_data_socket=True)
 def _burst(target: Target, model: bytes, request: types_pb2.Request, options: RunOptions) -> ExecutionOutcome:
-    with open_burst(target, model) as (outcome, burst):
-        steps = [expect_ok("GEN-05", "configureExecutionBurst", outcome)]
-        if outcome.status:
-            return ExecutionOutcome(outcome, steps=steps)
-        execution = _execute(target, burst, request, options, "GEN-06", "GEN-07", returned=True)
-        return with_earlier_steps(steps, execution)
+    def run(burst: bytes) -> ExecutionOutcome:
+        return _execute(target, burst, request, options, "GEN-06", "GEN-07", returned=True)
+
+    return run_on_burst(target, model, run)

@@ -1,7 +1,7 @@
 """Execution paths, registered by the checklist's codes (section 0), and helpers that they share."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from nnhal.types import ErrorStatus
@@ -93,6 +93,20 @@ def owned_object(target: Target, outcome: CallOutcome, handle: bytes) -> Iterato
 def expect_ok(check: str, stimulus: str, outcome: CallOutcome) -> PathStep:
     """Return the step of a call that must succeed."""
     return PathStep(check, outcome.status == 0, stimulus, "NONE", str(outcome))
+
+
+def run_on_object(
+    created: AbstractContextManager[tuple[CallOutcome, bytes]],
+    check: str,
+    call: str,
+    run: Callable[[bytes], ExecutionOutcome],
+) -> ExecutionOutcome:
+    """Run on an object of `owned_object`. The step of the call that creates it comes first, or alone if it fails."""
+    with created as (outcome, handle):
+        steps = [expect_ok(check, call, outcome)]
+        if outcome.status:
+            return ExecutionOutcome(outcome, steps=steps)
+        return with_earlier_steps(steps, run(handle))
 
 
 def with_earlier_steps(steps: list[PathStep], execution: ExecutionOutcome) -> ExecutionOutcome:

@@ -9,7 +9,7 @@ from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths.fenced import LaunchOutcome, await_execution, launch_outcome
-from nnhal_tools.conformance.paths.path import expect_ok, owned_object, register_path, run_twice, with_earlier_steps
+from nnhal_tools.conformance.paths.path import owned_object, register_path, run_on_object, run_twice
 from nnhal_tools.conformance.paths.staged import StagedRequest, staged_request
 
 
@@ -57,11 +57,10 @@ def _execute_twice(
     between: Callable[[], None] = lambda: None,
 ) -> ExecutionOutcome:
     """Create an execution and run it twice. `between` is called before the second run."""
-    with reusable_execution(target, model, request, options.config) as (outcome, execution):
-        steps = [expect_ok("GEN-03", "createReusableExecution", outcome)]
-        if outcome.status:
-            return ExecutionOutcome(outcome, steps=steps)
-        return with_earlier_steps(steps, run_twice(lambda: run_once(execution), between))
+    created = reusable_execution(target, model, request, options.config)
+    return run_on_object(
+        created, "GEN-03", "createReusableExecution", lambda execution: run_twice(lambda: run_once(execution), between)
+    )
 
 
 @register_path("SYNC-R", "GEN-04")

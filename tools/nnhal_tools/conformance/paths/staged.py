@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 
 import numpy as np
 
@@ -18,8 +19,7 @@ class StagedRequest:
     """Copy of a request with a Memory object in place of each ReturnedPool of a fixed size."""
 
     def __init__(self, target: Target, request: types_pb2.Request) -> None:
-        self.request = types_pb2.Request()
-        self.request.CopyFrom(request)
+        self.request = deepcopy(request)
         self._target = target
         self._memories: dict[int, tuple[bytes, int]] = {}
         for number, pool in enumerate(self.request.pools):

@@ -15,7 +15,7 @@ from nnhal_tools.conformance.check import CheckFailed, ConnectionLost, Skipped
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
-from nnhal_tools.conformance.vectors.requests import build_request
+from nnhal_tools.conformance.vectors.requests import inline_request
 
 F32, I32, BOOL8 = "TENSOR_FLOAT32", "TENSOR_INT32", "TENSOR_BOOL8"
 
@@ -70,13 +70,8 @@ class AddChain:
     def model(self) -> types_pb2.Model:
         """The model."""
         graph, shape = CaseGraph(), self.constant.shape
-        value = graph.input(F32, shape)
         constant, activation = graph.constant(F32, self.constant), graph.int32(0)
-        for i in range(self.length):
-            add = graph.output if i == self.length - 1 else graph.temporary
-            result = add(F32, shape)
-            graph.apply("ADD", [value, constant, activation], [result])
-            value = result
+        graph.chain(F32, shape, [("ADD", [constant, activation])] * self.length)
         zeros = np.zeros(shape)
         return make_case("chain", graph, [zeros], [zeros]).model()
 
@@ -87,9 +82,7 @@ class AddChain:
     @staticmethod
     def request(values: AnyArray) -> types_pb2.Request:
         """Return a request: the input inline in pool 0, the output in a ReturnedPool."""
-        request, data = build_request([values], [values.nbytes])
-        request.pools[0].pool.inline = data
-        return request
+        return inline_request([values], [values.nbytes])
 
     def expect_correct(self, id_: str, stimulus: str, values: AnyArray, execution: ExecutionOutcome) -> None:
         """Check that an execution succeeded with the right output.
@@ -115,6 +108,11 @@ class AddChain:
         if not np.array_equal(got, expected):
             raise CheckFailed(id_, f"{stimulus}: the output", f"{expected[:4]}...", got)
 
+    def check_execution(self, id_: str, stimulus: str, session: Target, model: bytes) -> None:
+        """Execute the prepared model on a random input, and check the output; see `expect_correct`."""
+        values = self.random_input()
+        self.expect_correct(id_, stimulus, values, session.execute(model, self.request(values)))
+
     def prepared(self, session: Target) -> bytes:
         """Prepare the model, and return its handle; see `require_model`."""
         return require_model(session.prepare(self.model))
@@ -133,8 +131,7 @@ def endless_loop() -> tuple[types_pb2.Model, types_pb2.Request]:
     inputs = [main.subgraph(0), main.subgraph(1), main.input(I32, (1,)), main.input(F32, (SIZE,))]
     main.apply("WHILE", inputs, [main.output(I32, (1,)), main.output(F32, (SIZE,))])
     values = [np.zeros(1, np.int32), np.zeros(SIZE, np.float32)]
-    request, data = build_request(values, [value.nbytes for value in values])
-    request.pools[0].pool.inline = data
+    request = inline_request(values, [value.nbytes for value in values])
     return make_case("endless", main, values, values, referenced=[condition, body]).model(), request
 
 

@@ -1,11 +1,11 @@
 """Suite `burst` (BURST): invalid calls of a burst, for every vector."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.check import CheckRecorder, Result, run_check
 from nnhal_tools.conformance.device.options import DEFAULT_RUN
-from nnhal_tools.conformance.device.results import CallOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import burst as bursts
 from nnhal_tools.conformance.paths.staged import staged_request
@@ -15,6 +15,8 @@ from nnhal_tools.conformance.vectors.prepared_case import PreparedCase
 from nnhal_tools.conformance.vectors.requests import case_request
 
 SUITE = "burst"
+
+INVALID = ErrorStatus.INVALID_ARGUMENT
 
 INVALID_IDENTIFIER = -2
 """Invalid memory identifier."""
@@ -32,32 +34,24 @@ def burst(target: Target, case: Case) -> Iterator[Result]:
 
 
 def _burst(target: Target, case: Case, recorder: CheckRecorder) -> None:
-    prepared_case = PreparedCase(target, case)
-    try:
-        with (
-            case_request(target, case, padded=False) as request,
-            staged_request(target, request) as staged,
-            bursts.open_burst(target, prepared_case.model_handle(recorder)) as (answer, handle),
-        ):
-            created = answer.status == ErrorStatus.NONE
-            recorder.expect("BURST-01", created, "configureExecutionBurst", "NONE and a burst", answer)
-            for check, identifiers in _invalid_identifiers(len(staged.request.pools)):
-                message = bursts.execute_message(target, handle, staged.request, identifiers, DEFAULT_RUN)
-                _expect_refused(
-                    recorder, check, f"identifiers {identifiers}", bursts.execute_burst(target, message).outcome
-                )
-                _expect_refused(
-                    recorder, check, f"a stream, identifiers {identifiers}", _call_on_stream(target, message)
-                )
-            release = bursts.release_message(target, handle, INVALID_IDENTIFIER)
-            refused = bursts.release_memory(target, handle, INVALID_IDENTIFIER)
-            _expect_refused(recorder, "BURST-05", f"releaseMemoryResource({INVALID_IDENTIFIER})", refused)
-            refused_on_stream = _call_on_stream(target, release)
-            _expect_refused(
-                recorder, "BURST-05", f"a stream, releaseMemoryResource({INVALID_IDENTIFIER})", refused_on_stream
-            )
-    finally:
-        prepared_case.close()
+    with (
+        closing(PreparedCase(target, case)) as prepared_case,
+        case_request(target, case, padded=False) as request,
+        staged_request(target, request) as staged,
+        bursts.open_burst(target, prepared_case.model_handle(recorder)) as (answer, handle),
+    ):
+        created = answer.status == ErrorStatus.NONE
+        recorder.expect("BURST-01", created, "configureExecutionBurst", "NONE and a burst", answer)
+        for check, identifiers in _invalid_identifiers(len(staged.request.pools)):
+            message = bursts.execute_message(target, handle, staged.request, identifiers, DEFAULT_RUN)
+            for call, execute in (("", bursts.execute_burst), ("a stream, ", bursts.call_on_stream)):
+                answer = execute(target, message).outcome
+                recorder.expect_status(check, answer, f"{call}identifiers {identifiers}", INVALID)
+        answer = bursts.release_memory(target, handle, INVALID_IDENTIFIER)
+        stimulus = f"releaseMemoryResource({INVALID_IDENTIFIER})"
+        recorder.expect_status("BURST-05", answer, stimulus, INVALID)
+        answer = bursts.call_on_stream(target, bursts.release_message(target, handle, INVALID_IDENTIFIER)).outcome
+        recorder.expect_status("BURST-05", answer, f"a stream, {stimulus}", INVALID)
 
 
 def _invalid_identifiers(pools: int) -> Iterator[tuple[str, list[int]]]:
@@ -66,19 +60,3 @@ def _invalid_identifiers(pools: int) -> Iterator[tuple[str, list[int]]]:
         yield "BURST-02", [INVALID_IDENTIFIER if k == i else k for k in range(pools)]
     yield "BURST-03", [bursts.NO_IDENTIFIER] * (pools - 1)
     yield "BURST-04", [bursts.NO_IDENTIFIER] * (pools + 1)
-
-
-def _call_on_stream(target: Target, message: object) -> CallOutcome:
-    """Return the outcome of a call that is alone on a stream."""
-    responses = bursts.call_stream(target, [message])
-    if isinstance(responses, CallOutcome):
-        return responses
-    return (
-        bursts.stream_outcome(target, responses[0]).outcome
-        if responses
-        else CallOutcome(ErrorStatus.GENERAL_FAILURE, "no response")
-    )
-
-
-def _expect_refused(recorder: CheckRecorder, check: str, stimulus: str, answer: CallOutcome) -> None:
-    recorder.expect(check, answer.status == ErrorStatus.INVALID_ARGUMENT, stimulus, "INVALID_ARGUMENT", answer)

@@ -9,12 +9,12 @@ operation also runs as its signed variant.
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, nullcontext
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
-from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Result, Skipped, run_check
-from nnhal_tools.conformance.device.options import BOTH_PREPARATIONS, PreparationOptions, RunOptions
+from nnhal_tools.conformance.check import CheckRecorder, Result, Skipped, attribute_failures, run_check
+from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions, both_preparations
 from nnhal_tools.conformance.device.results import ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.ndk.trial import NdkTrial
@@ -52,8 +52,7 @@ def generated(target: Target, case: Case) -> Iterator[Result]:
             new_result(case, SUITE, "SYNC"), "VALREQ-11", lambda recorder: _must_fail(target, case, recorder)
         )
         return
-    trial = VectorTrial(target, case)
-    try:
+    with closing(VectorTrial(target, case)) as trial:
         for code, path in select_paths(target.paths, built_in=case.is_built_in).items():
             if path.buffers and case.expect_failure:
                 continue
@@ -66,8 +65,6 @@ def generated(target: Target, case: Case) -> Iterator[Result]:
                 "GEN-35",
                 lambda recorder: _check_signed_variant(trial, variant, recorder),
             )
-    finally:
-        trial.close()
 
 
 class VectorTrial(PreparedCase):
@@ -80,8 +77,9 @@ class VectorTrial(PreparedCase):
     def run(self, path: ExecutionPath, recorder: CheckRecorder) -> None:
         """Run all kinds of the case on a path, on models of both preparation calls."""
         with case_request(self.target, self.case) as request:
-            for options in BOTH_PREPARATIONS:
-                with _attribute_with_config(options):
+            for options in both_preparations():
+                note = f" ({options.call})"
+                with attribute_failures("GEN-02", note=note) if options.with_config else nullcontext():
                     self._run_on_model_of(options, path, recorder, request)
 
     def _run_on_model_of(
@@ -139,9 +137,10 @@ class VectorTrial(PreparedCase):
             recorder.mark(path.check)
             if execution.first_run is not None:
                 _check_execution(recorder, execution.first_run, measure, check_outcome)
-            with _attribute_second_run(execution):
+            is_second = execution.first_run is not None
+            with attribute_failures("GEN-19", note=" (second run)") if is_second else nullcontext():
                 _check_execution(recorder, execution, measure, check_outcome)
-            if execution.first_run is not None:
+            if is_second:
                 recorder.mark("GEN-19")
 
 
@@ -153,54 +152,23 @@ def _check_execution(
     check_outcome(recorder, execution)
 
 
-@contextmanager
-def _attribute_second_run(execution: ExecutionOutcome) -> Iterator[None]:
-    """Attribute a failure in the second run of a reusable execution to GEN-19 as well."""
-    try:
-        yield
-    except CheckFailed as failed:
-        if execution.first_run is None:
-            raise
-        stimulus, also = f"{failed.stimulus} (second run)", {*failed.also_failed, "GEN-19"}
-        raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, tuple(sorted(also))) from None
-
-
-@contextmanager
-def _attribute_with_config(options: PreparationOptions) -> Iterator[None]:
-    """Attribute a failure on a model of prepareModelWithConfig to GEN-02 as well."""
-    try:
-        yield
-    except CheckFailed as failed:
-        if not options.with_config:
-            raise
-        stimulus, also = f"{failed.stimulus} ({options.call})", {*failed.also_failed, "GEN-02"}
-        raise CheckFailed(failed.check, stimulus, failed.expected, failed.got, tuple(sorted(also))) from None
-
-
 def _check_signed_variant(original: VectorTrial, variant: Case, recorder: CheckRecorder) -> None:
     """Run GEN-34 and GEN-35. The original has just run alone, with the same configurations."""
     target = original.target
-    trial = VectorTrial(target, variant)
-    try:
+    with closing(VectorTrial(target, variant)) as trial, attribute_failures("GEN-35"):
         skipped = [_is_skipped(candidate, recorder) for candidate in (original, trial)]
         agree = skipped[0] == skipped[1]
         recorder.expect("GEN-34", agree, "a quant8 model and its signed variant", "both supported or both not", skipped)
         if all(skipped):
             raise Skipped("X1", "neither the model nor its signed variant is fully supported")
         with case_request(target, variant) as request:
-            trial.run_fully_specified(
-                PATHS["SYNC"], recorder, trial.model_handle(recorder, BOTH_PREPARATIONS[0]), request
-            )
+            trial.run_fully_specified(PATHS["SYNC"], recorder, trial.model_handle(recorder), request)
         recorder.mark("GEN-35")
-    except CheckFailed as failed:
-        raise CheckFailed(failed.check, failed.stimulus, failed.expected, failed.got, ("GEN-35",)) from None
-    finally:
-        trial.close()
 
 
 def _is_skipped(trial: VectorTrial, recorder: CheckRecorder) -> bool:
     try:
-        trial.model_handle(recorder, BOTH_PREPARATIONS[0])
+        trial.model_handle(recorder)
     except Skipped:
         return True
     return False

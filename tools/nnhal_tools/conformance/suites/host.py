@@ -14,8 +14,8 @@ import numpy as np
 from nnhal.types import DeviceType, ErrorStatus, OperandLifeTime, OperandType
 from nnhal.v1 import device_pb2, types_pb2
 from nnhal_tools.conformance.check import CheckRecorder
-from nnhal_tools.conformance.device.calls import collect_preparation, invoke
-from nnhal_tools.conformance.device.options import DEFAULT_RUN, RunOptions
+from nnhal_tools.conformance.device.calls import collect_preparation
+from nnhal_tools.conformance.device.options import DEFAULT_RUN, PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.results import PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.hosting.service import EXTENSION, ID, HostedWitness, hosted_witness
@@ -24,7 +24,7 @@ from nnhal_tools.conformance.paths.buffers import allocate, buffer_role, copy_fr
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.suites.extra.device import expect_well_formed
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
-from nnhal_tools.conformance.vectors.requests import build_request
+from nnhal_tools.conformance.vectors.requests import inline_request
 
 SOON_S = 10.0
 """Time in which an answer must come that a correct device gives at once."""
@@ -44,14 +44,8 @@ PREFIX = 5
 def chain(*operations: str) -> types_pb2.Model:
     """Return a model of operations on three floats, one after the other."""
     graph = CaseGraph()
-    value = graph.input("TENSOR_FLOAT32", (3,))
-    for number, operation in enumerate(operations):
-        inputs = [value]
-        if operation == "ADD":
-            inputs += [graph.constant("TENSOR_FLOAT32", ROW), graph.int32(0)]
-        add = graph.output if number == len(operations) - 1 else graph.temporary
-        value = add("TENSOR_FLOAT32", (3,))
-        graph.apply(operation, inputs, [value])
+    further_inputs = {"ADD": [graph.constant("TENSOR_FLOAT32", ROW), graph.int32(0)]} if "ADD" in operations else {}
+    graph.chain("TENSOR_FLOAT32", (3,), [(operation, further_inputs.get(operation, [])) for operation in operations])
     return make_case("chain", graph, [ROW], [ROW]).model()
 
 
@@ -76,15 +70,7 @@ def _launch(
     session: Target, model: types_pb2.Model, deadline_ns: int | None = None
 ) -> Iterator[device_pb2.PrepareModelEvent]:
     """Launch a preparation, and return its events. They end with an error if they do not come soon."""
-    request = device_pb2.PrepareModelRequest(
-        session=session.session,
-        device=session.device_name,
-        model=model,
-        preference=1,  # type: ignore[arg-type]
-        priority=1,  # type: ignore[arg-type]
-        deadline_ns=deadline_ns,
-    )
-    return session.device.PrepareModel(request, timeout=SOON_S)
+    return session.launch_preparation(model, PreparationOptions(deadline_ns=deadline_ns), timeout=SOON_S)
 
 
 def _prepare(session: Target, model: types_pb2.Model, deadline_ns: int | None = None) -> PreparationOutcome:
@@ -127,8 +113,7 @@ def invalid_answers_of_supports(target: Target, recorder: CheckRecorder) -> None
 def invalid_performance(target: Target, recorder: CheckRecorder) -> None:
     """Check that getCapabilities succeeds, with figures above 0."""
     with hosted_witness(target, "performance-zero", f"{ID},CpuRef") as witness:
-        session = witness.target
-        answer, response = invoke(session.device.GetCapabilities, device_pb2.DeviceRequest(device=session.device_name))
+        answer, response = witness.target.query("GetCapabilities")
         stimulus = "getCapabilities with a backend whose performance is (0, -1)"
         recorder.expect("HOST-03", response is not None, stimulus, "NONE", answer)
         figures = [
@@ -142,8 +127,7 @@ def invalid_performance(target: Target, recorder: CheckRecorder) -> None:
 def performance_of_few_operations(target: Target, recorder: CheckRecorder) -> None:
     """Check that the type of the only operation that a device runs has a performance."""
     with hosted_witness(target) as witness:
-        session = witness.target
-        answer, response = invoke(session.device.GetCapabilities, device_pb2.DeviceRequest(device=session.device_name))
+        answer, response = witness.target.query("GetCapabilities")
         stimulus = "getCapabilities of a device that only adds floats"
         recorder.expect("HOST-16", response is not None, stimulus, "NONE", answer)
         types = [int(entry.type) for entry in response.operand_performance]
@@ -155,23 +139,18 @@ def performance_of_few_operations(target: Target, recorder: CheckRecorder) -> No
 def ill_formed_extension(target: Target, recorder: CheckRecorder) -> None:
     """Check that every listed extension is well-formed."""
     with hosted_witness(target, "extension-ill-formed") as witness:
-        session = witness.target
-        request = device_pb2.DeviceRequest(device=session.device_name)
-        answer, response = invoke(session.device.GetSupportedExtensions, request)
+        answer, response = witness.target.query("GetSupportedExtensions")
         recorder.expect("HOST-04", response is not None, "getSupportedExtensions", "NONE", answer)
         for extension in response.extensions:
             expect_well_formed(recorder, extension, "HOST-04")
 
 
 @check("HOST-11")
-def version_of_an_edited_backend(target: Target, recorder: CheckRecorder) -> None:
-    """Check that the version string differs after a plug-in was edited, although its own version is the same."""
+def _version_of_an_edited_backend(target: Target, recorder: CheckRecorder) -> None:
     versions = []
     for edit in ("", "# edited"):
         with hosted_witness(target, edit=edit) as witness:
-            session = witness.target
-            request = device_pb2.DeviceRequest(device=session.device_name)
-            answer, response = invoke(session.device.GetVersionString, request)
+            answer, response = witness.target.query("GetVersionString")
             recorder.expect("HOST-11", response is not None, "getVersionString", "NONE", answer)
             versions.append(response.version)
     recorder.expect("HOST-11", len(set(versions)) == 2, "getVersionString of an edited backend", "another", versions)
@@ -204,7 +183,7 @@ def extension_in_buffers(target: Target, recorder: CheckRecorder) -> None:
         recorder.expect("HOST-05", buffer is not None, "allocate for an extension type", "a buffer", answer)
         assert buffer is not None
         answer = copy_from(session, buffer, types_pb2.Memory(inline=ROW.tobytes()))
-        recorder.expect("HOST-05", answer.status == ErrorStatus.NONE, "copyFrom, an extension type", "NONE", answer)
+        recorder.expect_status("HOST-05", answer, "copyFrom, an extension type")
         request = _row_request()
         place_in_pool(request.inputs[0], len(request.pools))
         request.pools.add().token = buffer.token
@@ -228,9 +207,7 @@ def _prepared_extension(session: Target, recorder: CheckRecorder) -> bytes:
 
 
 def _row_request() -> types_pb2.Request:
-    request, data = build_request([ROW], [ROW.nbytes])
-    request.pools[0].pool.inline = data
-    return request
+    return inline_request([ROW], [ROW.nbytes])
 
 
 @check("HOST-12")
@@ -303,8 +280,7 @@ def closed_when_the_service_stops(target: Target, recorder: CheckRecorder) -> No
 
 
 @check("HOST-13")
-def options_of_the_operator(target: Target, recorder: CheckRecorder) -> None:
-    """Check that the factory gets the option that the operator has set."""
+def _options_of_the_operator(target: Target, recorder: CheckRecorder) -> None:
     with hosted_witness(target, "", ID, "--backend-option", f"{ID}.color=blue") as witness:
         right = "option color=blue" in witness.trace
         recorder.expect(
@@ -313,15 +289,13 @@ def options_of_the_operator(target: Target, recorder: CheckRecorder) -> None:
 
 
 @check("HOST-14")
-def type_of_the_hardware(target: Target, recorder: CheckRecorder) -> None:
-    """Check that getType returns the type of the backend, or that which the operator has set."""
+def _type_of_the_hardware(target: Target, recorder: CheckRecorder) -> None:
     for options, expected in (
         (("--device", "first"), DeviceType.GPU),
         (("--device", "first", "--device-type", "first=ACCELERATOR"), DeviceType.ACCELERATOR),
     ):
         with hosted_witness(target, "", ID, *options) as witness:
-            session = witness.target
-            answer, response = invoke(session.device.GetType, device_pb2.DeviceRequest(device=session.device_name))
+            answer, response = witness.target.query("GetType")
             got = int(response.type) if response else answer
             stimulus = f"getType of a device with a backend for a GPU, {' '.join(options)}"
             recorder.expect("HOST-14", got == expected, stimulus, expected.name, got)
@@ -343,8 +317,7 @@ def allocator_of_the_operator(target: Target, recorder: CheckRecorder) -> None:
 
 
 @check("HOST-17")
-def memory_of_the_backend(target: Target, recorder: CheckRecorder) -> None:
-    """Check that the backend copies values into and out of its memory, and that the host waits for its work."""
+def _memory_of_the_backend(target: Target, recorder: CheckRecorder) -> None:
     with hosted_witness(target, "own-memory") as witness:
         outcome = _prepare(witness.target, chain("ADD"))
         recorder.expect("HOST-17", bool(outcome.model), "prepareModel", "NONE", outcome.callback)
@@ -363,12 +336,11 @@ def memory_of_the_backend(target: Target, recorder: CheckRecorder) -> None:
 
 
 @check("HOST-18")
-def memory_manager_for_workloads(target: Target, recorder: CheckRecorder) -> None:
-    """Check that the host asks for a memory manager, and that the factory of the workloads gets it."""
+def _memory_manager_for_workloads(target: Target, recorder: CheckRecorder) -> None:
     with hosted_witness(target, "planned-memory") as witness:
         outcome = _prepare(witness.target, chain("ADD"))
         execution = witness.target.execute(outcome.model, _row_request())
-        recorder.expect("HOST-18", execution.outcome.status == ErrorStatus.NONE, "SYNC", "NONE", execution.outcome)
+        recorder.expect_status("HOST-18", execution.outcome, "SYNC")
         wanted = ["memory-manager", "compile", "workload-factory with the manager"]
         events = [event for event in witness.trace if event in wanted]
         recorder.expect("HOST-18", events == wanted, "prepareModel, planned memory", str(wanted), witness.trace)
@@ -387,7 +359,7 @@ def profiling_context_of_each_call(target: Target, recorder: CheckRecorder) -> N
                 before = len(witness.trace)
                 run = RunOptions(hints=types_pb2.ExecutionConfig(profile=profile))
                 answer = CALLS[path](witness.target, outcome.model, _row_request(), run).outcome
-                recorder.expect("HOST-19", answer.status == ErrorStatus.NONE, path, "NONE", answer)
+                recorder.expect_status("HOST-19", answer, path)
                 _is_soon(lambda before=before: _are_ended(witness.trace[before:]))  # type: ignore[misc]
                 events = witness.trace[before:]
                 right = _are_ended(events) and profile == any("profile" in event for event in events)

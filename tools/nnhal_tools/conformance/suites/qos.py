@@ -103,7 +103,7 @@ def _check_status(recorder: CheckRecorder, check: str, stimulus: str, outcome: C
         valid = outcome.status == ErrorStatus.NONE or outcome.is_missed_deadline
         recorder.expect(check, valid, stimulus, "NONE or MISSED_DEADLINE_*", outcome)
     else:
-        recorder.expect(check, outcome.status == ErrorStatus.NONE, stimulus, "NONE", outcome)
+        recorder.expect_status(check, outcome, stimulus)
 
 
 def _check_execution_outputs(recorder: CheckRecorder, case: Case, execution: ExecutionOutcome) -> None:

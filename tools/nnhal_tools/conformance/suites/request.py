@@ -1,6 +1,8 @@
 """Suite `request` (VALREQ): requests without an argument fail on every path, and failing vectors fail."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from copy import deepcopy
 from functools import partial
 
 from nnhal.types import ErrorStatus
@@ -57,16 +59,13 @@ def request(target: Target, case: Case) -> Iterator[Result]:
             new_result(case, SUITE, "SYNC"), "VALREQ-11", lambda recorder: _must_fail(target, case, recorder)
         )
         return
-    prepared_case = PreparedCase(target, case)
-    try:
+    with closing(PreparedCase(target, case)) as prepared_case:
         selected = select_paths(target.paths, built_in=case.is_built_in)
         for path, check in REFUSALS.items():
             if CALLS[path].over_data_socket and path not in selected:
                 continue
             result = new_result(case, SUITE, path)
             yield run_check(result, check, partial(_missing_arguments, prepared_case, path))
-    finally:
-        prepared_case.close()
 
 
 def _missing_arguments(prepared_case: PreparedCase, path: str, recorder: CheckRecorder) -> None:
@@ -91,8 +90,7 @@ def mutants(request: types_pb2.Request) -> Iterator[tuple[str, str, types_pb2.Re
     """Yield the requests of VALREQ-01 and -02: check id, missing argument and request."""
     for check, name in (("VALREQ-01", "inputs"), ("VALREQ-02", "outputs")):
         for i in range(len(getattr(request, name))):
-            mutated = types_pb2.Request()
-            mutated.CopyFrom(request)
+            mutated = deepcopy(request)
             del getattr(mutated, name)[i]
             yield check, f"without {name[:-1]} {i}", mutated
 

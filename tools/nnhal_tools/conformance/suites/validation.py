@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from nnhal.v1 import types_pb2
 from nnhal_tools.conformance import mutations
 from nnhal_tools.conformance.check import CheckFailed, Result, record_failure
-from nnhal_tools.conformance.device.options import BOTH_PREPARATIONS, PreparationOptions
+from nnhal_tools.conformance.device.options import PreparationOptions, both_preparations
 from nnhal_tools.conformance.device.preparation_gate import find_refusal_failure
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.mutations import ValidModel
@@ -62,7 +62,7 @@ def _argument_failures(target: Target, model: types_pb2.Model) -> Iterator[Check
     for check, argument in ARGUMENTS.items():
         for value in UNKNOWN_VALUES:
             all_options = [
-                PreparationOptions(options.with_config, **{argument: value}) for options in BOTH_PREPARATIONS
+                PreparationOptions(options.with_config, **{argument: value}) for options in both_preparations()
             ]
             failure = find_refusal_failure(
                 target, model, check, f"{argument} {value}", all_options, ask=False, calls=CALLS

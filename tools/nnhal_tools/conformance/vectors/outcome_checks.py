@@ -27,7 +27,7 @@ class OutcomeChecks:
     def fully_specified(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
         """Check an execution with fully specified outputs."""
         stimulus = "outputs fully specified"
-        recorder.expect("GEN-14", execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+        recorder.expect_status("GEN-14", execution.outcome, stimulus)
         count = len(execution.shapes)
         recorder.expect("GEN-15", count in (0, len(self.case.outputs)), stimulus, "no shapes or one per output", count)
         check_shapes(recorder, self.case, execution)
@@ -37,7 +37,7 @@ class OutcomeChecks:
         """Check an execution whose outputs have unspecified dimensions."""
         stimulus = "outputs of unspecified dimensions"
         _allow_general_failure(execution)
-        recorder.expect("GEN-20", execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+        recorder.expect_status("GEN-20", execution.outcome, stimulus)
         count = len(execution.shapes)
         recorder.expect("GEN-21", count == len(self.case.outputs), stimulus, "one shape per output", count)
         check_shapes(recorder, self.case, execution)
@@ -47,8 +47,7 @@ class OutcomeChecks:
         """Check an execution whose output 0 is one byte too small."""
         stimulus = "output 0 one byte too small"
         _allow_general_failure(execution)
-        is_result = execution.outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
-        recorder.expect("GEN-23", is_result, stimulus, "OUTPUT_INSUFFICIENT_SIZE", execution.outcome)
+        recorder.expect_status("GEN-23", execution.outcome, stimulus, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)
         count = len(execution.shapes)
         recorder.expect("GEN-24", count == len(self.case.outputs), stimulus, "one shape per output", count)
         for i, (shape, expected) in enumerate(zip(execution.shapes, self.case.outputs, strict=True)):
@@ -75,8 +74,9 @@ def must_be_refused(check: str, situation: str) -> OutcomeCheck:
     def check_outcome(recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
         if check != "GEN-16":
             _allow_general_failure(execution)
-        refused = execution.outcome.status == ErrorStatus.INVALID_ARGUMENT
-        recorder.expect(check, refused, f"a fenced execution, {situation}", "INVALID_ARGUMENT", execution.outcome)
+        recorder.expect_status(
+            check, execution.outcome, f"a fenced execution, {situation}", ErrorStatus.INVALID_ARGUMENT
+        )
 
     return check_outcome
 

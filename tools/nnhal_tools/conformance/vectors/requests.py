@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 
 from nnhal.types import AnyArray
 from nnhal.v1 import types_pb2
@@ -40,6 +41,13 @@ def build_request(
     return request, bytes(data) or bytes(1)
 
 
+def inline_request(inputs: Sequence[AnyArray | None], output_sizes: Sequence[int]) -> types_pb2.Request:
+    """Return a request with its inputs inline in pool 0, and its outputs in a ReturnedPool; see `build_request`."""
+    request, data = build_request(inputs, output_sizes)
+    request.pools[0].pool.inline = data
+    return request
+
+
 def _place(location: types_pb2.DataLocation, pool: int, offset: int, length: int, padded: bool) -> int:
     """Fill in a location and return the offset of the next one."""
     location.pool_index, location.offset, location.length = pool, offset, length
@@ -61,8 +69,7 @@ def case_request(target: Target, case: Case, *, padded: bool = True) -> Iterator
 
 def with_small_output(request: types_pb2.Request) -> types_pb2.Request:
     """Return the request with output 0 one byte shorter and its padding one byte longer."""
-    short = types_pb2.Request()
-    short.CopyFrom(request)
+    short = deepcopy(request)
     short.outputs[0].location.length -= 1
     short.outputs[0].location.padding += 1
     return short

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nnhal.types import ErrorStatus
+from nnhal.types import AnyArray
 from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder
 from nnhal_tools.conformance.device.preparation_gate import SupportedOperations, query_and_prepare
@@ -12,7 +12,7 @@ from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.vectors import builtin
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.outputs import check_outputs, check_shapes
-from nnhal_tools.conformance.vectors.requests import build_request
+from nnhal_tools.conformance.vectors.requests import inline_request
 
 
 def builtin_case(name: str) -> Case:
@@ -30,6 +30,13 @@ def require_supported(target: Target, case: Case) -> Case:
     """
     SupportedOperations.query(target, case.model(), CheckRecorder()).require_all()
     return case
+
+
+def builtin_input(name: str) -> AnyArray:
+    """Return input 0 of a built-in vector."""
+    array = builtin_case(name).inputs[0]
+    assert array is not None
+    return array
 
 
 @contextmanager
@@ -55,9 +62,7 @@ def prepared_model(target: Target, name: str, *, unspecified: bool = False) -> I
 def builtin_request(name: str) -> types_pb2.Request:
     """Return the request of a built-in vector: inputs inline in pool 0, outputs in a ReturnedPool."""
     case = builtin_case(name)
-    request, data = build_request(case.inputs, [output.array.nbytes for output in case.outputs])
-    request.pools[0].pool.inline = data
-    return request
+    return inline_request(case.inputs, [output.array.nbytes for output in case.outputs])
 
 
 def expect_correct(recorder: CheckRecorder, check: str, name: str, execution: ExecutionOutcome, stimulus: str) -> None:
@@ -66,7 +71,7 @@ def expect_correct(recorder: CheckRecorder, check: str, name: str, execution: Ex
     Raises:
         CheckFailed: it failed, or an output is wrong.
     """
-    recorder.expect(check, execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+    recorder.expect_status(check, execution.outcome, stimulus)
     try:
         check_shapes(recorder, builtin_case(name), execution, check)
         check_outputs(recorder, builtin_case(name), execution, check)

@@ -5,8 +5,8 @@ from contextlib import ExitStack, contextmanager
 
 from nnhal_tools.conformance.caching.files import READ_ONLY, WRITE_ONLY, CacheHandles
 from nnhal_tools.conformance.caching.models import mobilenet
-from nnhal_tools.conformance.caching.round_trip import CacheRoundTrip, attribute_failures, round_trip_check
-from nnhal_tools.conformance.check import NotServiceSpecific, Skipped
+from nnhal_tools.conformance.caching.round_trip import CacheRoundTrip, round_trip_check
+from nnhal_tools.conformance.check import NotServiceSpecific, Skipped, attribute_failures
 
 FileNames = tuple[Sequence[str], Sequence[str]]
 """Names of model files and of data files."""

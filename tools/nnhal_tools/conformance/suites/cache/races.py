@@ -16,12 +16,11 @@ from nnhal_tools.conformance.caching.round_trip import (
     TOKEN,
     CacheRoundTrip,
     RetrievedModel,
-    attribute_failures,
     file_cache,
     prepare_and_save,
     round_trip_check,
 )
-from nnhal_tools.conformance.check import NotServiceSpecific
+from nnhal_tools.conformance.check import NotServiceSpecific, attribute_failures
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.samples import require_supported
 

@@ -4,31 +4,21 @@ from nnhal_tools.conformance.caching.models import mobilenet
 from nnhal_tools.conformance.caching.round_trip import (
     CacheRoundTrip,
     RetrievedModel,
-    attribute_failures,
     files_needed,
     round_trip_check,
 )
-from nnhal_tools.conformance.check import CheckRecorder, Skipped
+from nnhal_tools.conformance.check import CheckRecorder, Skipped, attribute_failures
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
 
 
-@check("CACHE-01")
 def needed_files(target: Target, recorder: CheckRecorder) -> None:
-    """Check that getNumberOfCacheFilesNeeded succeeds, with CACHE-02 and -03."""
+    """Check getNumberOfCacheFilesNeeded and its two numbers."""
     files_needed(target, recorder)
 
 
-@check("CACHE-02")
-def model_files_are_not_negative(target: Target, recorder: CheckRecorder) -> None:
-    """Check the number of model cache files."""
-    files_needed(target, recorder)
-
-
-@check("CACHE-03")
-def data_files_are_not_negative(target: Target, recorder: CheckRecorder) -> None:
-    """Check the number of data cache files."""
-    files_needed(target, recorder)
+for _id in ("CACHE-01", "CACHE-02", "CACHE-03"):
+    check(_id)(needed_files)
 
 
 @round_trip_check("CACHE-04", models=mobilenet)

@@ -22,12 +22,16 @@ from nnhal_tools.conformance.paths.buffers import (
     is_valid_allocation,
     place_in_pool,
 )
-from nnhal_tools.conformance.paths.fenced import await_execution
 from nnhal_tools.conformance.registry import check
-from nnhal_tools.conformance.suites.extra.fences import create_fence, signal_fence, waiting_execution
+from nnhal_tools.conformance.suites.extra.fences import WaitingLauncher, create_fence, signal_fence
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
-from nnhal_tools.conformance.vectors.requests import build_request
-from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, expect_correct, prepared_model
+from nnhal_tools.conformance.vectors.requests import inline_request
+from nnhal_tools.conformance.vectors.samples import (
+    builtin_case,
+    builtin_input,
+    builtin_request,
+    prepared_model,
+)
 
 ADD, ENDLESS = "add_float", "while_without_end"
 
@@ -71,21 +75,20 @@ def _copy_in(
     target: Target, recorder: CheckRecorder, check_: str, buffer: AllocatedBuffer, array: AnyArray, shape: Sequence[int]
 ) -> None:
     answer = copy_from(target, buffer, types_pb2.Memory(inline=array.tobytes()), shape)
-    recorder.expect(check_, answer.status == ErrorStatus.NONE, f"copyFrom of {list(array.shape)}", "NONE", answer)
+    recorder.expect_status(check_, answer, f"copyFrom of {list(array.shape)}")
 
 
 def _expect_uninitialized(
     target: Target, recorder: CheckRecorder, buffer: AllocatedBuffer, size: int, situation: str
 ) -> None:
     answer, _ = copy_to(target, buffer, size)
-    recorder.expect("EXTRA-09", answer.status == FAILURE, f"copyTo after {situation}", "GENERAL_FAILURE", answer)
+    recorder.expect_status("EXTRA-09", answer, f"copyTo after {situation}", FAILURE)
 
 
 @check("EXTRA-09", "after a failed copy")
 def after_a_failed_copy(target: Target, recorder: CheckRecorder) -> None:
     """Check that a failed copy makes an initialized buffer uninitialized."""
-    array = builtin_case(ADD).inputs[0]
-    assert array is not None
+    array = builtin_input(ADD)
     with (
         prepared_model(target, ADD) as model,
         allocated_buffer(target, recorder, "EXTRA-09", [model], [buffer_role(0, 0)]) as buffer,
@@ -96,46 +99,38 @@ def after_a_failed_copy(target: Target, recorder: CheckRecorder) -> None:
         ):
             _copy_in(target, recorder, "EXTRA-09", buffer, array, ())
             answer = copy_from(target, buffer, memory, shape)
-            recorder.expect("EXTRA-09", answer.status == INVALID, situation, "INVALID_ARGUMENT", answer)
+            recorder.expect_status("EXTRA-09", answer, situation, INVALID)
             _expect_uninitialized(target, recorder, buffer, array.nbytes, situation)
 
 
-@check("EXTRA-09", "after a failed execution")
-def after_a_failed_execution(target: Target, recorder: CheckRecorder) -> None:
-    """Check that an execution that fails, by any call, makes its output buffer uninitialized."""
-    array = builtin_case(ENDLESS).outputs[0].array
-    with (
-        prepared_model(target, ENDLESS) as model,
-        allocated_buffer(target, recorder, "EXTRA-09", [model], (), [buffer_role(0, 0)]) as buffer,
-    ):
-        for path, execute in reachable_calls(target).items():
-            _copy_in(target, recorder, "EXTRA-09", buffer, array, ())
-            request = builtin_request(ENDLESS)
-            move_to_buffer(request, request.outputs[0], buffer.token)
-            answer = execute(target, model, request, RunOptions(loop_timeout_ns=1_000_000)).outcome
-            recorder.expect(
-                "EXTRA-09", answer.is_missed_deadline, f"{path}, an endless loop", "MISSED_DEADLINE_*", answer
-            )
-            _expect_uninitialized(target, recorder, buffer, array.nbytes, f"a failed execution by {path}")
+MISSED = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
+
+FAILURES = {
+    "a failed execution": (ENDLESS, RunOptions(loop_timeout_ns=1_000_000), MISSED),
+    "a refused launch": (ADD, RunOptions(deadline_ns=-2), (INVALID,)),
+}
+"""Vector, options and statuses of executions that fail, and then have made their output buffer uninitialized."""
 
 
-@check("EXTRA-09", "after a refused launch")
-def after_a_refused_launch(target: Target, recorder: CheckRecorder) -> None:
-    """Check that an execution that is refused as invalid, by any call, makes its output buffer uninitialized."""
-    array = builtin_case(ADD).outputs[0].array
-    with (
-        prepared_model(target, ADD) as model,
-        allocated_buffer(target, recorder, "EXTRA-09", [model], (), [buffer_role(0, 0)]) as buffer,
-    ):
-        for path, execute in reachable_calls(target).items():
-            _copy_in(target, recorder, "EXTRA-09", buffer, array, ())
-            request = builtin_request(ADD)
-            move_to_buffer(request, request.outputs[0], buffer.token)
-            answer = execute(target, model, request, RunOptions(deadline_ns=-2)).outcome
-            recorder.expect(
-                "EXTRA-09", answer.status == INVALID, f"{path}, a deadline of -2 ns", "INVALID_ARGUMENT", answer
-            )
-            _expect_uninitialized(target, recorder, buffer, array.nbytes, f"a refused launch by {path}")
+def _register_failure(situation: str, name: str, run: RunOptions, statuses: Sequence[ErrorStatus]) -> None:
+    @check("EXTRA-09", f"after {situation}")
+    def after_a_failure(target: Target, recorder: CheckRecorder) -> None:
+        array = builtin_case(name).outputs[0].array
+        with (
+            prepared_model(target, name) as model,
+            allocated_buffer(target, recorder, "EXTRA-09", [model], (), [buffer_role(0, 0)]) as buffer,
+        ):
+            for path, execute in reachable_calls(target).items():
+                _copy_in(target, recorder, "EXTRA-09", buffer, array, ())
+                request = builtin_request(name)
+                move_to_buffer(request, request.outputs[0], buffer.token)
+                answer = execute(target, model, request, run).outcome
+                recorder.expect_status("EXTRA-09", answer, f"{path}, {situation}", *statuses)
+                _expect_uninitialized(target, recorder, buffer, array.nbytes, f"{situation} by {path}")
+
+
+for _situation, _failure in FAILURES.items():
+    _register_failure(_situation, *_failure)
 
 
 @check("EXTRA-10", "unique tokens, unknown after release")
@@ -150,8 +145,7 @@ def tokens(target: Target, recorder: CheckRecorder) -> None:
         recorder.expect(
             "EXTRA-10", len(set(all_tokens)) == len(all_tokens), "tokens of live buffers", "unique tokens", all_tokens
         )
-        array = builtin_case(ADD).inputs[0]
-        assert array is not None
+        array = builtin_input(ADD)
         _copy_in(target, recorder, "EXTRA-10", buffers[0], array, ())
         target.release(buffers[0].handle)
         for path, execute in reachable_calls(target).items():
@@ -159,7 +153,7 @@ def tokens(target: Target, recorder: CheckRecorder) -> None:
             move_to_buffer(request, request.inputs[0], buffers[0].token)
             answer = execute(target, model, request, DEFAULT_RUN).outcome
             stimulus = f"{path}, the token of a released buffer"
-            recorder.expect("EXTRA-10", answer.status == INVALID, stimulus, "INVALID_ARGUMENT", answer)
+            recorder.expect_status("EXTRA-10", answer, stimulus, INVALID)
 
 
 @check("EXTRA-10", "unique tokens in the service")
@@ -183,8 +177,7 @@ def tokens_of_the_service(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-10", "released during an execution")
 def released_during_an_execution(target: Target, recorder: CheckRecorder) -> None:
     """Check that an execution can still use a buffer that was released after its launch."""
-    array = builtin_case(ADD).inputs[0]
-    assert array is not None
+    array = builtin_input(ADD)
     own_fence = create_fence(target)
     with (
         prepared_model(target, ADD) as model,
@@ -193,11 +186,11 @@ def released_during_an_execution(target: Target, recorder: CheckRecorder) -> Non
         _copy_in(target, recorder, "EXTRA-10", buffer, array, ())
         request = builtin_request(ADD)
         move_to_buffer(request, request.inputs[0], buffer.token)
-        with waiting_execution(target, recorder, "EXTRA-10", model, request, [own_fence]) as (staged, fence):
+        launcher = WaitingLauncher(target, recorder, "EXTRA-10")
+        with launcher.launch(model, ADD, [own_fence], request=request) as execution:
             target.release(buffer.handle)
             signal_fence(target, own_fence)
-            execution = await_execution(target, fence, staged)
-            expect_correct(recorder, "EXTRA-10", ADD, execution, "an execution whose input's buffer was released")
+            execution.expect_correct("an execution whose input's buffer was released")
 
 
 # ---- Shapes ---------------------------------------------------------------------------------------------
@@ -217,8 +210,7 @@ def _rows(count: int) -> AnyArray:
 
 def _request(array: AnyArray) -> types_pb2.Request:
     """Return a request that specifies the shape of the input. The output has the same size."""
-    request, data = build_request([array], [array.nbytes])
-    request.pools[0].pool.inline = data
+    request = inline_request([array], [array.nbytes])
     request.inputs[0].dimensions[:] = array.shape
     return request
 
@@ -253,7 +245,7 @@ def _write_and_read(
     move_to_buffer(request, request.outputs[0], buffer.token)
     answer = CALLS[path](target, models[0], request, DEFAULT_RUN).outcome
     stimulus = f"{path}, an output of {list(array.shape)} into a buffer of unknown shape"
-    recorder.expect("EXTRA-11", answer.status == ErrorStatus.NONE, stimulus, "NONE", answer)
+    recorder.expect_status("EXTRA-11", answer, stimulus)
     _expect_content(target, recorder, path, models[1], buffer, np.maximum(array, 0), "written by another model")
 
 
@@ -273,11 +265,9 @@ def _expect_content(
         execution = CALLS[path](target, model, request, DEFAULT_RUN)
         stimulus = f"{path}, a buffer with {list(array.shape)}, {origin}, read as {[rows, 3]}"
         if rows != array.shape[0]:
-            recorder.expect(
-                "EXTRA-11", execution.outcome.status == INVALID, stimulus, "INVALID_ARGUMENT", execution.outcome
-            )
+            recorder.expect_status("EXTRA-11", execution.outcome, stimulus, INVALID)
             continue
-        recorder.expect("EXTRA-11", execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+        recorder.expect_status("EXTRA-11", execution.outcome, stimulus)
         got = execution.outputs[0]
         if got is None or not np.array_equal(got.view(np.float32), -array.ravel()):
             raise CheckFailed("EXTRA-11", stimulus, "the values written last", "other values")

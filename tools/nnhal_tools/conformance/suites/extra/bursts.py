@@ -43,7 +43,7 @@ def _pool(factor: int) -> bytes:
 
 def _expect_sum(recorder: CheckRecorder, check_: str, execution: ExecutionOutcome, factor: int, stimulus: str) -> None:
     """Expect the outputs of inputs that were multiplied by a factor."""
-    recorder.expect(check_, execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+    recorder.expect_status(check_, execution.outcome, stimulus)
     a, b = _inputs(factor)
     got = execution.outputs[0] if execution.outputs else None
     right = got is not None and got.tobytes() == np.maximum(a + b, 0).tobytes()
@@ -79,23 +79,14 @@ class _TestBurst:
             request.pools[0].pool.CopyFrom(pool)
         identifiers = [identifier, bursts.NO_IDENTIFIER]
         message = bursts.execute_message(self.target, self.handle, request, identifiers, DEFAULT_RUN)
-        return self._call_on_stream(message) if self.streamed else bursts.execute_burst(self.target, message)
+        execute = bursts.call_on_stream if self.streamed else bursts.execute_burst
+        return execute(self.target, message)
 
     def release(self, identifier: int) -> CallOutcome:
         """Release a memory identifier."""
         if not self.streamed:
             return bursts.release_memory(self.target, self.handle, identifier)
-        return self._call_on_stream(bursts.release_message(self.target, self.handle, identifier)).outcome
-
-    def _call_on_stream(self, message: object) -> ExecutionOutcome:
-        responses = bursts.call_stream(self.target, [message])
-        if isinstance(responses, CallOutcome):
-            return ExecutionOutcome(responses)
-        return (
-            bursts.stream_outcome(self.target, responses[0])
-            if responses
-            else ExecutionOutcome(CallOutcome(FAILURE, "no response"))
-        )
+        return bursts.call_on_stream(self.target, bursts.release_message(self.target, self.handle, identifier)).outcome
 
 
 def _burst_check(id_: str, title: str) -> Callable[[Callable[[Target, CheckRecorder, _TestBurst], None]], None]:
@@ -106,8 +97,7 @@ def _burst_check(id_: str, title: str) -> Callable[[Callable[[Target, CheckRecor
         def single_calls_and_stream(target: Target, recorder: CheckRecorder) -> None:
             for streamed in (False, True):
                 with prepared_model(target, ADD) as model, bursts.open_burst(target, model) as (answer, handle):
-                    created = answer.status == ErrorStatus.NONE
-                    recorder.expect(id_, created, "configureExecutionBurst", "NONE", answer)
+                    recorder.expect_status(id_, answer, "configureExecutionBurst")
                     body(target, recorder, _TestBurst(target, handle, streamed))
 
     return register
@@ -135,19 +125,15 @@ def release(target: Target, recorder: CheckRecorder, burst: _TestBurst) -> None:
         recorder, "EXTRA-20", burst.execute(SLOT, types_pb2.Memory(inline=_pool(1))), 1, f"{burst.name}, first use"
     )
     answer = burst.release(SLOT)
-    recorder.expect(
-        "EXTRA-20", answer.status == ErrorStatus.NONE, f"{burst.name}, releaseMemoryResource", "NONE", answer
-    )
+    recorder.expect_status("EXTRA-20", answer, f"{burst.name}, releaseMemoryResource")
     answer = burst.execute(SLOT).outcome
-    recorder.expect(
-        "EXTRA-20", answer.status == INVALID, f"{burst.name}, a released identifier", "INVALID_ARGUMENT", answer
-    )
+    recorder.expect_status("EXTRA-20", answer, f"{burst.name}, a released identifier", INVALID)
     again = burst.execute(SLOT, types_pb2.Memory(inline=_pool(2)))
     _expect_sum(recorder, "EXTRA-20", again, 2, f"{burst.name}, a released identifier with another memory")
     for identifier in (OTHER_SLOT, bursts.NO_IDENTIFIER):
         answer = burst.release(identifier)
         stimulus = f"{burst.name}, releaseMemoryResource({identifier}), which is not cached"
-        recorder.expect("EXTRA-20", answer.status == ErrorStatus.NONE, stimulus, "NONE", answer)
+        recorder.expect_status("EXTRA-20", answer, stimulus)
 
 
 @_burst_check("EXTRA-20", "memories without an identifier")
@@ -158,7 +144,7 @@ def no_identifier(target: Target, recorder: CheckRecorder, burst: _TestBurst) ->
         _expect_sum(recorder, "EXTRA-20", execution, factor, f"{burst.name}, identifier -1")
     answer = burst.execute(bursts.NO_IDENTIFIER).outcome
     stimulus = f"{burst.name}, identifier -1 without a memory"
-    recorder.expect("EXTRA-20", answer.status == INVALID, stimulus, "INVALID_ARGUMENT", answer)
+    recorder.expect_status("EXTRA-20", answer, stimulus, INVALID)
 
 
 @_burst_check("EXTRA-20", "identifiers of another burst")
@@ -168,7 +154,7 @@ def another_burst(target: Target, recorder: CheckRecorder, burst: _TestBurst) ->
     with prepared_model(target, ADD) as model, bursts.open_burst(target, model) as (_, handle):
         answer = replace(burst, handle=handle).execute(SLOT).outcome
     stimulus = f"{burst.name}, an identifier of another burst"
-    recorder.expect("EXTRA-20", answer.status == INVALID, stimulus, "INVALID_ARGUMENT", answer)
+    recorder.expect_status("EXTRA-20", answer, stimulus, INVALID)
 
 
 @check("EXTRA-20", "a stream continues after an error")
@@ -186,8 +172,7 @@ def stream_continues_after_error(target: Target, recorder: CheckRecorder) -> Non
         assert isinstance(responses, list)
         first, second, third = (bursts.stream_outcome(target, response) for response in responses)
         _expect_sum(recorder, "EXTRA-20", first, 1, "the first of a stream")
-        refused = second.outcome.status == INVALID
-        recorder.expect("EXTRA-20", refused, "the second, identifier -2", "INVALID_ARGUMENT", second.outcome)
+        recorder.expect_status("EXTRA-20", second.outcome, "the second, identifier -2", INVALID)
         _expect_sum(recorder, "EXTRA-20", third, 3, "the third of a stream")
 
 
@@ -202,22 +187,15 @@ def overlapping_runs(target: Target, recorder: CheckRecorder) -> None:
         staged_request(target, builtin_request(ADD)) as staged,
         reusable_execution(target, model, staged.request, types_pb2.ExecutionConfig()) as (answer, handle),
     ):
-        recorder.expect("EXTRA-07", answer.status == ErrorStatus.NONE, "createReusableExecution", "NONE", answer)
+        recorder.expect_status("EXTRA-07", answer, "createReusableExecution")
         own_fence = create_fence(target)
         launched = launch_reusable(target, handle, wait_for=[own_fence])
-        recorder.expect(
-            "EXTRA-07",
-            launched.outcome.status == ErrorStatus.NONE,
-            "launching a reusable execution",
-            "NONE",
-            launched.outcome,
-        )
+        recorder.expect_status("EXTRA-07", launched.outcome, "launching a reusable execution")
         for call, answer in (
             ("a synchronous run", execute_reusable(target, handle).outcome),
             ("a fenced launch", launch_reusable(target, handle).outcome),
         ):
-            busy = answer.status == FAILURE
-            recorder.expect("EXTRA-07", busy, f"{call} while another is in progress", "GENERAL_FAILURE", answer)
+            recorder.expect_status("EXTRA-07", answer, f"{call} while another is in progress", FAILURE)
         signal_fence(target, own_fence)
         expect_correct(
             recorder, "EXTRA-07", ADD, await_execution(target, launched.fence, staged), "the run in progress"
@@ -268,7 +246,7 @@ def new_inputs(target: Target, recorder: CheckRecorder) -> None:
         staged_request(target, request) as staged,
         reusable_execution(target, model, staged.request, types_pb2.ExecutionConfig()) as (answer, reusable),
     ):
-        recorder.expect("GEN-19", answer.status == ErrorStatus.NONE, "createReusableExecution", "NONE", answer)
+        recorder.expect_status("GEN-19", answer, "createReusableExecution")
         for factor in (1, 2, 3, 4):
             target.upload(handle, _pool(factor))
             execution = _run(target, reusable, factor % 2 == 0)

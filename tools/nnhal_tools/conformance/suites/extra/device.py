@@ -3,9 +3,8 @@
 import re
 
 from nnhal.types import MAX_NUMBER_OF_CACHE_FILES, DeviceType
-from nnhal.v1 import device_pb2, types_pb2
+from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import CheckRecorder
-from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
 
@@ -15,7 +14,7 @@ _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 @check("EXTRA-08", "type")
 def device_type(target: Target, recorder: CheckRecorder) -> None:
     """Check that the type is between 1 and 4."""
-    answer, response = invoke(target.device.GetType, device_pb2.DeviceRequest(device=target.device_name))
+    answer, response = target.query("GetType")
     type_ = int(response.type) if response else answer
     recorder.expect("EXTRA-08", type_ in list(DeviceType), "getType", "1 to 4", type_)
 
@@ -23,7 +22,7 @@ def device_type(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-08", "version string")
 def version_string(target: Target, recorder: CheckRecorder) -> None:
     """Check that the version string is not empty."""
-    answer, response = invoke(target.device.GetVersionString, device_pb2.DeviceRequest(device=target.device_name))
+    answer, response = target.query("GetVersionString")
     recorder.expect(
         "EXTRA-08", bool(response and response.version), "getVersionString", "a non-empty string", response or answer
     )
@@ -32,9 +31,7 @@ def version_string(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-08", "numbers of cache files")
 def cache_files(target: Target, recorder: CheckRecorder) -> None:
     """Check that the device needs 0 to 32 cache files of each kind."""
-    answer, files = invoke(
-        target.device.GetNumberOfCacheFilesNeeded, device_pb2.DeviceRequest(device=target.device_name)
-    )
+    answer, files = target.query("GetNumberOfCacheFilesNeeded")
     counts = (files.num_model_cache, files.num_data_cache) if files else ()
     valid = len(counts) == 2 and all(0 <= count <= MAX_NUMBER_OF_CACHE_FILES for count in counts)
     recorder.expect("EXTRA-08", valid, "getNumberOfCacheFilesNeeded", "0 to 32 of each kind", counts or answer)
@@ -43,7 +40,7 @@ def cache_files(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-08", "extensions")
 def extensions(target: Target, recorder: CheckRecorder) -> None:
     """Check that names and types of extensions are well-formed and unique."""
-    answer, response = invoke(target.device.GetSupportedExtensions, device_pb2.DeviceRequest(device=target.device_name))
+    answer, response = target.query("GetSupportedExtensions")
     recorder.expect("EXTRA-08", response is not None, "getSupportedExtensions", "NONE", answer)
     names = [extension.name for extension in response.extensions]
     recorder.expect("EXTRA-08", len(set(names)) == len(names), "names of extensions", "unique names", names)
@@ -65,7 +62,7 @@ def expect_well_formed(recorder: CheckRecorder, extension: types_pb2.Extension, 
 @check("EXTRA-08", "unique operand performance")
 def operand_performance_is_unique(target: Target, recorder: CheckRecorder) -> None:
     """Check that operandPerformance has one entry for each type."""
-    answer, response = invoke(target.device.GetCapabilities, device_pb2.DeviceRequest(device=target.device_name))
+    answer, response = target.query("GetCapabilities")
     recorder.expect("EXTRA-08", response is not None, "getCapabilities", "NONE", answer)
     types = [int(entry.type) for entry in response.operand_performance]
     recorder.expect("EXTRA-08", len(set(types)) == len(types), "operandPerformance", "unique types", types)

@@ -27,8 +27,9 @@ def times_of_executions(target: Target, recorder: CheckRecorder) -> None:
                 ("loop timeout", RunOptions(loop_timeout_ns=-2)),
             ):
                 answer = execute(target, model, builtin_request("add_float"), run).outcome
-                refused = answer.status == ErrorStatus.INVALID_ARGUMENT
-                recorder.expect("EXTRA-02", refused, f"{path} with a {name} of -2 ns", "INVALID_ARGUMENT", answer)
+                recorder.expect_status(
+                    "EXTRA-02", answer, f"{path} with a {name} of -2 ns", ErrorStatus.INVALID_ARGUMENT
+                )
 
 
 @check("EXTRA-03", "timeout of 0")
@@ -58,8 +59,7 @@ def loop_timeout_of_15_s(target: Target, recorder: CheckRecorder) -> None:
             answer = execute(
                 target, model, builtin_request("while_5_turns"), RunOptions(loop_timeout_ns=MAXIMUM_NS + 1)
             ).outcome
-            refused = answer.status == ErrorStatus.INVALID_ARGUMENT
-            recorder.expect("EXTRA-03", refused, f"{path}, 15 s and 1 ns", "INVALID_ARGUMENT", answer)
+            recorder.expect_status("EXTRA-03", answer, f"{path}, 15 s and 1 ns", ErrorStatus.INVALID_ARGUMENT)
 
 
 @check("EXTRA-07", "parallel executions")
@@ -102,5 +102,4 @@ def expired_execution(target: Target, recorder: CheckRecorder) -> None:
     with prepared_model(target, "while_without_end") as model:
         run = RunOptions(loop_timeout_ns=1_000_000)
         answer = target.execute(model, builtin_request("while_without_end"), run).outcome
-        transient = answer.status == ErrorStatus.MISSED_DEADLINE_TRANSIENT
-        recorder.expect("EXTRA-22", transient, "SYNC, an endless loop", "MISSED_DEADLINE_TRANSIENT", answer)
+        recorder.expect_status("EXTRA-22", answer, "SYNC, an endless loop", ErrorStatus.MISSED_DEADLINE_TRANSIENT)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import fence_pb2, session_pb2, types_pb2
@@ -62,44 +63,84 @@ def signal_fence(target: Target, fence: bytes, *, error: bool = False) -> CallOu
     return invoke(target.fences.Signal, request)[0]
 
 
-@contextmanager
-def waiting_execution(
-    target: Target,
-    recorder: CheckRecorder,
-    check_: str,
-    model: bytes,
-    request: types_pb2.Request,
-    fences: Sequence[bytes],
-    run: RunOptions = DEFAULT_RUN,
-    duration_ns: int | None = None,
-) -> Iterator[tuple[StagedRequest, bytes]]:
-    """Launch a fenced execution that waits for fences.
+@dataclass(frozen=True)
+class WaitingExecution:
+    """Fenced execution of a built-in vector, which waits for fences of the client.
 
-    Yields:
-        Its request and its fence. The fences are released at the end.
+    Attributes:
+        check: the id that fails.
+        name: the name of the vector.
+        staged: its request.
+        fence: its fence.
     """
-    with staged_request(target, request) as staged:
-        launched = launch(target, model, staged.request, run, fences, duration_ns)
-        recorder.expect(
-            check_, launched.outcome.status == 0, "executeFenced that waits for fences", "NONE", launched.outcome
-        )
-        try:
-            yield staged, launched.fence
-        finally:
-            target.release(launched.fence, *fences)
+
+    target: Target
+    recorder: CheckRecorder
+    check: str
+    name: str
+    staged: StagedRequest
+    fence: bytes
+
+    def expect_state(self, stimulus: str, state: int, timeout_ns: int = LONG_NS) -> None:
+        """Wait for its fence, and expect a state."""
+        waited, got = wait_for_fence(self.target, self.fence, timeout_ns)
+        self.recorder.expect(self.check, got == state, stimulus, f"fence state {state}", f"{waited}, state {got}")
+
+    def status(self) -> CallOutcome:
+        """Return the status of getExecutionInfo, which must succeed."""
+        answer, info = get_execution_info(self.target, self.fence)
+        self.recorder.expect(self.check, info is not None, "getExecutionInfo", "NONE", answer)
+        assert info is not None
+        return CallOutcome(info.status, info.reason)
+
+    def expect_missed(self, stimulus: str) -> None:
+        """Expect the fence to end in error well before the loop timeout, with a missed deadline."""
+        self.expect_state(stimulus, ERROR)
+        status = self.status()
+        self.recorder.expect(self.check, status.is_missed_deadline, stimulus, "MISSED_DEADLINE_*", status)
+
+    def expect_correct(self, stimulus: str) -> None:
+        """Expect the execution to end with the outputs of the vector."""
+        execution = await_execution(self.target, self.fence, self.staged)
+        expect_correct(self.recorder, self.check, self.name, execution, stimulus)
 
 
-def _expect_state(
-    recorder: CheckRecorder, check_: str, stimulus: str, state: int, waited: tuple[CallOutcome, int]
-) -> None:
-    recorder.expect(check_, waited[1] == state, stimulus, f"fence state {state}", f"{waited[0]}, state {waited[1]}")
+@dataclass(frozen=True)
+class WaitingLauncher:
+    """Launcher of fenced executions that wait for fences of the client, for a check."""
 
+    target: Target
+    recorder: CheckRecorder
+    check: str
 
-def _status(recorder: CheckRecorder, check_: str, target: Target, fence: bytes) -> CallOutcome:
-    answer, info = get_execution_info(target, fence)
-    recorder.expect(check_, info is not None, "getExecutionInfo", "NONE", answer)
-    assert info is not None
-    return CallOutcome(info.status, info.reason)
+    @contextmanager
+    def launch(
+        self,
+        model: bytes,
+        name: str,
+        fences: Sequence[bytes],
+        run: RunOptions = DEFAULT_RUN,
+        *,
+        duration_ns: int | None = None,
+        request: types_pb2.Request | None = None,
+    ) -> Iterator[WaitingExecution]:
+        """Launch an execution of a built-in vector. Its fence and the others are released at the end.
+
+        Args:
+            model: the prepared model.
+            name: the name of the vector.
+            fences: the fences of the client.
+            run: see RunOptions.
+            duration_ns: the duration.
+            request: the request; by default that of the vector.
+        """
+        with staged_request(self.target, request or builtin_request(name)) as staged:
+            launched = launch(self.target, model, staged.request, run, fences, duration_ns)
+            self.recorder.expect_status(self.check, launched.outcome, "executeFenced that waits for fences")
+            try:
+                yield WaitingExecution(self.target, self.recorder, self.check, name, staged, launched.fence)
+            finally:
+                self.target.release(launched.fence, *fences)
 
 
 @check("EXTRA-02", "durations")
@@ -112,33 +153,24 @@ def negative_durations(target: Target, recorder: CheckRecorder) -> None:
         with reusable_execution(target, model, staged.request, types_pb2.ExecutionConfig()) as (_, execution):
             launches["IExecution.executeFenced"] = launch_reusable(target, execution, duration_ns=-2)
         for name, launched in launches.items():
-            refused = launched.outcome.status == ErrorStatus.INVALID_ARGUMENT
-            recorder.expect(
-                "EXTRA-02", refused, f"{name} with a duration of -2 ns", "INVALID_ARGUMENT", launched.outcome
+            recorder.expect_status(
+                "EXTRA-02", launched.outcome, f"{name} with a duration of -2 ns", ErrorStatus.INVALID_ARGUMENT
             )
 
 
 @check("EXTRA-04")
-def execution_info(target: Target, recorder: CheckRecorder) -> None:
-    """Check getExecutionInfo before the end, twice after it, and after the release of the model."""
+def _execution_info(target: Target, recorder: CheckRecorder) -> None:
     own_fence = create_fence(target)
-    with (
-        prepared_model(target, ADD) as model,
-        waiting_execution(target, recorder, "EXTRA-04", model, builtin_request(ADD), [own_fence]) as (
-            staged,
-            fence,
-        ),
-    ):
-        answer, info = get_execution_info(target, fence)
-        early = info.status if info else answer.status
-        too_early = early == ErrorStatus.GENERAL_FAILURE
-        recorder.expect("EXTRA-04", too_early, "getExecutionInfo before the end", "GENERAL_FAILURE", CallOutcome(early))
+    launcher = WaitingLauncher(target, recorder, "EXTRA-04")
+    with prepared_model(target, ADD) as model, launcher.launch(model, ADD, [own_fence]) as execution:
+        answer, info = get_execution_info(target, execution.fence)
+        early = CallOutcome(info.status if info else answer.status)
+        recorder.expect_status("EXTRA-04", early, "getExecutionInfo before the end", ErrorStatus.GENERAL_FAILURE)
         signal_fence(target, own_fence)
-        expect_correct(recorder, "EXTRA-04", ADD, await_execution(target, fence, staged), "a fenced execution")
+        execution.expect_correct("a fenced execution")
         target.release(model)
-        again = _status(recorder, "EXTRA-04", target, fence)
         stimulus = "getExecutionInfo again, after the prepared model was released"
-        recorder.expect("EXTRA-04", again.status == ErrorStatus.NONE, stimulus, "NONE", again)
+        recorder.expect_status("EXTRA-04", execution.status(), stimulus)
 
 
 @check("EXTRA-05", "fence in error at launch")
@@ -156,77 +188,58 @@ def fence_in_error_at_launch(target: Target, recorder: CheckRecorder) -> None:
         ):
             for name, start in CALLS.items():
                 answer = start(target, model, staged.request, DEFAULT_RUN, fences).outcome
-                refused = answer.status == ErrorStatus.INVALID_ARGUMENT
-                recorder.expect("EXTRA-05", refused, f"{name} that waits for {situation}", "INVALID_ARGUMENT", answer)
+                recorder.expect_status(
+                    "EXTRA-05", answer, f"{name} that waits for {situation}", ErrorStatus.INVALID_ARGUMENT
+                )
         target.release(good, bad)
 
 
 @check("EXTRA-05", "fence in error after launch")
 def fence_in_error_after_launch(target: Target, recorder: CheckRecorder) -> None:
     """Check that the returned fence ends in error, and that the status is an error."""
+    launcher = WaitingLauncher(target, recorder, "EXTRA-05")
     with prepared_model(target, ADD) as model:
         for first in (False, True):
             fences = [create_fence(target), create_fence(target)]
-            with waiting_execution(target, recorder, "EXTRA-05", model, builtin_request(ADD), fences) as (_, fence):
+            with launcher.launch(model, ADD, fences) as execution:
                 signal_fence(target, fences[not first])
                 signal_fence(target, fences[first], error=True)
                 stimulus = "an execution that waited for a fence that ended in error"
-                _expect_state(recorder, "EXTRA-05", stimulus, ERROR, wait_for_fence(target, fence, LONG_NS))
-                status = _status(recorder, "EXTRA-05", target, fence)
+                execution.expect_state(stimulus, ERROR)
+                status = execution.status()
                 recorder.expect("EXTRA-05", status.status != ErrorStatus.NONE, stimulus, "an error", status)
 
 
 @check("EXTRA-05", "several fences")
 def several_fences(target: Target, recorder: CheckRecorder) -> None:
     """Check that the execution waits for all of its fences."""
+    launcher = WaitingLauncher(target, recorder, "EXTRA-05")
     with prepared_model(target, ADD) as model:
         for first in (False, True):
             fences = [create_fence(target), create_fence(target)]
-            with waiting_execution(target, recorder, "EXTRA-05", model, builtin_request(ADD), fences) as (
-                staged,
-                fence,
-            ):
+            with launcher.launch(model, ADD, fences) as execution:
                 signal_fence(target, fences[first])
                 stimulus = "an execution that waits for two fences, of which one has signalled"
-                _expect_state(recorder, "EXTRA-05", stimulus, ACTIVE, wait_for_fence(target, fence, SHORT_NS))
-                written = [output for output in staged.outputs() if output is not None and output.any()]
+                execution.expect_state(stimulus, ACTIVE, SHORT_NS)
+                written = [output for output in execution.staged.outputs() if output is not None and output.any()]
                 recorder.expect("EXTRA-05", not written, f"{stimulus}: the outputs", "unchanged", "written")
                 signal_fence(target, fences[not first])
-                _expect_state(
-                    recorder, "EXTRA-05", "both have signalled", SIGNALED, wait_for_fence(target, fence, LONG_NS)
-                )
-                expect_correct(recorder, "EXTRA-05", ADD, await_execution(target, fence, staged), "both have signalled")
-
-
-def _expect_missed(target: Target, recorder: CheckRecorder, fence: bytes, stimulus: str) -> None:
-    """Expect the fence to end in error well before the loop timeout, with a missed deadline."""
-    _expect_state(recorder, "EXTRA-06", stimulus, ERROR, wait_for_fence(target, fence, LONG_NS))
-    status = _status(recorder, "EXTRA-06", target, fence)
-    recorder.expect("EXTRA-06", status.is_missed_deadline, stimulus, "MISSED_DEADLINE_*", status)
+                execution.expect_state("both have signalled", SIGNALED)
+                execution.expect_correct("both have signalled")
 
 
 @check("EXTRA-06", "a duration counts from the last fence")
 def duration_after_fences(target: Target, recorder: CheckRecorder) -> None:
     """Check that waiting for fences for longer than the duration is harmless."""
-    own_fence = create_fence(target)
-    duration_ns = LONG_NS // 4
+    launcher = WaitingLauncher(target, recorder, "EXTRA-06")
     with prepared_model(target, ADD) as model:
-        request = builtin_request(ADD)
-        with waiting_execution(target, recorder, "EXTRA-06", model, request, [own_fence], duration_ns=SHORT_NS) as (
-            _,
-            fence,
-        ):
-            waited = wait_for_fence(target, fence, 2 * SHORT_NS)
-            _expect_state(recorder, "EXTRA-06", "a duration that would end while waiting for fences", ACTIVE, waited)
+        with launcher.launch(model, ADD, [create_fence(target)], duration_ns=SHORT_NS) as execution:
+            stimulus = "a duration that would end while waiting for fences"
+            execution.expect_state(stimulus, ACTIVE, 2 * SHORT_NS)
         own_fence = create_fence(target)
-        with waiting_execution(target, recorder, "EXTRA-06", model, request, [own_fence], duration_ns=duration_ns) as (
-            staged,
-            fence,
-        ):
+        with launcher.launch(model, ADD, [own_fence], duration_ns=LONG_NS // 4) as execution:
             signal_fence(target, own_fence)
-            expect_correct(
-                recorder, "EXTRA-06", ADD, await_execution(target, fence, staged), "an execution within its duration"
-            )
+            execution.expect_correct("an execution within its duration")
 
 
 @check("EXTRA-06", "the earlier of duration and deadline applies")
@@ -238,34 +251,27 @@ def earlier_limit_applies(target: Target, recorder: CheckRecorder) -> None:
         "a short duration and a long deadline": (LONGER_NS, SHORT_NS),
         "a short deadline and a long duration": (SHORT_NS, LONGER_NS),
     }
+    launcher = WaitingLauncher(target, recorder, "EXTRA-06")
     with prepared_model(target, ENDLESS) as model:
         for situation, (deadline_ns, duration_ns) in cases.items():
             own_fence = create_fence(target)
             run = RunOptions(deadline_ns=deadline_ns, loop_timeout_ns=LONGER_NS)
-            request = builtin_request(ENDLESS)
-            with waiting_execution(target, recorder, "EXTRA-06", model, request, [own_fence], run, duration_ns) as (
-                _,
-                fence,
-            ):
+            with launcher.launch(model, ENDLESS, [own_fence], run, duration_ns=duration_ns) as execution:
                 signal_fence(target, own_fence)
-                _expect_missed(target, recorder, fence, f"an endless loop with {situation}")
+                execution.expect_missed(f"an endless loop with {situation}")
 
 
 @check("EXTRA-06", "a deadline while waiting for fences")
 def deadline_while_waiting(target: Target, recorder: CheckRecorder) -> None:
     """Check that the deadline ends the wait for fences."""
+    launcher, run = WaitingLauncher(target, recorder, "EXTRA-06"), RunOptions(deadline_ns=SHORT_NS)
     own_fence = create_fence(target)
-    run = RunOptions(deadline_ns=SHORT_NS)
-    with (
-        prepared_model(target, ADD) as model,
-        waiting_execution(target, recorder, "EXTRA-06", model, builtin_request(ADD), [own_fence], run) as (_, fence),
-    ):
-        _expect_missed(target, recorder, fence, "a deadline that passes while waiting for fences")
+    with prepared_model(target, ADD) as model, launcher.launch(model, ADD, [own_fence], run) as execution:
+        execution.expect_missed("a deadline that passes while waiting for fences")
 
 
 @check("EXTRA-23")
-def end_of_a_client(target: Target, recorder: CheckRecorder) -> None:
-    """Check that closing a session wakes its waiting calls and frees its objects."""
+def _end_of_a_client(target: Target, recorder: CheckRecorder) -> None:
     with target.new_session() as other:
         fence = _launch_waiting_execution(other, recorder)
         thread = threading.Thread(target=wait_for_fence, args=[other, fence])
@@ -285,5 +291,5 @@ def _launch_waiting_execution(target: Target, recorder: CheckRecorder) -> bytes:
     launched = launch(
         target, model, StagedRequest(target, builtin_request(ADD)).request, DEFAULT_RUN, [create_fence(target)]
     )
-    recorder.expect("EXTRA-23", launched.outcome.status == ErrorStatus.NONE, "executeFenced", "NONE", launched.outcome)
+    recorder.expect_status("EXTRA-23", launched.outcome, "executeFenced")
     return launched.fence

@@ -77,7 +77,7 @@ def only_regions_are_written(target: Target, recorder: CheckRecorder) -> None:
                 guarded = _GuardedRequest(target, name)
                 answer = execute(target, model, guarded.request, RunOptions()).outcome
                 situation = f"{path} of {name}"
-                recorder.expect("EXTRA-18", answer.status == ErrorStatus.NONE, situation, "NONE", answer)
+                recorder.expect_status("EXTRA-18", answer, situation)
                 _expect_only_regions(target, recorder, guarded, guarded.request, situation)
                 outputs = target.read_memory(guarded.handles[1])
                 for argument, output in zip(guarded.request.outputs, builtin_case(name).outputs, strict=True):
@@ -149,7 +149,7 @@ def outputs_after_their_model(target: Target, recorder: CheckRecorder) -> None:
     guarded = _GuardedRequest(target, "add_float")
     with prepared_model(target, "add_float") as model:
         answer = target.execute(model, guarded.request).outcome
-        recorder.expect("EXTRA-19", answer.status == ErrorStatus.NONE, "SYNC", "NONE", answer)
+        recorder.expect_status("EXTRA-19", answer, "SYNC")
     target.release(guarded.handles[0])
     start = guarded.request.outputs[0].location.offset
     expected = builtin_case("add_float").outputs[0].array.tobytes()

@@ -5,7 +5,8 @@ rules that the reference validator of the HAL enforces.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from nnhal.types import OperandLifeTime as L
 from nnhal.types import OperandType as T
@@ -52,19 +53,41 @@ def _of_type(graph: types_pb2.Subgraph, type_: T) -> types_pb2.Operand:
 # ---- Operands -------------------------------------------------------------------------------------------
 
 
-@invalid("an unknown lifetime", ADD)
-def _unknown_lifetime(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH_INPUT).lifetime = 7  # type: ignore[assignment]
+FIELD_FLAWS: Sequence[tuple[str, str, L, Mapping[str, Any]]] = (
+    ("an unknown lifetime", ADD, L.SUBGRAPH_INPUT, {"lifetime": 7}),
+    ("a negative lifetime", ADD, L.SUBGRAPH_INPUT, {"lifetime": -1}),
+    ("an OEM operand type", ADD, L.SUBGRAPH_INPUT, {"type": 10001}),
+    ("a constant in an unknown pool", NETWORK, L.CONSTANT_POOL, {"location": {"pool_index": 1}}),
+    ("a constant with a negative pool index", NETWORK, L.CONSTANT_POOL, {"location": {"pool_index": -1}}),
+    ("a constant of operandValues with a pool index", ADD, L.CONSTANT_COPY, {"location": {"pool_index": 1}}),
+    ("a negative offset", ADD, L.CONSTANT_COPY, {"location": {"offset": -4}}),
+    ("a negative length", ADD, L.CONSTANT_COPY, {"location": {"length": -4}}),
+    ("an offset whose end overflows", ADD, L.CONSTANT_COPY, {"location": {"offset": 2**63 - 4}}),
+    ("an input with a location", ADD, L.SUBGRAPH_INPUT, {"location": {"length": 4}}),
+    ("a temporary with a location", NETWORK, L.TEMPORARY_VARIABLE, {"location": {"offset": 4}}),
+    ("an omitted argument with a location", "transpose_default", L.NO_VALUE, {"location": {"length": 4}}),
+    (
+        "extra parameters on a type without parameters",
+        ADD,
+        L.SUBGRAPH_INPUT,
+        {"extra_params": {"channel_quant": {"scales": [1.0]}}},
+    ),
+    ("extension parameters on a base type", ADD, L.SUBGRAPH_INPUT, {"extra_params": {"extension": b"\x01"}}),
+    ("a scale of NaN", "add_quant8", L.SUBGRAPH_INPUT, {"scale": math.nan}),
+    ("a signed zero point out of range", "concatenation_int8", L.SUBGRAPH_INPUT, {"zero_point": -129}),
+    ("a reference to a subgraph with a length", IF, L.SUBGRAPH, {"location": {"length": 1}}),
+    ("type SUBGRAPH with another lifetime", IF, L.SUBGRAPH, {"lifetime": int(L.NO_VALUE)}),
+    ("lifetime SUBGRAPH with another type", IF, L.SUBGRAPH, {"type": int(T.INT32)}),
+)
+"""Flaws of one operand: the built-in model, the lifetime of the operand (its first one), and the flawed fields."""
 
 
-@invalid("a negative lifetime", ADD)
-def _negative_lifetime(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH_INPUT).lifetime = -1  # type: ignore[assignment]
+def _with_fields(lifetime: L, fields: Mapping[str, Any]) -> Edit:
+    return lambda model: _first(model.main, lifetime).MergeFrom(types_pb2.Operand(**fields))
 
 
-@invalid("an OEM operand type", ADD)
-def _oem_type(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH_INPUT).type = 10001  # type: ignore[assignment]
+for _flaw, _name, _lifetime, _fields in FIELD_FLAWS:
+    invalid(_flaw, _name)(_with_fields(_lifetime, _fields))
 
 
 @invalid("a negative dimension", ADD)
@@ -92,36 +115,6 @@ def _constant_past_pool(model: types_pb2.Model) -> None:
     _first(model.main, L.CONSTANT_POOL).location.offset = len(model.pools[0].inline)
 
 
-@invalid("a constant in an unknown pool", NETWORK)
-def _constant_in_unknown_pool(model: types_pb2.Model) -> None:
-    _first(model.main, L.CONSTANT_POOL).location.pool_index = 1
-
-
-@invalid("a constant with a negative pool index", NETWORK)
-def _constant_in_negative_pool(model: types_pb2.Model) -> None:
-    _first(model.main, L.CONSTANT_POOL).location.pool_index = -1
-
-
-@invalid("a constant of operandValues with a pool index", ADD)
-def _copied_constant_with_pool(model: types_pb2.Model) -> None:
-    _first(model.main, L.CONSTANT_COPY).location.pool_index = 1
-
-
-@invalid("a negative offset", ADD)
-def _negative_offset(model: types_pb2.Model) -> None:
-    _first(model.main, L.CONSTANT_COPY).location.offset = -4
-
-
-@invalid("a negative length", ADD)
-def _negative_length(model: types_pb2.Model) -> None:
-    _first(model.main, L.CONSTANT_COPY).location.length = -4
-
-
-@invalid("an offset whose end overflows", ADD)
-def _offset_that_wraps(model: types_pb2.Model) -> None:
-    _first(model.main, L.CONSTANT_COPY).location.offset = 2**63 - 4
-
-
 @invalid("a constant shorter than its type", ADD)
 def _short_constant(model: types_pb2.Model) -> None:
     _first(model.main, L.CONSTANT_COPY).location.length -= 1
@@ -137,31 +130,6 @@ def _long_constant(model: types_pb2.Model) -> None:
 def _padded_constant(model: types_pb2.Model) -> None:
     model.operand_values += bytes(64)
     _first(model.main, L.CONSTANT_COPY).location.padding = 4
-
-
-@invalid("an input with a location", ADD)
-def _input_with_location(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH_INPUT).location.length = 4
-
-
-@invalid("a temporary with a location", NETWORK)
-def _temporary_with_location(model: types_pb2.Model) -> None:
-    _first(model.main, L.TEMPORARY_VARIABLE).location.offset = 4
-
-
-@invalid("an omitted argument with a location", "transpose_default")
-def _omitted_with_location(model: types_pb2.Model) -> None:
-    _first(model.main, L.NO_VALUE).location.length = 4
-
-
-@invalid("extra parameters on a type without parameters", ADD)
-def _unexpected_parameters(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH_INPUT).extra_params.channel_quant.scales.append(1.0)
-
-
-@invalid("extension parameters on a base type", ADD)
-def _extension_parameters(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH_INPUT).extra_params.extension = b"\x01"
 
 
 def _channels(model: types_pb2.Model) -> types_pb2.SymmPerChannelQuantParams:
@@ -196,16 +164,6 @@ def _channel_scale_of_0(model: types_pb2.Model) -> None:
 @invalid("a channel scale of NaN", CONV)
 def _channel_scale_nan(model: types_pb2.Model) -> None:
     _channels(model).scales[0] = math.nan
-
-
-@invalid("a scale of NaN", "add_quant8")
-def _scale_nan(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH_INPUT).scale = math.nan
-
-
-@invalid("a signed zero point out of range", "concatenation_int8")
-def _signed_zero_point(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH_INPUT).zero_point = -129
 
 
 # ---- Subgraphs ------------------------------------------------------------------------------------------
@@ -300,21 +258,6 @@ def _invalid_unreferenced(model: types_pb2.Model) -> None:
 @invalid("a reference to an unknown subgraph", IF)
 def _reference_out_of_range(model: types_pb2.Model) -> None:
     _first(model.main, L.SUBGRAPH).location.offset = len(model.referenced)
-
-
-@invalid("a reference to a subgraph with a length", IF)
-def _reference_with_length(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH).location.length = 1
-
-
-@invalid("type SUBGRAPH with another lifetime", IF)
-def _subgraph_type_only(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH).lifetime = int(L.NO_VALUE)  # type: ignore[assignment]
-
-
-@invalid("lifetime SUBGRAPH with another type", IF)
-def _subgraph_lifetime_only(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH).type = int(T.INT32)  # type: ignore[assignment]
 
 
 def _add_reference(graph: types_pb2.Subgraph, number: int) -> None:

@@ -1,11 +1,13 @@
 """Preparations: callbacks, times, hints, extensions, concurrency (EXTRA-01, -02, -12, -13, -22, -24)."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import session_pb2, types_pb2
 from nnhal_tools.conformance.check import CheckRecorder, NotServiceSpecific, UnsupportedCase
-from nnhal_tools.conformance.device.options import BOTH_PREPARATIONS, PreparationOptions, RunOptions
+from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions, both_preparations
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.results import PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
@@ -44,41 +46,42 @@ def invalid_model() -> types_pb2.Model:
     return model
 
 
-def _expect_one_notify(
-    target: Target, recorder: CheckRecorder, model: types_pb2.Model, situation: str, deadline: int | None
-) -> None:
-    for with_config in (False, True):
-        options = PreparationOptions(with_config, deadline_ns=deadline)
-        outcome = target.prepare(model, options)
-        got = f"{len(outcome.callbacks)} times, {outcome.callback}"
-        recorder.expect(
-            "EXTRA-01", len(outcome.callbacks) == 1, f"notify after {options.call}, {situation}", "once", got
-        )
-        target.release(outcome.model)
+@dataclass(frozen=True)
+class Situation:
+    """Model and deadline of a preparation, and whether its launch succeeds."""
+
+    name: str
+    model: Callable[[], types_pb2.Model]
+    launched: bool = True
+    deadline_ns: int | None = None
 
 
-@check("EXTRA-01", "after success")
-def notify_after_success(target: Target, recorder: CheckRecorder) -> None:
-    """Check that notify comes once for a valid model."""
-    _expect_one_notify(target, recorder, builtin_case("add_float").model(), "a valid model", None)
+def _valid_model() -> types_pb2.Model:
+    return builtin_case("add_float").model()
 
 
-@check("EXTRA-01", "after a launch error")
-def notify_after_launch_error(target: Target, recorder: CheckRecorder) -> None:
-    """Check that notify comes once for an invalid model."""
-    _expect_one_notify(target, recorder, invalid_model(), "an invalid model", None)
+SITUATIONS = {
+    "success": Situation("a valid model", _valid_model),
+    "a launch error": Situation("an invalid model", invalid_model, launched=False),
+    "a failure in the background": Situation("an unsupported model", unsupported_model),
+    "a missed deadline": Situation("a deadline that has passed", _valid_model, deadline_ns=0),
+}
+"""Situations by how the preparation ends."""
 
 
-@check("EXTRA-01", "after a failure in the background")
-def notify_after_failure(target: Target, recorder: CheckRecorder) -> None:
-    """Check that notify comes once for an unsupported model."""
-    _expect_one_notify(target, recorder, unsupported_model(), "an unsupported model", None)
+def _register_notify(end: str, situation: Situation) -> None:
+    @check("EXTRA-01", f"after {end}")
+    def notify_comes_once(target: Target, recorder: CheckRecorder) -> None:
+        for options in both_preparations(situation.deadline_ns):
+            outcome = target.prepare(situation.model(), options)
+            got = f"{len(outcome.callbacks)} times, {outcome.callback}"
+            stimulus = f"notify after {options.call}, {situation.name}"
+            recorder.expect("EXTRA-01", len(outcome.callbacks) == 1, stimulus, "once", got)
+            target.release(outcome.model)
 
 
-@check("EXTRA-01", "after a missed deadline")
-def notify_after_missed_deadline(target: Target, recorder: CheckRecorder) -> None:
-    """Check that notify comes once if the deadline has passed before the call."""
-    _expect_one_notify(target, recorder, builtin_case("add_float").model(), "a deadline that has passed", 0)
+for _end, _situation in SITUATIONS.items():
+    _register_notify(_end, _situation)
 
 
 @check("EXTRA-01", "on a session that has ended")
@@ -86,7 +89,7 @@ def notify_on_a_closed_session(target: Target, recorder: CheckRecorder) -> None:
     """Check that notify comes once, with the status of the launch, if the client's session has ended."""
     with target.new_session() as session:
         session.invoke("Session", "Close", session_pb2.CloseRequest(session=session.session))
-        for options in BOTH_PREPARATIONS:
+        for options in both_preparations():
             outcome = session.prepare(builtin_case("add_float").model(), options)
             status = outcome.launch.status
             right = outcome.events == ["notify"] and status == outcome.callback.status != ErrorStatus.NONE
@@ -105,10 +108,8 @@ def _expect_invalid(recorder: CheckRecorder, check_: str, outcome: PreparationOu
 @check("EXTRA-02", "preparations")
 def times_of_preparations(target: Target, recorder: CheckRecorder) -> None:
     """Check that both preparation calls reject a deadline of -2."""
-    for options in BOTH_PREPARATIONS:
-        outcome = target.prepare(
-            builtin_case("add_float").model(), PreparationOptions(options.with_config, deadline_ns=-2)
-        )
+    for options in both_preparations(deadline_ns=-2):
+        outcome = target.prepare(builtin_case("add_float").model(), options)
         _expect_invalid(recorder, "EXTRA-02", outcome, f"{options.call} with a deadline of -2 ns")
 
 
@@ -204,7 +205,7 @@ def _expect_unsupported(target: Target, recorder: CheckRecorder, model: types_pb
     answer, supported = target.supported_operations(model)
     refused = answer.status == ErrorStatus.NONE and supported == [False]
     recorder.expect("EXTRA-13", refused, f"getSupportedOperations, {situation}", "[False]", f"{answer} {supported}")
-    for options in BOTH_PREPARATIONS:
+    for options in both_preparations():
         outcome = target.prepare(model, options)
         right = outcome.launch.status == ErrorStatus.NONE and outcome.callback.status != ErrorStatus.NONE
         got = f"launch {outcome.launch}, callback {outcome.callback}{', a model' if outcome.model else ''}"

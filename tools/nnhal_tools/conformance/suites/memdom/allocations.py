@@ -14,6 +14,7 @@ from nnhal_tools.conformance.suites.memdom.bench import (
     buffer_check,
     conv_case,
 )
+from nnhal_tools.conformance.vectors.case import Case
 
 FOREIGN_MODEL = b"a model of another device"
 INVALID_PROBABILITIES = (10.0, 0.0, -0.5)
@@ -70,101 +71,74 @@ def _no_roles(bench: BufferBench) -> Iterator[AllocationArguments]:
     yield AllocationArguments([bench.prepare(conv_case(bench.operand))])
 
 
+# ---- Roles ----------------------------------------------------------------------------------------------
+
+
 def _for_roles(
     is_output: bool, models: Sequence[bytes], roles: Roles, dimensions: Sequence[int] = ()
 ) -> AllocationArguments:
     return AllocationArguments(models, () if is_output else roles, roles if is_output else (), dimensions)
 
 
-def _for_inputs_and_outputs(
-    input_id: str, output_id: str
-) -> Callable[[Callable[[BufferBench, bool], Iterator[AllocationArguments]]], None]:
-    """Register a check for input roles, and the same for output roles."""
+MODEL = None
+"""Placeholder for the prepared model CONV(Z, 1)."""
 
-    def register(make_requests: Callable[[BufferBench, bool], Iterator[AllocationArguments]]) -> None:
-        for id_, is_output in ((input_id, False), (output_id, True)):
-            must_refuse(id_)(lambda bench, is_output=is_output: make_requests(bench, is_output))  # type: ignore[misc]
-
-    return register
-
-
-@_for_inputs_and_outputs("MEMDOM-03", "MEMDOM-04")
-def _null_model(bench: BufferBench, is_output: bool) -> Iterator[AllocationArguments]:
-    yield _for_roles(is_output, [b""], [buffer_role(0, 0)])
+INVALID_ROLES: dict[tuple[str, str], tuple[Sequence[bytes | None], Sequence[Roles]]] = {
+    ("MEMDOM-03", "MEMDOM-04"): ([b""], [[buffer_role(0, 0)]]),
+    ("MEMDOM-05", "MEMDOM-06"): ([FOREIGN_MODEL], [[buffer_role(0, 0)]]),
+    ("MEMDOM-07", "MEMDOM-08"): ([MODEL], [[buffer_role(1, 0)]]),
+    ("MEMDOM-09", "MEMDOM-10"): ([MODEL], [[buffer_role(0, 1)]]),
+    ("MEMDOM-11", "MEMDOM-12"): ([MODEL], [[buffer_role(0, 0, probability)] for probability in INVALID_PROBABILITIES]),
+    ("MEMDOM-13", "MEMDOM-14"): ([MODEL], [[buffer_role(0, 0), buffer_role(0, 0)]]),
+    ("MEMDOM-15", "MEMDOM-16"): ([MODEL, MODEL], [[buffer_role(0, 0), buffer_role(1, 0)]]),
+}
+"""Models and invalid sets of roles, by the check ids for input roles and for output roles."""
 
 
-@_for_inputs_and_outputs("MEMDOM-05", "MEMDOM-06")
-def _foreign_model(bench: BufferBench, is_output: bool) -> Iterator[AllocationArguments]:
-    yield _for_roles(is_output, [FOREIGN_MODEL], [buffer_role(0, 0)])
+def _register_roles(id_: str, is_output: bool, models: Sequence[bytes | None], role_sets: Sequence[Roles]) -> None:
+    @must_refuse(id_)
+    def requests(bench: BufferBench) -> Iterator[AllocationArguments]:
+        model = bench.prepare(conv_case(bench.operand)) if MODEL in models else b""
+        handles = [model if handle is MODEL else handle for handle in models]
+        for roles in role_sets:
+            yield _for_roles(is_output, handles, roles)
 
 
-@_for_inputs_and_outputs("MEMDOM-07", "MEMDOM-08")
-def _model_index(bench: BufferBench, is_output: bool) -> Iterator[AllocationArguments]:
-    yield _for_roles(is_output, [bench.prepare(conv_case(bench.operand))], [buffer_role(1, 0)])
+for (_input_id, _output_id), (_models, _role_sets) in INVALID_ROLES.items():
+    _register_roles(_input_id, False, _models, _role_sets)
+    _register_roles(_output_id, True, _models, _role_sets)
 
 
-@_for_inputs_and_outputs("MEMDOM-09", "MEMDOM-10")
-def _io_index(bench: BufferBench, is_output: bool) -> Iterator[AllocationArguments]:
-    yield _for_roles(is_output, [bench.prepare(conv_case(bench.operand))], [buffer_role(0, 1)])
+# ---- Contradictory operands of two models ---------------------------------------------------------------
+
+Variant = Callable[[TestOperand], TestOperand]
+
+CONFLICTS: dict[str, tuple[Sequence[TestOperand], Callable[[TestOperand], Case], Variant]] = {
+    "MEMDOM-17": (OPERANDS, conv_case, lambda operand: operand.with_other_type),
+    "MEMDOM-18": (QUANTIZED, conv_case, lambda operand: replace(operand, scale=1.0)),
+    "MEMDOM-19": (QUANTIZED, conv_case, lambda operand: replace(operand, zero_point=10)),
+    "MEMDOM-20": (OPERANDS, add_case, lambda operand: replace(operand, shape=operand.shape[:-1])),
+    "MEMDOM-21": (OPERANDS, conv_case, lambda operand: replace(operand, shape=(4, *operand.shape[1:]))),
+}
+"""Test operands, model, and operand of the second model, by check id."""
 
 
-@_for_inputs_and_outputs("MEMDOM-11", "MEMDOM-12")
-def _probability(bench: BufferBench, is_output: bool) -> Iterator[AllocationArguments]:
-    model = bench.prepare(conv_case(bench.operand))
-    for probability in INVALID_PROBABILITIES:
-        yield _for_roles(is_output, [model], [buffer_role(0, 0, probability)])
+def _register_conflict(
+    id_: str, operands: Sequence[TestOperand], case: Callable[[TestOperand], Case], variant: Variant
+) -> None:
+    @must_refuse(id_, operands)
+    def requests(bench: BufferBench) -> Iterator[AllocationArguments]:
+        models = [bench.prepare(case(bench.operand)), bench.prepare(case(variant(bench.operand)))]
+        yield AllocationArguments(models, [buffer_role(0, 0), buffer_role(1, 0)])
+        yield AllocationArguments(models, [buffer_role(0, 0)], [buffer_role(1, 0)])
+        yield AllocationArguments(models, (), [buffer_role(0, 0), buffer_role(1, 0)])
 
 
-@_for_inputs_and_outputs("MEMDOM-13", "MEMDOM-14")
-def _role_twice(bench: BufferBench, is_output: bool) -> Iterator[AllocationArguments]:
-    yield _for_roles(is_output, [bench.prepare(conv_case(bench.operand))], [buffer_role(0, 0), buffer_role(0, 0)])
+for _id, _conflict in CONFLICTS.items():
+    _register_conflict(_id, *_conflict)
 
 
-@_for_inputs_and_outputs("MEMDOM-15", "MEMDOM-16")
-def _role_twice_by_two_indexes(bench: BufferBench, is_output: bool) -> Iterator[AllocationArguments]:
-    model = bench.prepare(conv_case(bench.operand))
-    yield _for_roles(is_output, [model, model], [buffer_role(0, 0), buffer_role(1, 0)])
-
-
-def _conflicts(first: bytes, second: bytes) -> Iterator[AllocationArguments]:
-    """Yield the three role sets with contradictory operands of two models."""
-    models = [first, second]
-    yield AllocationArguments(models, [buffer_role(0, 0), buffer_role(1, 0)])
-    yield AllocationArguments(models, [buffer_role(0, 0)], [buffer_role(1, 0)])
-    yield AllocationArguments(models, (), [buffer_role(0, 0), buffer_role(1, 0)])
-
-
-@must_refuse("MEMDOM-17")
-def _types(bench: BufferBench) -> Iterator[AllocationArguments]:
-    yield from _conflicts(
-        bench.prepare(conv_case(bench.operand)), bench.prepare(conv_case(bench.operand.with_other_type))
-    )
-
-
-@must_refuse("MEMDOM-18", QUANTIZED)
-def _scales(bench: BufferBench) -> Iterator[AllocationArguments]:
-    yield from _conflicts(
-        bench.prepare(conv_case(bench.operand)), bench.prepare(conv_case(replace(bench.operand, scale=1.0)))
-    )
-
-
-@must_refuse("MEMDOM-19", QUANTIZED)
-def _zero_points(bench: BufferBench) -> Iterator[AllocationArguments]:
-    yield from _conflicts(
-        bench.prepare(conv_case(bench.operand)), bench.prepare(conv_case(replace(bench.operand, zero_point=10)))
-    )
-
-
-@must_refuse("MEMDOM-20")
-def _ranks(bench: BufferBench) -> Iterator[AllocationArguments]:
-    lower = replace(bench.operand, shape=bench.operand.shape[:-1])
-    yield from _conflicts(bench.prepare(add_case(bench.operand)), bench.prepare(add_case(lower)))
-
-
-@must_refuse("MEMDOM-21")
-def _dimensions(bench: BufferBench) -> Iterator[AllocationArguments]:
-    longer = replace(bench.operand, shape=(4, *bench.operand.shape[1:]))
-    yield from _conflicts(bench.prepare(conv_case(bench.operand)), bench.prepare(conv_case(longer)))
+# ---- Descriptors ----------------------------------------------------------------------------------------
 
 
 def _descriptors(bench: BufferBench, dimensions: Sequence[int]) -> Iterator[AllocationArguments]:

@@ -85,7 +85,7 @@ def conv_case(operand: TestOperand, count: int = 1) -> Case:
         weights = [[[[0] * CHANNELS] * 3] * 3] * CHANNELS
         filter_ = graph.constant(operand.type, weights, 1.0 if operand.is_quantized else 0.0, operand.zero_point)
         bias = graph.constant("TENSOR_INT32" if operand.is_quantized else operand.type, [0] * CHANNELS, operand.scale)
-        scalars = [graph.int32(value) for value in (1, 1, 1, 0)]
+        scalars = graph.int32s(1, 1, 1, 0)
         output = graph.output(operand.type, operand.shape, operand.scale, operand.zero_point)
         graph.apply("CONV_2D", [data, filter_, bias, *scalars], [output])
     return _model(graph)
@@ -187,7 +187,7 @@ class BufferBench:
     def initialize(self, buffer: AllocatedBuffer, dimensions: Sequence[int] = ()) -> None:
         """Initialize a buffer with a copy (MEMDOM-35, or -36 with dimensions)."""
         answer = copy_from(self.target, buffer, types_pb2.Memory(inline=bytes(self.operand.size)), dimensions)
-        self.recorder.expect("MEMDOM-36" if dimensions else "MEMDOM-35", answer.status == 0, "copyFrom", "NONE", answer)
+        self.recorder.expect_status("MEMDOM-36" if dimensions else "MEMDOM-35", answer, "copyFrom")
 
     def execute(
         self, path: str, model: bytes, inputs: Sequence[Argument], outputs: Sequence[Argument]

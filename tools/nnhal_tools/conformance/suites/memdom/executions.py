@@ -1,11 +1,13 @@
 """Executions with buffers (MEMDOM-49 to -69) on the paths SYNC, BURST and FENCED."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.paths.buffers import buffer_role
 from nnhal_tools.conformance.suites.memdom.bench import (
     EXECUTORS,
+    Argument,
     BufferArgument,
     BufferBench,
     ClientArgument,
@@ -55,62 +57,59 @@ _register_invalid_token("MEMDOM-52", UNKNOWN_TOKEN, is_output=True)
 # ---- Roles ----------------------------------------------------------------------------------------------
 
 
-@execution_check("MEMDOM-53")
-def input_of_another_model(bench: BufferBench, path: str) -> None:
-    """Check that a buffer is rejected as an input of another prepared model, even an equal one."""
-    owner, other = bench.prepare(conv_case(bench.operand)), bench.prepare(conv_case(bench.operand))
-    buffer = bench.allocate([owner], [buffer_role(0, 0)], [buffer_role(0, 0)])
-    bench.initialize(buffer)
-    answer = bench.execute(path, other, [BufferArgument(buffer.token)], [ClientArgument(bench.operand.size)]).outcome
-    expect_status(bench, "MEMDOM-53", f"{path}, a buffer of another model as input", INVALID, answer)
+@dataclass(frozen=True)
+class Misuse:
+    """Use of a buffer that its roles do not allow.
+
+    Attributes:
+        inputs: the inputs of the buffer's roles.
+        outputs: the outputs of its roles.
+        used_as: the argument that it is used as: "input" or "output", and its index.
+        operations: the number of operations of the model, which has as many inputs and outputs.
+        other_model: use it with another prepared model, even an equal one.
+    """
+
+    id: str
+    stimulus: str
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    used_as: tuple[str, int]
+    operations: int = 1
+    other_model: bool = False
 
 
-@execution_check("MEMDOM-54")
-def output_of_another_model(bench: BufferBench, path: str) -> None:
-    """Check that a buffer is rejected as an output of another prepared model, even an equal one."""
-    owner, other = bench.prepare(conv_case(bench.operand)), bench.prepare(conv_case(bench.operand))
-    buffer = bench.allocate([owner], [buffer_role(0, 0)], [buffer_role(0, 0)])
-    answer = bench.execute(path, other, [ClientArgument(bench.operand.size)], [BufferArgument(buffer.token)]).outcome
-    expect_status(bench, "MEMDOM-54", f"{path}, a buffer of another model as output", INVALID, answer)
+MISUSES = (
+    Misuse("MEMDOM-53", "a buffer of another model as input", [0], [0], ("input", 0), other_model=True),
+    Misuse("MEMDOM-54", "a buffer of another model as output", [0], [0], ("output", 0), other_model=True),
+    Misuse("MEMDOM-55", "a buffer for input 0 as input 1", [0], [], ("input", 1), operations=2),
+    Misuse("MEMDOM-56", "a buffer for input 0 as output 1", [0], [], ("output", 1), operations=2),
+    Misuse("MEMDOM-57", "a buffer for input 0 as output 0", [0], [], ("output", 0)),
+    Misuse("MEMDOM-58", "a buffer for output 0 as input 0", [], [0], ("input", 0)),
+)
 
 
-@execution_check("MEMDOM-55")
-def wrong_input(bench: BufferBench, path: str) -> None:
-    """Check that a buffer for one input is rejected as another input."""
-    model, client = bench.prepare(conv_case(bench.operand, 2)), ClientArgument(bench.operand.size)
-    buffer = bench.allocate([model], [buffer_role(0, 0)])
-    bench.initialize(buffer)
-    answer = bench.execute(path, model, [client, BufferArgument(buffer.token)], [client, client]).outcome
-    expect_status(bench, "MEMDOM-55", f"{path}, a buffer for input 0 as input 1", INVALID, answer)
+def _register_misuse(misuse: Misuse) -> None:
+    @execution_check(misuse.id)
+    def body(bench: BufferBench, path: str) -> None:
+        case = conv_case(bench.operand, misuse.operations)
+        model = bench.prepare(case)
+        input_roles, output_roles = (
+            [buffer_role(0, index) for index in indexes] for indexes in (misuse.inputs, misuse.outputs)
+        )
+        buffer = bench.allocate([model], input_roles, output_roles)
+        bench.initialize(buffer)
+        arguments: dict[str, list[Argument]] = {
+            kind: [ClientArgument(bench.operand.size)] * misuse.operations for kind in ("input", "output")
+        }
+        kind, index = misuse.used_as
+        arguments[kind][index] = BufferArgument(buffer.token)
+        user = bench.prepare(case) if misuse.other_model else model
+        answer = bench.execute(path, user, arguments["input"], arguments["output"]).outcome
+        expect_status(bench, misuse.id, f"{path}, {misuse.stimulus}", INVALID, answer)
 
 
-@execution_check("MEMDOM-56")
-def wrong_output(bench: BufferBench, path: str) -> None:
-    """Check that a buffer for an input is rejected as an output of another index."""
-    model, client = bench.prepare(conv_case(bench.operand, 2)), ClientArgument(bench.operand.size)
-    buffer = bench.allocate([model], [buffer_role(0, 0)])
-    bench.initialize(buffer)
-    answer = bench.execute(path, model, [client, client], [client, BufferArgument(buffer.token)]).outcome
-    expect_status(bench, "MEMDOM-56", f"{path}, a buffer for input 0 as output 1", INVALID, answer)
-
-
-@execution_check("MEMDOM-57")
-def input_as_output(bench: BufferBench, path: str) -> None:
-    """Check that a buffer for an input is rejected as the output of the same index."""
-    model = bench.prepare(conv_case(bench.operand))
-    buffer = bench.allocate([model], [buffer_role(0, 0)])
-    answer = bench.execute(path, model, [ClientArgument(bench.operand.size)], [BufferArgument(buffer.token)]).outcome
-    expect_status(bench, "MEMDOM-57", f"{path}, a buffer for input 0 as output 0", INVALID, answer)
-
-
-@execution_check("MEMDOM-58")
-def output_as_input(bench: BufferBench, path: str) -> None:
-    """Check that a buffer for an output is rejected as the input of the same index."""
-    model = bench.prepare(conv_case(bench.operand))
-    buffer = bench.allocate([model], (), [buffer_role(0, 0)])
-    bench.initialize(buffer)
-    answer = bench.execute(path, model, [BufferArgument(buffer.token)], [ClientArgument(bench.operand.size)]).outcome
-    expect_status(bench, "MEMDOM-58", f"{path}, a buffer for output 0 as input 0", INVALID, answer)
+for _misuse in MISUSES:
+    _register_misuse(_misuse)
 
 
 # ---- State ----------------------------------------------------------------------------------------------

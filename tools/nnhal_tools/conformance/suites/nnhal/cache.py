@@ -90,6 +90,17 @@ def _require_response(method: str, answer: CallOutcome, response: Any) -> Any:
     return response
 
 
+def require_store(target: Target) -> None:
+    """End the check early if the device does not cache.
+
+    Raises:
+        Skipped: X4.
+    """
+    _, needed = target.query("GetNumberOfCacheFilesNeeded")
+    if needed is not None and not (needed.num_model_cache or needed.num_data_cache):
+        raise Skipped("X4", "the device does not cache")
+
+
 @contextmanager
 def cleared_entry(target: Target) -> Iterator[types_pb2.CompilationCache]:
     """Yield arguments for a new entry in the service's store. The entry is cleared at the end.
@@ -97,10 +108,7 @@ def cleared_entry(target: Target) -> Iterator[types_pb2.CompilationCache]:
     Raises:
         Skipped: X4.
     """
-    request = device_pb2.DeviceRequest(device=target.device_name)
-    _, needed = invoke(target.device.GetNumberOfCacheFilesNeeded, request)
-    if needed is not None and not (needed.num_model_cache or needed.num_data_cache):
-        raise Skipped("X4", "the device does not cache")
+    require_store(target)
     token = secrets.token_bytes(32)
     try:
         yield stored_cache(token)
@@ -261,8 +269,7 @@ def _expect_not_saved(
 
 
 @check("NNHAL-30")
-def list_and_clear(target: Target, recorder: CheckRecorder) -> None:
-    """Check that an entry is listed until it is cleared, and that clearing it leaves other entries."""
+def _list_and_clear(target: Target, recorder: CheckRecorder) -> None:
     caches, model = CacheClient(target), require_supported(target, builtin_case(NAME)).model()
     with cleared_entry(target) as cache, cleared_entry(target) as other:
         before = set(caches.tokens())

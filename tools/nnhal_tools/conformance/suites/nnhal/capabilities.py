@@ -1,9 +1,7 @@
 """Performance figures of a device (NNHAL-41)."""
 
 from nnhal.types import ErrorStatus, OperandType
-from nnhal.v1 import device_pb2
 from nnhal_tools.conformance.check import CheckRecorder
-from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.vectors import builtin
@@ -15,7 +13,7 @@ def performance_of_supported_types(target: Target, recorder: CheckRecorder) -> N
 
     A type that is missing counts as infinitely slow, so that no client would use the operation.
     """
-    answer, capabilities = invoke(target.device.GetCapabilities, device_pb2.DeviceRequest(device=target.device_name))
+    answer, capabilities = target.query("GetCapabilities")
     recorder.expect("NNHAL-41", capabilities is not None, "getCapabilities", "NONE", answer)
     listed = {int(entry.type) for entry in capabilities.operand_performance}
     for case in builtin.cases():

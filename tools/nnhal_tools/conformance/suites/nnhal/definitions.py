@@ -46,14 +46,12 @@ def runs_with_wrong_values(target: Target, recorder: CheckRecorder) -> None:
         }
         for stimulus, values in wrong.items():
             outcome = runnable.run(target, values).outcome
-            refused = outcome.status == ErrorStatus.INVALID_ARGUMENT
-            recorder.expect("NNHAL-45", refused, f"a run with {stimulus}", "INVALID_ARGUMENT", outcome)
+            recorder.expect_status("NNHAL-45", outcome, f"a run with {stimulus}", ErrorStatus.INVALID_ARGUMENT)
         expect_correct(recorder, "NNHAL-45", MODEL, runnable.run(target), "a run after wrong ones")
 
 
 def _expect_defined(recorder: CheckRecorder, id_: str, owner: str, runnable: RunnableRequest) -> None:
-    defined = runnable.outcome.status == ErrorStatus.NONE
-    recorder.expect(id_, defined, f"Define for {owner}", "NONE", runnable.outcome)
+    recorder.expect_status(id_, runnable.outcome, f"Define for {owner}")
 
 
 def _on_a_stream(target: Target, runnable: RunnableRequest, turns: Sequence[Sequence[bytes]]) -> list[ExecutionOutcome]:

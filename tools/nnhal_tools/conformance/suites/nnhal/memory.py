@@ -6,7 +6,6 @@ import secrets
 from nnhal.types import ErrorStatus
 from nnhal.v1 import memory_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder
-from nnhal_tools.conformance.device.results import CallOutcome
 from nnhal_tools.conformance.device.target import Target, mapped_pool
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.suites.extra.requests import expect_refused
@@ -25,10 +24,6 @@ def _create_with_digest(
     return response
 
 
-def _expect(recorder: CheckRecorder, check_: str, answer: CallOutcome, status: ErrorStatus, stimulus: str) -> None:
-    recorder.expect(check_, answer.status == status, stimulus, status.name, answer)
-
-
 @check("NNHAL-19")
 def uploads_are_checked(target: Target, recorder: CheckRecorder) -> None:
     """Check that missing and wrong bytes are rejected, and that the memory is unusable until the right ones arrive."""
@@ -39,12 +34,12 @@ def uploads_are_checked(target: Target, recorder: CheckRecorder) -> None:
     request.pools[0].pool.CopyFrom(mapped_pool(handle))
     with prepared_model(target, "add_float") as model:
         for flaw, wrong in (("a missing byte", data[:-1]), ("a wrong byte", data[:-1] + bytes([data[-1] ^ 1]))):
-            _expect(recorder, "NNHAL-19", target.upload(handle, wrong), INVALID, f"an upload with {flaw}")
+            recorder.expect_status("NNHAL-19", target.upload(handle, wrong), f"an upload with {flaw}", INVALID)
             expect_refused(target, recorder, model, request, "NNHAL-19", f"a pool whose upload had {flaw}")
-        _expect(recorder, "NNHAL-19", target.upload(handle, data), ErrorStatus.NONE, "an upload of the right bytes")
+        recorder.expect_status("NNHAL-19", target.upload(handle, data), "an upload of the right bytes")
         execution = target.execute(model, request)
         expect_correct(recorder, "NNHAL-19", "add_float", execution, "a pool with a digest")
-    _expect(recorder, "NNHAL-19", target.upload(handle, data), INVALID, "an upload into a complete memory")
+    recorder.expect_status("NNHAL-19", target.upload(handle, data), "an upload into a complete memory", INVALID)
     recorder.expect("NNHAL-19", target.read_memory(handle) == data, "a complete memory", "unchanged", "changed")
     target.release(handle)
 
@@ -55,7 +50,7 @@ def known_bytes_need_not_be_sent(target: Target, recorder: CheckRecorder) -> Non
     data = secrets.token_bytes(5000)
     uploaded = _create_with_digest(target, "NNHAL-20", data)
     recorder.expect("NNHAL-20", not uploaded.complete, "new bytes", "complete false", uploaded.complete)
-    _expect(recorder, "NNHAL-20", target.upload(uploaded.memory, data), ErrorStatus.NONE, "an upload")
+    recorder.expect_status("NNHAL-20", target.upload(uploaded.memory, data), "an upload")
     known = _create_with_digest(target, "NNHAL-20", data)
     recorder.expect("NNHAL-20", known.complete, "uploaded bytes", "complete true", known.complete)
     recorder.expect(
@@ -78,30 +73,20 @@ def memory_is_written_in_any_order(target: Target, recorder: CheckRecorder) -> N
     assert created is not None
     handle = created.memory
     for offset, piece in ((8, b"cccc"), (0, b"aaaa"), (4, b"bbbb")):
-        _expect(
-            recorder,
-            "NNHAL-21",
-            target.upload(handle, piece, offset),
-            ErrorStatus.NONE,
-            f"an upload of 4 bytes at {offset}",
-        )
+        recorder.expect_status("NNHAL-21", target.upload(handle, piece, offset), f"an upload of 4 bytes at {offset}")
     got = target.read_memory(handle)
     recorder.expect("NNHAL-21", got == b"aaaabbbbcccc", "memory written in pieces", "aaaabbbbcccc", got)
     window = target.read_memory(handle, 3, 6)
     recorder.expect("NNHAL-21", window == b"abbbbc", "a window of 6 bytes from 3", "abbbbc", window)
     for offset in (9, -1, 12):
-        _expect(
-            recorder,
-            "NNHAL-21",
-            target.upload(handle, b"xxxx", offset),
-            INVALID,
-            f"an upload of 4 bytes at {offset} of 12",
+        recorder.expect_status(
+            "NNHAL-21", target.upload(handle, b"xxxx", offset), f"an upload of 4 bytes at {offset} of 12", INVALID
         )
     for offset, length in ((0, 13), (-1, 1), (13, 0), (0, -1)):
         request = memory_pb2.ReadRequest(session=target.session, memory=handle, offset=offset, length=length)
         answer = target.invoke("MemoryService", "Read", request)
-        _expect(recorder, "NNHAL-21", answer, INVALID, f"reading {length} bytes from {offset} of 12")
+        recorder.expect_status("NNHAL-21", answer, f"reading {length} bytes from {offset} of 12", INVALID)
     for size in (0, -1):
-        _expect(recorder, "NNHAL-21", target.create_memory(size)[0], INVALID, f"a memory of {size} bytes")
+        recorder.expect_status("NNHAL-21", target.create_memory(size)[0], f"a memory of {size} bytes", INVALID)
     recorder.expect("NNHAL-21", target.read_memory(handle) == got, "memory after invalid calls", "unchanged", "changed")
     target.release(handle)

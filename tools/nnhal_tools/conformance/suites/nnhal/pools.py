@@ -12,13 +12,20 @@ from nnhal_tools.conformance.suites.extra.requests import READ_ONLY, expect_refu
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.requests import with_small_output
-from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, expect_correct, prepared_model
+from nnhal_tools.conformance.vectors.samples import (
+    builtin_case,
+    builtin_input,
+    builtin_request,
+    expect_correct,
+    prepared_model,
+)
 
 LARGE_COUNT = 1_200_000
 """Number of elements of an output that is too large for a message."""
 
 
-def _request_without_size(name: str) -> types_pb2.Request:
+def request_without_size(name: str) -> types_pb2.Request:
+    """Return the request of a built-in vector with its outputs in a ReturnedPool without a size."""
     request = builtin_request(name)
     request.pools[1].returned.ClearField("size")
     for output in request.outputs:
@@ -33,17 +40,17 @@ def returned_pool_without_a_size(target: Target, recorder: CheckRecorder) -> Non
     for name in ("split_int32", "topk_float", "no_boxes"):
         for unspecified in (False, True):
             with prepared_model(target, name, unspecified=unspecified) as model:
-                execution = target.execute(model, _request_without_size(name))
+                execution = target.execute(model, request_without_size(name))
                 stimulus = (
                     f"{name}{', dimensions unspecified' if unspecified else ''}, in a ReturnedPool without a size"
                 )
                 expect_correct(recorder, "NNHAL-14", name, execution, stimulus)
     with prepared_model(target, "add_float") as model:
         for field in ("offset", "length", "padding"):
-            request = _request_without_size("add_float")
+            request = request_without_size("add_float")
             setattr(request.outputs[0].location, field, 4)
             expect_refused(target, recorder, model, request, "NNHAL-14", f"a ReturnedPool without a size and {field} 4")
-        request = _request_without_size("add_float")
+        request = request_without_size("add_float")
         request.inputs[0].location.CopyFrom(request.outputs[0].location)
         expect_refused(target, recorder, model, request, "NNHAL-14", "an input in a ReturnedPool")
 
@@ -61,9 +68,8 @@ def returned_pool_of_a_fixed_size(target: Target, recorder: CheckRecorder) -> No
             expect_refused(target, recorder, model, request, "NNHAL-15", f"a ReturnedPool of {size} bytes")
     with prepared_model(target, name, unspecified=True) as model:
         execution = target.execute(model, with_small_output(builtin_request(name)))
-        insufficient = execution.outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
         stimulus = "output 0 one byte too small"
-        recorder.expect("NNHAL-15", insufficient, stimulus, "OUTPUT_INSUFFICIENT_SIZE", execution.outcome)
+        recorder.expect_status("NNHAL-15", execution.outcome, stimulus, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)
         returned = [output for output in execution.outputs if output is not None and output.size]
         recorder.expect("NNHAL-15", not returned, stimulus, "no bytes returned", f"{len(returned)} outputs")
 
@@ -78,8 +84,7 @@ def _large_case() -> Case:
 
 
 @check("NNHAL-16")
-def large_outputs_are_memories(target: Target, recorder: CheckRecorder) -> None:
-    """Check that an output that is too large for a message is returned as a Memory object."""
+def _large_outputs_are_memories(target: Target, recorder: CheckRecorder) -> None:
     large = _large_case()
     array = large.inputs[0]
     assert array is not None
@@ -92,7 +97,7 @@ def large_outputs_are_memories(target: Target, recorder: CheckRecorder) -> None:
     request.outputs.add().location.pool_index = 1
     execution = target.execute(model, request)
     stimulus = f"an output of {array.nbytes} bytes"
-    recorder.expect("NNHAL-16", execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+    recorder.expect_status("NNHAL-16", execution.outcome, stimulus)
     output = execution.outputs[0] if execution.outputs else None
     right = output is not None and output.tobytes() == large.outputs[0].array.tobytes()
     recorder.expect("NNHAL-16", right, stimulus, "x + 1", "nothing" if output is None else "other bytes")
@@ -100,8 +105,7 @@ def large_outputs_are_memories(target: Target, recorder: CheckRecorder) -> None:
 
 
 @check("NNHAL-17")
-def outputs_need_writable_memory(target: Target, recorder: CheckRecorder) -> None:
-    """Check that outputs in inline pools and in memory without the write bit are rejected."""
+def _outputs_need_writable_memory(target: Target, recorder: CheckRecorder) -> None:
     request = builtin_request("add_float")
     size = request.pools[1].returned.size
     handle = target.memory_with(bytes(size))
@@ -147,15 +151,14 @@ def _with_nan(values: AnyArray) -> bytes:
 @check("NNHAL-27")
 def nan_reaches_the_outputs(target: Target, recorder: CheckRecorder) -> None:
     """Check that x * 3 with a NaN in element 1 has a NaN in element 1 only."""
-    array = builtin_case("mul_float").inputs[0]
-    assert array is not None
+    array = builtin_input("mul_float")
     request = builtin_request("mul_float")
     data = _with_nan(array)
     request.pools[0].pool.inline = data + bytes(-len(data) % 64)
     with prepared_model(target, "mul_float") as model:
         execution = target.execute(model, request)
     stimulus = "a NaN in element 1 of x * 3"
-    recorder.expect("NNHAL-27", execution.outcome.status == ErrorStatus.NONE, stimulus, "NONE", execution.outcome)
+    recorder.expect_status("NNHAL-27", execution.outcome, stimulus)
     output = execution.outputs[0] if execution.outputs else None
     nan_indexes = [] if output is None else np.flatnonzero(np.isnan(output.view(np.float32))).tolist()
     recorder.expect("NNHAL-27", nan_indexes == [1], stimulus, "a NaN in element 1 only", f"in elements {nan_indexes}")

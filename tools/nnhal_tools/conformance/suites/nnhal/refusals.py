@@ -11,7 +11,7 @@ from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import device_pb2, types_pb2
 from nnhal_tools.conformance.check import CheckRecorder
 from nnhal_tools.conformance.device.calls import WATCHDOG_S, invoke, parse_error
-from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions
+from nnhal_tools.conformance.device.options import RunOptions, both_preparations
 from nnhal_tools.conformance.device.results import CallOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
@@ -65,8 +65,7 @@ def _invalid_models() -> Iterator[tuple[str, types_pb2.Model]]:
 
 
 @check("NNHAL-03")
-def model_refusals_name_the_rule(target: Target, recorder: CheckRecorder) -> None:
-    """Check that the error for an invalid model has the rule id, and names the operand or operation."""
+def _model_refusals_name_the_rule(target: Target, recorder: CheckRecorder) -> None:
     for location, model in _invalid_models():
         answer, _ = target.supported_operations(model)
         _expect_named(recorder, "NNHAL-03", answer, f"getSupportedOperations, invalid {location}", location)
@@ -84,8 +83,7 @@ INVALID_REQUEST_EDITS = {"input 1": _short_input, "output 0": _unknown_pool}
 
 
 @check("NNHAL-04")
-def request_refusals_name_the_rule(target: Target, recorder: CheckRecorder) -> None:
-    """Check that the error for an invalid request has the rule id, and names the argument."""
+def _request_refusals_name_the_rule(target: Target, recorder: CheckRecorder) -> None:
     with prepared_model(target, "add_float") as model:
         for location, change in INVALID_REQUEST_EDITS.items():
             request = builtin_request("add_float")
@@ -101,11 +99,9 @@ def _expect_named(recorder: CheckRecorder, id_: str, answer: CallOutcome, stimul
 
 
 @check("NNHAL-05")
-def callback_and_launch_agree(target: Target, recorder: CheckRecorder) -> None:
-    """Check that the callback and the launch error of a rejection agree."""
+def _callback_and_launch_agree(target: Target, recorder: CheckRecorder) -> None:
     for location, model in _invalid_models():
-        for with_config in (False, True):
-            options = PreparationOptions(with_config)
+        for options in both_preparations():
             outcome = target.prepare(model, options)
             launch, callback = outcome.launch, outcome.callback
             same = (launch.status, launch.reason, launch.rule) == (callback.status, callback.reason, callback.rule)
@@ -162,8 +158,7 @@ def inline_limit_is_named(target: Target, recorder: CheckRecorder) -> None:
 
 
 @check("NNHAL-24")
-def unknown_device_is_refused(target: Target, recorder: CheckRecorder) -> None:
-    """Check that every call with a device name rejects an unknown one."""
+def _unknown_device_is_refused(target: Target, recorder: CheckRecorder) -> None:
     name = "no such device"
     descriptor = SERVICES["Device"].descriptor
     for method in descriptor.methods:
@@ -172,8 +167,9 @@ def unknown_device_is_refused(target: Target, recorder: CheckRecorder) -> None:
             continue
         answer = _call_with_device(target, method.name, name, "session" in fields)
         if answer is not None:
-            refused = answer.status == ErrorStatus.INVALID_ARGUMENT
-            recorder.expect("NNHAL-24", refused, f"{method.name} of device {name!r}", "INVALID_ARGUMENT", answer)
+            recorder.expect_status(
+                "NNHAL-24", answer, f"{method.name} of device {name!r}", ErrorStatus.INVALID_ARGUMENT
+            )
 
 
 def _call_with_device(target: Target, method: str, device: str, in_session: bool) -> CallOutcome | None:

@@ -1,19 +1,17 @@
 """Streams of preparations: order of events, and cancellation (NNHAL-07, -08)."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import device_pb2, types_pb2
+from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import CheckRecorder
-from nnhal_tools.conformance.device.calls import WATCHDOG_S
-from nnhal_tools.conformance.device.options import PreparationOptions
+from nnhal_tools.conformance.device.options import both_preparations
 from nnhal_tools.conformance.device.results import PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
-from nnhal_tools.conformance.suites.extra.preparation import invalid_model, unsupported_model
+from nnhal_tools.conformance.suites.extra.preparation import SITUATIONS
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
 from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, expect_correct, require_supported
 
@@ -22,28 +20,19 @@ UNCANCELLED = 4
 OPERATION_COUNT = 500
 """Number of operations of a model that takes some time to prepare."""
 
-OUTCOMES: dict[str, tuple[Callable[[], types_pb2.Model], int | None, bool]] = {
-    "a valid model": (lambda: builtin_case("add_float").model(), None, True),
-    "an unsupported model": (unsupported_model, None, True),
-    "a deadline that has passed": (lambda: builtin_case("add_float").model(), 0, True),
-    "an invalid model": (invalid_model, None, False),
-}
-"""Model, deadline, and whether the launch succeeds, by situation."""
-
 
 @check("NNHAL-07")
 def order_of_events(target: Target, recorder: CheckRecorder) -> None:
     """Check that `launched` and `notify` come in this order, or only `notify` with a launch error."""
-    for situation, (model, deadline, launched) in OUTCOMES.items():
-        for with_config in (False, True):
-            options = PreparationOptions(with_config, deadline_ns=deadline)
-            outcome = target.prepare(model(), options)
-            events = ["launched", "notify"] if launched else ["notify"]
+    for situation in SITUATIONS.values():
+        for options in both_preparations(situation.deadline_ns):
+            outcome = target.prepare(situation.model(), options)
+            events = ["launched", "notify"] if situation.launched else ["notify"]
             failed = outcome.launch.status != ErrorStatus.NONE
-            valid = outcome.events == events and failed != launched
+            valid = outcome.events == events and failed != situation.launched
             got = f"{outcome.events}, launch {outcome.launch}"
-            ending = "and a successful launch" if launched else "and a launch error"
-            recorder.expect("NNHAL-07", valid, f"{options.call}, {situation}", f"{events} {ending}", got)
+            ending = "and a successful launch" if situation.launched else "and a launch error"
+            recorder.expect("NNHAL-07", valid, f"{options.call}, {situation.name}", f"{events} {ending}", got)
             target.release(outcome.model)
 
 
@@ -51,23 +40,16 @@ def long_model() -> types_pb2.Model:
     """Return a chain of additions."""
     graph = CaseGraph()
     step, activation = graph.constant("TENSOR_FLOAT32", [1.0]), graph.int32(0)
-    value = graph.input("TENSOR_FLOAT32", (1,))
-    for i in range(OPERATION_COUNT):
-        add = graph.output if i == OPERATION_COUNT - 1 else graph.temporary
-        result = add("TENSOR_FLOAT32", (1,))
-        graph.apply("ADD", [value, step, activation], [result])
-        value = result
+    graph.chain("TENSOR_FLOAT32", (1,), [("ADD", [step, activation])] * OPERATION_COUNT)
     return make_case("long_model", graph, [[0.0]], [[float(OPERATION_COUNT)]]).model()
 
 
 @check("NNHAL-08")
-def cancelled_preparations(target: Target, recorder: CheckRecorder) -> None:
-    """Check that cancelling preparations as soon as they are launched does not affect concurrent ones."""
+def _cancelled_preparations(target: Target, recorder: CheckRecorder) -> None:
     model, other_model = long_model(), require_supported(target, builtin_case("network"))
 
     def cancel_preparation(_: int) -> int:
-        request = device_pb2.PrepareModelRequest(session=target.session, device=target.device_name, model=model)
-        return _cancel_and_count_notifies(target, request)
+        return _cancel_and_count_notifies(target, model)
 
     def prepare_other(_: int) -> PreparationOutcome:
         return target.prepare(other_model.model())
@@ -88,14 +70,14 @@ def cancelled_preparations(target: Target, recorder: CheckRecorder) -> None:
         target.release(outcome.model)
 
 
-def _cancel_and_count_notifies(target: Target, request: device_pb2.PrepareModelRequest) -> int:
+def _cancel_and_count_notifies(target: Target, model: types_pb2.Model) -> int:
     """Cancel a preparation at its first event, and return how often notify came."""
-    stream = target.device.PrepareModel(request, timeout=WATCHDOG_S)
+    stream = target.launch_preparation(model)
     count = 0
     try:
         for event in stream:
             count += event.WhichOneof("event") == "notify"
-            stream.cancel()
+            stream.cancel()  # type: ignore[attr-defined]
     except grpc.RpcError:
         pass  # CANCELLED, as requested.
     return count

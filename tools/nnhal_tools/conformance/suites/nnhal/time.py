@@ -1,7 +1,7 @@
 """Deadlines: work whose deadline has passed is not done, and a later deadline is met (NNHAL-01, -02, -42)."""
 
 from nnhal_tools.conformance.check import CheckRecorder
-from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions
+from nnhal_tools.conformance.device.options import RunOptions, both_preparations
 from nnhal_tools.conformance.device.target import Target, mapped_pool
 from nnhal_tools.conformance.paths import reachable_calls
 from nnhal_tools.conformance.registry import check
@@ -22,8 +22,7 @@ HOUR_NS = 3600 * 10**9
 @check("NNHAL-01")
 def expired_preparation(target: Target, recorder: CheckRecorder) -> None:
     """Check that a preparation with a deadline of 0 ns misses it and returns no model."""
-    for with_config in (False, True):
-        options = PreparationOptions(with_config, deadline_ns=0)
+    for options in both_preparations(deadline_ns=0):
         outcome = target.prepare(builtin_case("network").model(), options)
         missed = outcome.callback.is_missed_deadline and not outcome.model
         got = f"launch {outcome.launch}, callback {outcome.callback}{', a model' if outcome.model else ''}"
@@ -50,8 +49,7 @@ def expired_execution(target: Target, recorder: CheckRecorder) -> None:
 def deadline_from_the_call(target: Target, recorder: CheckRecorder) -> None:
     """Check that preparations and executions with a deadline of an hour from now meet it."""
     model = require_supported(target, builtin_case("add_float")).model()
-    for with_config in (False, True):
-        options = PreparationOptions(with_config, deadline_ns=HOUR_NS)
+    for options in both_preparations(deadline_ns=HOUR_NS):
         outcome = target.prepare(model, options)
         recorder.expect("NNHAL-42", bool(outcome.model), f"{options.call}, an hour", "NONE", outcome.callback)
         target.release(outcome.model)

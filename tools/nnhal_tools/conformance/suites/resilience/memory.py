@@ -236,8 +236,7 @@ def _reading_slowly(session: SessionAtWork) -> Iterator[Step]:
 
 
 @check(BUFFER, exclusive=True)
-def buffers(target: Target, recorder: CheckRecorder) -> None:
-    """Kill while buffers hold values: they are gone with their session, and their tokens denote no other buffer."""
+def _buffers(target: Target, recorder: CheckRecorder) -> None:
     allocated: dict[SessionAtWork, AllocatedBuffer] = {}
 
     @contextmanager
@@ -272,9 +271,8 @@ def buffers(target: Target, recorder: CheckRecorder) -> None:
             lost = outcome.kind == ErrorKind.SESSION_LOST
             recorder.expect(BUFFER, lost, "copyTo of a buffer whose process has ended", "SESSION_LOST", outcome)
             outcome = service.fresh.execute(model, _request_with(chain, buffer)).outcome
-            refused = outcome.status == ErrorStatus.INVALID_ARGUMENT
             stimulus = "an execution on the token of a buffer whose process has ended"
-            recorder.expect(BUFFER, refused, stimulus, "INVALID_ARGUMENT", outcome)
+            recorder.expect_status(BUFFER, outcome, stimulus, ErrorStatus.INVALID_ARGUMENT)
 
 
 def _request_with(chain: AddChain, buffer: AllocatedBuffer) -> types_pb2.Request:

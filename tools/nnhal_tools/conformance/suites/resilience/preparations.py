@@ -16,15 +16,14 @@ from nnhal_tools.conformance.caching.round_trip import (
     stored_cache,
 )
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
-from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke
-from nnhal_tools.conformance.device.options import FAST_SINGLE_ANSWER, MEDIUM
+from nnhal_tools.conformance.device.calls import collect_preparation
 from nnhal_tools.conformance.device.results import PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
-from nnhal_tools.conformance.resilience.models import LARGE, LONG, SHORT, SIZE, AddChain, random_values, require_alive
+from nnhal_tools.conformance.resilience.models import LARGE, LONG, SHORT, SIZE, AddChain, require_alive
 from nnhal_tools.conformance.resilience.outage import outage
 from nnhal_tools.conformance.resilience.session import SessionAtWork, Step, Work
-from nnhal_tools.conformance.suites.nnhal.cache import HIT, MISS, NOT_SAVED, SAVED, CacheClient
+from nnhal_tools.conformance.suites.nnhal.cache import HIT, MISS, NOT_SAVED, SAVED, CacheClient, require_store
 
 SESSIONS = 3
 
@@ -103,9 +102,7 @@ def _finish(id_: str, session: SessionAtWork, stream: Iterator[device_pb2.Prepar
 
 def _execute(id_: str, session: SessionAtWork, model: bytes, chain: AddChain) -> None:
     """Execute a model that was just prepared, and release it."""
-    values = chain.random_input()
-    execution = session.target.execute(model, chain.request(values))
-    chain.expect_correct(id_, "a model prepared before a process ends", values, execution)
+    chain.check_execution(id_, "a model prepared before a process ends", session.target, model)
     session.target.release(model)
 
 
@@ -144,37 +141,16 @@ def _launch(
     session: SessionAtWork, chain: AddChain, cache: types_pb2.CompilationCache | None = None
 ) -> Iterator[device_pb2.PrepareModelEvent]:
     """Launch a preparation, and return its events."""
-    request = device_pb2.PrepareModelRequest(
-        session=session.target.session,
-        device=session.target.device_name,
-        model=chain.model,
-        preference=FAST_SINGLE_ANSWER,  # type: ignore[arg-type]
-        priority=MEDIUM,  # type: ignore[arg-type]
-        cache=cache,
-    )
-    return session.target.device.PrepareModel(request, timeout=WATCHDOG_S)
+    return session.target.launch_preparation(chain.model, cache=cache)
 
 
 def _expect_preparable(id_: str, fresh: Target) -> None:
     """Check that the service that is back prepares and executes a model."""
-    chain, values = AddChain.random(), random_values()
-    execution = fresh.execute(chain.prepared(fresh), chain.request(values))
-    chain.expect_correct(id_, "a model prepared after the end of a process", values, execution)
+    chain = AddChain.random()
+    chain.check_execution(id_, "a model prepared after the end of a process", fresh, chain.prepared(fresh))
 
 
 # ---- With the store of the service ------------------------------------------------------------------------
-
-
-def _require_store(target: Target) -> None:
-    """End the check early if the device does not cache.
-
-    Raises:
-        Skipped: X4.
-    """
-    request = device_pb2.DeviceRequest(device=target.device_name)
-    _, needed = invoke(target.device.GetNumberOfCacheFilesNeeded, request)
-    if needed is not None and not (needed.num_model_cache or needed.num_data_cache):
-        raise Skipped("X4", "the device does not cache")
 
 
 @contextmanager
@@ -191,7 +167,7 @@ def _cleared(target: Target) -> Iterator[list[CachedChain]]:
 @check(RETRIEVE, exclusive=True)
 def retrieving(target: Target, recorder: CheckRecorder) -> None:
     """Kill while models come from the cache: each preparation ends as in RESIL-01, and the entries stay as they are."""
-    _require_store(target)
+    require_store(target)
     with _cleared(target) as entries:
 
         @contextmanager
@@ -202,10 +178,7 @@ def retrieving(target: Target, recorder: CheckRecorder) -> None:
             models: list[bytes] = []
 
             def step() -> None:
-                request = device_pb2.PrepareModelFromCacheRequest(
-                    session=session.target.session, device=session.target.device_name, cache=entry.cache
-                )
-                stream = session.target.device.PrepareModelFromCache(request, timeout=WATCHDOG_S)
+                stream = session.target.launch_from_cache(entry.cache)
                 _keep(session, models, _finish(RETRIEVE, session, stream))
 
             yield step
@@ -221,7 +194,7 @@ def saving(target: Target, recorder: CheckRecorder) -> None:
     A model that was reported as saved, and one whose saving was interrupted, is a HIT with right outputs, or a MISS
     with a reason. What is missing can be saved again. No entry is damaged.
     """
-    _require_store(target)
+    require_store(target)
     with _cleared(target) as entries:
 
         @contextmanager
@@ -244,7 +217,7 @@ def saving(target: Target, recorder: CheckRecorder) -> None:
 @check(SAVE, "in files", exclusive=True)
 def saving_in_files(target: Target, recorder: CheckRecorder) -> None:
     """Kill while models are saved in files of clients, each over the one before: as in the store."""
-    _require_store(target)
+    require_store(target)
     names: Sequence[Sequence[str]] = [
         [f"{kind}-{number}" for number in range(count)]
         for kind, count in zip(("model", "data"), files_needed(target, recorder), strict=True)
@@ -306,9 +279,7 @@ def _save_again(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedC
     done = cache.state == SAVED or (cache.state == NOT_SAVED and bool(cache.reason))
     stimulus, got = "prepareModel with a cache after a miss", f"{saved.callback}, {cache}"
     recorder.expect(id_, bool(saved.model) and done, stimulus, "SAVED, or NOT_SAVED with a reason", got)
-    values = entry.chain.random_input()
-    execution = fresh.execute(saved.model, entry.chain.request(values))
-    entry.chain.expect_correct(id_, "a model prepared after a miss", values, execution)
+    entry.chain.check_execution(id_, "a model prepared after a miss", fresh, saved.model)
     return cache.state == SAVED
 
 
@@ -334,9 +305,7 @@ def _is_hit(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedChain
     cache = retrieved.callbacks[0].cache if retrieved.callbacks else device_pb2.CacheOutcome()
     if retrieved.model:
         recorder.expect(id_, cache.state == HIT, stimulus, "HIT", cache)
-        values = entry.chain.random_input()
-        execution = fresh.execute(retrieved.model, entry.chain.request(values))
-        entry.chain.expect_correct(id_, stimulus, values, execution)
+        entry.chain.check_execution(id_, stimulus, fresh, retrieved.model)
         fresh.release(retrieved.model)
         return True
     missed = retrieved.callback.status == ErrorStatus.GENERAL_FAILURE and cache.state == MISS and bool(cache.reason)

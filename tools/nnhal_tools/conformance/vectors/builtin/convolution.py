@@ -21,7 +21,7 @@ def conv_float_same() -> Case:
     bias = np.array([0.5, -1, 2])
     graph = CaseGraph()
     x, w, b = graph.input(F32, (1, 4, 4, 2)), graph.constant(F32, filters), graph.constant(F32, bias)
-    numbers = [graph.int32(value) for value in (SAME, 2, 2, 0)]
+    numbers = graph.int32s(SAME, 2, 2, 0)
     graph.apply("CONV_2D", [x, w, b, *numbers], [graph.output(F32, (1, 2, 2, 3))])
     expected = convolve(image.astype(float), filters.astype(float), bias, 2, (0, 1, 0, 1))
     return make_case("conv_float_same", graph, [image[None]], [expected[None]])
@@ -36,7 +36,7 @@ def conv_per_channel() -> Case:
     graph = CaseGraph()
     x, w = graph.input(I8, (1, 3, 4, 2), 0.5, 4), graph.per_channel(filters, scales)
     b = graph.constant(I32, bias, pooled=True)
-    numbers = [graph.int32(value) for value in (VALID, 1, 1, 0)]
+    numbers = graph.int32s(VALID, 1, 1, 0)
     graph.apply("CONV_2D", [x, w, b, *numbers], [graph.output(I8, (1, 2, 3, 2), 0.125, -3)])
     real = filters * np.array(scales)[:, None, None, None]
     expected = convolve((image - 4) * 0.5, real, bias * 0.5 * np.array(scales), 1, (0, 0, 0, 0))
@@ -52,9 +52,7 @@ def depthwise_quant8() -> Case:
     graph = CaseGraph()
     x = graph.input(Q8, (1, 3, 3, 2), 0.5, 16)
     w, b = graph.constant(Q8, filters[None], 0.5, 128), graph.constant(I32, bias, 0.25)
-    numbers = [
-        graph.int32(value) for value in (1, 0, 1, 0, 1, 1, 2, 0)
-    ]  # left, right, top, bottom; strides; multiplier
+    numbers = graph.int32s(1, 0, 1, 0, 1, 1, 2, 0)  # left, right, top, bottom; strides; multiplier
     graph.apply("DEPTHWISE_CONV_2D", [x, w, b, *numbers], [graph.output(Q8, (1, 3, 3, 4), 0.25, 128)])
     expected = convolve_depthwise((image - 16) * 0.5, (filters - 128) * 0.5, bias * 0.25, 1, (1, 0, 1, 0))
     return make_case("depthwise_quant8", graph, [image[None]], [np.clip(expected / 0.25 + 128, 0, 255)[None]])
@@ -65,7 +63,7 @@ def average_pool_float() -> Case:
     """Return an AVERAGE_POOL_2D with SAME padding, which the average leaves out."""
     image = np.arange(18.0).reshape(3, 3, 2)
     graph = CaseGraph()
-    numbers = [graph.int32(value) for value in (SAME, 2, 2, 2, 2, 0)]
+    numbers = graph.int32s(SAME, 2, 2, 2, 2, 0)
     graph.apply("AVERAGE_POOL_2D", [graph.input(F32, (1, 3, 3, 2)), *numbers], [graph.output(F32, (1, 2, 2, 2))])
     expected = pool(image, (2, 2), 2, (0, 1, 0, 1), np.nanmean)
     return make_case("average_pool_float", graph, [image[None]], [expected[None]])
@@ -76,7 +74,7 @@ def max_pool_quant8() -> Case:
     """Return a MAX_POOL_2D with VALID padding, which leaves out the last row and column."""
     image = np.random.default_rng(4).integers(0, 256, (5, 5, 1))
     graph = CaseGraph()
-    numbers = [graph.int32(value) for value in (VALID, 2, 2, 3, 2, 0)]  # strides 2, filter 3 wide and 2 high
+    numbers = graph.int32s(VALID, 2, 2, 3, 2, 0)  # strides 2, filter 3 wide and 2 high
     x, y = graph.input(Q8, (1, 5, 5, 1), 0.5, 3), graph.output(Q8, (1, 2, 2, 1), 0.5, 3)
     graph.apply("MAX_POOL_2D", [x, *numbers], [y])
     expected = pool(image.astype(float), (2, 3), 2, (0, 0, 0, 0), np.nanmax)
@@ -116,7 +114,7 @@ def network() -> Case:
     x, w = graph.input(F32, (1, 4, 4, 1)), graph.constant(F32, filters, pooled=True)
     b = graph.constant(F32, np.zeros(2), pooled=True)
     features, rectified, mean = graph.temporary(F32, (0, 0, 0, 0)), graph.temporary(F32), graph.output(F32, (1, 2))
-    graph.apply("CONV_2D", [x, w, b, *(graph.int32(value) for value in (VALID, 1, 1, 0))], [features])
+    graph.apply("CONV_2D", [x, w, b, *graph.int32s(VALID, 1, 1, 0)], [features])
     graph.apply("RELU", [features], [rectified])
     graph.apply("MEAN", [rectified, graph.constant(I32, [1, 2]), graph.int32(0)], [mean])
     expected = np.maximum(convolve(image.astype(float), filters.astype(float), np.zeros(2), 1, (0, 0, 0, 0)), 0)

@@ -32,14 +32,18 @@ def add_quant8() -> Case:
     return make_case("add_quant8", graph, [a, b], [np.clip(real + 50, 0, 255)])
 
 
-@register
-def mul_relaxed() -> Case:
-    """Return a MUL of float32 that may be computed as float16."""
+def _mul(name: str, *, relaxed: bool) -> Case:
     a = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
     graph = CaseGraph()
     inputs = [graph.input(F32, a.shape), graph.constant(F32, [3.0]), graph.int32(0)]
     graph.apply("MUL", inputs, [graph.output(F32, a.shape)])
-    return make_case("mul_relaxed", graph, [a], [a * 3], relaxed=True)
+    return make_case(name, graph, [a], [a * 3], relaxed=relaxed)
+
+
+@register
+def mul_relaxed() -> Case:
+    """Return a MUL of float32 that may be computed as float16."""
+    return _mul("mul_relaxed", relaxed=True)
 
 
 @register
@@ -86,8 +90,4 @@ def maximum_int32() -> Case:
 @register
 def mul_float() -> Case:
     """Return a MUL by a constant."""
-    a = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
-    graph = CaseGraph()
-    inputs = [graph.input(F32, a.shape), graph.constant(F32, [3.0]), graph.int32(0)]
-    graph.apply("MUL", inputs, [graph.output(F32, a.shape)])
-    return make_case("mul_float", graph, [a], [a * 3])
+    return _mul("mul_float", relaxed=False)

@@ -63,6 +63,10 @@ class CaseGraph:
         """Add a constant INT32 scalar."""
         return self.constant("INT32", value)
 
+    def int32s(self, *values: int) -> list[int]:
+        """Add constant INT32 scalars."""
+        return [self.int32(value) for value in values]
+
     def float32(self, value: float) -> int:
         """Add a constant FLOAT32 scalar."""
         return self.constant("FLOAT32", value)
@@ -80,6 +84,24 @@ class CaseGraph:
     def apply(self, operation: str, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Add an operation."""
         self.operations.append({"type": operation, "inputs": list(inputs), "outputs": list(outputs)})
+
+    def chain(
+        self, type_: str, shape: Sequence[int], steps: Sequence[tuple[str, Sequence[int]]], scale: float = 0.0
+    ) -> None:
+        """Apply operations one after the other, from a new input to a new output, with values of one type and shape.
+
+        Args:
+            type_: the type.
+            shape: the shape.
+            steps: the operations, each with its inputs after the first.
+            scale: the scale.
+        """
+        value = self.input(type_, shape, scale)
+        for number, (operation, inputs) in enumerate(steps, 1):
+            add_operand = self.output if number == len(steps) else self.temporary
+            result = add_operand(type_, shape, scale)
+            self.apply(operation, [value, *inputs], [result])
+            value = result
 
     def as_json(self) -> dict[str, Any]:
         """Return the subgraph in the format of the files."""
