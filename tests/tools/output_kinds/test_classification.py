@@ -1,5 +1,7 @@
 """Classification: best classes, labels, and other outputs of this shape."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -57,6 +59,13 @@ def test_labels_of_another_number_are_not_used() -> None:
 def test_output_that_repeats_the_input_is_not_a_classification() -> None:
     assert find(execution(np.zeros((1, 640)), image=(1, 640)))["kind"] is None
     assert find(execution(np.zeros((1, 640)), image=(1, 32)))["kind"] == "classification"
+
+
+def test_first_of_several_outputs_needs_labels() -> None:
+    source = execution([[0.1, 0.9]], [[0.8]])
+    assert find(source)["kind"] is None
+    labelled = described(source, {0: TensorMetadata(axis_labels=("cat", "dog"))})
+    assert [find(each)["kind"] for each in (labelled, replace(source, labels=["x", "y"]))] == ["classification"] * 2
 
 
 def test_best_classes_are_below_the_picture() -> None:

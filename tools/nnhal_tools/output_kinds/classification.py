@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnhal_tools.output_kinds.finding import Execution, Finding
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -46,12 +47,8 @@ class ClassScores(Finding):
 
     def table(self) -> "Table":
         """Return the best classes as a table."""
-        from rich.table import Table
-
         rows = self.best
-        table = Table()
-        for column in rows[0]:
-            table.add_column(column, justify="left" if column == "label" else "right")
+        table = make_table(*rows[0], right=rows[0].keys() - {"label"})
         formats = {"class": "d", "label": "", "probability": ".4f", "score": ".4g"}
         for row in rows:
             table.add_row(*(format(value, formats[column]) for column, value in row.items()))
@@ -69,11 +66,16 @@ class ClassScores(Finding):
 
 
 def recognize_classification(execution: Execution) -> ClassScores | None:
-    """Return a classification if the first output is [1,N] with N > 1, and has another shape than each input."""
+    """Return a classification if the first output is [1,N] with N > 1, and has another shape than each input.
+
+    It is the only output, or there are labels for it: several outputs may mean anything.
+    """
     match execution.shapes:
-        case [(1, count), *_] if count > 1 and (1, count) not in execution.input_shapes:
+        case [(1, count), *others] if count > 1 and (1, count) not in execution.input_shapes:
             output = execution.outputs[0]
             labels = execution.labels_of(output, count)
+            if others and not labels:
+                return None
             reason = f"output {output.name} is [1,{count}], a value for each class"
             if labels and not execution.labels:
                 reason += "; labels from the metadata"

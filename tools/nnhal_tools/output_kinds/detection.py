@@ -1,15 +1,21 @@
-"""Detection: boxes with classes and scores that the model has decoded."""
+"""Detection: boxes with classes and scores, as the operator TFLite_Detection_PostProcess returns them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from nnhal.tflite.model_metadata import BoxFormat
-from nnhal_tools.output_kinds.boxes import MIN_SCORE, Box, Detection, suppress_overlapping
-from nnhal_tools.output_kinds.finding import Execution, OutputView
+from nnhal_tools.output_kinds.finding import Execution, Finding, OutputView
+from nnhal_tools.tables import make_table
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from rich.table import Table
+
+MIN_SCORE = 0.5
 _BOUNDARIES = BoxFormat((1, 0, 3, 2), "boundaries", "ratio")
 """Form of the boxes of TFLite_Detection_PostProcess: top, left, bottom, right."""
 _TOLERANCE = 0.5
@@ -18,50 +24,105 @@ _TOLERANCE = 0.5
 Values = npt.NDArray[np.float64]
 
 
-def recognize_postprocessed(execution: Execution) -> Detection | None:
-    """Return the boxes of TFLite_Detection_PostProcess: outputs [1,N,4], [1,N], [1,N] and [1]."""
+@dataclass(frozen=True)
+class Box:
+    """Object in a picture. Coordinates are ratios of the picture's size.
+
+    Attributes:
+        class_: number of its class.
+        label: label of its class, or "".
+    """
+
+    score: float
+    left: float
+    top: float
+    right: float
+    bottom: float
+    class_: int = 0
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The label, or the number of the class."""
+        return self.label or f"class {self.class_}"
+
+
+@dataclass
+class Detection(Finding):
+    """Boxes that have at least `MIN_SCORE`, the best first."""
+
+    kind: ClassVar[str] = "detection"
+
+    reason: str
+    positions: Sequence[int]
+    boxes: Sequence[Box]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the boxes, with coordinates as ratios."""
+        return {
+            "boxes": [
+                {
+                    "class": box.class_,
+                    **({"label": box.label} if box.label else {}),
+                    "score": box.score,
+                    "box": [box.left, box.top, box.right, box.bottom],
+                }
+                for box in self.boxes
+            ]
+        }
+
+    @property
+    def note(self) -> str:
+        """Say if there are no boxes."""
+        return "" if self.boxes else f"no boxes with a score of at least {MIN_SCORE}"
+
+    def table(self) -> "Table | None":
+        """Return the boxes as a table."""
+        if not self.boxes:
+            return None
+        numbers = ("score", "left", "top", "right", "bottom")
+        table = make_table("object", *numbers, right=numbers)
+        for box in self.boxes:
+            corners = (f"{side:.3f}" for side in (box.left, box.top, box.right, box.bottom))
+            table.add_row(box.name, f"{box.score:.3f}", *corners)
+        return table
+
+    def draw(self, picture: "Image") -> "Image":
+        """Return the picture with the boxes and captions."""
+        from PIL import ImageDraw
+
+        from nnhal_tools.output_kinds.drawing import class_color, draw_caption, scale_picture
+
+        result = scale_picture(picture)
+        canvas, width = ImageDraw.Draw(result), max(2, min(result.size) // 200)
+        for box in reversed(self.boxes):  # the best box is on top
+            color = class_color(box.class_ + 1)
+            corners = np.clip([(box.left, box.top), (box.right, box.bottom)], 0, 1)
+            (left, top), (right, bottom) = corners * result.size
+            canvas.rectangle((left, top, max(left, right), max(top, bottom)), outline=color, width=width)
+            draw_caption(canvas, left, top, f"{box.name} {box.score:.2f}", color)
+        return result
+
+
+def recognize_detection(execution: Execution) -> Detection | None:
+    """Return the boxes of TFLite_Detection_PostProcess: outputs [1,N,4], [1,N], [1,N] and [1].
+
+    Names or metadata must tell the classes from the scores.
+    """
     if len(execution.outputs) != 4 or (position := _boxes_position(execution)) is None:
         return None
     boxes, number = execution.outputs[position], execution.shapes[position][1]
     counts = [i for i, shape in enumerate(execution.shapes) if shape in {(1,), (1, 1)}][-1:]
-    vectors = [i for i, shape in enumerate(execution.shapes) if shape == (1, number) and i not in counts]
-    if not counts or len(vectors) != 2 or not (order := _classes_and_scores(execution, vectors)):
+    vectors = [output for i, output in enumerate(execution.outputs) if output.shape == (1, number) and i not in counts]
+    if not counts or len(vectors) != 2 or (order := _classes_and_scores(*vectors)) is None:
         return None
     classes, scores, why = order
     valid = min(number, max(0, round(execution.outputs[counts[0]].values.item())))
-    found = _decode(boxes, slice(0, valid))
+    found = _decode(boxes, valid)
     if found is None:
         return None
     reason = f"outputs [1,{number},4], [1,{number}] twice and a count, as of TFLite_Detection_PostProcess; {why}"
-    return Detection(
-        reason,
-        range(4),
-        _chosen(
-            execution,
-            found,
-            execution.outputs[scores].values[0],
-            np.rint(execution.outputs[classes].values[0]).astype(int),
-        ),
-    )
-
-
-def recognize_boxes_and_scores(execution: Execution) -> Detection | None:
-    """Return boxes with scores: outputs [1,N,4] and [1,N,C] or [1,N]. Boxes that overlap a better one are left out."""
-    position = _boxes_position(execution)
-    if len(execution.outputs) != 2 or position is None:
-        return None
-    boxes, scores = execution.outputs[position], execution.outputs[1 - position]
-    number = boxes.shape[1]
-    if scores.shape[:2] != (1, number) or len(scores.shape) > 3 or not _are_probabilities(scores.values):
-        return None
-    found = _decode(boxes, slice(None))
-    if found is None:
-        return None
-    values = scores.values.reshape(number, -1)
-    chosen = _chosen(execution, found, values.max(-1), values.argmax(-1))
-    form = "in the form of the metadata" if boxes.metadata.boxes else "as ratios: top, left, bottom, right"
-    reason = f"outputs [1,{number},4], boxes {form}, and {str(list(scores.shape)).replace(' ', '')}, scores"
-    return Detection(reason, (0, 1), suppress_overlapping(chosen))
+    return Detection(reason, range(4), _choose(execution, found, scores.values[0], classes.values[0]))
 
 
 def _boxes_position(execution: Execution) -> int | None:
@@ -70,35 +131,23 @@ def _boxes_position(execution: Execution) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _classes_and_scores(execution: Execution, vectors: Sequence[int]) -> tuple[int, int, str] | None:
-    """Return the positions of classes and scores, and what tells them apart."""
-    first, second = (execution.outputs[i] for i in vectors)
-    if first.name.endswith("PostProcess:1") and second.name.endswith("PostProcess:2"):
-        return vectors[0], vectors[1], "the names tell classes from scores"
-    for classes, scores, order in ((first, second, vectors), (second, first, vectors[::-1])):
+def _classes_and_scores(first: OutputView, second: OutputView) -> tuple[OutputView, OutputView, str] | None:
+    """Return the classes, the scores, and what tells them apart."""
+    for classes, scores in ((first, second), (second, first)):
+        if classes.name.endswith("PostProcess:1") and scores.name.endswith("PostProcess:2"):
+            return classes, scores, "the names tell classes from scores"
         if classes.metadata.value_labels or "score" in scores.metadata.name:
-            return order[0], order[1], "the metadata tells classes from scores"
-    fitting = [
-        order
-        for classes, scores, order in ((first, second, vectors), (second, first, vectors[::-1]))
-        if np.array_equal(classes.values, np.rint(classes.values)) and _are_probabilities(scores.values)
-    ]
-    if len(fitting) == 1:
-        return fitting[0][0], fitting[0][1], "only one of them has whole numbers, the classes"
+            return classes, scores, "the metadata tells classes from scores"
     return None
 
 
-def _are_probabilities(values: Values) -> bool:
-    return bool(values.size and values.min() >= 0 and values.max() <= 1 + 1e-6)
-
-
-def _decode(boxes: OutputView, valid: slice) -> list[Box] | None:
-    """Return the boxes without their scores. Return None if their numbers do not have the expected form."""
+def _decode(boxes: OutputView, count: int) -> list[Box] | None:
+    """Return the first boxes without their scores. Return None if their numbers do not have the expected form."""
     form = boxes.metadata.boxes or _BOUNDARIES
     order = form.order or _BOUNDARIES.order
     if sorted(order) != [0, 1, 2, 3] or form.coordinates != "ratio":
         return None
-    x, y, right, bottom = boxes.values[0][valid][:, order].T
+    x, y, right, bottom = boxes.values[0][:count, order].T
     if form.type in {"center", "upper left"}:  # the last two are width and height
         x, y = (x - right / 2, y - bottom / 2) if form.type == "center" else (x, y)
         right, bottom = x + right, y + bottom
@@ -109,11 +158,11 @@ def _decode(boxes: OutputView, valid: slice) -> list[Box] | None:
     return [Box(0.0, left, top, right_, bottom_) for left, top, right_, bottom_ in corners.T.tolist()]
 
 
-def _chosen(execution: Execution, boxes: Sequence[Box], scores: Values, classes: npt.NDArray[np.int_]) -> list[Box]:
+def _choose(execution: Execution, boxes: Sequence[Box], scores: Values, classes: Values) -> list[Box]:
     """Return the boxes that have a high score, with it and their class, the best first."""
     labels = execution.labels or next((o.metadata.labels for o in execution.outputs if o.metadata.labels), ())
     found = []
-    for box, score, class_ in zip(boxes, scores, classes, strict=False):
+    for box, score, class_ in zip(boxes, scores, np.rint(classes).astype(int), strict=False):
         if score >= MIN_SCORE:
             label = labels[class_] if 0 <= class_ < len(labels) else ""
             found.append(replace(box, score=float(score), class_=int(class_), label=label))

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
@@ -35,8 +32,6 @@ PALETTE: tuple[Color, ...] = (
 MIN_SIDE, MAX_SIDE = 320, 1600
 """Limits of the size of a picture that is drawn on, in pixels."""
 _MAX_CHARACTERS = 48
-_FAR = 9.0
-"""Largest distance of a point that is drawn, as a ratio of the picture's size."""
 
 
 def class_color(index: int) -> Color:
@@ -51,20 +46,6 @@ def scale_picture(picture: "Image") -> "Image":
     scale = min(scale, MAX_SIDE / larger)
     size = tuple(max(1, round(side * scale)) for side in picture.size)
     return picture.convert("RGB").resize((size[0], size[1]))
-
-
-def line_width(picture: "Image") -> int:
-    """Return the width of lines that fits a picture."""
-    return max(2, min(picture.size) // 200)
-
-
-def to_pixels(points: npt.ArrayLike, picture: "Image") -> npt.NDArray[np.float64]:
-    """Return points in pixels of a picture, from ratios of its size. Points far outside are moved nearer.
-
-    Pillow draws neither infinite nor very large coordinates.
-    """
-    values = np.nan_to_num(np.asarray(points, np.float64), nan=-_FAR, posinf=_FAR, neginf=-_FAR)
-    return np.clip(values, -_FAR, _FAR) * picture.size
 
 
 def draw_caption(canvas: "ImageDraw", x: float, y: float, text: str, color: Color) -> None:

@@ -89,13 +89,11 @@ class Finding(ABC):
 
     Attributes:
         kind: the kind of the outputs.
-        uses_labels: whether labels belong to the kind.
-        reason: the metadata or shapes that tell the kind.
+        reason: the names, metadata or shapes that tell the kind.
         positions: positions of the outputs that it explains.
     """
 
     kind: ClassVar[str]
-    uses_labels: ClassVar[bool] = True
     reason: str
     positions: Sequence[int]
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from nnhal.types import Bytes
 from nnhal_tools.output_kinds.finding import Execution, Finding, OutputView
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -50,13 +51,7 @@ class Segmentation(Finding):
 
     def table(self) -> "Table":
         """Return the shares of the classes as a table."""
-        from rich.table import Table
-
-        table = Table()
-        table.add_column("class", justify="right")
-        if self.labels:
-            table.add_column("label")
-        table.add_column("share", justify="right")
+        table = make_table("class", *(["label"] if self.labels else []), "share", right=("class", "share"))
         for row in self.shares:
             label = [row.get("label", "")] if self.labels else []
             table.add_row(str(row["class"]), *label, f"{row['share']:.2%}")
