@@ -10,9 +10,8 @@ from tests.tools.cli.command import DIGITS, assert_fails, invoke
     ("error", "extra"),
     [
         (ModuleNotFoundError("", name="pydantic"), "server"),
-        (ModuleNotFoundError("", name="tflite.Model"), "cli"),
+        (ModuleNotFoundError("", name="PIL.Image"), "cli"),
         (ModuleNotFoundError("", name="a_plugin"), ""),
-        (ImportError("m.tflite: pip install 'nnhal[tflite]'"), "cli"),
         (ImportError("something else"), ""),
     ],
 )
@@ -22,7 +21,7 @@ def test_extra_is_found_by_the_package(error: ImportError, extra: str) -> None:
 
 def test_command_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(path: object, **_: object) -> None:
-        raise ModuleNotFoundError("No module named 'flatbuffers'", name="flatbuffers")
+        raise ModuleNotFoundError("No module named 'rich'", name="rich")
 
     monkeypatch.setattr("nnhal.tflite.load", load)
     assert_fails(invoke("run", DIGITS), 2, "this command needs more packages: pip install 'nnhal[cli]'")

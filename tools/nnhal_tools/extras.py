@@ -3,7 +3,6 @@
 _EXTRAS = {
     "PIL": "cli",
     "ai_edge_litert": "server",
-    "flatbuffers": "cli",
     "grpc_health": "server",
     "grpc_reflection": "server",
     "jinja2": "cli",
@@ -11,15 +10,12 @@ _EXTRAS = {
     "pydantic": "server",
     "ray": "fleet",
     "rich": "cli",
-    "tflite": "cli",
 }
 """Extra that a command needs, by the top-level package that is missing. `fleet` has `cli`, which has the others."""
 
 
 def missing_extra(error: ImportError) -> str:
     """Return the extra to install after an import has failed; "" if no extra has the package."""
-    if "nnhal[tflite]" in str(error):  # the client's own error
-        return "cli"
     return _EXTRAS.get((error.name or "").partition(".")[0], "")
 
 

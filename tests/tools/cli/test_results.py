@@ -51,7 +51,7 @@ def test_outputs_are_saved_under_valid_file_names(tmp_path: Path) -> None:
 
 def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CommandError, match="cannot write to"):
+    with pytest.raises(CommandError, match="cannot write"):
         results.save_outputs(tmp_path / "file", [np.zeros(1)], ["x"])
 
 
@@ -90,5 +90,5 @@ def test_metadata_of_another_number_of_outputs_is_ignored() -> None:
 
 def test_labels_without_classes_are_rejected() -> None:
     operand = Operand(OperandType.TENSOR_FLOAT32, (1, 1, 17, 3))
-    with pytest.raises(CommandError, match="--labels needs outputs with classes; the outputs are of landmarks"):
+    with pytest.raises(CommandError, match="--labels needs outputs with classes; the outputs are of no known kind"):
         results.interpret([np.zeros((1, 1, 17, 3))], [operand], ["x"], ModelMetadata(), [], ["a"])

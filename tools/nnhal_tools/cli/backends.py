@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nnhal.errors import require_linux
-from nnhal_tools.cli.console import make_console, print_text, show_status
+from nnhal_tools.cli.console import make_console, print_json, print_text, show_connecting
 from nnhal_tools.cli.errors import CommandError, reporting_errors
-from nnhal_tools.cli.options import CONNECT_S, Json, Target
+from nnhal_tools.cli.options import CONNECT_S, DeviceName, Json, Target
 from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Language(StrEnum):
 def list_backends(
     context: typer.Context,
     target: Target = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="The device of the service.")] = "",
+    device: DeviceName = "",
     as_json: Json = False,
 ) -> None:
     """Show each backend that a device found: whether it is ready, skipped or failed, where it came from, and why.
@@ -45,17 +45,15 @@ def list_backends(
     """
     if context.invoked_subcommand is not None:
         return
-    import json
-
     import nnhal
 
     with (
-        show_status(f"connecting to {target}" if target else "starting a service"),
+        show_connecting(target),
         nnhal.connect(target, device=device, timeout=CONNECT_S) as connected,
     ):
         rows = [_to_row(backend) for backend in connected.backends()]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
     else:
         _show(rows)
     if any(row["state"] == "failed" for row in rows):

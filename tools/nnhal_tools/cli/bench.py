@@ -12,9 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text
-from nnhal_tools.cli.errors import CommandError, reporting_errors
-from nnhal_tools.cli.options import Json, Target, at_least, parse_shapes, parse_target, require_writable
+from nnhal_tools.cli.errors import CommandError, reporting_errors, writing
+from nnhal_tools.cli.options import (
+    DeviceName,
+    Fallback,
+    InputFiles,
+    InputShapes,
+    Json,
+    Target,
+    at_least,
+    parse_shapes,
+    parse_target,
+    require_writable,
+)
 from nnhal_tools.cli.security_options import with_security
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -68,23 +80,10 @@ def bench(
     rounds: Annotated[
         int, typer.Option(parser=at_least(int, 1), metavar="N", help="Rounds, in which all measurements take turns.")
     ] = 3,
-    input_: Annotated[
-        list[Path] | None,
-        typer.Option("--input", metavar="FILE", help="Inputs, as for `nnhal run`. [default: random ones]"),
-    ] = None,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SIZES", help="Shape of an input, for example image=8,224,224,3."),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="NAME", help="The device. [default: the service's first]", show_default=False)
-    ] = "",
-    fallback: Annotated[
-        bool,
-        typer.Option(
-            "--fallback/--no-fallback", help="Whether clients run operations that the device does not support."
-        ),
-    ] = True,
+    input_: InputFiles = None,
+    shape: InputShapes = None,
+    device: DeviceName = "",
+    fallback: Fallback = True,
     csv_file: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the results as CSV.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with curves.")] = None,
     as_json: Json = False,
@@ -206,11 +205,13 @@ def _report(
 ) -> None:
     rows = [result.to_json() for result in results]
     if csv_file:
-        _write_csv(csv_file, results)
+        with writing(csv_file):
+            _write_csv(csv_file, results)
     if html:
         from nnhal_tools.bench.page import write_html
 
-        write_html(html, model.name, results)
+        with writing(html):
+            write_html(html, model.name, results)
     if as_json:
         typer.echo(json.dumps({"model": str(model), "time": time.strftime("%FT%TZ", time.gmtime()), "results": rows}))
         return
@@ -224,13 +225,9 @@ def _report(
 
 
 def _table(results: "Sequence[LoadResult]") -> "Table":
-    from rich.table import Table
-
-    table = Table()
-    for heading in ("path", "load", "calls/s", "p50 us", "p90", "p99", "max", "device + driver + transfer us"):
-        table.add_column(heading, justify="left" if heading in ("path", "load") else "right")
-    table.add_column("CPU us/call: client + service", justify="right")
-    table.add_column("ratio of p50", justify="right")
+    numbers = ["calls/s", "p50 us", "p90", "p99", "max", "device + driver + transfer us"]
+    numbers += ["CPU us/call: client + service", "ratio of p50"]
+    table = make_table("path", "load", *numbers, right=numbers)
     for result in results:
         latency, split = result.latency_us, result.split_us
         table.add_row(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from nnhal_tools.cli.console import make_console, print_table, print_text, show_status
+from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
 from nnhal_tools.cli.options import Json, at_least
 from nnhal_tools.cli.services.service_settings import service_settings
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from nnhal_cache.entry import EntryInfo
@@ -55,13 +56,11 @@ cache = typer.Typer(
 @reporting_errors()
 def list_(directory: Directory = None, as_json: Json = False) -> None:
     """List the entries, most recently used first."""
-    import json
-
     with _reporting_cache_errors():
         store = _existing_store(directory)
         entries = store.list()
     if as_json:
-        typer.echo(json.dumps([_to_json(entry) for entry in entries], indent=2))
+        print_json([_to_json(entry) for entry in entries])
     else:
         _show(store.layout.root, entries)
 
@@ -74,8 +73,6 @@ def verify(directory: Directory = None, key_file: KeyFile = None, as_json: Json 
     A service does not use an entry with a problem, and replaces it when the model is prepared again. Files that do not
     belong to the cache are listed, too.
     """
-    import json
-
     from nnhal_cache.verify import unknown_files, verify_entries
 
     with _reporting_cache_errors(), show_status("verifying"):
@@ -90,7 +87,7 @@ def verify(directory: Directory = None, key_file: KeyFile = None, as_json: Json 
             "unknown_files": [str(path) for path in unknown],
             "seals_checked": bool(key),
         }
-        typer.echo(json.dumps(facts, indent=2))
+        print_json(facts)
     else:
         _show_problems(len(entries), damaged, unknown, bool(key))
     if damaged:
@@ -235,19 +232,12 @@ def _to_json(entry: "EntryInfo") -> dict[str, object]:
 def _show(root: Path, entries: "Sequence[EntryInfo]") -> None:
     import time
 
-    from rich.table import Table
-
     console = make_console()
     print_text(console, f"{root}: {_count(len(entries))}, {sum(entry.size for entry in entries):,} bytes")
     if not entries:
         return
-    table = Table()
-    table.add_column("token", no_wrap=True, min_width=_TOKEN_DIGITS)
-    table.add_column("identity")
-    for heading in ("bytes", "saved", "used", "hits"):
-        table.add_column(heading, justify="right")
-    for heading in ("backends", "from"):
-        table.add_column(heading)
+    numbers = ("bytes", "saved", "used", "hits")
+    table = make_table("token", "identity", *numbers, "backends", "from", right=numbers)
     now = time.time()
     for entry in entries:
         table.add_row(

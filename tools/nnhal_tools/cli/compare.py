@@ -1,21 +1,22 @@
 """`nnhal compare`: the first operation of a model on which two backends differ."""
 
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text
+from nnhal_tools.cli.console import make_console, make_progress, print_json, print_table, print_text
 from nnhal_tools.cli.errors import reporting_errors
-from nnhal_tools.cli.options import CONNECT_S, Json
+from nnhal_tools.cli.options import CONNECT_S, ImageFile, InputFiles, Json
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nnhal.client import Outputs
     from nnhal.types import AnyArray, Model, Placement
-    from nnhal_tools.tensor_difference import TensorDifference
 
 
 @reporting_errors()
@@ -24,15 +25,8 @@ def compare(
     *,
     backend: Annotated[str, typer.Option(metavar="ID", help="The backend to examine.")] = "CpuAcc",
     reference: Annotated[str, typer.Option(metavar="ID", help="The backend to compare it with.")] = "CpuRef",
-    image: Annotated[Path | None, typer.Option(metavar="FILE", help="An image, for a model with one input.")] = None,
-    input_: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--input",
-            metavar="FILE",
-            help="An input as .npy; repeat the option for each input, in order. Or all inputs as .npz, by name.",
-        ),
-    ] = None,
+    image: ImageFile = None,
+    input_: InputFiles = None,
     as_json: Json = False,
 ) -> None:
     """Run a model on two backends and show how much the results of each operation differ.
@@ -43,8 +37,6 @@ def compare(
 
     Differences are in ULP for floating point, and in quantization steps otherwise.
     """
-    import json
-
     from nnhal_tools.cli import inputs
     from nnhal_tools.cli.model import load_model, read_metadata
 
@@ -63,7 +55,7 @@ def compare(
         begin("comparing")
         plain, inside = _plain_rows(loaded, examined, expected), _inside_rows(loaded, examined, expected)
     if as_json:
-        typer.echo(json.dumps({"plain": plain, "inside": inside}, indent=2))
+        print_json({"plain": plain, "inside": inside})
     else:
         _show(plain, inside)
 
@@ -110,7 +102,7 @@ def _plain_rows(model: "Model", examined: _BackendRuns, expected: _BackendRuns) 
     main = model.main
     names = output_names(model.output_names, len(main.output_indexes))
     return [
-        {"output": name, **_to_figures(measure_difference(a, b, main.operands[o]))}
+        {"output": name, **asdict(measure_difference(a, b, main.operands[o]))}
         for name, o, a, b in zip(names, main.output_indexes, examined.plain, expected.plain, strict=True)
     ]
 
@@ -131,32 +123,16 @@ def _inside_rows(model: "Model", examined: _BackendRuns, expected: _BackendRuns)
             "origin": origin,
             "backend": backends[index],
             "shape": list(examined.inside[position[o]].shape),
-            **_to_figures(
-                measure_difference(examined.inside[position[o]], expected.inside[position[o]], main.operands[o])
-            ),
+            **asdict(measure_difference(examined.inside[position[o]], expected.inside[position[o]], main.operands[o])),
         }
         for index, (operation, origin) in enumerate(zip(main.operations, origins, strict=True))
         for o in operation.outputs
     ]
 
 
-def _to_figures(difference: "TensorDifference") -> dict[str, Any]:
-    return {
-        "maximum": difference.maximum,
-        "mean": difference.mean,
-        "unit": difference.unit,
-        "largest": difference.largest,
-    }
-
-
 def _show(plain: list[dict[str, Any]], inside: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
     console = make_console()
-    table = Table("", "operation", "backend", "shape")
-    for column in ("max", "mean"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("unit")
+    table = make_table("", "operation", "backend", "shape", "max", "mean", "unit", right=("max", "mean"))
     for row in inside:
         shape = "x".join(map(str, row["shape"]))
         table.add_row(str(row["operation"]), row["type"], row["backend"], shape, *_cells(row))

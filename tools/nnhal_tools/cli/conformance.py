@@ -1,9 +1,12 @@
 """`nnhal conformance`: the checks of the vendor test suite, against any device that implements the contract."""
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +40,10 @@ class Mode(StrEnum):
 
 MAX_JOBS = 8
 """More jobs do not make a Python client faster."""
+
+_CHECKOUT = Path(__file__).resolve().parents[3]
+_SELF_TEST = Path("tests/tools/conformance/selftest")
+"""Folder of the self-test in a checkout."""
 
 
 @with_security
@@ -150,7 +157,10 @@ def conformance(
     ] = None,
     self_test: Annotated[
         bool,
-        typer.Option("--self-test", help="Run the checks against faulty devices, and show that each fault is caught."),
+        typer.Option(
+            "--self-test",
+            help="Run the checks against faulty devices; each fault must be caught. In a checkout of nnhal only.",
+        ),
     ] = False,
 ) -> None:
     """Run conformance checks against a device.
@@ -159,6 +169,7 @@ def conformance(
     failed. Checks for which the device returns UNIMPLEMENTED are counted as unsupported.
     """
     from nnhal_tools.conformance.device.control import ServiceControl
+    from nnhal_tools.conformance.runner import TargetConfig
 
     target = target or ""
     control = ServiceControl(restart_cmd, kill_cmd, stop_cmd, recovery_s)
@@ -174,16 +185,13 @@ def conformance(
     paths = _select_paths(path)
     cases = _read_cases(vectors)
     options = _service_options(target, backends_path, backend, no_merge_partitions)
+    opened = _open_device(TargetConfig(target, device, control, paths), options)
     if mode is not Mode.CHECK:
-        with ExitStack() as stack, _reporting_dead_devices():
-            config = _open_target(stack, target, device, control, paths, options)
-            info = _describe_run(config, "" if target else "a service started by this command")
-            _show_table(console, mode, config, info, cases, selection, sample, json_)
+        with opened as (config, info):
+            _show_table(console, mode, config, info, _select_cases(cases, selection, sample), json_)
         return
     tasks = _plan_tasks(names, cases, selection, sample)
-    with ExitStack() as stack, _reporting_dead_devices():
-        config = _open_target(stack, target, device, control, paths, options)
-        info = _describe_run(config, "" if target else "a service started by this command")
+    with opened as (config, info):
         results = _run(console, config, tasks, jobs or min(available_cpus(), MAX_JOBS))
         if reduce:
             _reduce(console, config, cases, results, reduce)
@@ -215,13 +223,17 @@ def _require_checks(mode: Mode, files: Mapping[str, Path | None]) -> None:
 
 
 def _self_test(target: str, device: str, patterns: Sequence[str], control: "ServiceControl") -> int:
-    from nnhal_tools.conformance import selftest
-
+    """Run the self-test, which belongs to the tests of a checkout, and return its exit code."""
+    if not (_CHECKOUT / _SELF_TEST / "__init__.py").is_file():
+        raise CommandError("the self-test is not installed: run `make self-test` in a checkout of nnhal's sources")
+    sys.path.insert(0, str(_CHECKOUT))
+    selftest = import_module(_SELF_TEST.as_posix().replace("/", "."))
     try:
         with _reporting_dead_devices():
-            return selftest.main(target, device, patterns, control)
+            exit_code: int = selftest.main(target, device, patterns, control)
     except ValueError as error:
         raise CommandError(str(error)) from error
+    return exit_code
 
 
 def _make_selection(select: Sequence[str] | None, exclude: Sequence[str] | None) -> "Selection":
@@ -288,33 +300,34 @@ def _service_options(target: str, folder: Path | None, backends: str, no_merge: 
     return options
 
 
-def _show_table(
-    console: "Console",
-    mode: Mode,
-    config: "TargetConfig",
-    info: "RunInfo",
-    cases: "Sequence[Case]",
-    selection: "Selection",
-    count: int | None,
-    json_path: Path | None,
-) -> None:
-    """Show the table of the modes SUPPORT and PERF, and write its figures as JSON if there is a path."""
-    from dataclasses import asdict
-
-    from nnhal_tools.conformance import report, support_and_perf
+def _select_cases(cases: "Sequence[Case]", selection: "Selection", count: int | None) -> "Sequence[Case]":
     from nnhal_tools.conformance.selection import sample_cases
 
     selected = [case for case in cases if selection.matches_case(case)]
     selected = selected if count is None else sample_cases(selected, count)
     if not selected:
         raise CommandError("the options select no vectors")
-    with config.open() as target, show_status(f"{mode}: {len(selected)} vectors"):
+    return selected
+
+
+def _show_table(
+    console: "Console",
+    mode: Mode,
+    config: "TargetConfig",
+    info: "RunInfo",
+    cases: "Sequence[Case]",
+    json_path: Path | None,
+) -> None:
+    """Show the table of the modes SUPPORT and PERF, and write its figures as JSON if there is a path."""
+    from nnhal_tools.conformance import report, support_and_perf
+
+    with config.open() as target, show_status(f"{mode}: {len(cases)} vectors"):
         if mode is Mode.SUPPORT:
-            support = support_and_perf.count_support(target, selected)
+            support = support_and_perf.count_support(target, cases)
             figures: object = support
             table = support_and_perf.support_table(support)
         else:
-            timings = support_and_perf.measure_times(target, selected)
+            timings = support_and_perf.measure_times(target, cases)
             figures = [asdict(timing) for timing in timings]
             table = support_and_perf.timing_table(timings)
     if json_path:
@@ -326,55 +339,48 @@ def _show_table(
     print_table(console, table)
 
 
-def _open_target(
-    stack: ExitStack,
-    target: str,
-    device: str,
-    control: "ServiceControl",
-    paths: Sequence[str],
-    options: Sequence[str],
-) -> "TargetConfig":
-    """Return the target. If no address is given, start an embedded service, which the stack closes.
+@contextmanager
+def _open_device(config: "TargetConfig", service_options: Sequence[str]) -> "Iterator[tuple[TargetConfig, RunInfo]]":
+    """Yield the device and its description. If it has no address, an embedded service runs meanwhile.
 
     Raises:
         HalError: the service has no such device.
+        CommandError: the service does not respond.
     """
     import nnhal
     from nnhal.embedded import EmbeddedService
-    from nnhal_tools.conformance.runner import TargetConfig
+    from nnhal_tools.conformance.run_info import describe_run
 
-    if not target:
-        service = EmbeddedService(*options)
-        stack.callback(service.close)
-        target = service.target
-    if device:  # a wrong name would fail every check
-        nnhal.connect(target, device=device, timeout=CONNECT_S, transport="grpc").close()
-    return TargetConfig(target, device, control, paths, ndk=_load_ndk(target, device, paths))
+    label = "" if config.address else "a service started by this command"
+    with ExitStack() as stack, _reporting_dead_devices():
+        if not config.address:
+            service = EmbeddedService(*service_options)
+            stack.callback(service.close)
+            config = replace(config, address=service.target)
+        if config.device:  # a wrong name would fail every check
+            nnhal.connect(config.address, device=config.device, timeout=CONNECT_S, transport="grpc").close()
+        config = replace(config, ndk=_load_ndk(config))
+        with config.open() as target:
+            info = describe_run(target, label)
+        yield config, info
 
 
-def _load_ndk(target: str, device: str, paths: Sequence[str]) -> "NdkLibrary | None":
+def _load_ndk(config: "TargetConfig") -> "NdkLibrary | None":
     """Return the C library, whose first device is that of the service, if the path NDK is selected."""
     from nnhal_ndk.build import BuildError, find_or_build
     from nnhal_tools.conformance.device.ndk_library import NdkLibrary
     from nnhal_tools.conformance.paths import NDK, NDK_PATHS
 
-    if not set(NDK_PATHS) & set(paths):
+    if not set(NDK_PATHS) & set(config.paths):
         return None
-    if device:
+    if config.device:
         raise CommandError(f"the path {NDK} uses the first device of the service; omit --device")
-    os.environ["NNHAL_TARGET"] = target
+    os.environ["NNHAL_TARGET"] = config.address
     os.environ.setdefault("NNHAL_NDK_LOG", "error")  # failures of calls are expected; results report them
     try:
         return NdkLibrary(find_or_build())
     except BuildError as error:
         raise CommandError(str(error), FAILED) from None
-
-
-def _describe_run(config: "TargetConfig", label: str) -> "RunInfo":
-    from nnhal_tools.conformance.run_info import describe_run
-
-    with config.open() as target:
-        return describe_run(target, label)
 
 
 def _run(console: "Console", config: "TargetConfig", tasks: "Sequence[CheckTask]", jobs: int) -> "list[Result]":

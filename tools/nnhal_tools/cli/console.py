@@ -1,11 +1,14 @@
 """Terminal output of the commands."""
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING
+
+import typer
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -27,6 +30,11 @@ def make_console() -> "Console":
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
+    typer.echo(json.dumps(value, indent=2))
 
 
 def print_text(console: "Console", text: str) -> None:
@@ -112,6 +120,11 @@ def _to_records(columns: Sequence[_ColumnText]) -> "Table":
 def show_status(text: str) -> "AbstractContextManager[Status]":
     """Return a status line for the duration of a `with` block. Only a terminal on stderr shows it."""
     return _progress_console().status(text, spinner="line")
+
+
+def show_connecting(target: str | None) -> "AbstractContextManager[Status]":
+    """Return the status line of a command that connects to a service, or starts one."""
+    return show_status(f"connecting to {target}" if target else "starting a service")
 
 
 def make_progress(console: "Console | None" = None) -> "Progress":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
@@ -37,6 +38,15 @@ def reporting_errors() -> Iterator[None]:
         if not (extra := missing_extra(error)):
             raise
         raise _exit(missing_extra_text(extra), MISUSED) from None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system, and of a format, into an error of the command: it cannot write a file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise CommandError(f"cannot write {path}: {error_text(error)}") from error
 
 
 def error_text(error: BaseException) -> str:

@@ -5,9 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nnhal_tools.cli.console import make_console, print_table, print_text, show_status, words_fit
-from nnhal_tools.cli.errors import FAILED, CommandError, error_text, print_error, reporting_errors
-from nnhal_tools.cli.options import CONNECT_S, Json, Target, parse_shapes, require_writable
+from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_status, words_fit
+from nnhal_tools.cli.errors import FAILED, print_error, reporting_errors, writing
+from nnhal_tools.cli.options import (
+    CONNECT_S,
+    DeviceName,
+    Fallback,
+    InputShapes,
+    Json,
+    Target,
+    parse_shapes,
+    require_writable,
+)
 from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
@@ -27,25 +36,17 @@ _ORDINARY_RUNS = 8
 def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
     target: Target = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="The device of the service.")] = "",
+    device: DeviceName = "",
     as_json: Json = False,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the graph, colored by backend, as an HTML page.")
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="Also run the model, and show times.")] = False,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SIZES", help="The shape of an input, for example image=1,224,224,3. ? is unknown."),
-    ] = None,
+    shape: InputShapes = None,
     extension: Annotated[
         bool, typer.Option("--extension/--no-extension", help="Whether to use the LiteRT extension.")
     ] = True,
-    fallback: Annotated[
-        bool,
-        typer.Option(
-            "--fallback/--no-fallback", help="Whether this machine runs operations that the device does not support."
-        ),
-    ] = True,
+    fallback: Fallback = True,
 ) -> None:
     """Show which operation each operator of a model becomes, and on which backend it would run.
 
@@ -56,8 +57,6 @@ def explain(
     Only --run prepares the model. It shows the fastest of some profiled executions with random inputs, in which the
     operations run one by one, and the time of an ordinary execution.
     """
-    import json
-
     from nnhal_tools.cli.model import inspect_model, load_model
     from nnhal_tools.explain.imported import describe_import
     from nnhal_tools.explain.model_explanation import ModelExplanation
@@ -73,9 +72,12 @@ def explain(
     imported = describe_import(report, loaded)
     explanation = ModelExplanation(imported, placed, missing)
     if html:
-        _write_page(html, model.name, loaded, explanation)
+        from nnhal_tools.explain.page import write_html
+
+        with writing(html):
+            write_html(html, model.name, loaded, explanation)
     if as_json:
-        typer.echo(json.dumps(explanation.as_json(), indent=2))
+        print_json(explanation.as_json())
     else:
         _show(model.name, explanation)
     if loaded is not None and missing:
@@ -103,15 +105,6 @@ def _place(
     except nnhal.HalError as error:
         return placed, str(error)
     return placed, ""
-
-
-def _write_page(path: Path, name: str, model: "Model | None", explanation: "ModelExplanation") -> None:
-    from nnhal_tools.explain.page import write_html
-
-    try:
-        write_html(path, name, model, explanation)
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error_text(error)}") from error
 
 
 def _explain_run(model: "Model", device: "Device", fallback: bool) -> "Explanation":

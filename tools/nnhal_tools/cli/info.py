@@ -2,13 +2,11 @@
 
 from collections import defaultdict
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from nnhal_tools.cli.console import make_console, print_table, print_text, show_status
+from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_connecting
 from nnhal_tools.cli.errors import reporting_errors
-from nnhal_tools.cli.options import CONNECT_S, Json, Target
+from nnhal_tools.cli.options import CONNECT_S, DeviceName, Json, Target
 from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
@@ -21,19 +19,17 @@ if TYPE_CHECKING:
 @reporting_errors()
 def info(
     target: Target = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="The device of the service.")] = "",
+    device: DeviceName = "",
     as_json: Json = False,
 ) -> None:
     """Show the properties of a service's device.
 
     The exit code is 1 if the service does not respond.
     """
-    import json
-
-    with show_status(f"connecting to {target}" if target else "starting a service"):
+    with show_connecting(target):
         facts = _fetch(target, device)
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        print_json(facts)
     else:
         _show(facts)
 

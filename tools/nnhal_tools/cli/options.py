@@ -105,3 +105,32 @@ Target: TypeAlias = Annotated[
         help="The service: HOST:PORT, unix:PATH, or grpcs://HOST:PORT for TLS. Default: one that this command starts.",
     ),
 ]
+DeviceName: TypeAlias = Annotated[
+    str,
+    typer.Option("--device", metavar="NAME", help="The device. [default: the service's first]", show_default=False),
+]
+ImageFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--image", metavar="FILE", help="An image, for a model with one input.")
+]
+InputFiles: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--input",
+        metavar="FILE",
+        help="An input as .npy; repeat the option for each input, in order. Or all inputs as .npz, by name. "
+        "[default: random ones]",
+        show_default=False,
+    ),
+]
+InputShapes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="NAME=SIZES", help="Shape of an input, for example image=8,224,224,3. ? is unknown."
+    ),
+]
+Fallback: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--fallback/--no-fallback", help="Whether this machine runs operations that the device does not support."
+    ),
+]

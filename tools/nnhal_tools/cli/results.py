@@ -10,10 +10,11 @@ import numpy as np
 
 from nnhal.tflite.model_metadata import ModelMetadata, TensorMetadata
 from nnhal.types import AnyArray, Model, Operand
-from nnhal_tools.cli.errors import FAILED, CommandError, error_text
+from nnhal_tools.cli.errors import FAILED, CommandError, error_text, writing
 from nnhal_tools.cli.options import require_writable, require_writable_folder
 from nnhal_tools.output_kinds.finding import QUANTIZED, Execution, Finding, OutputView, real_values
-from nnhal_tools.output_kinds.recognition import describe_kinds, recognize
+from nnhal_tools.output_kinds.recognition import EXPECTED, recognize
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +44,7 @@ def interpret(
     input_shapes: Sequence[tuple[int, ...]],
     labels: Sequence[str],
 ) -> Finding | None:
-    """Return the meaning of outputs, or None if neither metadata nor shapes tell it.
+    """Return the meaning of outputs, or None if no name, metadata or shape tells it.
 
     Args:
         outputs: the outputs.
@@ -67,9 +68,8 @@ def interpret(
         for i, (name, output, operand) in enumerate(zip(names, outputs, operands, strict=True))
     ]
     finding = recognize(Execution(views, input_shapes, labels))
-    if labels and not (finding and finding.uses_labels):
-        kind = f"of {finding.kind}" if finding else "of no known kind"
-        raise CommandError(f"--labels needs outputs with classes; the outputs are {kind}")
+    if labels and not finding:
+        raise CommandError("--labels needs outputs with classes; the outputs are of no known kind")
     return finding
 
 
@@ -110,12 +110,8 @@ def summaries(outputs: Sequence[AnyArray], operands: Sequence[Operand], names: S
 
 def summary_table(outputs: Sequence[AnyArray], operands: Sequence[Operand], names: Sequence[str]) -> "Table":
     """Return the result of `summaries` as a table."""
-    from rich.table import Table
-
     figures = ("min", "max", "mean")
-    table = Table("output", "shape", "dtype")
-    for column in figures:
-        table.add_column(column, justify="right")
+    table = make_table("output", "shape", "dtype", *figures, right=figures)
     for row in summaries(outputs, operands, names):
         cells = [f"{row[figure]:.6g}" for figure in figures if figure in row]
         table.add_row(row["output"], str(row["shape"]), row["dtype"], *cells)
@@ -152,7 +148,7 @@ def save_outputs(path: Path, outputs: Sequence[AnyArray], names: Sequence[str]) 
     Raises:
         CommandError: a file is not writable.
     """
-    try:
+    with writing(path):
         if path.suffix == ".npz":
             return [_save_archive(path, outputs, _distinct(names))]
         if path.suffix == ".npy":
@@ -163,8 +159,6 @@ def save_outputs(path: Path, outputs: Sequence[AnyArray], names: Sequence[str]) 
         for file, output in zip(paths, outputs, strict=True):
             np.save(file, output)
         return paths
-    except OSError as error:
-        raise CommandError(f"cannot write to {path}: {error_text(error)}") from error
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -207,10 +201,8 @@ def draw(path: Path, image: Path, finding: Finding | None) -> None:
     from PIL import Image
 
     if finding is None:
-        raise CommandError(f"cannot draw: the outputs are of no known kind; looked for {describe_kinds()}", FAILED)
+        raise CommandError(f"cannot draw: the outputs are of no known kind; looked for {EXPECTED}", FAILED)
     with Image.open(image) as picture:
         drawn = finding.draw(picture)
-    try:
+    with writing(path):
         drawn.save(path)
-    except (OSError, ValueError) as error:
-        raise CommandError(f"cannot write {path}: {error_text(error)}") from error

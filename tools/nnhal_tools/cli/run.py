@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.console import make_console, print_table, print_text, show_status
-from nnhal_tools.cli.errors import CommandError, error_text, reporting_errors
+from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_status
+from nnhal_tools.cli.errors import reporting_errors, writing
 from nnhal_tools.cli.options import (
     CONNECT_S,
+    DeviceName,
+    Fallback,
+    ImageFile,
+    InputFiles,
+    InputShapes,
     Json,
     Target,
     at_least,
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
     from nnhal.client import Outputs, PartitionedModel, PreparedModel
     from nnhal.client.core.profile import ExecutionProfile
     from nnhal.client.fallback.placement import FallbackPlacement
-    from nnhal.tflite.model_metadata import ModelMetadata, TensorMetadata
+    from nnhal.tflite.model_metadata import TensorMetadata
     from nnhal.types import AnyArray, Model, Operand
     from nnhal_tools.explain.times import RunTimes
     from nnhal_tools.output_kinds.finding import Finding
@@ -42,6 +47,7 @@ class RunResult:
     Attributes:
         outputs: the outputs of the last execution, without states.
         operands: the operands of the outputs.
+        names: the names of the outputs.
         prepare_s: seconds of the preparation.
         execute_s: seconds of each execution.
         profiles: profiled executions, if they were requested.
@@ -51,6 +57,7 @@ class RunResult:
 
     outputs: "Outputs"
     operands: "Sequence[Operand]"
+    names: Sequence[str]
     prepare_s: float
     execute_s: Sequence[float]
     profiles: "Sequence[ExecutionProfile]" = ()
@@ -63,36 +70,22 @@ class RunResult:
 def run(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
     *,
-    image: Annotated[Path | None, typer.Option(metavar="FILE", help="An image, for a model with one input.")] = None,
-    input_: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--input",
-            metavar="FILE",
-            help="An input as .npy; repeat the option for each input, in order. Or all inputs as .npz, by name.",
-        ),
-    ] = None,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SIZES", help="Shape of an input, for example image=8,224,224,3. ? is unknown."),
-    ] = None,
+    image: ImageFile = None,
+    input_: InputFiles = None,
+    shape: InputShapes = None,
     labels: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Names of the classes, one per line. [default: those in the model's file]"),
     ] = None,
     target: Target = None,
-    device: Annotated[
-        str, typer.Option(metavar="NAME", help="The device. [default: the service's first]", show_default=False)
-    ] = "",
+    device: DeviceName = "",
     output: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Save the outputs: as .npz, as .npy if there is one, or in a folder."),
     ] = None,
     draw: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.png", help="Save the image with the classes, masks, boxes or landmarks drawn on it."
-        ),
+        typer.Option(metavar="FILE.png", help="Save the image with the classes, masks or boxes drawn on it."),
     ] = None,
     repeat: Annotated[
         int, typer.Option(parser=at_least(int, 1), metavar="N", help="Run the model N times, and show the median time.")
@@ -107,12 +100,7 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Run the model N more times with a profile, and write a trace for Perfetto."),
     ] = None,
-    fallback: Annotated[
-        bool,
-        typer.Option(
-            "--fallback/--no-fallback", help="Whether this machine runs operations that the device does not support."
-        ),
-    ] = True,
+    fallback: Fallback = True,
     as_json: Json = False,
 ) -> None:
     """Run a model on a service.
@@ -121,11 +109,9 @@ def run(
     float32 what the model's metadata says, and pixels / 255 without it. Without --image and --input the inputs are
     random, the same in every run. A model with states starts with its initial states, and each run is a step.
 
-    Shows classes, shares of a segmentation, boxes or landmarks if metadata or shapes tell that the outputs are these,
-    and a summary of the outputs otherwise. A terminal with colors also shows the image.
+    Shows classes, shares of a segmentation, or boxes if names, metadata or shapes tell that the outputs are these, and
+    a summary of the outputs otherwise. A terminal with colors also shows the image.
     """
-    import json
-
     from nnhal_tools.cli import inputs, results
     from nnhal_tools.cli.model import load_model, read_metadata
 
@@ -135,7 +121,7 @@ def run(
         loaded, metadata = load_model(model, parse_shapes(shape or [])), read_metadata(model)
         results.require_output_path(output, len(results.output_indexes(loaded)))
         arrays = inputs.read_inputs(loaded, image, input_ or [], metadata.inputs)
-        names = results.read_labels(labels, results.count_classes(loaded)) if labels else []
+        class_names = results.read_labels(labels, results.count_classes(loaded)) if labels else []
         result = _run(
             status,
             loaded,
@@ -147,14 +133,15 @@ def run(
             profile=trace is not None,
             fallback=fallback,
         )
-    saved = results.save_outputs(output, result.outputs, _output_names(result)) if output else []
-    finding = _interpret(result, metadata, arrays, names)
+    saved = results.save_outputs(output, result.outputs, result.names) if output else []
+    shapes = [array.shape for array in arrays]
+    finding = results.interpret(result.outputs, result.operands, result.names, metadata, shapes, class_names)
     if draw and image:
         results.draw(draw, image, finding)
     if trace:
         span_count = _write_trace(trace, loaded, result)
     if as_json:
-        typer.echo(json.dumps(_to_json(result, finding, saved, draw, len(loaded.states)), indent=2))
+        print_json(_to_json(result, finding, saved, draw, len(loaded.states)))
         return
     console = make_console()
     for line in _describe_inputs(loaded, metadata.inputs, image, is_random=not input_):
@@ -185,15 +172,6 @@ def _describe_inputs(
     return lines
 
 
-def _interpret(
-    result: RunResult, metadata: "ModelMetadata", arrays: "Sequence[AnyArray]", labels: Sequence[str]
-) -> "Finding | None":
-    from nnhal_tools.cli import results
-
-    shapes = [array.shape for array in arrays]
-    return results.interpret(result.outputs, result.operands, _output_names(result), metadata, shapes, labels)
-
-
 def _run(
     status: "Status",
     model: "Model",
@@ -208,6 +186,7 @@ def _run(
 ) -> RunResult:
     import nnhal
     from nnhal_tools.cli.inputs import with_initial_states
+    from nnhal_tools.cli.results import output_names
 
     status.update(f"connecting to {target}" if target else "starting a service")
     with nnhal.connect(target, device=device_name, timeout=CONNECT_S) as device:
@@ -225,7 +204,8 @@ def _run(
                 execute_s.append(time.perf_counter() - start)
         states = {state.output_index for state in model.states}
         operands = [operand for i, operand in enumerate(prepared.outputs) if i not in states]
-        result = RunResult(outputs, operands, prepare_s, execute_s, fallback=_fallback_of(prepared))
+        names = output_names(outputs.names, len(outputs))
+        result = RunResult(outputs, operands, names, prepare_s, execute_s, fallback=_fallback_of(prepared))
         return _profiled(status, result, prepared, with_initial_states(model, arrays), deadline) if profile else result
 
 
@@ -277,12 +257,6 @@ def _times(result: RunResult) -> "RunTimes":
     return run_times(fastest, result.device_ns)
 
 
-def _output_names(result: RunResult) -> list[str]:
-    from nnhal_tools.cli.results import output_names
-
-    return output_names(result.outputs.names, len(result.outputs))
-
-
 def _to_json(
     result: RunResult, finding: "Finding | None", saved: Sequence[Path], drawn: Path | None, state_count: int
 ) -> dict[str, Any]:
@@ -293,7 +267,7 @@ def _to_json(
         "reason": finding.reason if finding else "",
         "classes": [],
         **(finding.as_json() if finding else {}),
-        "outputs": results.summaries(result.outputs, result.operands, _output_names(result)),
+        "outputs": results.summaries(result.outputs, result.operands, result.names),
         "states": state_count,
         "saved": [str(path) for path in saved],
         "drawn": str(drawn) if drawn else None,
@@ -315,10 +289,8 @@ def _write_trace(path: Path, model: "Model", result: RunResult) -> int:
     from nnhal.profiling import trace
 
     document = trace(result.profiles, model)
-    try:
+    with writing(path):
         path.write_text(json.dumps(document), encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error_text(error)}") from error
     return sum(event["ph"] == "X" for event in document["traceEvents"])
 
 
@@ -340,9 +312,8 @@ def _show(console: "Console", result: RunResult, finding: "Finding | None", imag
         print_text(console, finding.note)
     explained = finding.positions if finding else ()
     if rest := [i for i in range(len(result.outputs)) if i not in explained]:
-        names = _output_names(result)
         outputs, operands = [result.outputs[i] for i in rest], [result.operands[i] for i in rest]
-        print_table(console, results.summary_table(outputs, operands, [names[i] for i in rest]))
+        print_table(console, results.summary_table(outputs, operands, [result.names[i] for i in rest]))
     if result.fallback is not None:
         print_text(console, result.fallback.summary)
     execute = f"execute {median(result.execute_s) * 1e3:.1f} ms"

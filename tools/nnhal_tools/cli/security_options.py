@@ -16,58 +16,37 @@ import typer
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def _option(name: str, variable: str, metavar: str | None, help_: str) -> Any:
-    return typer.Option(
-        name,
-        envvar=variable,
-        metavar=metavar,
-        help=help_,
-        rich_help_panel="TLS and tokens",
-        show_envvar=False,
-        show_default=False,
-    )
-
-
-_OPTIONS: Mapping[str, tuple[str, Any]] = {
-    "tls": (
-        "NNHAL_TLS",
-        Annotated[bool | None, _option("--tls/--no-tls", "NNHAL_TLS", None, "Use TLS. The options below imply it.")],
-    ),
-    "tls_ca": (
-        "NNHAL_TLS_CA",
-        Annotated[
-            Path | None,
-            _option("--tls-ca", "NNHAL_TLS_CA", "FILE", "Authorities of the service. [default: public ones]"),
-        ],
-    ),
-    "tls_server_name": (
-        "NNHAL_TLS_SERVER_NAME",
-        Annotated[
-            str | None,
-            _option(
-                "--tls-server-name", "NNHAL_TLS_SERVER_NAME", "NAME", "Name in its certificate. [default: the host]"
-            ),
-        ],
-    ),
-    "client_cert": (
-        "NNHAL_CLIENT_CERT",
-        Annotated[Path | None, _option("--client-cert", "NNHAL_CLIENT_CERT", "FILE", "Certificate of the client.")],
-    ),
-    "client_key": (
-        "NNHAL_CLIENT_KEY",
-        Annotated[
-            Path | None,
-            _option("--client-key", "NNHAL_CLIENT_KEY", "FILE", "Its private key. [default: in the same file]"),
-        ],
-    ),
-    "token_file": (
-        "NNHAL_TOKEN_FILE",
-        Annotated[
-            Path | None, _option("--token-file", "NNHAL_TOKEN_FILE", "FILE", "Bearer token to send with each call.")
-        ],
-    ),
+_OPTIONS: Mapping[str, tuple[type, str | None, str]] = {
+    "tls": (bool, None, "Use TLS. The options below imply it."),
+    "tls_ca": (Path, "FILE", "Authorities of the service. [default: public ones]"),
+    "tls_server_name": (str, "NAME", "Name in its certificate. [default: the host]"),
+    "client_cert": (Path, "FILE", "Certificate of the client."),
+    "client_key": (Path, "FILE", "Its private key. [default: in the same file]"),
+    "token_file": (Path, "FILE", "Bearer token to send with each call."),
 }
-"""Variable and type of each parameter."""
+"""Type, placeholder and help of each parameter."""
+
+
+def _variable(name: str) -> str:
+    return f"NNHAL_{name.upper()}"
+
+
+def _annotation(name: str) -> Any:
+    """Return the type of a parameter, with its option."""
+    type_, metavar, help_ = _OPTIONS[name]
+    option = f"--{name.replace('_', '-')}"
+    return Annotated[
+        type_ | None,
+        typer.Option(
+            f"{option}/--no-{name}" if type_ is bool else option,
+            envvar=_variable(name),
+            metavar=metavar,
+            help=help_,
+            rich_help_panel="TLS and tokens",
+            show_envvar=False,
+            show_default=False,
+        ),
+    ]
 
 
 def with_security(command: Command) -> Command:
@@ -75,17 +54,17 @@ def with_security(command: Command) -> Command:
 
     @functools.wraps(command)
     def secured_command(*args: Any, **values: Any) -> None:
-        given = {_OPTIONS[name][0]: values.pop(name, None) for name in _OPTIONS}
+        given = {_variable(name): values.pop(name, None) for name in _OPTIONS}
         with _environment({variable: str(value) for variable, value in given.items() if value is not None}):
             command(*args, **values)
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(name, keyword, default=None, annotation=type_) for name, (_, type_) in _OPTIONS.items()]
+    keyword, types = inspect.Parameter.KEYWORD_ONLY, {name: _annotation(name) for name in _OPTIONS}
+    added = [inspect.Parameter(name, keyword, default=None, annotation=type_) for name, type_ in types.items()]
     signature = inspect.signature(command)
     secured_command.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*signature.parameters.values(), *added]
     )
-    secured_command.__annotations__ = command.__annotations__ | {name: type_ for name, (_, type_) in _OPTIONS.items()}
+    secured_command.__annotations__ = command.__annotations__ | types
     return secured_command  # type: ignore[return-value]
 
 

@@ -2,37 +2,39 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import IntEnum
 from typing import Any
-
-import tflite as schema
 
 from nnhal.tflite.graph import TYPE_NAMES, Operator, Tensor, TfliteGraph
 from nnhal.tflite.report import EXPLANATIONS, ImportOutcome, ImportReport, OperatorReport
+from nnhal.tflite_schema import ActivationFunctionType, Padding, TensorType
+from nnhal.tflite_schema.enumerations import (
+    CombinerType,
+    FullyConnectedOptionsWeightsFormat,
+    LSTMKernelType,
+    MirrorPadMode,
+)
 from nnhal.types import Model
 
 _MAX_ELEMENTS = 16
 """Longest option that is shown completely."""
 
 
-def _names(enum: type) -> dict[int, str]:
-    return {value: name for name, value in vars(enum).items() if isinstance(value, int)}
-
-
-_ENUMS: dict[str, Mapping[int, str]] = {
-    "CombinerType": _names(schema.CombinerType),
-    "FusedActivationFunction": _names(schema.ActivationFunctionType),
-    "InDataType": TYPE_NAMES,
-    "KernelType": _names(schema.LSTMKernelType),
-    "Mode": _names(schema.MirrorPadMode),
-    "OutDataType": TYPE_NAMES,
-    "OutType": TYPE_NAMES,
-    "OutputType": TYPE_NAMES,
-    "Padding": _names(schema.Padding),
-    "QuantizedBiasType": TYPE_NAMES,
-    "WeightsFormat": _names(schema.FullyConnectedOptionsWeightsFormat),
+_ENUMS: dict[str, type[IntEnum]] = {
+    "combiner": CombinerType,
+    "fused_activation_function": ActivationFunctionType,
+    "in_data_type": TensorType,
+    "kernel_type": LSTMKernelType,
+    "mode": MirrorPadMode,
+    "out_data_type": TensorType,
+    "out_type": TensorType,
+    "output_type": TensorType,
+    "padding": Padding,
+    "quantized_bias_type": TensorType,
+    "weights_format": FullyConnectedOptionsWeightsFormat,
 }
-"""Names of the values of options, by the option's name in the `tflite` package."""
+"""Types of the values of options, by the option's name in the schema."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,7 @@ class ImportedFile:
 
     def as_json(self) -> dict[str, Any]:
         """Return the rows and the totals."""
-        return {
-            "totals": self.totals,
-            "regions": self.regions,
-            "problem": self.problem,
-            "inputs": self.inputs,
-            "outputs": self.outputs,
-            "operators": self.operators,
-        }
+        return {"totals": self.totals, **asdict(self)}
 
 
 def describe_import(report: ImportReport, model: Model | None) -> ImportedFile:
@@ -189,20 +184,19 @@ def tensor_text(row: Mapping[str, Any]) -> str:
 
 
 def _options(operator: Operator) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of options, in snake_case and with the names of enumerations."""
+    """Yield the names and values of options, with the names of enumerations."""
     for name, value in operator.options.items():
-        snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-        yield snake_case, _option_value(name, value)
+        if value is not None:
+            yield name, _option_value(name, value)
     if operator.custom_options:
         yield "custom_options", f"{len(operator.custom_options)} bytes"
 
 
 def _option_value(name: str, value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
     if isinstance(value, tuple):
         return list(value) if len(value) <= _MAX_ELEMENTS else f"{len(value)} elements"
-    return _ENUMS[name].get(value, value) if name in _ENUMS else value
+    enum = _ENUMS.get(name)
+    return enum(value).name if enum is not None and value in iter(enum) else value
 
 
 # ---- Groups ---------------------------------------------------------------------------------------------

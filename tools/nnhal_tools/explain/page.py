@@ -13,7 +13,7 @@ from nnhal.types import Model
 from nnhal_tools import templates
 from nnhal_tools.explain.explanation import Explanation, backend_text, time_text
 from nnhal_tools.explain.imported import tensor_text
-from nnhal_tools.explain.layout import Edge, GraphLayout, layout_graph
+from nnhal_tools.explain.layout import Edge, layout_graph
 from nnhal_tools.explain.model_explanation import ModelExplanation, become_text
 
 WIDTH, HEIGHT = 190, 40
@@ -98,8 +98,14 @@ def render_page(name: str, model: Model | None, explanation: ModelExplanation) -
         node_width=WIDTH,
         node_height=HEIGHT,
         paths=[_path([_center(point) for point in route]) for route in drawing.routes],
-        nodes=_drawn(nodes, drawing, styles),
-        operators=[_table_row(row) for row in imported.operators],
+        max_node_text=_MAX_NODE_TEXT,
+        styles=styles,
+        nodes=list(zip(nodes, map(_center, drawing.positions), strict=True)),
+        operators=imported.operators,
+        operator_title=_operator_title,
+        become_text=become_text,
+        option_lines=_option_lines,
+        tensor_lines=_tensor_lines,
         data=[{"title": node.title, "facts": node.facts} for node in nodes],
     )
 
@@ -171,19 +177,6 @@ def _filled(facts: Sequence[Fact]) -> list[Fact]:
     return [(name, lines) for name, lines in facts if lines]
 
 
-def _table_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of an operator in the table below the graph."""
-    return {
-        "title": _operator_title(row),
-        "outcome": row["outcome"],
-        "became": become_text(row),
-        "reason": row["reason"],
-        "options": _option_lines(row),
-        "inputs": _tensor_lines(row["inputs"]),
-        "outputs": _tensor_lines(row["outputs"]),
-    }
-
-
 def _operation_edges(model: Model) -> list[Edge]:
     operations = model.main.operations
     return _edges([operation.inputs for operation in operations], [operation.outputs for operation in operations])
@@ -232,24 +225,3 @@ def _center(position: tuple[float, int]) -> tuple[float, float]:
         _MARGIN + column * (WIDTH + _GAP_X) + WIDTH / 2,
         _MARGIN + layer * (HEIGHT + _GAP_Y) + HEIGHT / 2,
     )
-
-
-def _drawn(nodes: Sequence[_Node], drawing: GraphLayout, styles: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the variables of the nodes in the template."""
-    drawn = []
-    for node, position in zip(nodes, drawing.positions, strict=True):
-        x, y = _center(position)
-        title = node.title if len(node.title) <= _MAX_NODE_TEXT else f"{node.title[: _MAX_NODE_TEXT - 1]}…"
-        drawn.append(
-            {
-                "title": title,
-                "caption": node.caption,
-                "tooltip": f"{node.title}: {node.tooltip}",
-                "style": styles[node.kind],
-                "x": x,
-                "y": y,
-                "left": x - WIDTH / 2,
-                "top": y - HEIGHT / 2,
-            }
-        )
-    return drawn

@@ -1,6 +1,5 @@
 """`nnhal fleet`: start a fleet on a cluster of Ray, see its members, and take them out of use."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ import typer
 
 from nnhal_tools.cli.admin.connection import StateDirectory, connected
 from nnhal_tools.cli.admin.units import counted, format_bytes
-from nnhal_tools.cli.console import make_console, print_table, print_text
+from nnhal_tools.cli.console import make_console, print_json, print_table, print_text
 from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
 from nnhal_tools.cli.fleet.local import LocalClusterFile, start_cluster, stop_cluster
 from nnhal_tools.cli.options import Json, at_least, parse_target
@@ -135,7 +134,7 @@ def status(
     with _watched(address, target, state_dir) as read_report:
         report = read_report()
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        print_json(report)
         return
     console = make_console()
     missing = sorted(set(report["hosts"]) - {member["id"] for member in report["members"]})

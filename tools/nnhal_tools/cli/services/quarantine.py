@@ -52,12 +52,10 @@ def clear(
     state_dir: StateDirectory = None,
 ) -> None:
     """Allow models again. Running services notice it."""
-    file = _file(state_dir)
-    known = file.crashes()
-    for prefix in digests or ():
-        if not any(digest.startswith(prefix.lower()) for digest in known):
-            raise CommandError(f"no digest starts with {prefix!r}", FAILED)
-    count = sum(file.clear(prefix.lower()) for prefix in digests or ("",)) if known else 0
+    try:
+        count = _file(state_dir).clear(digests or ())
+    except ValueError as error:
+        raise CommandError(str(error), FAILED) from None
     typer.echo(f"cleared {count} {'model' if count == 1 else 'models'}")
 
 
