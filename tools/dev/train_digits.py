@@ -1,22 +1,21 @@
 """Trains the model of `nnhal demo` with scikit-learn, and writes it and the digits that the demo shows.
 
 `python -m tools.dev.train_digits [FOLDER]` trains on 80 % of scikit-learn's digits (1,797 images of 8 x 8). The others
-are the ones that the demo shows. The model is written with LiteRT's schema classes, and checked with LiteRT.
+are the ones that the demo shows. The model is written as those of the tests are, and checked with LiteRT.
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import flatbuffers
 import numpy as np
 import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from nnhal.types import AnyArray, Bytes
+from nnhal.types import Bytes
 from nnhal_tools.demo.digits import FOLDER, REQUIRED_ACCURACY, scale_pixels
+from tests.nnhal.tflite.build import Op, Tensor, build, options, pack, unpack
 
 if TYPE_CHECKING:
     from sklearn.neural_network import MLPClassifier  # takes a second
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 HIDDEN_UNITS = (64, 32)
 SEED = 2024
 HELD_BACK_SHARE = 0.2
-BUFFER_ALIGNMENT = 16
-"""Bytes: `force_align` of Buffer.data in the schema."""
 
 
 def load_digits() -> tuple[Bytes, Bytes]:
@@ -54,67 +51,24 @@ def train(images: Bytes, labels: Bytes, **settings: Any) -> "MLPClassifier":
 
 def to_tflite(network: "MLPClassifier") -> bytes:
     """Return a trained network as a .tflite file: RESHAPE, a FULLY_CONNECTED per layer with RELU between, SOFTMAX."""
-    model = schema.ModelT()
-    model.version, model.description = 3, "Classifier of handwritten digits, 8 x 8"
-    model.buffers = [schema.BufferT()]  # buffer 0 is empty: tensors without data refer to it
-    model.operatorCodes, graph = [], schema.SubGraphT()
-    model.subgraphs = [graph]
-    graph.name, graph.tensors, graph.operators = "main", [], []
-
-    def add_tensor(name: str, shape: Sequence[int], data: AnyArray | None = None) -> int:
-        tensor = schema.TensorT()
-        tensor.name, tensor.shape, tensor.buffer = name, list(shape), 0
-        tensor.type = schema.TensorType.FLOAT32 if data is None or data.dtype.kind == "f" else schema.TensorType.INT32
-        if data is not None:
-            buffer = schema.BufferT()
-            buffer.data = np.frombuffer(data.tobytes(), np.uint8)
-            tensor.buffer = len(model.buffers)
-            model.buffers.append(buffer)
-        graph.tensors.append(tensor)
-        return len(graph.tensors) - 1
-
-    def add_operator(kind: str, options: Any, name: str, shape: Sequence[int], constants: dict[str, AnyArray]) -> None:
-        code = getattr(schema.BuiltinOperator, kind)
-        codes = [each.builtinCode for each in model.operatorCodes]
-        operator = schema.OperatorT()
-        operator.opcodeIndex = codes.index(code) if code in codes else len(codes)
-        if code not in codes:
-            operator_code = schema.OperatorCodeT()
-            operator_code.builtinCode = operator_code.deprecatedBuiltinCode = code
-            model.operatorCodes.append(operator_code)
-        previous = graph.operators[-1].outputs[0] if graph.operators else graph.inputs[0]
-        operator.inputs = [previous, *(add_tensor(f"{name}/{n}", c.shape, c) for n, c in constants.items())]
-        operator.outputs = [add_tensor(name, shape)]
-        operator.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
-        operator.builtinOptions = options
-        graph.operators.append(operator)
-
-    graph.inputs = [add_tensor("image", (1, 8, 8, 1))]
-    flat = (1, network.n_features_in_)
-    add_operator("RESHAPE", schema.ReshapeOptionsT(), "flat", flat, {"shape": np.array(flat, np.int32)})
+    shape = (1, network.n_features_in_)
+    value = Tensor(shape, name="flat")
+    constant = Tensor((2,), "INT32", shape, name="flat/shape")
+    operators = [Op("RESHAPE", [Tensor((1, 8, 8, 1), name="image"), constant], [value], options("Reshape"))]
     for number, (weights, bias) in enumerate(zip(network.coefs_, network.intercepts_, strict=True), 1):
-        options = schema.FullyConnectedOptionsT()
-        if number < len(network.coefs_):
-            options.fusedActivationFunction = schema.ActivationFunctionType.RELU
-        constants = {"weights": weights.T.astype(np.float32), "bias": bias.astype(np.float32)}
-        add_operator("FULLY_CONNECTED", options, f"layer_{number}", (1, len(bias)), constants)
-    softmax = schema.SoftmaxOptionsT()
-    softmax.beta = 1.0
-    add_operator("SOFTMAX", softmax, "probabilities", (1, network.n_outputs_), {})
-    graph.outputs = graph.operators[-1].outputs
-    return pack(model)
-
-
-def pack(model: Any) -> bytes:
-    """Return a ModelT as a flatbuffer. Every vector is aligned as constants must be, which the object API omits."""
-
-    class AlignedBuilder(flatbuffers.Builder):  # type: ignore[misc]
-        def StartVector(self, size: int, count: int, alignment: int) -> Any:
-            return super().StartVector(size, count, max(alignment, BUFFER_ALIGNMENT))
-
-    builder = AlignedBuilder(1024)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
+        name, activation = f"layer_{number}", "RELU" if number < len(network.coefs_) else "NONE"
+        constants = [
+            Tensor(weights.T.shape, data=weights.T, name=f"{name}/weights"),
+            Tensor(bias.shape, data=bias, name=f"{name}/bias"),
+        ]
+        fused = options("FullyConnected", fusedActivationFunction=getattr(schema.ActivationFunctionType, activation))
+        result = Tensor((1, len(bias)), name=name)
+        operators.append(Op("FULLY_CONNECTED", [value, *constants], [result], fused))
+        value = result
+    probabilities = Tensor((1, network.n_outputs_), name="probabilities")
+    operators.append(Op("SOFTMAX", [value], [probabilities], options("Softmax", beta=1.0)))
+    model = build(*operators, description="Classifier of handwritten digits, 8 x 8")
+    return pack(unpack(model), aligned=True)
 
 
 def run_tflite(model: bytes, images: Bytes) -> npt.NDArray[np.float32]:

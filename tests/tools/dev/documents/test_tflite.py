@@ -4,12 +4,13 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
-from tools.dev.tflite_operators import CODES, DOCUMENT, NO_DEVICE, describe_operator, render
+from tools.dev.documents.markdown import ROOT
+from tools.dev.documents.tflite import CODES, DOCUMENT, NO_DEVICE, describe_operator, render_page
 
 
 def cells(name: str) -> list[str]:
     """Return the cells of an operator's row in the document."""
-    lines = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {name} |")]
+    lines = [line for line in (ROOT / DOCUMENT).read_text().splitlines() if line.startswith(f"| {name} |")]
     assert len(lines) == 1, name
     return [cell.strip() for cell in lines[0].strip("|").split(" | ")]
 
@@ -23,8 +24,8 @@ def test_page_has_every_operator_with_an_outcome() -> None:
     "name", ["CEIL", "CUMSUM", "SQUARE", "SHAPE", "UNIQUE", "VAR_HANDLE", "DENSIFY", "CALL", "CUSTOM"]
 )
 def test_rows_of_the_page_are_fresh(name: str) -> None:
-    row = render({name: describe_operator(name)}).splitlines()[-1]
-    assert row in DOCUMENT.read_text().splitlines()
+    row = render_page({name: describe_operator(name)}).splitlines()[-1]
+    assert row in (ROOT / DOCUMENT).read_text().splitlines()
 
 
 def test_outcomes_come_from_the_code() -> None:
@@ -38,7 +39,7 @@ def test_outcomes_come_from_the_code() -> None:
 
 
 def test_operator_without_rules_of_the_extension_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.dev.tflite_operators.RULES", {})
+    monkeypatch.setattr("tools.dev.documents.tflite.RULES", {})
     assert list(describe_operator("CUMSUM").outcomes) == [NO_DEVICE]
 
 

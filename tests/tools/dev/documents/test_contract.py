@@ -1,4 +1,4 @@
-"""Tests of the generators of docs/contract, docs/operation-arguments and docs/rules.md."""
+"""The reference of the contract, the arguments of operations and the rules: complete, and as the code says."""
 
 import ast
 from pathlib import Path
@@ -7,36 +7,28 @@ import pytest
 
 from nnhal.operations import SIGNATURES
 from nnhal.types import OperationType
-from tools.dev import rule_list
-from tools.dev.contract_reference import COMMAND, descriptors, generate, operation_comments
-from tools.dev.error_message import message_template
-from tools.dev.markdown import ROOT, Documents, stale, write
+from tools.dev.documents import contract, operation_arguments
+from tools.dev.documents import rules as rule_list
+from tools.dev.documents.contract import descriptors, operation_comments
+from tools.dev.documents.error_message import message_template
+from tools.dev.documents.markdown import ROOT, Documents
 
 RULE_TABLES = ("client/nnhal/rules", "driver/nnhal_driver/validation")
 
 
 @pytest.fixture(scope="module")
 def documents() -> Documents:
-    return generate()
+    return {
+        path.relative_to("docs"): text
+        for module in (contract, operation_arguments, rule_list)
+        for path, text in module.generate().items()
+    }
 
 
 def section(text: str, heading: str) -> str:
     """Return the part of a document from a heading to the next one."""
     _, _, rest = text.partition(f"\n{heading}\n")
     return rest.split("\n#")[0]
-
-
-def test_documents_are_fresh(documents: Documents) -> None:
-    assert stale(documents) == [], f"stale: run `{COMMAND}`"
-
-
-def test_stale_documents_are_found(tmp_path: Path) -> None:
-    documents = {Path("a.md"): "a\n", Path("folder/b.md"): "b\n"}
-    assert stale(documents, tmp_path) == [Path("a.md"), Path("folder/b.md")]
-    write(documents, tmp_path)
-    assert stale(documents, tmp_path) == []
-    (tmp_path / "a.md").write_text("changed\n")
-    assert stale(documents, tmp_path) == [Path("a.md")]
 
 
 def test_every_part_of_the_contract_has_an_entry(documents: Documents) -> None:

@@ -1,4 +1,4 @@
-"""Text of docs/operation-arguments.md: arguments, types, ranks and constraints of every operation.
+"""Arguments, types, ranks and constraints of every operation: docs/operation-arguments.md and its folder.
 
 Argument lists, types, ranks and checks come from the signatures in `nnhal.operations`. Constraints on values come from
 the messages of the shape rules in `nnhal_driver.operations`.
@@ -20,115 +20,42 @@ from nnhal.types import ErrorStatus, OperandType, OperationType
 from nnhal_driver import operations
 from nnhal_driver.operations import SHAPE_RULES
 from nnhal_driver.operations.call import OperationCall
-from tools.dev.error_message import message_template
-from tools.dev.markdown import Documents, code, escape, paragraph, table
+from tools.dev.documents.contract import operation_comments
+from tools.dev.documents.error_message import message_template
+from tools.dev.documents.markdown import Documents, code, escape, render, table
 
-FOLDER = Path("operation-arguments")
 ROOMS = {
     "elementwise": "Elementwise operations",
     "layers": "Layers",
     "arrays": "Array operations",
-    "control-flow": "Control flow",
 }
 """Title of each document, by its name."""
-
-HEAD = """\
-# Operation arguments
-
-The inputs, outputs, types and constraints of the operations, from the tables that the service
-itself checks. [Operations](operations.md) lists the backends that support each operation.
-
-## How to read an entry
-
-- The number of an input is its position in `Operation.inputs`. An operation with more than one
-  form, such as explicit and implicit padding, takes the inputs of one of them.
-- "May be left out" means that the list of inputs may end before this input. A later input needs all
-  earlier ones.
-- "Optional" means that the input must be in the list, but may have no value: lifetime NO_VALUE in
-  the model, or `has_no_value` in a request.
-- A type such as T is a column of the table of types. Each row of that table is one allowed
-  combination. Other combinations are INVALID_ARGUMENT with rule V-OPERATION-04.
-- An empty cell for the rank means that the preparation does not check the rank. A tensor of unknown
-  rank passes each check of a rank.
-- "Checked when prepared" lists further constraints of V-OPERATION-04.
-- "Checked when executed" lists the messages of errors with rule V-RUN-03, whose status is
-  GENERAL_FAILURE. A part in braces is replaced by a value. An input without a value that is not
-  optional breaks V-RUN-01.
-
-## Arguments of many operations
-
-| Argument | Meaning |
-| --- | --- |
-| `activation` | 0: none, 1: RELU, 2: RELU1, 3: RELU6, after the operation itself |
-| `padding_scheme` | 1: SAME, 2: VALID |
-| `layout` | false or left out: images are NHWC; true: NCHW |
-| `stride_width`, `stride_height` | steps of the window, at least 1 |
-| `dilation_width`, `dilation_height` | steps between the cells of the window; 1 if left out |
-| `axis` | -rank to rank - 1; a negative number counts from the last dimension |
-
-## Operations
-
-"""
-
-CONTROL_FLOW = """\
-# Control flow
-
-IF and WHILE run subgraphs, which are inputs of type SUBGRAPH with lifetime SUBGRAPH. The rules
-V-OPERATION-06 to V-OPERATION-13 in [Rules](../rules.md) apply to them.
-
-## IF
-
-Operation 96. Runs the then branch if the condition is true, otherwise the else branch.
-
-| Input | Name | Type | Rank |
-| --- | --- | --- | --- |
-| 0 | condition | TENSOR_BOOL8 with dimensions [1] | 1 |
-| 1 | then branch | SUBGRAPH | |
-| 2 | else branch | SUBGRAPH | |
-| 3, ... | inputs of the branch | any; each like the input of both branches | |
-
-There is at least one output. Both branches have as many inputs as the operation has after the
-branches, and as many outputs as the operation. Types, quantization and known dimensions match.
-
-## WHILE
-
-Operation 97. Runs the body as long as the condition yields true. The deadline of the execution and
-`loop_timeout_duration_ns` end it.
-
-| Input | Name | Type | Rank |
-| --- | --- | --- | --- |
-| 0 | condition | SUBGRAPH with one output: TENSOR_BOOL8 with dimensions [1] | |
-| 1 | body | SUBGRAPH | |
-| 2, ... | initial values | any; each like the input of both subgraphs | |
-
-The first outputs of the body replace the first values before the next iteration. Further values do
-not change. The outputs of the operation are the first outputs of the body.
-"""
 
 _ARGUMENT_READERS = {"integer", "number", "flag"}
 _CHECKING_READERS = {f"{owner}.{name}" for owner in ("call", "self") for name in ("activation", "axis", "vector")}
 """Methods of `OperationCall` that check the argument that they read."""
 
 
-def generate(descriptions: Mapping[str, str]) -> Documents:
-    """Return the documents without the comment at their start.
-
-    Args:
-        descriptions: a sentence on each operation, by name.
-    """
-    by_room: dict[str, list[OperationType]] = {name: [] for name in ROOMS}
-    for type_ in OperationType:
-        by_room[_room(type_)].append(type_)
-    documents = {Path("operation-arguments.md"): _index(descriptions)}
-    for room, types in by_room.items():
-        if room == "control-flow":
-            documents[FOLDER / f"{room}.md"] = CONTROL_FLOW
-            continue
-        lines = [f"# {ROOMS[room]}", ""]
-        lines += paragraph("[Operation arguments](../operation-arguments.md) explains how to read an entry.")
-        for type_ in types:
-            lines += _entry(SIGNATURES[type_], descriptions[type_.name])
-        documents[FOLDER / f"{room}.md"] = "\n".join(lines).rstrip("\n") + "\n"
+def generate() -> Documents:
+    """Return an index, and a document for each room."""
+    descriptions = operation_comments()
+    documents = {Path("docs/operation-arguments.md"): _index(descriptions)}
+    for room, title in ROOMS.items():
+        documents[Path("docs/operation-arguments", f"{room}.md")] = render(
+            "operations_of_folder",
+            title=title,
+            signatures=[SIGNATURES[type_] for type_ in OperationType if _room(type_) == room],
+            descriptions=descriptions,
+            rules=SHAPE_RULES,
+            arguments=_arguments,
+            types=_types,
+            output_shapes=_output_shapes,
+            quantization=_quantization,
+            checks=lambda signature: [escape(_check_text(check)) for check in signature.checks],
+            requirements=lambda rule: [code(text) for text in _requirements(rule)],
+            GENERAL_FAILURE=ErrorStatus.GENERAL_FAILURE,
+        )
+    documents[Path("docs/operation-arguments/control-flow.md")] = render("control_flow")
     return documents
 
 
@@ -142,9 +69,10 @@ def _room(type_: int) -> str:
 def _index(descriptions: Mapping[str, str]) -> str:
     rows = []
     for type_ in OperationType:
-        link = f"[{type_.name}]({FOLDER}/{_room(type_)}.md#{type_.name.lower()})"
+        link = f"[{type_.name}](operation-arguments/{_room(type_)}.md#{type_.name.lower()})"
         rows.append([str(type_.value), link, _counts(type_), escape(descriptions[type_.name])])
-    return HEAD + "\n".join(table(["No.", "Operation", "Inputs", "Meaning"], rows)).rstrip("\n") + "\n"
+    operations_ = table(["No.", "Operation", "Inputs", "Meaning"], rows)
+    return render("operation_arguments", operations="\n".join(operations_))
 
 
 def _counts(type_: int) -> str:
@@ -160,44 +88,8 @@ def _lengths(lists: Sequence[ArgumentList]) -> list[str]:
 # ---- One operation ------------------------------------------------------------------------------------------------
 
 
-def _entry(signature: Signature, description: str) -> Iterator[str]:
-    """Yield the section of one operation."""
-    type_ = signature.type
-    yield from (f"## {type_.name}", "")
-    yield from paragraph(f"Operation {type_.value}. {description}")
-    for form in signature.inputs:
-        name = f" ({form.name})" if form.name else ""
-        yield from paragraph(f"Inputs{name}: {', '.join(form.lengths)}.")
-        yield from table(["Input", "Name", "Type", "Rank", "Note"], _argument_rows(signature, form))
-    yield from table(["Output", "Name", "Type", "Rank", "Note"], _argument_rows(signature, signature.outputs))
-    yield from _types(signature)
-    if shape := _output_shapes(type_):
-        yield from paragraph(f"Output shape: {shape}")
-    if signature.quantization is not None:
-        yield from paragraph(f"Quantization of the output: {_quantization(signature)} (V-RUN-05).")
-    yield from _list("Checked when prepared:", [escape(_check_text(check)) for check in signature.checks])
-    yield from _presence(type_)
-    yield from _list("Checked when executed:", [code(text) for text in _requirements(SHAPE_RULES[type_].rule)])
-
-
-def _presence(type_: int) -> Iterator[str]:
-    """Yield what an operation requires of all inputs, if it differs from other operations."""
-    rule = SHAPE_RULES[type_]
-    if not rule.empty:
-        yield from paragraph("Inputs with no elements are rejected when executed (V-RUN-02).")
-    if rule.failure != ErrorStatus.GENERAL_FAILURE:
-        yield from paragraph(f"The status of V-RUN-01 and V-RUN-02 is {rule.failure.name}.")
-
-
-def _list(title: str, items: Sequence[str]) -> Iterator[str]:
-    if not items:
-        return
-    yield from (title, "")
-    for item in items:
-        yield from textwrap.wrap(
-            f"- {item}", 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
-    yield ""
+def _arguments(kind: str, signature: Signature, list_: ArgumentList) -> str:
+    return "\n".join(table([kind, "Name", "Type", "Rank", "Note"], _argument_rows(signature, list_)))
 
 
 def _argument_rows(signature: Signature, list_: ArgumentList) -> Iterator[list[str]]:
@@ -236,11 +128,9 @@ def _rank(rank: Rank | None) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _types(signature: Signature) -> Iterator[str]:
+def _types(signature: Signature) -> str:
     columns = list(signature.rows[0])
-    if columns:
-        rows = [[OperandType(row[column]).name for column in columns] for row in signature.rows]
-        yield from table(columns, rows)
+    return "\n".join(table(columns, [[OperandType(row[column]).name for column in columns] for row in signature.rows]))
 
 
 def _quantization(signature: Signature) -> str:

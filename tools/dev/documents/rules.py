@@ -1,4 +1,4 @@
-"""Text of docs/rules.md, the list of the validation rules, from the source files that check them.
+"""List of the validation rules, from the source files that check them: docs/rules.md.
 
 Three forms give a rule its id: the decorator `forbid` of a rule table, an argument of a call that makes an error, and
 the default of a parameter. No module is imported, so that the list also covers those that need optional packages.
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tools.dev.error_message import message_template
-from tools.dev.markdown import ROOT, code, table
+from tools.dev.documents.error_message import message_template
+from tools.dev.documents.markdown import ROOT, Documents, code, render, table
 
 FOLDERS = ("client/nnhal", "driver/nnhal_driver", "service/nnhal_service")
 HELPERS = "client/nnhal/rules/ranges.py"
@@ -36,29 +36,6 @@ SUMMARIES = {
     "V-TOKEN-06": "Output with a shape other than that of its buffer",
 }
 """Descriptions of the rules that no function of a rule table checks."""
-
-HEAD = """\
-# Rules
-
-A request that breaks a validation rule fails, and `ErrorDetail.rule` has the id of the rule. The
-Python model builder checks some rules before it sends anything. The ids group the rules:
-
-| Ids | Rules for |
-| --- | --- |
-| V-WIRE | numbers and unions of any message |
-| V-MODEL, V-SUBGRAPH, V-OPERAND, V-OPERATION | models |
-| V-EXT | extension names |
-| V-POOL | pools of models and requests |
-| V-PREP | arguments of preparations |
-| V-REQ, V-REQARG, V-REQMODEL | requests |
-| V-EXECARG | arguments of executions |
-| V-ALLOC, V-TOKEN | driver-managed buffers |
-| V-RUN | values and shapes during an execution |
-
-In the messages, a part in braces is replaced by a value. A subject such as `operand 3 of main
-(TENSOR_FLOAT32)` usually precedes the message.
-
-"""
 
 
 @dataclass(frozen=True)
@@ -111,18 +88,12 @@ def _returned_messages(
     """Yield the messages that a function and the helpers that it calls return."""
     seen.add(function.name)
     for node in ast.walk(function):
-        if isinstance(node, ast.Return) and node.value is not None and (text := _returned_message(node.value)):
+        if isinstance(node, ast.Return) and node.value is not None and (text := message_template(node.value)):
             yield text
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in seen:
             helper = helpers.get(node.func.id)
             if helper is not None and helper.returns is not None and "None" in ast.unparse(helper.returns):
                 yield from _returned_messages(helper, helpers, seen)
-
-
-def _returned_message(value: ast.expr) -> str:
-    if isinstance(value, ast.IfExp):
-        return message_template(value.body) or message_template(value.orelse)
-    return message_template(value)
 
 
 def _raised_rules(tree: ast.AST, path: str) -> Iterator[RuleCheck]:
@@ -183,8 +154,8 @@ def _distinct(items: Sequence[str]) -> list[str]:
     return [item for item in dict.fromkeys(items) if item]
 
 
-def generate() -> str:
-    """Return the text of the document."""
+def generate() -> Documents:
+    """Return the list."""
     found = checks()
     rows = []
     for rule in _distinct([check.rule for check in found]):
@@ -198,7 +169,8 @@ def generate() -> str:
                 "<br>".join(f"[{Path(path).name}](../{path})" for path in paths),
             ]
         )
-    return HEAD + "\n".join(table(["Rule", "Forbids", "Messages", "Checked in"], rows)).rstrip("\n") + "\n"
+    listed = table(["Rule", "Forbids", "Messages", "Checked in"], rows)
+    return {Path("docs/rules.md"): render("rules", rules="\n".join(listed))}
 
 
 def _lower_rest(texts: Sequence[str]) -> list[str]:

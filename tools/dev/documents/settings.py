@@ -1,0 +1,36 @@
+"""Description of every setting of a service, from the class of the settings: docs/settings.md."""
+
+from pathlib import Path
+
+from nnhal_service.settings import Settings
+from nnhal_service.settings_sources import option_name, option_of, toml_value, variable_name
+from tools.dev.documents.markdown import Documents, render
+
+COMPUTED = {
+    "admin_listen": "a socket in the state directory",
+    "http_listen": "none",
+    "cache_dir": "`~/.cache/nnhal`",
+    "cache_key_file": "none",
+    "dynamic_backends_path": "`~/.local/share/nnhal/backends`, and `backends` beside the packages of nnhal",
+    "state_dir": "`~/.local/state/nnhal`",
+    "jwt_audience": "none",
+    "jwt_issuer": "none",
+    "jwt_keys": "none",
+    "tls_cert": "none",
+    "tls_client_ca": "none",
+    "tls_key": "none",
+    "tokens": "none",
+}
+"""Defaults that depend on the user, or that TOML cannot express."""
+
+
+def generate() -> Documents:
+    """Return the page."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        option = option_of(name)
+        text = f"{option_name(name)} {option.metavar}".strip()
+        repeat = " (repeat)" if option.is_repeated else ""
+        default = COMPUTED.get(name) or f"`{toml_value(field.default)}`"
+        rows.append(f"| `{name}` | `{text}`{repeat} | `{variable_name(name)}` | {default} | {field.description} |")
+    return {Path("docs/settings.md"): render("settings", rows="\n".join(rows))}
