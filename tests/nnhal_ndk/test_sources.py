@@ -9,7 +9,8 @@ from nnhal_ndk.api.functions import EXTENSION_FUNCTIONS, FUNCTIONS, PUBLIC_FUNCT
 from nnhal_ndk.build import include_folder
 from nnhal_ndk.functions import REGISTERED
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary, short_name
-from tools.dev import ndk_functions
+from tools.dev.documents import ndk
+from tools.dev.ndk_results import recorded_results
 from tools.dev.ndk_sources import sources
 
 
@@ -23,21 +24,16 @@ def test_the_table_has_all_public_functions() -> None:
     assert (len(PUBLIC_FUNCTIONS), len(EXTENSION_FUNCTIONS)) == (69, 6)
 
 
-def test_the_table_of_the_documentation_is_current() -> None:
-    is_current = ndk_functions.generate() == ndk_functions.DOCUMENT.read_text("utf-8")
-    assert is_current, "run `python -m tools.dev.ndk_functions --write`"
-
-
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: short_name(each.name))
 def test_every_documented_result_is_tested(function: Function) -> None:
-    """The results are recorded by `python -m tools.dev.ndk_functions --write --count`."""
+    """The results are recorded by `python -m tools.dev.ndk_results`."""
     name = short_name(function.name)
-    documented = set(ndk_functions.documented_codes(ndk_functions.rules()[name]))
-    if name not in ndk_functions.ANDROID_ONLY:
+    documented = set(ndk.documented_codes(ndk.rules()[name]))
+    if name not in ndk.ANDROID_ONLY:
         documented.add("NO_ERROR")
     if any(each.is_pointer and not function.may_be_null(each) for each in function.parameters):
         documented.add("UNEXPECTED_NULL")
-    assert documented - set(ndk_functions.recorded_results()[name]) == set()
+    assert documented - set(recorded_results()[name]) == set()
 
 
 def test_all_functions_are_exported_and_nothing_else(library: NdkLibrary) -> None:

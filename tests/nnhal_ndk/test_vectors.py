@@ -12,7 +12,7 @@ from nnhal_tools.conformance.check import Status
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.ndk.execution import WAYS, BufferArguments, execute
+from nnhal_tools.conformance.ndk.execution import WAYS, buffer_arguments, execute
 from nnhal_tools.conformance.ndk.model import CompiledModel
 from nnhal_tools.conformance.paths import NDK, NDK_BUFFER
 from nnhal_tools.conformance.registry import VECTOR_CHECKS
@@ -77,7 +77,7 @@ def test_the_loop_timeout_reaches_the_device(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("nnhal.ndk"), "propagate", True)
     case = builtin_case("while_without_end")
-    arguments = BufferArguments(library, 0, case.inputs, [output.array.nbytes for output in case.outputs])
+    arguments = buffer_arguments(library, 0, case.inputs, [output.array.nbytes for output in case.outputs])
     with CompiledModel(library, case.model()) as model:
         options = RunOptions(loop_timeout_ns=3_000_000)
         execution = execute(library, model.compile(), WAYS[way], arguments, len(case.outputs), options)

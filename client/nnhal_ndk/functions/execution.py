@@ -1,6 +1,7 @@
 """Functions of executions."""
 
 import struct
+from functools import partial
 
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.execution.event import event_of
@@ -28,8 +29,7 @@ def _free(execution: int) -> None:
         OBJECTS.remove(execution, NdkExecution)
 
 
-@ndk_function("ANeuralNetworksExecution_setInput")
-def _set_input(
+def _set_buffer(
     execution: int,
     index: int,
     type_: int | None,
@@ -37,13 +37,14 @@ def _set_input(
     scale: float | None,
     zero_point: int | None,
     buffer: memoryview | None,
+    *,
+    is_output: bool,
 ) -> None:
     given = GivenType.of(type_, dimensions, scale, zero_point)
-    _execution(execution).set_buffer(index, given, buffer, is_output=False)
+    _execution(execution).set_buffer(index, given, buffer, is_output=is_output)
 
 
-@ndk_function("ANeuralNetworksExecution_setInputFromMemory")
-def _set_input_from_memory(
+def _set_memory(
     execution: int,
     index: int,
     type_: int | None,
@@ -53,41 +54,18 @@ def _set_input_from_memory(
     memory: int,
     offset: int,
     length: int,
+    *,
+    is_output: bool,
 ) -> None:
     given = GivenType.of(type_, dimensions, scale, zero_point)
     content = OBJECTS.get(memory, NdkMemory)
-    _execution(execution).set_memory(index, given, content, offset, length, is_output=False)
+    _execution(execution).set_memory(index, given, content, offset, length, is_output=is_output)
 
 
-@ndk_function("ANeuralNetworksExecution_setOutput")
-def _set_output(
-    execution: int,
-    index: int,
-    type_: int | None,
-    dimensions: bytes | None,
-    scale: float | None,
-    zero_point: int | None,
-    buffer: memoryview | None,
-) -> None:
-    given = GivenType.of(type_, dimensions, scale, zero_point)
-    _execution(execution).set_buffer(index, given, buffer, is_output=True)
-
-
-@ndk_function("ANeuralNetworksExecution_setOutputFromMemory")
-def _set_output_from_memory(
-    execution: int,
-    index: int,
-    type_: int | None,
-    dimensions: bytes | None,
-    scale: float | None,
-    zero_point: int | None,
-    memory: int,
-    offset: int,
-    length: int,
-) -> None:
-    given = GivenType.of(type_, dimensions, scale, zero_point)
-    content = OBJECTS.get(memory, NdkMemory)
-    _execution(execution).set_memory(index, given, content, offset, length, is_output=True)
+ndk_function("ANeuralNetworksExecution_setInput")(partial(_set_buffer, is_output=False))
+ndk_function("ANeuralNetworksExecution_setInputFromMemory")(partial(_set_memory, is_output=False))
+ndk_function("ANeuralNetworksExecution_setOutput")(partial(_set_buffer, is_output=True))
+ndk_function("ANeuralNetworksExecution_setOutputFromMemory")(partial(_set_memory, is_output=True))
 
 
 @ndk_function("ANeuralNetworksExecution_setMeasureTiming")
