@@ -1,18 +1,14 @@
 """Timing of calls, for the benchmarks."""
 
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 import psutil
 
 R = TypeVar("R")
-
-_START_LIMIT_S = 60
 
 
 @dataclass(frozen=True)
@@ -87,20 +83,3 @@ def processor_s(processes: Sequence[int]) -> float:
     """
     # clock_getcpuclockid of the C library, which Python lacks: CPUCLOCK_SCHED of a process
     return sum(time.clock_gettime((~pid << 3) | 2) for pid in processes)
-
-
-def calls_per_second(calls: Sequence[Callable[[], object]], window_s: float) -> float:
-    """Return the joint rate of calls that are repeated in a thread each, for `window_s` seconds."""
-    barrier = threading.Barrier(len(calls))
-
-    def rate(call: Callable[[], object]) -> float:
-        call()
-        barrier.wait(_START_LIMIT_S)
-        start, count = time.perf_counter(), 0
-        while (elapsed := time.perf_counter() - start) < window_s or not count:
-            call()
-            count += 1
-        return count / elapsed
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return sum(pool.map(rate, calls))

@@ -62,8 +62,7 @@ class Payload:
 
 KWS = Payload("kws", "kws_ref_model", "int8", (1, 49, 10, 1), 12)
 VWW = Payload("vww float", "vww_96_float", "float32", (1, 96, 96, 3), 8)
-MOBILENET = Payload("mobilenet v2", "mobilenet_v2_1.0_224_quant", "uint8", (1, 224, 224, 3), 1001)
-PAYLOADS = (KWS, VWW, MOBILENET)
+PAYLOADS = (KWS, VWW)
 
 
 # ---- Engine ------------------------------------------------------------------------------------------------

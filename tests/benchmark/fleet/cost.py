@@ -22,8 +22,8 @@ import numpy as np
 import nnhal
 import nnhal.tflite
 from nnhal.types import CacheState, Model
-from nnhal_service.fleet.member import Member, MemberTable
-from nnhal_service.fleet.members_file import write_members
+from nnhal_service.peers.fleet.member import Member, MemberTable
+from nnhal_service.peers.fleet.members_file import write_members
 from tests.benchmark.figures import Figure, model_path, show
 from tests.benchmark.timing import elapsed_ms
 from tests.concurrency import wait_until

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from nnhal_fleet.registry import MemberRegistry, report_interval_s
-from nnhal_service.fleet.member import MemberTable
+from nnhal_service.peers.fleet.member import MemberTable
 from tests.benchmark.simulation.client import ClientWorld, SimulatedClient
 from tests.benchmark.simulation.event_loop import EventLoop
 from tests.benchmark.simulation.host import SimulatedHost

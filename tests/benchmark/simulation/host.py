@@ -6,9 +6,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from nnhal_service.fleet.directory import FleetDirectory
-from nnhal_service.fleet.member import Member, MemberTable, model_key
-from nnhal_service.fleet.members_file import STALE_S
+from nnhal_service.peers.fleet.fleet_directory import FleetDirectory
+from nnhal_service.peers.fleet.member import Member, MemberTable, model_key
+from nnhal_service.peers.fleet.members_file import STALE_S
 from tests.benchmark.simulation.event_loop import EventLoop
 from tests.benchmark.simulation.times import PING_S
 
@@ -133,7 +133,7 @@ class SimulatedHost:
 
 
 class _Members:
-    """The file with the members of a host: see `nnhal_service.fleet.directory.MemberSource`."""
+    """The file with the members of a host: see `nnhal_service.peers.fleet.fleet_directory.MemberSource`."""
 
     def __init__(self, host: SimulatedHost, loop: EventLoop) -> None:
         self._host = host

@@ -17,9 +17,9 @@ import nnhal
 import nnhal.tflite
 from nnhal.types import DTYPES
 from nnhal_fleet.registry import MemberRegistry
-from nnhal_service.fleet.member import Member, MemberTable
-from nnhal_service.fleet.members_file import MembersFile, write_members
-from nnhal_service.fleet.placement import Needs, place
+from nnhal_service.peers.fleet.member import Member, MemberTable
+from nnhal_service.peers.fleet.members_file import MembersFile, write_members
+from nnhal_service.peers.fleet.placement import Needs, place
 from tests.benchmark.figures import model_path
 from tests.end_to_end.support.service_process import start_service, stop_service
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from nnhal_fleet.registry import MAX_TOLD
 from nnhal_fleet.scaling import ScalingRules, ScalingState, decide
-from nnhal_service.fleet import placement
+from nnhal_service.peers.fleet import placement
 from tests.benchmark.simulation.fleet import SimulatedFleet
 from tests.benchmark.simulation.times import HOST_ARRIVAL_S
 
