@@ -17,7 +17,10 @@ CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
 # Ray is large, and few need it: it has an environment of its own, which uses the packages of .venv.
 RAY := build/ray/bin
 
-.PHONY: help setup demo fleet-demo test test-fleet test-all test-nightly lint lint-systems proto contract native bench self-test nightly clean
+# Tests of everything that calls: clients, and the service's part between gRPC and the driver.
+CALL_TESTS := tests/nnhal tests/service/grpc_support tests/end_to_end/clients
+
+.PHONY: help setup demo fleet-demo test test-fleet test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract native bench self-test nightly clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -32,6 +35,13 @@ test: $(DEV) ## Run the tests, except the slow ones: at most 5 minutes on two id
 
 test-all: $(DEV) ## Run all tests that CI runs
 	$(PYTEST) -m "not nightly"
+
+test-versions: build/oldest/.packages build/newest/.packages ## Run the tests of calls with the oldest and the newest grpcio, protobuf and numpy
+	build/oldest/bin/python -m pytest -q -n 2 -m "not slow and not nightly" $(CALL_TESTS)
+	build/newest/bin/python -m pytest -q -n 2 -m "not slow and not nightly" $(CALL_TESTS)
+
+test-plain-grpc: $(DEV) ## Run the tests of calls without private parts of grpcio
+	NNHAL_PLAIN_GRPC=1 $(PYTEST) -q -m "not nightly" $(CALL_TESTS)
 
 test-nightly: $(DEV) ## Run all tests
 	$(PYTEST)
@@ -63,10 +73,8 @@ bench: $(DEV) ## Run the benchmarks
 	$(BIN)/python -m tests.benchmark.cpu_ref
 	$(BIN)/python -m tests.benchmark.cpu_acc
 	$(BIN)/python -m tests.benchmark.models
-	$(BIN)/python -m tests.benchmark.sustained
 	$(BIN)/python -m tests.benchmark.two_clients --quick
 	$(BIN)/python -m tests.benchmark.preparing
-	$(BIN)/python -m tests.benchmark.partition_cost
 
 native: ## Build the example of a native backend in build/native
 	@mkdir -p build/native
@@ -86,10 +94,10 @@ self-test: $(DEV) ## Show that the conformance harness catches faults
 nightly: export NNHAL_FUZZ_EXAMPLES = 20000
 nightly: export NNHAL_KILLS = 300
 nightly: export NNHAL_SOAK_S = 300
-nightly: test-nightly self-test bench $(RAY)/.fleet ## Everything that takes too long for each change
+nightly: test-nightly test-versions test-plain-grpc self-test bench $(RAY)/.fleet ## Everything that takes too long for each change
 	$(RAY)/python -m pytest tests/fleet tests/nnhal/client/test_fleet.py
 	$(BIN)/nnhal conformance --strict --vectors ../shared/vectors --jobs 2 --junit build/conformance.xml --html build/conformance.html
-	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --backends-path driver/nnhal_driver/backends/example/reference --backend DynamicCpuRef
+	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --backends-path examples/backends/reference --backend DynamicCpuRef
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --path NDK
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --path NDK --backend CpuRef
 
@@ -105,10 +113,28 @@ $(VENV)/.%: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
-$(RAY)/.fleet: $(DEV)
-	@echo "Setting up build/ray (once; a few seconds)"
-	@$(BIN)/python -m venv --clear --without-pip build/ray
+# $(call nested_environment,FOLDER): an environment that uses the packages of .venv after its own.
+define nested_environment
+	@echo "Setting up $(1) (once; a few seconds)"
+	@$(BIN)/python -m venv --clear --without-pip $(1)
 	@$(BIN)/python -c 'from sysconfig import get_path; print("import site; site.addsitedir(%r)" % get_path("purelib"))' \
-		>"$$(build/ray/bin/python -c 'from sysconfig import get_path; print(get_path("purelib"))')/nnhal.pth"
-	@$(BIN)/python -m pip --python build/ray/bin/python install --quiet --disable-pip-version-check --no-compile 'nnhal[fleet]'
+		>"$$($(1)/bin/python -c 'from sysconfig import get_path; print(get_path("purelib"))')/nnhal.pth"
+endef
+
+INSTALL_NESTED := install --quiet --disable-pip-version-check --no-compile
+
+$(RAY)/.fleet: $(DEV)
+	$(call nested_environment,build/ray)
+	@$(BIN)/python -m pip --python build/ray/bin/python $(INSTALL_NESTED) 'nnhal[fleet]'
+	@touch $@
+
+# What pyproject.toml demands of these packages; the oldest one is the lower bound itself.
+PACKAGES := python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	print(*project["dependencies"], *(text for text in project["optional-dependencies"]["server"] if "grpcio-" in text), sep="\n")'
+
+build/oldest/.packages: EXACT := s/>=([^,]*).*/==\1/
+build/oldest/.packages build/newest/.packages: build/%/.packages: $(DEV)
+	$(call nested_environment,build/$*)
+	@$(BIN)/$(PACKAGES) | sed -E '$(EXACT)' >build/$*/requirements.txt
+	@$(BIN)/python -m pip --python build/$*/bin/python $(INSTALL_NESTED) --no-deps --ignore-installed -r build/$*/requirements.txt
 	@touch $@
