@@ -35,8 +35,6 @@ USERS = {
     "client/nnhal/tflite/call.py": "the interface of these converters",
     "driver/nnhal_driver/performance/benchmark_models.py": "models for benchmarks",
     "driver/nnhal_driver/performance/operation_models.py": "models for benchmarks of single operations",
-    "driver/nnhal_driver/backends/example/": "an example for backend authors",
-    "tools/nnhal_tools/conformance/selftest/": "devices with a fault in one operation",
 }
 """Modules that use existing operations. A new operation needs no change there."""
 
@@ -122,12 +120,11 @@ BACKENDS = {
 
 ANOTHER_ROLE = {
     "driver/nnhal_driver/performance/measurement.py": "the HAL's performance ratios are relative to CpuRef",
-    "driver/nnhal_driver/backends/example/reference/Arm_CpuRef_backend.py": "shows CpuRef as a plug-in",
     "driver/nnhal_driver/backends/litert/folding.py": "CpuRef's kernels compute operations on constants",
     "driver/nnhal_driver/backends/litert/subgraph.py": "CpuRef runs operations that the engine fails to run",
     "tools/nnhal_tools/bench/paths.py": "measures services beside the engine alone",
     "tools/nnhal_tools/cli/compare.py": "compares two backends, by default these",
-    "tools/dev/tflite_operators.py": "documents TensorFlow Lite's operators and the extension that runs them",
+    "tools/dev/documents/tflite.py": "documents TensorFlow Lite's operators and the extension that runs them",
     "tools/dev/train_digits.py": "writes the demo's model, and checks it with the engine alone",
 }
 """Modules that name one particular backend or its engine. A new backend needs no change there."""

@@ -1,0 +1,1 @@
+"""Budgets of lines of logic for the packages: `python -m tests.weight` prints them, `--write` sets them."""
