@@ -128,8 +128,6 @@ ANOTHER_ROLE = {
     "tools/dev/train_digits.py": "writes the demo's model, and checks it with the engine alone",
 }
 """Modules that name one particular backend or its engine. A new backend needs no change there."""
-PEERS = "tools/benchmark/peers/"
-"""Folder of the comparison with other servers, which run the same engine."""
 
 
 def words_of(tree: ast.Module) -> set[str]:
@@ -156,7 +154,7 @@ def test_at_most_three_files_name_a_backend(backend: str) -> None:
     modules = [
         module
         for module, tree in _modules().items()
-        if not module.startswith((folder, PEERS))
+        if not module.startswith(folder)
         and module not in ANOTHER_ROLE
         and any(word.startswith(marks) for word in words_of(tree))
     ]

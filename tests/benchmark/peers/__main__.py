@@ -1,4 +1,4 @@
-"""`python -m tools.benchmark.peers`: nnhal beside Triton and MLServer, and beside the engine without a server.
+"""`python -m tests.benchmark.peers`: nnhal beside Triton and MLServer, and beside the engine without a server.
 
 All of them run the same model with LiteRT, one thread for each execution, and as many executions at once as there are
 cores. nnhal runs with one worker, and with one for each core, as the other servers have a process for each. Clients are
@@ -22,9 +22,9 @@ from nnhal.embedded import EmbeddedService
 from nnhal_tools.bench.bench import run_bench
 from nnhal_tools.bench.results import LoadResult
 from nnhal_tools.bench.specification import ENGINE, ClientTask, Subject, parse_levels
-from tools.benchmark.peers.environment import Environment, Unavailable
-from tools.benchmark.peers.picture import draw
-from tools.benchmark.peers.servers import (
+from tests.benchmark.peers.environment import Environment, Unavailable
+from tests.benchmark.peers.picture import draw
+from tests.benchmark.peers.servers import (
     MLSERVER,
     TRITON,
     PrepareServer,
@@ -52,13 +52,13 @@ def make_inputs(model: Path, file: Path) -> int:
     details = interpreter.get_input_details()
     np.savez(file, *(generator.integers(0, 100, each["shape"]).astype(each["dtype"]) for each in details))
     output = interpreter.get_output_details()[0]
-    return int(np.prod(output["shape"])) * np.dtype(output["dtype"]).itemsize
+    return int(interpreter.get_tensor(output["index"]).nbytes)
 
 
 def peer_tasks(base: ClientTask, name: str, address: str, client: Path, output_bytes: int) -> list[ClientTask]:
     """Return what clients of another server run."""
     variables = [f"PYTHONPATH={ROOT}:{ROOT / 'client'}:{ROOT / 'tools'}", f"PEER_OUTPUT_BYTES={output_bytes}"]
-    program = ("env", *variables, str(client / "bin/python"), "-m", "tools.benchmark.peers.inference_client")
+    program = ("env", *variables, str(client / "bin/python"), "-m", "tests.benchmark.peers.inference_client")
     paths = {"inference": f"{name}, gRPC"}
     if name == "Triton":
         paths["inference-shared-memory"] = f"{name}, shared memory"

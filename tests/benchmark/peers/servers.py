@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from nnhal.cpu import available_cpus
-from tools.benchmark.peers.environment import Environment, Unavailable, site_packages
-from tools.benchmark.peers.model_description import ProtocolTensor, describe
+from tests.benchmark.peers.environment import Environment, Unavailable, site_packages
+from tests.benchmark.peers.model_description import ProtocolTensor, describe
 
 _START_S = 120
 _STOP_S = 20

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.benchmark.peers.__main__ import make_inputs
+from tests.benchmark.peers.environment import Environment, Unavailable, site_packages
+from tests.benchmark.peers.model_description import describe
+from tests.benchmark.peers.servers import Command, prepare_mlserver, prepare_triton, run_server
 from tests.tools.cli.command import DIGITS
-from tools.benchmark.peers.__main__ import make_inputs
-from tools.benchmark.peers.environment import Environment, Unavailable, site_packages
-from tools.benchmark.peers.model_description import describe
-from tools.benchmark.peers.servers import Command, prepare_mlserver, prepare_triton, run_server
 
 
 def test_description() -> None:

@@ -15,7 +15,7 @@ import tritonclient.grpc as triton  # type: ignore[import-not-found]
 from nnhal_tools.bench import client_process
 from nnhal_tools.bench.paths import PATHS
 from nnhal_tools.bench.specification import ClientTask
-from tools.benchmark.peers.model_description import DATATYPES
+from tests.benchmark.peers.model_description import DATATYPES
 
 MODEL = "model"
 SHARED = "inference-shared-memory"

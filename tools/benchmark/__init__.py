@@ -1,1 +1,0 @@
-"""Benchmarks that compare nnhal with other software."""
