@@ -47,6 +47,23 @@ SIGNED_UNIT_RANGE = {
 }
 """Scale and zero point of outputs in -1..1."""
 
+_QUANT8 = "TENSOR_QUANT8_ASYMM|TENSOR_QUANT8_ASYMM_SIGNED"
+FLOATS = """
+    T
+    TENSOR_FLOAT32
+    TENSOR_FLOAT16
+"""
+"""Types that many operations have in common."""
+FLOATS_INT32 = f"{FLOATS}TENSOR_INT32\n"
+FLOATS_QUANT8 = f"{FLOATS}{_QUANT8}\n"
+FLOATS_INT32_QUANT8 = f"{FLOATS_INT32}{_QUANT8}\n"
+FLOATS_WITH_SCALARS = """
+    T               S
+    TENSOR_FLOAT32  FLOAT32
+    TENSOR_FLOAT16  FLOAT16
+"""
+"""Tensors, and scalars of the same precision."""
+
 
 @dataclass(frozen=True)
 class Argument:

@@ -1,29 +1,14 @@
 """Joining, splitting and repeating of tensors: CONCATENATION, SPLIT, PACK, TILE."""
 
 from nnhal.operations.check import rank_difference, same_quantization
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import FLOATS_INT32_QUANT8, FLOATS_QUANT8, signature
 from nnhal.types import OperationType
-
-_TYPES = """
-    T
-    TENSOR_FLOAT32
-    TENSOR_FLOAT16
-    TENSOR_INT32
-    TENSOR_QUANT8_ASYMM
-    TENSOR_QUANT8_ASYMM_SIGNED
-"""
 
 signature(
     OperationType.CONCATENATION,
     inputs="input:T+ axis",
     outputs="output:T",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-        TENSOR_QUANT8_ASYMM
-        TENSOR_QUANT8_ASYMM_SIGNED
-    """,
+    types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
 )
 
@@ -31,7 +16,7 @@ signature(
     OperationType.SPLIT,
     inputs="input:T axis num_splits",
     outputs="output:T+",
-    types=_TYPES,
+    types=FLOATS_INT32_QUANT8,
     quantization="input",
 )
 
@@ -39,7 +24,7 @@ signature(
     OperationType.PACK,
     inputs="axis input:T+",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_INT32_QUANT8,
     checks=[same_quantization(), rank_difference(1)],
     quantization="input",
 )
@@ -48,6 +33,6 @@ signature(
     OperationType.TILE,
     inputs="input:T multiples:TENSOR_INT32",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_INT32_QUANT8,
     quantization="input",
 )

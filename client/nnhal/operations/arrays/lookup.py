@@ -1,20 +1,13 @@
 """Lookup of table rows: EMBEDDING_LOOKUP, HASHTABLE_LOOKUP."""
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import FLOATS_INT32_QUANT8, signature
 from nnhal.types import OperationType
 
 signature(
     OperationType.EMBEDDING_LOOKUP,
     inputs="lookups:TENSOR_INT32 values:T",
     outputs="output:T",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-        TENSOR_INT32
-        TENSOR_QUANT8_ASYMM
-        TENSOR_QUANT8_ASYMM_SIGNED
-    """,
+    types=FLOATS_INT32_QUANT8,
     quantization="values",
 )
 

@@ -1,20 +1,14 @@
 """Padding: PAD, PAD_V2, MIRROR_PAD."""
 
 from nnhal.operations.check import rank_difference, same_quantization
-from nnhal.operations.signature import Arguments, signature
+from nnhal.operations.signature import FLOATS_INT32_QUANT8, FLOATS_QUANT8, Arguments, signature
 from nnhal.types import OperationType
 
 signature(
     OperationType.PAD,
     inputs="input:T paddings:TENSOR_INT32",
     outputs="output:T",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-        TENSOR_QUANT8_ASYMM
-        TENSOR_QUANT8_ASYMM_SIGNED
-    """,
+    types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
 )
@@ -49,14 +43,7 @@ signature(
     OperationType.MIRROR_PAD,
     inputs="input:T paddings:TENSOR_INT32 mode",
     outputs="output:T",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-        TENSOR_INT32
-        TENSOR_QUANT8_ASYMM
-        TENSOR_QUANT8_ASYMM_SIGNED
-    """,
+    types=FLOATS_INT32_QUANT8,
     ranks={"paddings": 2},
     checks=[_check_paddings_shape, same_quantization(), rank_difference(0)],
     quantization="input",

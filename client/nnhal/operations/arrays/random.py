@@ -1,17 +1,13 @@
 """Sampling and hashing: RANDOM_MULTINOMIAL, LSH_PROJECTION."""
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import FLOATS, signature
 from nnhal.types import OperationType
 
 signature(
     OperationType.RANDOM_MULTINOMIAL,
     inputs="logits:T num_samples seeds:TENSOR_INT32",
     outputs="samples:TENSOR_INT32",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-    """,
+    types=FLOATS,
 )
 
 signature(

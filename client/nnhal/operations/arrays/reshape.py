@@ -1,39 +1,22 @@
 """Shape and order of dimensions: RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, RANK."""
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import FLOATS_INT32_QUANT8, FLOATS_QUANT8, signature
 from nnhal.types import OperationType
-
-_TYPES = """
-    T
-    TENSOR_FLOAT32
-    TENSOR_FLOAT16
-    TENSOR_INT32
-    TENSOR_QUANT8_ASYMM
-    TENSOR_QUANT8_ASYMM_SIGNED
-"""
 
 signature(
     OperationType.RESHAPE,
     inputs="input:T shape:TENSOR_INT32",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_INT32_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
 )
-
-_TYPES_BUT_INT32 = """
-    T
-    TENSOR_FLOAT32
-    TENSOR_FLOAT16
-    TENSOR_QUANT8_ASYMM
-    TENSOR_QUANT8_ASYMM_SIGNED
-"""
 
 signature(
     OperationType.SQUEEZE,
     inputs="input:T axes:TENSOR_INT32?",
     outputs="output:T",
-    types=_TYPES_BUT_INT32,
+    types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
 )
@@ -42,7 +25,7 @@ signature(
     OperationType.EXPAND_DIMS,
     inputs="input:T axis",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_INT32_QUANT8,
     quantization="input",
 )
 
@@ -50,7 +33,7 @@ signature(
     OperationType.TRANSPOSE,
     inputs="input:T perm:TENSOR_INT32?",
     outputs="output:T",
-    types=_TYPES_BUT_INT32,
+    types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
 )

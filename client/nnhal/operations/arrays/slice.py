@@ -1,17 +1,8 @@
 """Selection of elements by position: SLICE, STRIDED_SLICE, GATHER, REVERSE."""
 
 from nnhal.operations.check import rank_difference, same_quantization
-from nnhal.operations.signature import Arguments, signature
+from nnhal.operations.signature import FLOATS_INT32_QUANT8, FLOATS_QUANT8, Arguments, signature
 from nnhal.types import OperationType
-
-_TYPES = """
-    T
-    TENSOR_FLOAT32
-    TENSOR_FLOAT16
-    TENSOR_INT32
-    TENSOR_QUANT8_ASYMM
-    TENSOR_QUANT8_ASYMM_SIGNED
-"""
 
 
 def _check_single_axis(arguments: Arguments) -> str | None:
@@ -26,7 +17,7 @@ signature(
     OperationType.SLICE,
     inputs="input:T begin:TENSOR_INT32 size:TENSOR_INT32",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_INT32_QUANT8,
     quantization="input",
 )
 
@@ -34,13 +25,7 @@ signature(
     OperationType.STRIDED_SLICE,
     inputs="input:T begin:TENSOR_INT32 end:TENSOR_INT32 strides:TENSOR_INT32 begin_mask end_mask shrink_axis_mask",
     outputs="output:T",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-        TENSOR_QUANT8_ASYMM
-        TENSOR_QUANT8_ASYMM_SIGNED
-    """,
+    types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
 )
@@ -49,7 +34,7 @@ signature(
     OperationType.GATHER,
     inputs="input:T axis indices:TENSOR_INT32",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_INT32_QUANT8,
     quantization="input",
 )
 
@@ -57,7 +42,7 @@ signature(
     OperationType.REVERSE,
     inputs="input:T axis:TENSOR_INT32",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_INT32_QUANT8,
     ranks={"axis": 1},
     checks=[_check_single_axis, same_quantization(), rank_difference(0)],
     quantization="input",

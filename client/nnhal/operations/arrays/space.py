@@ -3,40 +3,24 @@
 DEPTH_TO_SPACE, SPACE_TO_DEPTH, BATCH_TO_SPACE_ND, SPACE_TO_BATCH_ND, CHANNEL_SHUFFLE.
 """
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import FLOATS_QUANT8, signature
 from nnhal.types import OperationType
 
-_TYPES = """
-    T
-    TENSOR_FLOAT32
-    TENSOR_FLOAT16
-    TENSOR_QUANT8_ASYMM
-    TENSOR_QUANT8_ASYMM_SIGNED
-"""
-
-signature(
-    OperationType.DEPTH_TO_SPACE,
-    inputs="input:T block_size [layout:BOOL]",
-    outputs="output:T",
-    types=_TYPES,
-    quantization="input",
-    batchwise=True,
-)
-
-signature(
-    OperationType.SPACE_TO_DEPTH,
-    inputs="input:T block_size [layout:BOOL]",
-    outputs="output:T",
-    types=_TYPES,
-    quantization="input",
-    batchwise=True,
-)
+for _type in (OperationType.DEPTH_TO_SPACE, OperationType.SPACE_TO_DEPTH):
+    signature(
+        _type,
+        inputs="input:T block_size [layout:BOOL]",
+        outputs="output:T",
+        types=FLOATS_QUANT8,
+        quantization="input",
+        batchwise=True,
+    )
 
 signature(
     OperationType.BATCH_TO_SPACE_ND,
     inputs="input:T block_size:TENSOR_INT32 [layout:BOOL]",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_QUANT8,
     quantization="input",
 )
 
@@ -44,7 +28,7 @@ signature(
     OperationType.SPACE_TO_BATCH_ND,
     inputs="input:T block_size:TENSOR_INT32 paddings:TENSOR_INT32 [layout:BOOL]",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_QUANT8,
     quantization="input",
 )
 
@@ -52,7 +36,7 @@ signature(
     OperationType.CHANNEL_SHUFFLE,
     inputs="input:T num_groups axis",
     outputs="output:T",
-    types=_TYPES,
+    types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
 )

@@ -1,19 +1,12 @@
 """The largest elements: TOPK_V2."""
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import FLOATS_INT32_QUANT8, signature
 from nnhal.types import OperationType
 
 signature(
     OperationType.TOPK_V2,
     inputs="input:T k",
     outputs="values:T indices:TENSOR_INT32",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-        TENSOR_INT32
-        TENSOR_QUANT8_ASYMM
-        TENSOR_QUANT8_ASYMM_SIGNED
-    """,
+    types=FLOATS_INT32_QUANT8,
     quantization="input",
 )

@@ -2,21 +2,15 @@
 
 from collections.abc import Mapping
 
-from nnhal.operations.signature import SIGNED_UNIT_RANGE, UNIT_RANGE, Quantization, signature
+from nnhal.operations.signature import (
+    FLOATS_QUANT8,
+    FLOATS_WITH_SCALARS,
+    SIGNED_UNIT_RANGE,
+    UNIT_RANGE,
+    Quantization,
+    signature,
+)
 from nnhal.types import OperationType
-
-_TYPES = """
-    T
-    TENSOR_FLOAT32
-    TENSOR_FLOAT16
-    TENSOR_QUANT8_ASYMM
-    TENSOR_QUANT8_ASYMM_SIGNED
-"""
-_FLOATS = """
-    T               S
-    TENSOR_FLOAT32  FLOAT32
-    TENSOR_FLOAT16  FLOAT16
-"""
 
 _QUANTIZATION: Mapping[OperationType, Quantization] = {
     OperationType.RELU: "input",
@@ -31,25 +25,25 @@ for _type, _quantization in _QUANTIZATION.items():
         _type,
         inputs="input:T",
         outputs="output:T",
-        types=_TYPES,
+        types=FLOATS_QUANT8,
         ranks={"input": (1, 4)},
         quantization=_quantization,
         elementwise=True,
     )
 
-signature(OperationType.HARD_SWISH, inputs="input:T", outputs="output:T", types=_TYPES, elementwise=True)
+signature(OperationType.HARD_SWISH, inputs="input:T", outputs="output:T", types=FLOATS_QUANT8, elementwise=True)
 
-signature(OperationType.ELU, inputs="input:T alpha:S", outputs="output:T", types=_FLOATS, elementwise=True)
+signature(OperationType.ELU, inputs="input:T alpha:S", outputs="output:T", types=FLOATS_WITH_SCALARS, elementwise=True)
 
-signature(OperationType.PRELU, inputs="input:T alpha:T", outputs="output:T", types=_TYPES, elementwise=True)
+signature(OperationType.PRELU, inputs="input:T alpha:T", outputs="output:T", types=FLOATS_QUANT8, elementwise=True)
 
 signature(
     OperationType.SOFTMAX,
     inputs="input:T beta:S [axis]",
     outputs="output:T",
-    types=_FLOATS + "TENSOR_QUANT8_ASYMM|TENSOR_QUANT8_ASYMM_SIGNED FLOAT32",
+    types=FLOATS_WITH_SCALARS + "TENSOR_QUANT8_ASYMM|TENSOR_QUANT8_ASYMM_SIGNED FLOAT32",
     ranks={"input": (1, 4)},
     quantization=UNIT_RANGE,
 )
 
-signature(OperationType.LOG_SOFTMAX, inputs="logits:T beta:S axis", outputs="output:T", types=_FLOATS)
+signature(OperationType.LOG_SOFTMAX, inputs="logits:T beta:S axis", outputs="output:T", types=FLOATS_WITH_SCALARS)

@@ -2,17 +2,9 @@
 
 import numpy as np
 
-from nnhal.operations.signature import Arguments, signature
+from nnhal.operations.signature import FLOATS, FLOATS_INT32, FLOATS_INT32_QUANT8, Arguments, signature
 from nnhal.types import OperandType, OperationType
 
-_ALL = """
-    T
-    TENSOR_FLOAT32
-    TENSOR_FLOAT16
-    TENSOR_INT32
-    TENSOR_QUANT8_ASYMM
-    TENSOR_QUANT8_ASYMM_SIGNED
-"""
 _QUANTIZED = (OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED)
 _RANKS = {"input0": (1, 4), "input1": (1, 4)}
 
@@ -29,14 +21,19 @@ def _check_output_scale(arguments: Arguments) -> str | None:
 
 for _type in (OperationType.ADD, OperationType.SUB):
     signature(
-        _type, inputs="input0:T input1:T activation", outputs="output:T", types=_ALL, ranks=_RANKS, elementwise=True
+        _type,
+        inputs="input0:T input1:T activation",
+        outputs="output:T",
+        types=FLOATS_INT32_QUANT8,
+        ranks=_RANKS,
+        elementwise=True,
     )
 
 signature(
     OperationType.MUL,
     inputs="input0:T input1:T activation",
     outputs="output:T",
-    types=_ALL,
+    types=FLOATS_INT32_QUANT8,
     ranks=_RANKS,
     checks=[_check_output_scale],
     elementwise=True,
@@ -46,27 +43,18 @@ signature(
     OperationType.DIV,
     inputs="dividend:T divisor:T activation",
     outputs="output:T",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-        TENSOR_INT32
-    """,
+    types=FLOATS_INT32,
     ranks={"dividend": (1, 4), "divisor": (1, 4)},
     elementwise=True,
 )
 
 for _type in (OperationType.MAXIMUM, OperationType.MINIMUM):
-    signature(_type, inputs="input0:T input1:T", outputs="output:T", types=_ALL, elementwise=True)
+    signature(_type, inputs="input0:T input1:T", outputs="output:T", types=FLOATS_INT32_QUANT8, elementwise=True)
 
 signature(
     OperationType.POW,
     inputs="base:T exponent:T",
     outputs="output:T",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-    """,
+    types=FLOATS,
     elementwise=True,
 )

@@ -1,6 +1,6 @@
 """Boolean logic: LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT, SELECT."""
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import FLOATS_INT32_QUANT8, signature
 from nnhal.types import OperationType
 
 for _type in (OperationType.LOGICAL_AND, OperationType.LOGICAL_OR):
@@ -12,13 +12,6 @@ signature(
     OperationType.SELECT,
     inputs="condition:TENSOR_BOOL8 if_true:T if_false:T",
     outputs="output:T",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-        TENSOR_INT32
-        TENSOR_QUANT8_ASYMM
-        TENSOR_QUANT8_ASYMM_SIGNED
-    """,
+    types=FLOATS_INT32_QUANT8,
     elementwise=True,
 )

@@ -1,6 +1,6 @@
 """Object detection: AXIS_ALIGNED_BBOX_TRANSFORM, BOX_WITH_NMS_LIMIT, DETECTION_POSTPROCESSING, GENERATE_PROPOSALS."""
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import FLOATS_WITH_SCALARS, signature
 from nnhal.types import OperationType
 
 signature(
@@ -38,11 +38,7 @@ signature(
         is_bg_in_label:BOOL
     """,
     outputs="scores_out:T boxes_out:T classes_out:TENSOR_INT32 num_detections:TENSOR_INT32",
-    types="""
-        T               S
-        TENSOR_FLOAT32  FLOAT32
-        TENSOR_FLOAT16  FLOAT16
-    """,
+    types=FLOATS_WITH_SCALARS,
 )
 
 signature(

@@ -1,13 +1,8 @@
 """Float LSTM layers: LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM."""
 
-from nnhal.operations.signature import signature
+from nnhal.operations.signature import FLOATS_WITH_SCALARS, signature
 from nnhal.types import OperationType
 
-_TYPES = """
-    T               S
-    TENSOR_FLOAT32  FLOAT32
-    TENSOR_FLOAT16  FLOAT16
-"""
 _GATES = ("input", "forget", "cell", "output")
 
 
@@ -37,14 +32,14 @@ signature(
     OperationType.LSTM,
     inputs=f"input:T {_cell()} {_STATES} {_SCALARS} [{_per_gate(_NORM)}]",
     outputs="scratch_buffer:T output_state_out:T cell_state_out:T output:T",
-    types=_TYPES,
+    types=FLOATS_WITH_SCALARS,
 )
 
 signature(
     OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM,
     inputs=f"input:T {_cell()} {_STATES} {_SCALARS} time_major:BOOL {_per_gate(_NORM)}",
     outputs="output:T [output_state_out:T cell_state_out:T]",
-    types=_TYPES,
+    types=FLOATS_WITH_SCALARS,
 )
 
 signature(
@@ -55,5 +50,5 @@ signature(
     f"{_SCALARS} merge_outputs:BOOL time_major:BOOL {_per_gate('fw_' + _NORM)} {_per_gate('bw_' + _NORM)}",
     # The meaning of an output depends on merge_outputs: (merged) or (fw, bw), then h and C of fw, h and C of bw.
     outputs="output0:T [output1:T] [output2:T output3:T output4:T] [output5:T]",
-    types=_TYPES,
+    types=FLOATS_WITH_SCALARS,
 )

@@ -1,25 +1,13 @@
 """Normalization: L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION, INSTANCE_NORMALIZATION."""
 
-from nnhal.operations.signature import SIGNED_UNIT_RANGE, signature
+from nnhal.operations.signature import FLOATS_QUANT8, FLOATS_WITH_SCALARS, SIGNED_UNIT_RANGE, signature
 from nnhal.types import OperationType
-
-_FLOAT_TYPES = """
-    T               S
-    TENSOR_FLOAT32  FLOAT32
-    TENSOR_FLOAT16  FLOAT16
-"""
 
 signature(
     OperationType.L2_NORMALIZATION,
     inputs="input:T [axis]",
     outputs="output:T",
-    types="""
-        T
-        TENSOR_FLOAT32
-        TENSOR_FLOAT16
-        TENSOR_QUANT8_ASYMM
-        TENSOR_QUANT8_ASYMM_SIGNED
-    """,
+    types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization=SIGNED_UNIT_RANGE,
 )
@@ -28,7 +16,7 @@ signature(
     OperationType.LOCAL_RESPONSE_NORMALIZATION,
     inputs="input:T radius bias:S alpha:S beta:S [axis]",
     outputs="output:T",
-    types=_FLOAT_TYPES,
+    types=FLOATS_WITH_SCALARS,
     ranks={"input": (1, 4)},
 )
 
@@ -36,6 +24,6 @@ signature(
     OperationType.INSTANCE_NORMALIZATION,
     inputs="input:T gamma:S beta:S epsilon:S layout:BOOL",
     outputs="output:T",
-    types=_FLOAT_TYPES,
+    types=FLOATS_WITH_SCALARS,
     batchwise=True,
 )
