@@ -119,13 +119,13 @@ class OperationCall:
         names = (*arguments.inputs, *arguments.outputs)
         return [n for n in names if n.startswith(name) and n.removeprefix(name).isdigit()]
 
-    def axis(self, rank: int, default: int = -1) -> int:
-        """Return the argument `axis`, counted from the start.
+    def axis(self, rank: int) -> int:
+        """Return the argument `axis`, counted from the start. The last dimension if it was left out.
 
         Raises:
             HalError: GENERAL_FAILURE: the axis is outside [-rank, rank).
         """
-        axis = self.integer("axis", default)
+        axis = self.integer("axis", -1)
         self.require(-rank <= axis < rank, f"axis is {axis}; it must be in {-rank}..{rank - 1}")
         return axis % rank
 

@@ -1,4 +1,4 @@
-"""Arguments, types, ranks and constraints of every operation: docs/operation-arguments.md and its folder.
+"""Arguments, types, ranks and constraints of every operation: docs/operation-arguments.md.
 
 Argument lists, types, ranks and checks come from the signatures in `nnhal.operations`. Constraints on values come from
 the messages of the shape rules in `nnhal_driver.operations`.
@@ -8,28 +8,21 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from nnhal.operations import SIGNATURES
-from nnhal.operations.signature import Argument, ArgumentList, Check, Rank, Signature
+from nnhal.operations.signature import Argument, ArgumentList, Check, Signature
 from nnhal.types import ErrorStatus, OperandType, OperationType
 from nnhal_driver import operations
 from nnhal_driver.operations import SHAPE_RULES
 from nnhal_driver.operations.call import OperationCall
 from tools.dev.documents.contract import operation_comments
 from tools.dev.documents.error_message import message_template
-from tools.dev.documents.markdown import Documents, code, escape, render, table
-
-ROOMS = {
-    "elementwise": "Elementwise operations",
-    "layers": "Layers",
-    "arrays": "Array operations",
-}
-"""Title of each document, by its name."""
+from tools.dev.documents.markdown import Documents, code, escape, render
 
 _ARGUMENT_READERS = {"integer", "number", "flag"}
 _CHECKING_READERS = {f"{owner}.{name}" for owner in ("call", "self") for name in ("activation", "axis", "vector")}
@@ -37,100 +30,54 @@ _CHECKING_READERS = {f"{owner}.{name}" for owner in ("call", "self") for name in
 
 
 def generate() -> Documents:
-    """Return an index, and a document for each room."""
-    descriptions = operation_comments()
-    documents = {Path("docs/operation-arguments.md"): _index(descriptions)}
-    for room, title in ROOMS.items():
-        documents[Path("docs/operation-arguments", f"{room}.md")] = render(
-            "operations_of_folder",
-            title=title,
-            signatures=[SIGNATURES[type_] for type_ in OperationType if _room(type_) == room],
-            descriptions=descriptions,
-            rules=SHAPE_RULES,
-            arguments=_arguments,
-            types=_types,
-            output_shapes=_output_shapes,
-            quantization=_quantization,
-            checks=lambda signature: [escape(_check_text(check)) for check in signature.checks],
-            requirements=lambda rule: [code(text) for text in _requirements(rule)],
-            GENERAL_FAILURE=ErrorStatus.GENERAL_FAILURE,
-        )
-    documents[Path("docs/operation-arguments/control-flow.md")] = render("control_flow")
-    return documents
+    """Return the page."""
+    page = render(
+        "operation_arguments",
+        signatures=[SIGNATURES[type_] for type_ in OperationType if type_ in SIGNATURES],
+        descriptions=operation_comments(),
+        rules=SHAPE_RULES,
+        arguments=_arguments,
+        types=_types,
+        output_shapes=_output_shapes,
+        quantization=_quantization,
+        checks=lambda signature: " ".join(map(_check_text, signature.checks)),
+        requirements=_requirements,
+        GENERAL_FAILURE=ErrorStatus.GENERAL_FAILURE,
+    )
+    return {Path("docs/operation-arguments.md"): page}
 
 
-def _room(type_: int) -> str:
-    """Return the folder of an operation's shape rule."""
-    if type_ not in SHAPE_RULES:
-        return "control-flow"
-    return SHAPE_RULES[type_].rule.__module__.removeprefix(f"{operations.__name__}.").split(".")[0]
+# ---- Signatures ----------------------------------------------------------------------------------------------------
 
 
-def _index(descriptions: Mapping[str, str]) -> str:
-    rows = []
-    for type_ in OperationType:
-        link = f"[{type_.name}](operation-arguments/{_room(type_)}.md#{type_.name.lower()})"
-        rows.append([str(type_.value), link, _counts(type_), escape(descriptions[type_.name])])
-    operations_ = table(["No.", "Operation", "Inputs", "Meaning"], rows)
-    return render("operation_arguments", operations="\n".join(operations_))
-
-
-def _counts(type_: int) -> str:
-    if type_ not in SIGNATURES:
-        return "3 or more"
-    return ", ".join(_lengths(SIGNATURES[type_].inputs))
-
-
-def _lengths(lists: Sequence[ArgumentList]) -> list[str]:
-    return sorted({length for list_ in lists for length in list_.lengths}, key=lambda text: int(text.split()[0]))
-
-
-# ---- One operation ------------------------------------------------------------------------------------------------
-
-
-def _arguments(kind: str, signature: Signature, list_: ArgumentList) -> str:
-    return "\n".join(table([kind, "Name", "Type", "Rank", "Note"], _argument_rows(signature, list_)))
-
-
-def _argument_rows(signature: Signature, list_: ArgumentList) -> Iterator[list[str]]:
-    position = 0
-    repeated = False
+def _arguments(signature: Signature, list_: ArgumentList) -> str:
+    """Return a list of arguments with their positions, types, ranks and defaults. The page explains the notation."""
     defaults = _defaults(SHAPE_RULES[signature.type].rule)
-    for i, group in enumerate((list_.required, *list_.groups)):
+    groups = []
+    position: str | int = 0
+    for group in (list_.required, *list_.groups):
+        words = []
         for argument in group:
-            notes = []
-            if argument.repeated:
-                notes.append("one or more")
-            if argument.optional:
-                notes.append("optional")
-            if i > 0:
-                default = next((value for name, value in defaults.items() if re.fullmatch(name, argument.name)), "")
-                notes.append("may be left out" + (f" (then {default})" if default else ""))
-            yield [
-                f"{position}, ..." if argument.repeated else "last" if repeated else str(position),
-                argument.name,
-                _type(argument),
-                _rank(signature.ranks.get(argument.name)),
-                ", ".join(notes),
-            ]
-            repeated = repeated or argument.repeated
-            position += 1
+            words.append(f"{position} {_argument(argument, signature)}")
+            position = "last" if argument.repeated or position == "last" else int(position) + 1
+            default = next((value for name, value in defaults.items() if re.fullmatch(name, argument.name)), "")
+            words[-1] += f" = {default}" if groups and default else ""
+        groups.append(f"[{', '.join(words)}]" if groups else ", ".join(words))
+    return ", ".join(filter(None, groups))
 
 
-def _type(argument: Argument) -> str:
-    return argument.type if isinstance(argument.type, str) else OperandType(argument.type).name
-
-
-def _rank(rank: Rank | None) -> str:
-    if rank is None:
-        return ""
+def _argument(argument: Argument, signature: Signature) -> str:
+    type_ = argument.type if isinstance(argument.type, str) else OperandType(argument.type).name
+    text = argument.name + ("" if type_ == "INT32" else f" {type_}")
+    text += "..." if argument.repeated else "?" if argument.optional else ""
+    if (rank := signature.ranks.get(argument.name)) is None:
+        return text
     low, high = rank if isinstance(rank, tuple) else (rank, rank)
-    return str(low) if low == high else f"{low} to {high}"
+    return f"{text} of rank {low}" + (f" to {high}" if low != high else "")
 
 
-def _types(signature: Signature) -> str:
-    columns = list(signature.rows[0])
-    return "\n".join(table(columns, [[OperandType(row[column]).name for column in columns] for row in signature.rows]))
+def _types(signature: Signature) -> list[str]:
+    return [", ".join(OperandType(type_).name for type_ in row.values()) for row in signature.rows]
 
 
 def _quantization(signature: Signature) -> str:
@@ -156,7 +103,7 @@ def _check_text(check: Check) -> str:
     for name, value in variables.items():
         text = text.replace(f"`{name}`", str(value))
     text = re.sub(r"(\w) is 0 more than", r"\1 equals", text)
-    return f"{text[0].upper()}{text[1:]}."
+    return escape(f"{text[0].upper()}{text[1:]}.")
 
 
 # ---- Shape rules ---------------------------------------------------------------------------------------------------
@@ -164,8 +111,8 @@ def _check_text(check: Check) -> str:
 
 def _output_shapes(type_: int) -> str:
     """Return the first sentence of a shape rule's docstring, without its verb, or "" if it names no shape."""
-    text = (inspect.getdoc(SHAPE_RULES[type_].rule) or "").split("\n\n")[0].replace("\n", " ")
-    return escape(text.removeprefix("Return ")) if text.startswith("Return ") else ""
+    verb, _, text = (inspect.getdoc(SHAPE_RULES[type_].rule) or "").split("\n\n")[0].replace("\n", " ").partition(" ")
+    return escape(text) if verb == "Return" else ""
 
 
 @cache
@@ -197,11 +144,12 @@ def _callee(function: FunctionType, call: ast.Call) -> Callable[..., object]:
 
 def _requirements(rule: Callable[..., object]) -> list[str]:
     """Return the messages of the constraints that a shape rule checks."""
-    texts = []
-    for call in _calls(rule, set()):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "require" and len(call.args) == 2:
-            texts.append(message_template(call.args[1]))
-    return [text for text in dict.fromkeys(texts) if text and not text.startswith("{")]
+    texts = [
+        message_template(call.args[1])
+        for call in _calls(rule, set())
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "require" and len(call.args) == 2
+    ]
+    return [code(text) for text in dict.fromkeys(texts) if text and not text.startswith("{")]
 
 
 def _defaults(rule: Callable[..., object]) -> Mapping[str, str]:

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from nnhal.operations import SIGNATURES
-from nnhal.types import OperationType
+from nnhal.types import OperandType, OperationType
 from tools.dev.documents import contract, operation_arguments
 from tools.dev.documents import rules as rule_list
 from tools.dev.documents.contract import descriptors, operation_comments
 from tools.dev.documents.error_message import message_template
 from tools.dev.documents.markdown import ROOT, Documents
 
+ARGUMENTS = Path("operation-arguments.md")
 RULE_TABLES = ("client/nnhal/rules", "driver/nnhal_driver/validation")
 
 
@@ -60,29 +61,40 @@ def test_defaults_of_the_python_client_are_those_of_prepare(documents: Documents
 
 def test_every_operation_has_a_description_and_an_entry(documents: Documents) -> None:
     assert list(operation_comments()) == [type_.name for type_ in OperationType]
-    text = "".join(text for path, text in documents.items() if path.parent.name == "operation-arguments")
-    assert all(text.count(f"\n## {type_.name}\n") == 1 for type_ in OperationType)
+    assert all(documents[ARGUMENTS].count(f"\n### {type_.name}\n") == 1 for type_ in OperationType)
 
 
 def test_entry_of_a_convolution(documents: Documents) -> None:
-    entry = section(documents[Path("operation-arguments/layers.md")], "## CONV_2D")
-    assert "Inputs (explicit padding): 10, 11, 13." in entry
-    assert "Inputs (implicit padding): 7, 8, 10." in entry
-    assert "| 3 | padding_scheme | INT32 |  |  |" in entry
-    assert "| 8 | dilation_width | INT32 |  | may be left out (then 1) |" in entry
-    assert "| TENSOR_QUANT8_ASYMM | TENSOR_QUANT8_SYMM_PER_CHANNEL | TENSOR_INT32 |" in entry
-    assert "- A per-channel filter is quantized along dimension 0, its output channels." in entry
-    assert "- `activation is {value}; it must be in 0..3`" in entry
+    entry = section(documents[ARGUMENTS], "### CONV_2D")
+    inputs = " ".join(entry.partition("\n- Outputs")[0].split())
+    assert "- Inputs (explicit padding): 0 input T of rank 4, 1 filter F of rank 4, 2 bias B, 3 padding_left," in inputs
+    assert "3 padding_scheme, 4 stride_width, 5 stride_height, 6 activation, [7 layout BOOL = false]," in inputs
+    assert inputs.endswith("[8 dilation_width = 1, 9 dilation_height = 1]")
+    assert "  - TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_SYMM_PER_CHANNEL, TENSOR_INT32\n" in entry
+    assert "- When prepared: A per-channel filter is quantized along dimension 0, its output channels.\n" in entry
+    assert "  - `activation is {value}; it must be in 0..3`" in entry
 
 
-def test_entries_have_one_row_for_each_combination_of_types(documents: Documents) -> None:
+@pytest.mark.parametrize(
+    ("type_", "inputs"),
+    [
+        (OperationType.CONCATENATION, "0 input T... of rank 1 to 4, last axis"),
+        (OperationType.SOFTMAX, "0 input T of rank 1 to 4, 1 beta S, [2 axis = -1]"),
+    ],
+)
+def test_inputs(documents: Documents, type_: OperationType, inputs: str) -> None:
+    assert f"\n- Inputs: {inputs}\n" in section(documents[ARGUMENTS], f"### {type_.name}")
+
+
+def test_entries_have_each_combination_of_types(documents: Documents) -> None:
     for type_, signature in SIGNATURES.items():
-        heading = f"## {OperationType(type_).name}"
-        (entry,) = [found for text in documents.values() if (found := section(text, heading))]
+        entry = section(documents[ARGUMENTS], f"### {OperationType(type_).name}")
         columns = list(signature.rows[0])
         if columns:
-            _, _, rows = entry.partition(f"| {' | '.join(columns)} |\n")
-            assert rows.split("\n\n")[0].count("\n") == len(signature.rows)
+            _, _, types = entry.partition(f"\n- {', '.join(columns)}:")
+            listed = types.split("\n- ")[0].replace("\n  -" if len(columns) > 1 else ",", "\n").split("\n")
+            rows = [", ".join(OperandType(type_).name for type_ in row.values()) for row in signature.rows]
+            assert [text.strip() for text in listed if text.strip()] == rows
 
 
 def test_every_rule_of_a_table_is_listed(documents: Documents) -> None:
