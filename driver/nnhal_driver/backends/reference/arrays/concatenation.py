@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnhal.types import DTYPES, AnyArray, Operand, OperandType, OperationType
+from nnhal.types import DTYPES, AnyArray, Operand, OperationType
 from nnhal_driver.backends.reference.kernel import kernel
 from nnhal_driver.backends.reference.numerics.fixed_point import RANGES
 from nnhal_driver.operations.call import OperationCall
@@ -22,7 +22,7 @@ def _to_output_scale(call: OperationCall, name: str) -> AnyArray:
     if (operand.scale, operand.zero_point) == (output.scale, output.zero_point):
         return array
     table = call.memoize_constant(f"table of {name}", lambda: _rescale_table(operand, output))
-    rescaled: AnyArray = table[array.astype(np.intp) - RANGES[OperandType(operand.type)][0]]
+    rescaled: AnyArray = table[array.astype(np.intp) - RANGES[operand.type][0]]
     return rescaled
 
 
@@ -31,7 +31,7 @@ def _rescale_table(operand: Operand, output: Operand) -> AnyArray:
 
     The arithmetic is float32, relative to the smallest stored value. NaN gives the smallest stored value.
     """
-    low, high = RANGES[OperandType(output.type)]
+    low, high = RANGES[output.type]
     x = np.arange(high - low + 1, dtype=np.float32)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         ratio = np.float32(operand.scale) * (np.float32(1) / np.float32(output.scale))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, Operand, OperandType, OperationType
+from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, OperationType
 from nnhal_driver.backends.reference.kernel import (
     FLOAT_BOUNDS,
     Floats,
@@ -21,6 +21,7 @@ from nnhal_driver.backends.reference.numerics.fixed_point import (
     encode,
     rdiv,
     rescale,
+    to_stored,
 )
 from nnhal_driver.backends.reference.numerics.gemmlowp import expneg, logistic, product, reciprocal, saturate, tanh
 from nnhal_driver.operations.call import OperationCall
@@ -77,7 +78,7 @@ def _quantized_sigmoid(call: OperationCall, function: Callable[[Integers], Integ
         near = np.where(np.abs(centered) < radius, centered, 0)
         steps = np.minimum(function(((near << exponent) * mantissa + (1 << 30)) >> 31), 255)
         steps = np.where(centered <= -radius, 0, np.where(centered >= radius, 255, steps))
-        return (steps + RANGES[OperandType(output.type)][0]).astype(DTYPES[output.type])
+        return (steps + RANGES[output.type][0]).astype(DTYPES[output.type])
 
     return map_8bit(call, "input", evaluate)
 
@@ -114,7 +115,7 @@ def _quantized_hard_swish(call: OperationCall, stored: AnyArray) -> AnyArray:
         share = saturate(share << 1, 16)
     share = (rdiv(share, max(-share_exponent, 0)) + 2**15) >> 1
     value = np.sign(scaled) * ((share * np.abs(scaled)) >> 15)
-    return _store(rdiv(value, -exponent) + output.zero_point, output)
+    return to_stored(rdiv(value, -exponent) + output.zero_point, output)
 
 
 def _narrow(mantissa: int) -> int:
@@ -137,17 +138,12 @@ def _quantized_prelu(call: OperationCall) -> AnyArray:
     slope = call.array("alpha").astype(np.int64) - alpha.zero_point
     positive = rescale(x, *_encode_capped(float(np.float32(input_.scale) / np.float32(output.scale))))
     negative = rescale(x * slope, *_encode_capped(float(np.float32(input_.scale * alpha.scale)) / output.scale))
-    return _store(np.where(x >= 0, positive, negative) + output.zero_point, output)
+    return to_stored(np.where(x >= 0, positive, negative) + output.zero_point, output)
 
 
 def _encode_capped(multiplier: float) -> tuple[int, int]:
     """Encode a multiplier of at most 2^14. Larger ones saturate every value except 0, and would overflow int64."""
     return encode(min(multiplier, 2.0**14))
-
-
-def _store(value: Integers, output: Operand) -> AnyArray:
-    """Clamp to the range of the output's type."""
-    return np.clip(value, *RANGES[OperandType(output.type)]).astype(DTYPES[output.type])
 
 
 @kernel(OperationType.SOFTMAX)
@@ -176,7 +172,7 @@ def _quantized_softmax(call: OperationCall, axis: int) -> AnyArray:
     zeros = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
     inverse = reciprocal((total << zeros) - 2**31)
     shares = rdiv(product(inverse, powers), _SUM_BITS - zeros + 31 - 8)
-    return _store(shares + RANGES[OperandType(output.type)][0], output)
+    return to_stored(shares + RANGES[output.type][0], output)
 
 
 def _exponentials(call: OperationCall) -> tuple[Integers, np.ndarray[tuple[int], np.dtype[np.bool_]]]:

@@ -17,7 +17,7 @@ _CAST_LIMITS = {
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def quantize_array(real: Floats, output: Operand) -> AnyArray:
     """Return zero point + round(real / scale) in float32, ties away from zero. NaN gives the largest value."""
-    low, high = RANGES[OperandType(output.type)]
+    low, high = RANGES[output.type]
     scaled = real / np.float32(output.scale)
     rounded = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))
     # 0.49999997 + 0.5 is 1 in float32, but such values must round to 0
@@ -42,7 +42,7 @@ def to_output(call: OperationCall, name: str, real: Floats) -> AnyArray:
 def requantize_argument(call: OperationCall, name: str) -> AnyArray:
     """Return an 8-bit argument on the output's scale: dequantized to float32, then quantized in float64."""
     operand, output = call.operand(name), call.operand("output")
-    low, high = RANGES[OperandType(output.type)]
+    low, high = RANGES[output.type]
 
     @np.errstate(over="ignore")
     def convert(stored: AnyArray) -> AnyArray:

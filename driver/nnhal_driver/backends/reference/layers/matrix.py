@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
+from nnhal.types import AnyArray, OperandType, OperationType
 from nnhal_driver.backends.reference.kernel import (
     apply_activation,
     as_float32,
@@ -11,7 +11,7 @@ from nnhal_driver.backends.reference.kernel import (
     matrix_product,
     to_output_type,
 )
-from nnhal_driver.backends.reference.numerics.fixed_point import RANGES, encode, rescale
+from nnhal_driver.backends.reference.numerics.fixed_point import encode, rescale, to_stored
 from nnhal_driver.backends.reference.numerics.requantization import (
     center_weights,
     exact_dtype,
@@ -56,8 +56,7 @@ def _quantized_matmul(call: OperationCall) -> AnyArray:
     dtype = exact_dtype(y, (-2,))
     sums = matrix_product(call, x.astype(dtype), y.astype(dtype)).astype(np.int64)
     multiplier = float(np.float32(first.scale) * np.float32(second.scale)) / output.scale
-    stored = rescale(sums, *encode(multiplier)) + output.zero_point
-    return np.clip(stored, *RANGES[OperandType(output.type)]).astype(DTYPES[output.type])
+    return to_stored(rescale(sums, *encode(multiplier)) + output.zero_point, output)
 
 
 def _transpose_if_set(call: OperationCall, name: str, matrices: AnyArray) -> AnyArray:

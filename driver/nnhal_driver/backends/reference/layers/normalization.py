@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
+from nnhal.types import AnyArray, OperandType, OperationType
 from nnhal_driver.backends.reference.kernel import (
     Floats,
     as_float32,
@@ -13,8 +13,8 @@ from nnhal_driver.backends.reference.kernel import (
     to_layout,
     to_output_type,
 )
-from nnhal_driver.backends.reference.numerics.fixed_point import RANGES, Integers, rescale
-from nnhal_driver.backends.reference.numerics.gemmlowp import convert_bits, product
+from nnhal_driver.backends.reference.numerics.fixed_point import rescale, to_stored
+from nnhal_driver.backends.reference.numerics.gemmlowp import inverse_root
 from nnhal_driver.operations.call import OperationCall
 
 
@@ -39,28 +39,7 @@ def _quantized_l2(call: OperationCall, axis: int) -> AnyArray:
         scaled = rescale(difference, mantissa, exponent + 7)
     else:
         scaled = rescale(difference << 7, mantissa, exponent)
-    return np.clip(scaled + output.zero_point, *RANGES[OperandType(output.type)]).astype(DTYPES[output.type])
-
-
-def inverse_root(value: Integers) -> tuple[Integers, Integers]:
-    """Return 1 / sqrt(value) as (Q, e), by Newton's method. 0 is treated as 1."""
-    shift = np.full_like(value, 11)
-    scaled = np.maximum(value, 2)
-    while (large := scaled >= 2**29).any():
-        scaled = np.where(large, scaled >> 2, scaled)
-        shift += large
-    # shift left by pairs of bits until the value reaches 2^27
-    pairs = (31 - np.frexp(scaled.astype(np.float64))[1].astype(np.int64)) // 2 - 1
-    shift -= pairs
-    scaled <<= 2 * pairs
-    half = ((scaled >> 1) + 1) >> 1
-    x = np.full_like(value, 2**28)
-    for _ in range(5):
-        cube = convert_bits(product(product(x, x), x), 6, 0)
-        x = convert_bits(product(2**28 + 2**27, x) - product(half, cube), 3, 0)
-    mantissa = product(x, 1518500250) << np.maximum(-shift, 0)
-    small = value <= 1
-    return np.where(small, 2**31 - 1, mantissa), np.where(small, 0, -np.maximum(shift, 0))
+    return to_stored(scaled + output.zero_point, output)
 
 
 @kernel(OperationType.LOCAL_RESPONSE_NORMALIZATION)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
+from nnhal.types import AnyArray, OperandType, OperationType
 from nnhal_driver.backends.reference.kernel import (
     Floats,
     apply_activation,
@@ -12,7 +12,7 @@ from nnhal_driver.backends.reference.kernel import (
     to_layout,
 )
 from nnhal_driver.backends.reference.layers.convolution import pad_image
-from nnhal_driver.backends.reference.numerics.fixed_point import RANGES, Integers, activation_bounds
+from nnhal_driver.backends.reference.numerics.fixed_point import RANGES, Integers, activation_bounds, to_stored
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.geometry import Axis, Window
 from nnhal_driver.operations.layers.pooling import pool_window
@@ -45,7 +45,7 @@ def max_pool_2d(call: OperationCall) -> AnyArray:
         largest = _reduce_windows(call, padded, space, np.maximum)
         return to_layout(call, apply_activation(call, largest))
     output = call.operand("output")
-    padded = pad_image(image, space, RANGES[OperandType(output.type)][0])
+    padded = pad_image(image, space, RANGES[output.type][0])
     largest = _reduce_windows(call, padded, space, np.maximum)
     return to_layout(call, np.clip(largest, *activation_bounds(output, call.activation()), out=largest))
 
@@ -65,8 +65,7 @@ def _quantized_mean(call: OperationCall, image: AnyArray, space: Window) -> AnyA
         mean: Integers = (sums + counts // 2) // counts
     else:
         mean = np.sign(sums) * ((np.abs(sums) + counts // 2) // counts)
-    low, high = activation_bounds(output, call.activation())
-    return np.clip(mean, low, high).astype(DTYPES[output.type])
+    return to_stored(mean, output, call.activation())
 
 
 def _reduce_windows(call: OperationCall, image: AnyArray, space: Window, combine: np.ufunc) -> AnyArray:

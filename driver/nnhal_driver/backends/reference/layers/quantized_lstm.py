@@ -8,7 +8,14 @@ import numpy as np
 from nnhal.types import AnyArray, OperationType
 from nnhal_driver.backends.reference.kernel import kernel
 from nnhal_driver.backends.reference.numerics.fixed_point import Integers, encode, rdiv, rescale
-from nnhal_driver.backends.reference.numerics.gemmlowp import convert_bits, logistic, product, saturate, tanh
+from nnhal_driver.backends.reference.numerics.gemmlowp import (
+    convert_bits,
+    inverse_root,
+    logistic,
+    product,
+    saturate,
+    tanh,
+)
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.layers.lstm import BIASES, GATES, cell_gates
 from nnhal_driver.operations.layers.quantized_lstm import state_exponent
@@ -18,7 +25,6 @@ _GATE_BITS = 3
 """Integer bits of a gate before its activation."""
 _NORM_BITS = 10
 """Fraction bits of the mean and of normalized values."""
-_NEWTON_STEPS = 5
 
 # ---- QUANTIZED_LSTM -------------------------------------------------------------------------------------
 
@@ -124,22 +130,6 @@ def _normalize(value: Integers) -> Integers:
     mean = np.sign(total) * ((np.abs(total) << _NORM_BITS) // units)
     variance = (value**2).sum(axis=-1, keepdims=True) * (2**20 // units) - mean**2
     return rescale((value << _NORM_BITS) - mean, *inverse_root(variance >> 20))
-
-
-def inverse_root(a: Integers) -> tuple[Integers, Integers]:
-    """Return 1 / sqrt(a) of int32 values as mantissas and exponents for `rescale`. Values of 1 or less give 1."""
-    large = a >= 2**29
-    scaled = np.where(large, a >> 2, np.maximum(a, 2))
-    bits = np.frexp(scaled.astype(np.float64))[1].astype(np.int64)
-    pairs = (31 - bits) // 2 - 1
-    shift = 11 + large - pairs
-    half = rdiv((scaled << (2 * pairs)) >> 1, 1)
-    y: Integers = np.full_like(a, 2**28)
-    for _ in range(_NEWTON_STEPS):
-        cube = saturate(product(product(y, y), y) << 6, 32)
-        y = saturate((product(402653184, y) - product(half, cube)) << 3, 32)
-    y = product(y, 1518500250) << np.maximum(-shift, 0)
-    return np.where(a <= 1, 2**31 - 1, y), np.where(a <= 1, 0, -np.maximum(shift, 0))
 
 
 # ---- QUANTIZED_16BIT_LSTM -------------------------------------------------------------------------------

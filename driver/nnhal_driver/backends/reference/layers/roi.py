@@ -17,7 +17,7 @@ from nnhal_driver.backends.reference.kernel import (
     to_layout,
     to_output_type,
 )
-from nnhal_driver.backends.reference.numerics.fixed_point import RANGES, Integers, encode, rescale
+from nnhal_driver.backends.reference.numerics.fixed_point import Integers, encode, rescale, to_stored
 from nnhal_driver.operations.boxes import Reals, real_values
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.layers.roi import feature_map_boxes, mean_multiplier, sampling
@@ -81,14 +81,12 @@ def _mean(call: OperationCall, image: AnyArray, y: RoiSamples, x: RoiSamples) ->
 def _quantized_mean(call: OperationCall, image: AnyArray, y: RoiSamples, x: RoiSamples) -> AnyArray:
     """Return the means of stored values less their zero point, with weights in whole 255ths."""
     output = call.operand("output")
-    sums = _sum_in_cells(_to_255ths(weights) * image[rows, columns] for weights, rows, columns in _corners(y, x))
-    scaled = rescale(sums.astype(np.int64), *encode(mean_multiplier(call, y.count * x.count))) + output.zero_point
-    return np.clip(scaled, *RANGES[OperandType(output.type)]).astype(DTYPES[output.type])
-
-
-def _to_255ths(weights: Reals) -> Integers:
-    """Convert weights to whole 255ths, rounded to nearest, ties up."""
-    return np.floor((weights / np.float32(1 / 255)).astype(np.float64) + 0.5).astype(np.int64)
+    sums = _sum_in_cells(
+        _round_half_up(weights / np.float32(1 / 255)).astype(np.int64) * image[rows, columns]
+        for weights, rows, columns in _corners(y, x)
+    )
+    scaled = rescale(sums.astype(np.int64), *encode(mean_multiplier(call, y.count * x.count)))
+    return to_stored(scaled + output.zero_point, output)
 
 
 @kernel(OperationType.ROI_ALIGN)

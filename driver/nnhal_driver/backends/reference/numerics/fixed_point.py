@@ -11,11 +11,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nnhal.types import FusedActivationFunc, Operand, OperandType
+from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, Operand, OperandType
 
 Integers: TypeAlias = NDArray[np.int64]
 
-RANGES = {
+RANGES: dict[int, tuple[int, int]] = {
     OperandType.TENSOR_QUANT8_ASYMM: (0, 255),
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED: (-128, 127),
 }
@@ -69,7 +69,7 @@ def rescale(value: Integers, mantissa: int | Integers, exponent: int | Integers)
 @lru_cache(maxsize=4096)
 def activation_bounds(operand: Operand, activation: int) -> tuple[int, int]:
     """Return the smallest and largest stored value of an output after its fused activation."""
-    low, high = RANGES[OperandType(operand.type)]
+    low, high = RANGES[operand.type]
 
     def stored(real: float) -> int:
         with np.errstate(over="ignore"):
@@ -78,3 +78,8 @@ def activation_bounds(operand: Operand, activation: int) -> tuple[int, int]:
 
     lower, upper = _ACTIVATION_LIMITS[activation]
     return (low if lower is None else max(low, stored(lower)), high if upper is None else min(high, stored(upper)))
+
+
+def to_stored(value: Integers, output: Operand, activation: int = FusedActivationFunc.NONE) -> AnyArray:
+    """Clamp whole numbers to the stored values of an output with this fused activation, and to its type."""
+    return np.clip(value, *activation_bounds(output, activation)).astype(DTYPES[output.type])

@@ -57,6 +57,26 @@ def reciprocal(a: Integers) -> Integers:
     return convert_bits(_twice_reciprocal(a, 32), 1, 0)
 
 
+def inverse_root(value: Integers) -> tuple[Integers, Integers]:
+    """Return 1 / sqrt(value) as mantissas and exponents for `rescale`, by Newton's method. 1 or less give 1."""
+    shift = np.full_like(value, 11)
+    scaled = np.maximum(value, 2)
+    while (large := scaled >= 2**29).any():
+        scaled = np.where(large, scaled >> 2, scaled)
+        shift += large
+    # shift left by pairs of bits until the value reaches 2^27
+    pairs = (31 - np.frexp(scaled.astype(np.float64))[1].astype(np.int64)) // 2 - 1
+    shift -= pairs
+    half = rdiv((scaled << (2 * pairs)) >> 1, 1)
+    x = np.full_like(value, 2**28)
+    for _ in range(5):
+        cube = convert_bits(product(product(x, x), x), 6, 0)
+        x = convert_bits(product(2**28 + 2**27, x) - product(half, cube), 3, 0)
+    mantissa = product(x, 1518500250) << np.maximum(-shift, 0)
+    small = value <= 1
+    return np.where(small, 2**31 - 1, mantissa), np.where(small, 0, -np.maximum(shift, 0))
+
+
 def logistic(a: Integers, bits: int, width: int = 32) -> Integers:
     """Return 1 / (1 + exp(-a)) in F0, for a in F`bits`."""
     share = convert_bits(_twice_reciprocal(expneg(-np.abs(a), bits, width), width), 1, 0, width)

@@ -12,8 +12,6 @@ from nnhal.errors import HalError
 from nnhal.types import Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal_driver.backends.reference.layers.quantized_lstm import inverse_root
-from nnhal_driver.backends.reference.numerics.fixed_point import rescale
 from tests.driver.litert_kernels import litert, schema
 from tests.driver.one_operation import Value, float32, int32, run, tensor
 from tests.driver.recurrent_arguments import float_value, floats, generators, quantized_input, random_stored
@@ -120,13 +118,6 @@ def test_projection_is_clipped_in_steps_of_its_weights() -> None:
     assert plain.min() < -8
     assert plain.max() > 8
     np.testing.assert_array_equal(clipped, np.clip(plain, -8, 8))  # 0.0625 * 128
-
-
-def test_inverse_root_of_every_magnitude() -> None:
-    a = np.unique((2.0 ** np.arange(1, 31, 0.25)).astype(np.int64))
-    actual = rescale(np.full_like(a, 2**24), *inverse_root(a))
-    np.testing.assert_allclose(actual, 2**24 / np.sqrt(a), rtol=2e-6, atol=0.51)
-    assert rescale(np.full(3, 2**24), *inverse_root(np.array([-5, 0, 1]))).tolist() == [2**24] * 3
 
 
 def test_hidden_zero_point_is_subtracted_and_taken_back_by_the_projection() -> None:

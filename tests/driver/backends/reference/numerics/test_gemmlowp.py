@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from nnhal_driver.backends.reference.numerics.gemmlowp import expneg, logistic, tanh
+from nnhal_driver.backends.reference.numerics.fixed_point import rescale
+from nnhal_driver.backends.reference.numerics.gemmlowp import expneg, inverse_root, logistic, tanh
 
 # maximum error in units in the last place, by width: a polynomial of degree 4, three steps of Newton's method
 TOLERANCE = {16: 13, 32: 512}
@@ -49,3 +50,10 @@ def test_symmetry() -> None:
     np.testing.assert_array_equal(tanh(-raw, 3, 16), -tanh(raw, 3, 16))
     nonzero = raw[raw != 0]
     np.testing.assert_array_equal(logistic(-nonzero, 3, 16), 32767 - logistic(nonzero, 3, 16))
+
+
+def test_inverse_root_of_every_magnitude() -> None:
+    a = np.unique((2.0 ** np.arange(1, 31, 0.25)).astype(np.int64))
+    actual = rescale(np.full_like(a, 2**24), *inverse_root(a))
+    np.testing.assert_allclose(actual, 2**24 / np.sqrt(a), rtol=2e-6, atol=0.51)
+    assert rescale(np.full(3, 2**24), *inverse_root(np.array([-5, 0, 1]))).tolist() == [2**24] * 3
