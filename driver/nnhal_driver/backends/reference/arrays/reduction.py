@@ -64,44 +64,29 @@ def reduce_prod(call: OperationCall) -> AnyArray:
     return np.where(zero, elements.dtype.type(0), products[..., -1])
 
 
-@kernel(OperationType.REDUCE_MAX)
-def reduce_max(call: OperationCall) -> AnyArray:
-    """Return the largest element, ignoring NaN; at least the smallest finite value of the type."""
-    smallest, _ = _FINITE[OperandType(call.operand("input").type)]
-    largest: AnyArray = np.fmax.reduce(_move_axes_last(call, call.array("input")), axis=-1, initial=smallest)
-    return largest
+@kernel(OperationType.REDUCE_MAX, OperationType.REDUCE_MIN)
+def reduce_extreme(call: OperationCall) -> AnyArray:
+    """Return the largest or the smallest element, ignoring NaN, within the finite values of the type."""
+    smallest, largest = _FINITE[call.operand("input").type]
+    is_max = call.view.type == OperationType.REDUCE_MAX
+    reduce, initial = (np.fmax.reduce, smallest) if is_max else (np.fmin.reduce, largest)
+    extreme: AnyArray = reduce(_move_axes_last(call, call.array("input")), axis=-1, initial=initial)
+    return extreme
 
 
-@kernel(OperationType.REDUCE_MIN)
-def reduce_min(call: OperationCall) -> AnyArray:
-    """Return the smallest element, ignoring NaN; at most the largest finite value of the type."""
-    _, largest = _FINITE[OperandType(call.operand("input").type)]
-    smallest: AnyArray = np.fmin.reduce(_move_axes_last(call, call.array("input")), axis=-1, initial=largest)
-    return smallest
+@kernel(OperationType.REDUCE_ALL, OperationType.REDUCE_ANY)
+def reduce_logical(call: OperationCall) -> AnyArray:
+    """Return whether all elements, or any, are true."""
+    reduce = np.all if call.view.type == OperationType.REDUCE_ALL else np.any
+    return np.asarray(reduce(_move_axes_last(call, call.array("input")), axis=-1))
 
 
-@kernel(OperationType.REDUCE_ALL)
-def reduce_all(call: OperationCall) -> AnyArray:
-    """Return whether all elements are true."""
-    return np.asarray(_move_axes_last(call, call.array("input")).all(axis=-1))
-
-
-@kernel(OperationType.REDUCE_ANY)
-def reduce_any(call: OperationCall) -> AnyArray:
-    """Return whether any element is true."""
-    return np.asarray(_move_axes_last(call, call.array("input")).any(axis=-1))
-
-
-@kernel(OperationType.ARGMAX)
-def argmax(call: OperationCall) -> AnyArray:
-    """Return the lowest index of the largest element. NaN wins at index 0 and loses elsewhere."""
-    return _as_index(np.argmax(*_replace_nan(call, np.inf)))
-
-
-@kernel(OperationType.ARGMIN)
-def argmin(call: OperationCall) -> AnyArray:
-    """Return the lowest index of the smallest element. NaN wins at index 0 and loses elsewhere."""
-    return _as_index(np.argmin(*_replace_nan(call, -np.inf)))
+@kernel(OperationType.ARGMAX, OperationType.ARGMIN)
+def arg_extreme(call: OperationCall) -> AnyArray:
+    """Return the lowest index of the largest or smallest element. NaN wins at index 0 and loses elsewhere."""
+    search, best = (np.argmax, np.inf) if call.view.type == OperationType.ARGMAX else (np.argmin, -np.inf)
+    indices = search(*_replace_nan(call, best))
+    return np.asarray(indices, np.int32).reshape(np.shape(indices) or (1,))
 
 
 def _replace_nan(call: OperationCall, best: float) -> tuple[AnyArray, int]:
@@ -112,7 +97,3 @@ def _replace_nan(call: OperationCall, best: float) -> tuple[AnyArray, int]:
         return array, axis
     index = np.arange(array.shape[axis]).reshape([-1] + [1] * (array.ndim - 1 - axis))
     return np.where(np.isnan(array), np.where(index == 0, best, -best).astype(array.dtype), array), axis
-
-
-def _as_index(indices: AnyArray | np.intp) -> AnyArray:
-    return np.asarray(indices, np.int32).reshape(np.shape(indices) or (1,))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
+from nnhal.types import AnyArray, OperandType, OperationType
 from nnhal_driver.backends.reference.elementwise.quantization import requantize_argument
 from nnhal_driver.backends.reference.kernel import (
     apply_activation,
@@ -12,41 +12,28 @@ from nnhal_driver.backends.reference.kernel import (
     map_8bit,
     to_output_type,
 )
-from nnhal_driver.backends.reference.numerics.fixed_point import Integers, activation_bounds, encode, rescale
+from nnhal_driver.backends.reference.numerics.fixed_point import Integers, encode, rescale, to_stored
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.elementwise.arithmetic import SUM_SHIFT, product_multiplier, sum_multiplier
 
+_UFUNCS: dict[int, np.ufunc] = {
+    OperationType.ADD: np.add,
+    OperationType.SUB: np.subtract,
+    OperationType.MUL: np.multiply,
+}
 
-@kernel(OperationType.ADD)
-def add(call: OperationCall) -> AnyArray:
-    """Return input0 + input1."""
+
+@kernel(*_UFUNCS)
+def add_sub_mul(call: OperationCall) -> AnyArray:
+    """Return input0 + input1, input0 - input1 or input0 * input1. int32 wraps around."""
+    combine = _UFUNCS[call.view.type]
     if is_quantized(call, "input0"):
-        return _quantized_sum(call, 1)
+        if combine is np.multiply:
+            return _quantized_product(call)
+        return _quantized_sum(call, 1 if combine is np.add else -1)
     if _is_integer(call):
-        return call.array("input0") + call.array("input1")
-    return apply_activation(call, as_float32(call, "input0") + as_float32(call, "input1"))
-
-
-@kernel(OperationType.SUB)
-def sub(call: OperationCall) -> AnyArray:
-    """Return input0 - input1."""
-    if is_quantized(call, "input0"):
-        return _quantized_sum(call, -1)
-    if _is_integer(call):
-        return call.array("input0") - call.array("input1")
-    return apply_activation(call, as_float32(call, "input0") - as_float32(call, "input1"))
-
-
-@kernel(OperationType.MUL)
-def mul(call: OperationCall) -> AnyArray:
-    """Return input0 * input1."""
-    if is_quantized(call, "input0"):
-        return _store(
-            call, _subtract_zero_point(call, "input0") * _subtract_zero_point(call, "input1"), product_multiplier(call)
-        )
-    if _is_integer(call):
-        return call.array("input0") * call.array("input1")
-    return apply_activation(call, as_float32(call, "input0") * as_float32(call, "input1"))
+        return np.asarray(combine(call.array("input0"), call.array("input1")))
+    return apply_activation(call, combine(as_float32(call, "input0"), as_float32(call, "input1")))
 
 
 @kernel(OperationType.DIV)
@@ -57,18 +44,12 @@ def div(call: OperationCall) -> AnyArray:
     return apply_activation(call, as_float32(call, "dividend") / as_float32(call, "divisor"))
 
 
-@kernel(OperationType.MAXIMUM)
-def maximum(call: OperationCall) -> AnyArray:
-    """Return the larger value, or input0 where either is NaN."""
+@kernel(OperationType.MAXIMUM, OperationType.MINIMUM)
+def extreme(call: OperationCall) -> AnyArray:
+    """Return the larger or the smaller value, or input0 where either is NaN."""
+    loses = np.less if call.view.type == OperationType.MAXIMUM else np.greater
     a, b = _to_output_scale(call, "input0"), _to_output_scale(call, "input1")
-    return np.where(a < b, b, a)
-
-
-@kernel(OperationType.MINIMUM)
-def minimum(call: OperationCall) -> AnyArray:
-    """Return the smaller value, or input0 where either is NaN."""
-    a, b = _to_output_scale(call, "input0"), _to_output_scale(call, "input1")
-    return np.where(b < a, b, a)
+    return np.where(loses(a, b), b, a)
 
 
 @kernel(OperationType.POW)
@@ -85,9 +66,10 @@ def _to_output_scale(call: OperationCall, name: str) -> AnyArray:
     return requantize_argument(call, name) if is_quantized(call, name) else call.array(name)
 
 
-def _subtract_zero_point(call: OperationCall, name: str) -> Integers:
-    """Return stored values less their zero point."""
-    return call.array(name).astype(np.int64) - call.operand(name).zero_point
+def _quantized_product(call: OperationCall) -> AnyArray:
+    """Multiply stored values less their zero points, then scale the products to the output."""
+    factors = [call.array(name).astype(np.int64) - call.operand(name).zero_point for name in ("input0", "input1")]
+    return _store(call, factors[0] * factors[1], product_multiplier(call))
 
 
 def _quantized_sum(call: OperationCall, sign: int) -> AnyArray:
@@ -113,6 +95,4 @@ def _scale_addend(call: OperationCall, name: str, sign: int) -> Integers:
 def _store(call: OperationCall, value: Integers, multiplier: float) -> AnyArray:
     """Multiply by a multiplier and convert to stored values of the output."""
     output = call.operand("output")
-    low, high = activation_bounds(output, call.activation())
-    stored = rescale(value, *encode(multiplier)) + output.zero_point
-    return np.clip(stored, low, high).astype(DTYPES[output.type])
+    return to_stored(rescale(value, *encode(multiplier)) + output.zero_point, output, call.activation())

@@ -7,23 +7,9 @@ from nnhal_driver.backends.reference.elementwise.quantization import requantize_
 from nnhal_driver.backends.reference.kernel import is_quantized, kernel
 from nnhal_driver.operations.call import OperationCall
 
-
-@kernel(OperationType.LOGICAL_AND)
-def logical_and(call: OperationCall) -> AnyArray:
-    """Return x and y."""
-    return np.logical_and(call.array("x"), call.array("y"))
-
-
-@kernel(OperationType.LOGICAL_OR)
-def logical_or(call: OperationCall) -> AnyArray:
-    """Return x or y."""
-    return np.logical_or(call.array("x"), call.array("y"))
-
-
-@kernel(OperationType.LOGICAL_NOT)
-def logical_not(call: OperationCall) -> AnyArray:
-    """Return the negated input."""
-    return np.logical_not(call.array("input"))
+kernel(OperationType.LOGICAL_AND)(lambda call: np.logical_and(call.array("x"), call.array("y")))
+kernel(OperationType.LOGICAL_OR)(lambda call: np.logical_or(call.array("x"), call.array("y")))
+kernel(OperationType.LOGICAL_NOT)(lambda call: np.logical_not(call.array("input")))
 
 
 @kernel(OperationType.SELECT)
