@@ -36,8 +36,14 @@ from nnhal_driver.graph import build_graphs, drop_caches
 from nnhal_driver.memory_estimate import model_bytes, saved_bytes
 from nnhal_driver.model_cache.cache import ModelCache, SaveTarget
 from nnhal_driver.model_cache.environment import BuildEnvironment
-from nnhal_driver.model_cache.errors import CacheMissError
-from nnhal_driver.model_cache.files import FILE_COUNTS, NO_FILES, CacheFiles, MissingFiles, OpenFiles
+from nnhal_driver.model_cache.files import (
+    FILE_COUNTS,
+    NO_FILES,
+    CacheFiles,
+    CacheMissError,
+    MissingFiles,
+    OpenFiles,
+)
 from nnhal_driver.preparation.launch import (
     DeviceCall,
     GivenModel,

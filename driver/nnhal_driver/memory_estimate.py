@@ -1,8 +1,7 @@
 """Estimates of the memory that models need, so that it can be reserved before it is allocated."""
 
 from nnhal.types import DTYPES, Memory, Model, OperandLifeTime, OperandType, byte_size, is_extension
-from nnhal_driver.model_cache.errors import CacheMissError
-from nnhal_driver.model_cache.files import OpenFiles, file_size
+from nnhal_driver.model_cache.files import OpenFiles, file_status
 
 _MODEL_BYTES = 2**17
 """Memory of the smallest prepared model."""
@@ -34,10 +33,8 @@ def saved_bytes(files: OpenFiles) -> int:
     Raises:
         CacheMissError: the files cannot be read.
     """
-    try:
-        return _MODEL_BYTES + _DOCUMENT_FACTOR * file_size(files.model) + file_size(files.data)
-    except OSError as error:
-        raise CacheMissError(f"the cache files cannot be read: {error}") from error
+    model, data = file_status(files.model), file_status(files.data)
+    return _MODEL_BYTES + _DOCUMENT_FACTOR * model.st_size + data.st_size
 
 
 def _copied_bytes(model: Model) -> int:

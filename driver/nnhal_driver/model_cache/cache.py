@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from nnhal.errors import HalError
@@ -16,8 +16,7 @@ from nnhal_driver.graph import Graph
 from nnhal_driver.model_cache.codec import decode, encode
 from nnhal_driver.model_cache.container import Container, ContainerWriter
 from nnhal_driver.model_cache.environment import BuildEnvironment, current_environment
-from nnhal_driver.model_cache.errors import CacheMissError
-from nnhal_driver.model_cache.files import CacheFiles, OpenFiles, file_size
+from nnhal_driver.model_cache.files import CacheFiles, CacheMissError, OpenFiles, file_status
 from nnhal_driver.model_cache.plan_document import load_graphs, load_placement, load_plan, save_plan
 
 _KEPT_BYTES = 2**20
@@ -100,28 +99,18 @@ class ModelCache:
             CacheMissError: the files hold no model for this device.
             MemoryError: there is not enough memory.
         """
-        try:
-            is_large = file_size(files.model) > _KEPT_BYTES
-            with self._large_files if is_large else contextlib.nullcontext():
-                container = self._open(files)
-                status = os.fstat(files.data)
-        except OSError as error:
-            raise _unreadable(error) from error
-        times = status.st_mtime_ns, status.st_ctime_ns
-        identity = FilesIdentity(container.seal, (status.st_dev, status.st_ino, status.st_size, *times))
+        is_large = file_status(files.model).st_size > _KEPT_BYTES
+        with self._large_files if is_large else contextlib.nullcontext():
+            container = self._open(files)
+            data = file_status(files.data)
+        identity = (container.seal, data.st_dev, data.st_ino, data.st_size, data.st_mtime_ns, data.st_ctime_ns)
         kept = None if container.size > _KEPT_BYTES else container
         return VerifiedFiles(files, identity, kept, _model_digest(container))
 
     def load(
         self, verified: "VerifiedFiles", check: Callable[[], None], network: int, reserve: Callable[[int], object]
     ) -> CachedModel:
-        """Read a prepared model from its files.
-
-        Args:
-            verified: where it was saved.
-            check: called between partitions; raises to end the preparation.
-            network: its number for the backends.
-            reserve: reserves the memory of the backends, see `CompileOptions.reserve`.
+        """Read a prepared model from its files. The other arguments are those of `CompileOptions`.
 
         Raises:
             CacheMissError: the files hold no model for this device.
@@ -129,39 +118,32 @@ class ModelCache:
             MemoryError: there is not enough memory.
         """
         container = verified.container or self._open(verified.files)
-        _read_data(container, check=self._check_data)
+        container.read_data(check=self._check_data)
         try:
             priority, preference = container.document["use"]
             graphs = load_graphs(container)
             options = CompileOptions(preference, self._tensor_bytes, network, check=check, reserve=reserve)
-            plan = load_plan(container, graphs, self._backends, options, check)
+            plan = load_plan(container, graphs, self._backends, options)
             placement = load_placement(container.document)
         finally:
             # if the data was changed, this error replaces any other: it is the cause
-            _finish(container)
+            container.finish()
         return CachedModel(plan, placement, priority, preference, graphs, _model_digest(container))
 
     def check(self, files: OpenFiles) -> CacheOutcome:
         """Return whether files would load, and why not. Compiles and loads nothing."""
         try:
             container = self._open(files)
-            _read_data(container, check=True)
-            _finish(container)
+            container.read_data(check=True)
+            container.finish()
         except CacheMissError as miss:
             return CacheOutcome(CacheState.MISS, miss.reason)
         return CacheOutcome(CacheState.HIT)
 
     def _open(self, files: OpenFiles) -> Container:
-        """Return the container in the files, if it was built in the current environment.
-
-        Raises:
-            CacheMissError: there is none.
-        """
-        try:
-            container = Container(files, self._key)
-            container.check_data_size()
-        except OSError as error:
-            raise _unreadable(error) from error
+        """Return the container in the files, or raise CacheMissError if it was built in another environment."""
+        container = Container(files, self._key)
+        container.check_data_size()
         if difference := decode(BuildEnvironment, container.document["origin"]).difference(self.environment):
             raise CacheMissError(difference)
         if files.digest and files.digest != _model_digest(container):
@@ -169,32 +151,18 @@ class ModelCache:
         return container
 
 
-@dataclass(frozen=True, slots=True)
-class FilesIdentity:
-    """Identity of the contents of cache files, to find out whether they have changed.
-
-    Attributes:
-        seal: the seal of the model cache.
-        data: device, inode, size and times of the data cache.
-    """
-
-    seal: bytes
-    data: tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class VerifiedFiles:
     """Files that `ModelCache.verify` has checked.
 
     Attributes:
-        files: the files.
-        identity: identity of their contents.
+        identity: tells whether their contents have changed: seal of the model cache; device, inode, size and times of
+            the data cache.
         container: the contents that were checked; None for a large model cache, which is read and checked again.
-        digest: digest of the model.
     """
 
     files: OpenFiles
-    identity: FilesIdentity
+    identity: Hashable
     container: Container | None
     digest: bytes
 
@@ -242,24 +210,6 @@ class SaveTarget:
 
 def _model_digest(container: Container) -> bytes:
     return bytes.fromhex(container.document["digest"])
-
-
-def _read_data(container: Container, *, check: bool) -> None:
-    try:
-        container.read_data(check=check)
-    except OSError as error:
-        raise _unreadable(error) from error
-
-
-def _finish(container: Container) -> None:
-    try:
-        container.finish()
-    except OSError as error:
-        raise _unreadable(error) from error
-
-
-def _unreadable(error: OSError) -> CacheMissError:
-    return CacheMissError(f"the cache files cannot be read: {error}")
 
 
 def _discard(files: OpenFiles, reason: str) -> CacheOutcome:

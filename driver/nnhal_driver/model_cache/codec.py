@@ -89,10 +89,6 @@ def _encode_union(members: tuple[type, ...], converters: list[Convert]) -> Conve
     return lambda value: None if value is None else [places[type(value)], converters[places[type(value)]](value)]
 
 
-def _decode_union(members: tuple[type, ...], converters: list[Convert]) -> Convert:
-    return lambda data: None if data is None else converters[data[0]](data[1])
-
-
 _ENCODING = _Direction(
     # enums and numpy's numbers become plain ones
     {int: int, float: float, str: str, bool: bool, bytes: bytes.hex},
@@ -100,5 +96,7 @@ _ENCODING = _Direction(
     _encode_union,
 )
 _DECODING = _Direction(
-    {int: _same, float: _same, str: _same, bool: _same, bytes: bytes.fromhex}, _decode_dataclass, _decode_union
+    {int: _same, float: _same, str: _same, bool: _same, bytes: bytes.fromhex},
+    _decode_dataclass,
+    lambda members, converters: lambda data: None if data is None else converters[data[0]](data[1]),
 )

@@ -26,8 +26,7 @@ from nnhal.alignment import align
 from nnhal.types import AnyArray, Bytes
 from nnhal_cache.seal import SEAL_BYTES, compute_seal
 from nnhal_driver.model_cache.data_file import DataFile, check_size
-from nnhal_driver.model_cache.errors import CacheMissError
-from nnhal_driver.model_cache.files import FileWriter, OpenFiles, file_size, read_file
+from nnhal_driver.model_cache.files import CacheMissError, FileWriter, OpenFiles, file_status, read_file
 
 MAGIC = b"NNHALMDL"
 FORMAT = 3
@@ -151,8 +150,7 @@ class Container:
         key: key that the model cache was sealed with.
 
     Raises:
-        CacheMissError: the model cache was not saved with this key and token, or was changed.
-        OSError: the model cache cannot be read.
+        CacheMissError: the model cache was not saved with this key and token, was changed, or cannot be read.
     """
 
     def __init__(self, files: OpenFiles, key: bytes) -> None:
@@ -181,7 +179,6 @@ class Container:
 
         Raises:
             CacheMissError: the data cache has another size.
-            OSError: fstat fails.
         """
         check_size(self._files.data, self._data_size)
 
@@ -194,7 +191,6 @@ class Container:
 
         Raises:
             CacheMissError: the data cache has another size.
-            OSError: the data cache cannot be read.
         """
         self._data = DataFile(self._files.data, self._data_size, self._data_digest if check else None)
 
@@ -202,8 +198,7 @@ class Container:
         """Return an array by the writer's number, read-only.
 
         Raises:
-            CacheMissError: the data cache is too short.
-            OSError: the data cache cannot be read.
+            CacheMissError: the data cache is too short, or cannot be read.
             MemoryError: there is not enough memory for the data cache.
         """
         sealed, offset, dtype, shape = self._locations[number]
@@ -219,27 +214,16 @@ class Container:
         """Wait until the data cache is checked. Always call it after `read_data`, also after errors.
 
         Raises:
-            CacheMissError: the data cache differs from what was saved.
-            OSError: the data cache cannot be read.
+            CacheMissError: the data cache differs from what was saved, or cannot be read.
             MemoryError: there is not enough memory for the data cache.
         """
         assert self._data is not None, "the data cache was not read"
         self._data.finish()
 
-    def close(self) -> None:
-        """Wait for the reader of the data cache and ignore its result. Replaces `finish` for an unused container."""
-        if self._data is not None:
-            self._data.close()
-
 
 def _read_model(files: OpenFiles, key: bytes) -> Bytes:
-    """Return the model cache after checking its seal. Until then its bytes only choose the error message.
-
-    Raises:
-        CacheMissError: with the reason.
-        OSError: the model cache cannot be read.
-    """
-    size = file_size(files.model)
+    """Return the model cache after checking its seal. Until then its bytes only choose the error message."""
+    size = file_status(files.model).st_size
     if size == 0:
         raise CacheMissError("the model cache is empty: nothing was saved")
     if not _PRELUDE.size + SEAL_BYTES <= size <= _MAX_BYTES:

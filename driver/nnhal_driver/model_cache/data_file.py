@@ -8,8 +8,7 @@ import hashlib
 import threading
 
 from nnhal.types import Bytes
-from nnhal_driver.model_cache.errors import CacheMissError
-from nnhal_driver.model_cache.files import file_size, read_file
+from nnhal_driver.model_cache.files import CacheMissError, file_status, read_file
 
 _INLINE_BYTES = 256 * 1024
 """Size up to which reading and hashing take less time than starting a thread."""
@@ -20,9 +19,8 @@ def check_size(descriptor: int, size: int) -> None:
 
     Raises:
         CacheMissError: the file has another size.
-        OSError: fstat fails.
     """
-    if (actual := file_size(descriptor)) != size:
+    if (actual := file_status(descriptor).st_size) != size:
         state = "truncated" if actual < size else "extended"
         raise CacheMissError(f"the data cache is {state}: it has {actual} bytes, not {size}", damaged=True)
 
@@ -31,13 +29,12 @@ class DataFile:
     """A data cache in memory. If `finish` fails, nothing that was derived from it may be used.
 
     Args:
-        descriptor: of the file. It must stay open until `finish` or `close` has returned.
+        descriptor: of the file. It must stay open until `finish` has returned.
         size: expected size in bytes.
         digest: expected SHA-256, or None to skip this check.
 
     Raises:
         CacheMissError: the file has another size.
-        OSError: the file cannot be read.
     """
 
     def __init__(self, descriptor: int, size: int, digest: bytes | None) -> None:
@@ -63,8 +60,7 @@ class DataFile:
         """The bytes, read-only. Blocks until they are read.
 
         Raises:
-            CacheMissError: the file is too short.
-            OSError: the file cannot be read.
+            CacheMissError: the file is too short, or cannot be read.
             MemoryError: there is not enough memory.
         """
         if self._memory is None:
@@ -79,20 +75,15 @@ class DataFile:
         """Wait until the file is read and checked.
 
         Raises:
-            CacheMissError: the file differs from what was saved.
-            OSError: the file cannot be read.
+            CacheMissError: the file differs from what was saved, or cannot be read.
             MemoryError: there is not enough memory.
         """
-        self.close()
+        if self._thread is not None:
+            self._thread.join()
         if self._error is not None:
             raise self._error
         if self._digest != self._expected_digest:
             raise CacheMissError("the data cache was changed: its digest is wrong", damaged=True)
-
-    def close(self) -> None:
-        """Wait for the thread, and ignore its result."""
-        if self._thread is not None:
-            self._thread.join()
 
     def _work(self) -> None:
         try:
@@ -104,7 +95,7 @@ class DataFile:
     def _read(self) -> None:
         try:
             self._memory = read_file(self._descriptor, self._size, "data")
-        except (CacheMissError, OSError, MemoryError) as error:
+        except (CacheMissError, MemoryError) as error:
             self._error = error
 
     def _hash(self) -> None:

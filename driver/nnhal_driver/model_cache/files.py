@@ -14,7 +14,6 @@ from nnhal.errors import invalid_argument
 from nnhal.rules.cache_token import check_token
 from nnhal.types import Bytes, NumberOfCacheFiles
 from nnhal_driver.mapped_memory import allocate
-from nnhal_driver.model_cache.errors import CacheMissError
 
 FILE_COUNTS = NumberOfCacheFiles(1, 1)
 """Number of files of each kind. All backends share them."""
@@ -22,6 +21,20 @@ NO_FILES = NumberOfCacheFiles(0, 0)
 """Numbers of a device that does not cache."""
 
 _MODES = {os.O_RDONLY: "reading", os.O_WRONLY: "writing"}
+
+
+class CacheMissError(Exception):
+    """The files hold no model that this device can use.
+
+    Attributes:
+        reason: text for people.
+        damaged: whether the files differ from what was saved, so that no device can use them.
+    """
+
+    def __init__(self, reason: str, *, damaged: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.damaged = damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +126,22 @@ def _duplicate(descriptor: int, kind: str, read_only: bool) -> Iterator[int]:
         os.close(duplicate)
 
 
-def file_size(descriptor: int) -> int:
-    """Return the size of a file in bytes.
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CacheMissError(f"the cache files cannot be read: {error}") from error
+
+
+def file_status(descriptor: int) -> os.stat_result:
+    """Return the status of a file.
 
     Raises:
-        OSError: fstat fails.
+        CacheMissError: fstat fails.
     """
-    return os.fstat(descriptor).st_size
+    with _reading():
+        return os.fstat(descriptor)
 
 
 def read_file(descriptor: int, size: int, kind: str) -> Bytes:
@@ -128,14 +150,14 @@ def read_file(descriptor: int, size: int, kind: str) -> Bytes:
     The file is not mapped: truncating a mapped file kills the process that reads it.
 
     Raises:
-        CacheMissError: the file is shorter.
-        OSError: the file cannot be read.
+        CacheMissError: the file is shorter, or cannot be read.
         MemoryError: there is not enough memory.
     """
     memory = allocate(size, zeroed=False)
     done = 0
     while done < size:
-        count = os.preadv(descriptor, [memory[done:].data], done)
+        with _reading():
+            count = os.preadv(descriptor, [memory[done:].data], done)
         if count == 0:
             raise CacheMissError(f"the {kind} cache is truncated: {done} of {size} bytes", damaged=True)
         done += count

@@ -7,7 +7,6 @@ that saved all it needs never uses most of them.
 """
 
 import json
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -20,7 +19,7 @@ from nnhal_driver.compilation.backend_hooks import with_hooks
 from nnhal_driver.compilation.optimization import CompositeSubgraph, optimize_and_compile
 from nnhal_driver.execution.control_flow import If, While, control_flow_node
 from nnhal_driver.execution.plan import Node, PartitionNode, Plan
-from nnhal_driver.graph import Graph, OperationView, SubgraphView
+from nnhal_driver.graph import Graph, SubgraphView
 from nnhal_driver.model_cache.codec import decode, encode
 from nnhal_driver.model_cache.container import Container, ContainerWriter, Document, Row
 
@@ -31,10 +30,11 @@ def save_plan(plan: Plan, placement: Placement, writer: ContainerWriter) -> Docu
     """Add all arrays of a plan to a container and return the document that describes it."""
     saver = _Saver(placement, writer)
     saver.add_plan(plan)
-    graphs = [
-        [graph.number, _saved_subgraph(graph.subgraph, writer), _constants(graph, writer), [*graph.extensions.items()]]
-        for graph in saver.graphs
-    ]
+    graphs = []
+    for graph in saver.graphs:
+        constants = [[operand, writer.add_array(array)] for operand, array in graph.constants.items()]
+        subgraph = _saved_subgraph(graph.subgraph, writer)
+        graphs.append([graph.number, subgraph, constants, [*graph.extensions.items()]])
     return {"placement": encode(Placement, placement), "graphs": graphs, "plans": saver.plans}
 
 
@@ -44,10 +44,6 @@ def _saved_subgraph(subgraph: Subgraph, writer: ContainerWriter) -> Row:
     boundary = [[index, operands[index]] for index in sorted({*inputs, *outputs})]
     rest = json.dumps([operands, operations], separators=(",", ":")).encode()
     return [writer.add_blob(rest), [len(operands), len(operations)], boundary, inputs, outputs]
-
-
-def _constants(graph: Graph, writer: ContainerWriter) -> list[Row]:
-    return [[operand, writer.add_array(array)] for operand, array in graph.constants.items()]
 
 
 class _Saver:
@@ -74,7 +70,7 @@ class _Saver:
     def _node(self, node: Node, partition: Partition) -> Row:
         match node:
             case PartitionNode():
-                return self._step(node, partition.backend)
+                return self._row(node, partition.backend, self._saved(node.compiled))
             case If(view=view, then=first, otherwise=second) | While(view=view, condition=first, body=second):
                 self.add_plan(first)
                 self.add_plan(second)
@@ -82,16 +78,13 @@ class _Saver:
             case _:
                 raise TypeError(f"{type(node).__name__} has no form in the cache")
 
-    def _step(self, step: PartitionNode, backend: str) -> Row:
-        return self._row(step, backend, self._saved(step.compiled, backend))
-
     def _row(self, step: PartitionNode, backend: str, saved: Row | None) -> Row:
         view = step.view
         indexes = [operation.index for operation in view.operations]
         described = [self._graph(view.graph), indexes, view.inputs, view.outputs, view.relaxed]
         return [backend, described, sorted(step.used_later), saved]
 
-    def _saved(self, compiled: CompiledSubgraph, backend: str) -> Row | None:
+    def _saved(self, compiled: CompiledSubgraph) -> Row | None:
         """Return what a backend saved of a partition.
 
         None means "optimize and compile again", [] "compile again". For an optimized partition the row is None and a
@@ -103,7 +96,7 @@ class _Saver:
         if any(saved[number] is None for number in compiled.substituted):
             return None
         parts = zip(compiled.nodes, saved, strict=True)
-        return [None, [self._row(step, backend, self._sections(sections) or []) for step, sections in parts]]
+        return [None, [self._row(step, step.backend, self._sections(sections) or []) for step, sections in parts]]
 
     def _sections(self, sections: Sections | None) -> Row | None:
         if sections is None:
@@ -146,8 +139,8 @@ def _subgraph(row: Row, container: Container) -> Subgraph:
         return decoded
 
     decoded_operands = {index: decode(Operand, encoded) for index, encoded in boundary}
-    operands = _LazyValues(Operand, operand_count, lambda: rows()[0], decoded_operands)
-    operations = _LazyValues(Operation, operation_count, lambda: rows()[1], {})
+    operands = _LazySequence(operand_count, lambda i: decode(Operand, rows()[0][i]), decoded_operands)
+    operations = _LazySequence(operation_count, lambda i: decode(Operation, rows()[1][i]))
     return Subgraph(operands, operations, tuple(inputs), tuple(outputs))  # type: ignore[arg-type]
 
 
@@ -156,29 +149,20 @@ def load_plan(
     graphs: Sequence[Graph],
     backends: Mapping[str, Backend],
     options: CompileOptions,
-    check: Callable[[], None],
 ) -> Plan:
-    """Return the plan that was saved.
-
-    Args:
-        container: where it was saved.
-        graphs: result of `load_graphs`.
-        backends: by id.
-        options: for compiling again.
-        check: called between partitions; raises to end the preparation.
+    """Return the plan that was saved, given the result of `load_graphs`, the backends by id, and options for compiling.
 
     Raises:
-        HalError: a backend cannot load a part, or raised by `check`.
+        HalError: a backend cannot load a part, or raised by `options.check`, which is called between partitions.
     """
     plans: dict[int, Plan] = {}
     for index, rows in container.document["plans"]:
         graph = graphs[index]
         nodes: list[Node] = []
         for row in rows:
-            check()
+            options.check()
             if row[0] is None:
-                view = graph.operations[row[1]]
-                nodes.append(control_flow_node(view, plans))
+                nodes.append(control_flow_node(graph.operations[row[1]], plans))
             else:
                 nodes.append(_step(row, container, graphs, backends, options))
         plans[graph.number] = Plan(graph, tuple(nodes))
@@ -193,12 +177,16 @@ def _step(
     options: CompileOptions,
 ) -> PartitionNode:
     options.check()
-    backend, (graph, indexes, inputs, outputs, relaxed), read_again, saved = row
-    view = SubgraphView(graphs[graph], _LazyOperations(graphs[graph], indexes), tuple(inputs), tuple(outputs), relaxed)
+    backend, (number, indexes, inputs, outputs, relaxed), read_again, saved = row
+    graph = graphs[number]
+    # the graph binds its operations on first access
+    operations = _LazySequence(len(indexes), lambda i: graph.operations[indexes[i]])
+    view = SubgraphView(graph, operations, tuple(inputs), tuple(outputs), relaxed)
     if saved and saved[0] is None:
         parts = [_step(part, container, graphs, backends, options) for part in saved[1]]
-        return PartitionNode(backend, view, CompositeSubgraph(view, parts), frozenset(read_again))
-    compiled = _compiled(view, saved, container, backends[backend], options)
+        compiled: CompiledSubgraph = CompositeSubgraph(view, parts)
+    else:
+        compiled = _compiled(view, saved, container, backends[backend], options)
     return PartitionNode(backend, view, compiled, frozenset(read_again))
 
 
@@ -215,44 +203,31 @@ def _compiled(
 
 
 class _LazySequence(Sequence[T]):
-    """Sequence whose items are computed on access."""
+    """Sequence of `count` items, each made on first access. `known`: items that exist already, by index."""
 
-    @abstractmethod
-    def _item(self, index: int) -> T:
-        """Return an item. `index`: not negative."""
+    def __init__(self, count: int, make: Callable[[int], T], known: dict[int, T] | None = None) -> None:
+        self._count = count
+        self._make = make
+        self._items = known or {}
+
+    def __len__(self) -> int:
+        return self._count
 
     @overload
     def __getitem__(self, key: int) -> T: ...
     @overload
     def __getitem__(self, key: slice) -> tuple[T, ...]: ...
     def __getitem__(self, key: int | slice) -> T | tuple[T, ...]:
-        selected = range(len(self))[key]
+        selected = range(self._count)[key]
         return self._item(selected) if isinstance(selected, int) else tuple(map(self._item, selected))
 
-
-class _LazyValues(_LazySequence[T]):
-    """Values of one type, each decoded on first access.
-
-    Args:
-        type_: type of the values.
-        count: number of values.
-        rows: returns the encoded values.
-        known: values that are already decoded, by index.
-    """
-
-    def __init__(self, type_: type[T], count: int, rows: Callable[[], list[Row]], known: dict[int, T]) -> None:
-        self._type = type_
-        self._count = count
-        self._rows = rows
-        self._values = known
-
-    def __len__(self) -> int:
-        return self._count
+    def __iter__(self) -> Iterator[T]:
+        return map(self._item, range(self._count))
 
     def _item(self, index: int) -> T:
-        if index not in self._values:
-            self._values[index] = decode(self._type, self._rows()[index])
-        return self._values[index]
+        if index not in self._items:
+            self._items[index] = self._make(index)
+        return self._items[index]
 
 
 class _Constants(Mapping[int, AnyArray]):
@@ -276,21 +251,3 @@ class _Constants(Mapping[int, AnyArray]):
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-
-class _LazyOperations(_LazySequence[OperationView]):
-    """Some operations of a graph. The graph binds its operations on first access."""
-
-    def __init__(self, graph: Graph, indexes: Sequence[int]) -> None:
-        self._graph = graph
-        self._indexes = indexes
-
-    def __len__(self) -> int:
-        return len(self._indexes)
-
-    def _item(self, index: int) -> OperationView:
-        return self._graph.operations[self._indexes[index]]
-
-    def __iter__(self) -> Iterator[OperationView]:
-        operations = self._graph.operations
-        return (operations[i] for i in self._indexes)

@@ -1,7 +1,7 @@
 """Preparation of models by compilation, from cache files, or from a loaded model."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -20,8 +20,8 @@ from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.profiling_contexts import ProfilingContexts
 from nnhal_driver.extension_types import extension_types
 from nnhal_driver.graph import Graph, drop_caches
-from nnhal_driver.model_cache.cache import CachedModel, FilesIdentity, ModelCache, SaveTarget, VerifiedFiles
-from nnhal_driver.model_cache.errors import CacheMissError
+from nnhal_driver.model_cache.cache import CachedModel, ModelCache, SaveTarget, VerifiedFiles
+from nnhal_driver.model_cache.files import CacheMissError
 from nnhal_driver.model_probe import Probe
 from nnhal_driver.preparation.launch import DeviceCall, LaunchOptions
 from nnhal_driver.preparation.outcome import Outcome, PreparationCallback, failed_outcome
@@ -215,7 +215,7 @@ class ModelPreparer:
         check()
         return outcome.with_cache(CacheOutcome(CacheState.HIT))
 
-    def _success(self, cached: CachedModel, memory: ModelMemory, loaded_from: FilesIdentity | None = None) -> Outcome:
+    def _success(self, cached: CachedModel, memory: ModelMemory, loaded_from: Hashable = None) -> Outcome:
         main = cached.plan.graph
         prepared = PreparedModel(
             tuple(main.operands[i] for i in main.subgraph.input_indexes),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from nnhal.errors import MISSED_DEADLINE, HalError, exception_text, general_failure, out_of_memory, well_formed
 from nnhal.types import CacheOutcome, CacheState, ErrorStatus, Placement, PreparationWarning
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.model_cache.errors import CacheMissError
+from nnhal_driver.model_cache.files import CacheMissError
 
 _NO_PLACEMENT = Placement()
 _NO_CACHE = CacheOutcome()

@@ -16,8 +16,7 @@ from nnhal_cache.seal import SEAL_BYTES
 from nnhal_driver.mapped_memory import MAPPED_BYTES, in_own_mapping
 from nnhal_driver.model_cache import container as module
 from nnhal_driver.model_cache.container import FORMAT, Container, ContainerWriter
-from nnhal_driver.model_cache.errors import CacheMissError
-from nnhal_driver.model_cache.files import OpenFiles, read_file
+from nnhal_driver.model_cache.files import CacheMissError, OpenFiles, read_file
 from tests.driver.model_cache.cache_files import KEY, TOKEN, Pair, contents, flip, rewrite
 
 WEIGHTS = np.linspace(-1, 1, 33, dtype=np.float32)
@@ -166,9 +165,10 @@ def test_large_data_cache_is_checked(pair: Pair) -> None:
 @pytest.mark.parametrize("size", [1000, 1 << 20], ids=["read at once", "read by a thread"])
 def test_data_cache_shrinks_during_the_read(pair: Pair, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     (number, _) = save(pair, [np.zeros(size, np.int8)])
-    full_size = os.fstat(pair.data).st_size
+    status = os.fstat(pair.data)
+    full_size = status.st_size
     os.ftruncate(pair.data, size // 2)
-    monkeypatch.setattr("nnhal_driver.model_cache.data_file.file_size", lambda _: full_size)
+    monkeypatch.setattr("nnhal_driver.model_cache.data_file.file_status", lambda _: status)
     with pair.opened() as files:
         container = Container(files, KEY)
         container.read_data(check=True)
@@ -187,7 +187,7 @@ def test_data_cache_exceeds_the_memory(pair: Pair, monkeypatch: pytest.MonkeyPat
         load(pair)
 
 
-def test_close_joins_the_reading_thread(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finish_joins_the_reading_thread(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     proceed = threading.Event()
 
     def slow(*arguments: Any) -> Any:
@@ -201,7 +201,7 @@ def test_close_joins_the_reading_thread(pair: Pair, monkeypatch: pytest.MonkeyPa
         container.read_data(check=True)
         assert "nnhal-data-cache" in [thread.name for thread in threading.enumerate()]
         threading.Timer(0.05, proceed.set).start()
-        container.close()
+        container.finish()
         assert "nnhal-data-cache" not in [thread.name for thread in threading.enumerate()]
 
 
