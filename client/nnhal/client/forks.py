@@ -21,7 +21,6 @@ class Connected(Protocol):
 
     def leave_to_parent(self) -> None:
         """Refuse all further calls, and leave everything as it is. Called in the child of a fork."""
-        ...
 
 
 _connected: "weakref.WeakSet[Connected]" = weakref.WeakSet()

@@ -86,7 +86,7 @@ class DirectStream:
         )
 
     def send(self, message: bytes) -> None:
-        """See MessageStream in nnhal.client.message_stream."""
+        """See QueuedStream in nnhal.client.message_stream."""
         try:
             with self._lock:
                 if self._is_sending:
@@ -98,7 +98,7 @@ class DirectStream:
             raise
 
     def receive(self) -> bytes:
-        """See MessageStream in nnhal.client.message_stream."""
+        """See QueuedStream in nnhal.client.message_stream."""
         try:
             with self._reading:
                 with self._lock:
@@ -145,7 +145,7 @@ class DirectStream:
         return _rpc_error(self._end.code(), self._end.details(), self._end.trailing_metadata())
 
     def cancel(self) -> None:
-        """See MessageStream in nnhal.client.message_stream."""
+        """See QueuedStream in nnhal.client.message_stream."""
         code = grpc.StatusCode.CANCELLED
         self._call.cancel(code.value[0], "the client has closed the stream")
         if not self._is_interrupted:  # otherwise, events may be lost

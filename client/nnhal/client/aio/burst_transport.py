@@ -10,7 +10,7 @@ from nnhal.client.aio.plain_execution import define
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.aio.result_queue import BurstTransport, Pending, ResultQueue, new_result
 from nnhal.client.aio.reusable import RenewableModel
-from nnhal.client.aio.shm_transport import OpenSession, receive_result, take_large_outputs
+from nnhal.client.aio.shm_transport import receive_result, take_large_outputs
 from nnhal.client.core.arrays import ModelIO, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
 from nnhal.client.core.burst import BurstMessages, CachedInputs, TransportClosed, burst_closed_error, result_or_raise
@@ -120,17 +120,17 @@ class ShmBurstTransport:
     depth = BURST_DEPTH
 
     def __init__(
-        self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession, cached_inputs: CachedInputs
+        self, channel: "ShmChannel", burst: bytes, io: ModelIO, connection: Connection, cached_inputs: CachedInputs
     ) -> None:
         self._cached_inputs = cached_inputs
         self._channel = channel
         self._burst = burst
         self._io = io
-        self._session = session
+        self._connection = connection
 
     async def send(self, execution: Pending) -> None:
         """See BurstTransport."""
-        await self._session.flush_releases()
+        await self._connection.flush_releases()
         try:
             self._channel.start_pending(self._burst, self._io, execution, self._cached_inputs)
         except OSError:
@@ -146,7 +146,7 @@ class ShmBurstTransport:
         """See BurstTransport."""
         try:
             result = await receive_result(self._channel)
-            memories = await take_large_outputs(self._channel, result, self._io, self._session)
+            memories = await take_large_outputs(self._channel, result, self._io, self._connection)
             return result.outputs(self._io, execution.buffered, memories, copy=execution.copy)
         except HalError as error:
             if self._channel.broken:
@@ -169,7 +169,7 @@ class ShmBurstTransport:
         with suppress(OSError):  # the service may have closed it already
             self._channel.connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a result
         self._channel.connection.close()
-        self._session.discard(self._burst)
+        self._connection.discard(self._burst)
 
 
 async def open_burst_transport(

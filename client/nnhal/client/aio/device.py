@@ -19,6 +19,7 @@ from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
+from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.core.reconnect import FindNeeds
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
@@ -136,7 +137,7 @@ class Connecting:
         await self._device.close()
 
 
-class Device(FallbackDevice):
+class Device(FallbackDevice, AsyncCloseable):
     """Device of a service, in a session of its own. Close it, or use it as an asynchronous context manager."""
 
     @overload
@@ -168,9 +169,3 @@ class Device(FallbackDevice):
         options = PreparationArguments.of(preference, priority, cache, token)
         prepare = self._prepare_with_fallback if fallback else self._prepare_model
         return await prepare(model, options, PreparationCall(), SharedDeadline(deadline))
-
-    async def __aenter__(self) -> "Device":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

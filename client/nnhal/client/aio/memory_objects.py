@@ -38,6 +38,10 @@ class MemoryObjects:
         """Release objects with the next call."""
         raise NotImplementedError
 
+    async def flush_releases(self) -> None:
+        """Release discarded objects. Called before anything is sent to the service."""
+        raise NotImplementedError
+
     @contextlib.asynccontextmanager
     async def uploaded(
         self, pools: Iterable[object], *, deduplicate: bool = False, reserved: int = 0

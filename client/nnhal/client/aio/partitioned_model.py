@@ -9,6 +9,7 @@ from nnhal.client.aio.stream import Stream
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import plain_inputs
 from nnhal.client.core.cache import SharedDeadline
+from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.core.profile import ExecutionProfile
 from nnhal.client.core.streams import StreamIO
 from nnhal.client.fallback.division import DividedModel
@@ -25,7 +26,7 @@ class WholeModel(Protocol):
         """Prepare it."""
 
 
-class PartitionedModel(PartitionedModelBase):
+class PartitionedModel(PartitionedModelBase, AsyncCloseable):
     """Model that is ready to run, partly on the device and partly on the client's machine.
 
     It has the properties and methods of `PreparedModel`. Only `execute`, `profile` and `stream` are possible: values
@@ -170,12 +171,6 @@ class PartitionedModel(PartitionedModelBase):
         for part in (*self._parts, self._prepared_whole):
             if part is not None:
                 await part.close()
-
-    async def __aenter__(self) -> "PartitionedModel":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 class _ClientState:

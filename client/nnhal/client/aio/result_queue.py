@@ -30,11 +30,9 @@ class BurstTransport(Protocol):
             TransportClosed: the transport cannot be used any more.
             HalError: the service accepts no more memory.
         """
-        ...
 
     def release(self, identifier: int) -> bool:
         """Release a cached input. Return whether there will be a response."""
-        ...
 
     async def receive(self, execution: Pending) -> AnyOutputs:
         """Wait for the outputs of the execution that was sent longest ago.
@@ -43,11 +41,9 @@ class BurstTransport(Protocol):
             TransportClosed: no response will ever come.
             HalError: the execution failed.
         """
-        ...
 
     def close(self) -> None:
         """Close the transport."""
-        ...
 
 
 class ResultQueue:

@@ -30,7 +30,6 @@ class RenewableModel(Protocol):
 
     async def prepare_on(self, connection: Connection, deadline: SharedDeadline) -> RemoteModel[Connection]:
         """Return the model on a connection, and prepare it there if it is not yet."""
-        ...
 
 
 class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):

@@ -4,11 +4,12 @@ A device has a few channels, which are opened as needed, and each burst has its 
 caller uses gRPC. An execution that was sent is never retried here, see `nnhal.client.aio.connection`.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nnhal.client.aio.concurrency import open_channel, receive_packet
+from nnhal.client.aio.memory_objects import MemoryObjects
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
 from nnhal.client.core.profile import SHARED_MEMORY, ExecutionProfile, StageTimer
 from nnhal.client.shm.pool import ChannelFactory, ChannelPool
@@ -21,22 +22,6 @@ if TYPE_CHECKING:
     from nnhal.client.shm.result import ShmResult
 
 
-class OpenSession(Protocol):
-    """The part of `nnhal.client.aio.connection.Connection` that channels need."""
-
-    async def flush_releases(self) -> None:
-        """Release discarded objects."""
-        ...
-
-    async def take_memories(self, memories: Sequence[bytes]) -> dict[bytes, Bytes]:
-        """Return all bytes of Memory objects, by handle, and release the objects."""
-        ...
-
-    def discard(self, *handles: bytes) -> None:
-        """Release objects with the next call."""
-        ...
-
-
 class ShmTransport:
     """Executions of one device's models over its channels. Close it when done.
 
@@ -44,7 +29,7 @@ class ShmTransport:
         factory: opens channels.
     """
 
-    def __init__(self, opened: session_pb2.SessionOpened, session: OpenSession) -> None:
+    def __init__(self, opened: session_pb2.SessionOpened, session: MemoryObjects) -> None:
         self.factory = ChannelFactory(opened)
         self._pool = ChannelPool()
         self._session = session
@@ -160,7 +145,7 @@ async def receive_result(channel: "ShmChannel") -> "ShmResult":
 
 
 async def take_large_outputs(
-    channel: "ShmChannel", result: "ShmResult", io: ModelIO, session: OpenSession
+    channel: "ShmChannel", result: "ShmResult", io: ModelIO, session: MemoryObjects
 ) -> dict[bytes, Bytes]:
     """Return the bytes of the outputs too large for the channel, by handle, and make room for the next ones."""
     if not result.memories:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from nnhal.client.aio.concurrency import Lock
 from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.core.streams import StreamIO, lost_stream
 from nnhal.errors import DeadObjectError, SessionLostError
 
@@ -33,7 +34,7 @@ class StatefulModel(Protocol):
         """Connect and prepare the model again if the service has restarted."""
 
 
-class Stream:
+class Stream(AsyncCloseable):
     """Stream of executions of one prepared model. Each step starts with the states that the previous one left.
 
     Driver-managed buffers hold the states, two for each: one is read while the other is written. If the client's
@@ -111,9 +112,3 @@ class Stream:
                 await buffer.close()
         self._buffers = []
         self._has_state = False
-
-    async def __aenter__(self) -> "Stream":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

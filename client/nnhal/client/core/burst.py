@@ -34,15 +34,12 @@ class ResultHolder(Protocol):
 
     def done(self) -> bool:
         """Return whether there is an outcome."""
-        ...
 
     def set_result(self, result: AnyOutputs, /) -> None:
         """Set the outputs."""
-        ...
 
     def set_exception(self, exception: HalError, /) -> None:
         """Set the error."""
-        ...
 
 
 F = TypeVar("F", bound=ResultHolder)

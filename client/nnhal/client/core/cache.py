@@ -6,12 +6,11 @@ preference and priority.
 
 import hashlib
 import logging
-import math
 import os
 import struct
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -248,11 +247,6 @@ class SharedDeadline:
 
 
 NO_DEADLINE = SharedDeadline(None)
-
-
-def latest_deadline(deadlines: Iterable[SharedDeadline]) -> SharedDeadline:
-    """Return the deadline that is the latest. No deadline is later than any."""
-    return max(deadlines, default=NO_DEADLINE, key=lambda deadline: deadline.at_most(math.inf))
 
 
 def is_session_lost(error: HalError) -> bool:

@@ -19,7 +19,6 @@ class AnyConnection(Protocol):
 
     def discard(self, *handles: bytes) -> None:
         """Release objects with the next call."""
-        ...
 
 
 C = TypeVar("C", bound=AnyConnection)

@@ -133,11 +133,6 @@ def empty_execute_request(
     )
 
 
-def encode_deadline(deadline: float) -> bytes:
-    """Encode a deadline in seconds, to be appended to the encoded message of an execution without one."""
-    return prepared_model_pb2.ExecuteSynchronouslyRequest(deadline_ns=to_nanoseconds(deadline)).SerializeToString()
-
-
 def memory_handles(returned: Iterable[types_pb2.ReturnedOutput]) -> list[bytes]:
     """Return the handles of the Memory objects that hold outputs. The client must release them."""
     return [handle for output in returned if (handle := output.memory)]

@@ -29,7 +29,7 @@ from nnhal.client.core.buffered_execution import (
 )
 from nnhal.client.core.burst import PendingExecution
 from nnhal.client.core.cache import is_session_lost
-from nnhal.client.core.handles import description
+from nnhal.client.core.handles import Closeable, description
 from nnhal.client.forks import forked_error, watch_forks
 from nnhal.client.sync.burst_transport import RenewableBurst
 from nnhal.client.sync.reconnect import ReconnectingSession
@@ -47,7 +47,7 @@ def new_burst(session: ReconnectingSession, model: RenewableModel, io: ModelIO) 
     return Burst(session, model, io)
 
 
-class Burst:
+class Burst(Closeable):
     """Burst of executions. Thread safe. Close it, or use it as a context manager; closing waits for its executions.
 
     If its session is lost, it is opened again, and executions without buffers are repeated.
@@ -215,12 +215,6 @@ class Burst:
         self._settle_all()
         self._burst.close()
         self._settle_all()
-
-    def __enter__(self) -> "Burst":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return description(self, self._io.description, closed=self._burst.closed)

@@ -20,7 +20,7 @@ from nnhal.client.sync.plain_execution import define
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.client.sync.result_queue import BurstTransport, Pending, ResultQueue, new_result
 from nnhal.client.sync.reusable import RenewableModel
-from nnhal.client.sync.shm_transport import OpenSession, receive_result, take_large_outputs
+from nnhal.client.sync.shm_transport import receive_result, take_large_outputs
 from nnhal.errors import HalError
 from nnhal.types import AnyArray
 from nnhal.v1 import burst_pb2, prepared_model_pb2
@@ -121,17 +121,17 @@ class ShmBurstTransport:
     depth = BURST_DEPTH
 
     def __init__(
-        self, channel: "ShmChannel", burst: bytes, io: ModelIO, session: OpenSession, cached_inputs: CachedInputs
+        self, channel: "ShmChannel", burst: bytes, io: ModelIO, connection: Connection, cached_inputs: CachedInputs
     ) -> None:
         self._cached_inputs = cached_inputs
         self._channel = channel
         self._burst = burst
         self._io = io
-        self._session = session
+        self._connection = connection
 
     def send(self, execution: Pending) -> None:
         """See BurstTransport."""
-        self._session.flush_releases()
+        self._connection.flush_releases()
         try:
             self._channel.start_pending(self._burst, self._io, execution, self._cached_inputs)
         except OSError:
@@ -147,7 +147,7 @@ class ShmBurstTransport:
         """See BurstTransport."""
         try:
             result = receive_result(self._channel)
-            memories = take_large_outputs(self._channel, result, self._io, self._session)
+            memories = take_large_outputs(self._channel, result, self._io, self._connection)
             return result.outputs(self._io, execution.buffered, memories, copy=execution.copy)
         except HalError as error:
             if self._channel.broken:
@@ -170,7 +170,7 @@ class ShmBurstTransport:
         with suppress(OSError):  # the service may have closed it already
             self._channel.connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a result
         self._channel.connection.close()
-        self._session.discard(self._burst)
+        self._connection.discard(self._burst)
 
 
 def open_burst_transport(

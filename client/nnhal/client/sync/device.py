@@ -14,6 +14,7 @@ import grpc
 from nnhal.client.core.arguments import ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
+from nnhal.client.core.handles import Closeable
 from nnhal.client.core.reconnect import FindNeeds
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
@@ -115,7 +116,7 @@ def open_device(
     return Device(session, device)
 
 
-class Device(FallbackDevice):
+class Device(FallbackDevice, Closeable):
     """Device of a service, in a session of its own. Close it, or use it as a context manager."""
 
     @overload
@@ -175,12 +176,6 @@ class Device(FallbackDevice):
             return Preparation(lambda call: self._prepare_with_fallback(model, options, call, end))
         spec = options.spec(model, self.name)
         return Preparation(lambda call: self._prepare_spec(spec, call, end))
-
-    def __enter__(self) -> "Device":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Preparation(Future[R]):

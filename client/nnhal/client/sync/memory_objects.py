@@ -39,6 +39,10 @@ class MemoryObjects:
         """Release objects with the next call."""
         raise NotImplementedError
 
+    def flush_releases(self) -> None:
+        """Release discarded objects. Called before anything is sent to the service."""
+        raise NotImplementedError
+
     @contextlib.contextmanager
     def uploaded(
         self, pools: Iterable[object], *, deduplicate: bool = False, reserved: int = 0

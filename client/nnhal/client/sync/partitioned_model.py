@@ -7,6 +7,7 @@ from typing import Any, NoReturn, Protocol
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import plain_inputs
 from nnhal.client.core.cache import SharedDeadline
+from nnhal.client.core.handles import Closeable
 from nnhal.client.core.profile import ExecutionProfile
 from nnhal.client.core.streams import StreamIO
 from nnhal.client.fallback.division import DividedModel
@@ -26,7 +27,7 @@ class WholeModel(Protocol):
         """Prepare it."""
 
 
-class PartitionedModel(PartitionedModelBase):
+class PartitionedModel(PartitionedModelBase, Closeable):
     """Model that is ready to run, partly on the device and partly on the client's machine.
 
     It has the properties and methods of `PreparedModel`. Only `execute`, `profile` and `stream` are possible: values
@@ -171,12 +172,6 @@ class PartitionedModel(PartitionedModelBase):
         for part in (*self._parts, self._prepared_whole):
             if part is not None:
                 part.close()
-
-    def __enter__(self) -> "PartitionedModel":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _ClientState:

@@ -68,11 +68,9 @@ class BurstTransport(Protocol):
             TransportClosed: the transport cannot be used any more.
             HalError: the service accepts no more memory.
         """
-        ...
 
     def release(self, identifier: int) -> bool:
         """Release a cached input. Return whether there will be a response."""
-        ...
 
     def receive(self, execution: Pending) -> AnyOutputs:
         """Wait for the outputs of the execution that was sent longest ago.
@@ -81,7 +79,6 @@ class BurstTransport(Protocol):
             TransportClosed: no response will ever come.
             HalError: the execution failed.
         """
-        ...
 
     def inputs(self) -> list[AnyArray]:
         """Return an array for each input, into which the caller may write the inputs of the next execution.
@@ -90,11 +87,9 @@ class BurstTransport(Protocol):
             TransportClosed: the transport cannot be used any more.
             HalError: INVALID_ARGUMENT: the shape of an input is not fixed.
         """
-        ...
 
     def close(self) -> None:
         """Close the transport."""
-        ...
 
 
 class ResultQueue:

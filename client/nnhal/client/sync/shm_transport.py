@@ -5,14 +5,15 @@ A device has a few channels, which are opened as needed, and each burst has its 
 caller uses gRPC. An execution that was sent is never retried here, see `nnhal.client.sync.connection`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
 from nnhal.client.core.profile import SHARED_MEMORY, ExecutionProfile, StageTimer
 from nnhal.client.shm.pool import ChannelFactory, ChannelPool
 from nnhal.client.sync.concurrency import open_channel, receive_packet
+from nnhal.client.sync.memory_objects import MemoryObjects
 from nnhal.errors import HalError
 from nnhal.types import Bytes
 from nnhal.v1 import session_pb2
@@ -22,22 +23,6 @@ if TYPE_CHECKING:
     from nnhal.client.shm.result import ShmResult
 
 
-class OpenSession(Protocol):
-    """The part of `nnhal.client.sync.connection.Connection` that channels need."""
-
-    def flush_releases(self) -> None:
-        """Release discarded objects."""
-        ...
-
-    def take_memories(self, memories: Sequence[bytes]) -> dict[bytes, Bytes]:
-        """Return all bytes of Memory objects, by handle, and release the objects."""
-        ...
-
-    def discard(self, *handles: bytes) -> None:
-        """Release objects with the next call."""
-        ...
-
-
 class ShmTransport:
     """Executions of one device's models over its channels. Close it when done.
 
@@ -45,7 +30,7 @@ class ShmTransport:
         factory: opens channels.
     """
 
-    def __init__(self, opened: session_pb2.SessionOpened, session: OpenSession) -> None:
+    def __init__(self, opened: session_pb2.SessionOpened, session: MemoryObjects) -> None:
         self.factory = ChannelFactory(opened)
         self._pool = ChannelPool()
         self._session = session
@@ -159,7 +144,7 @@ def receive_result(channel: "ShmChannel") -> "ShmResult":
 
 
 def take_large_outputs(
-    channel: "ShmChannel", result: "ShmResult", io: ModelIO, session: OpenSession
+    channel: "ShmChannel", result: "ShmResult", io: ModelIO, session: MemoryObjects
 ) -> dict[bytes, Bytes]:
     """Return the bytes of the outputs too large for the channel, by handle, and make room for the next ones."""
     if not result.memories:

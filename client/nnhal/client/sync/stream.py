@@ -9,6 +9,7 @@ with prepared.stream() as stream:
 from typing import Any, Protocol
 
 from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.handles import Closeable
 from nnhal.client.core.streams import StreamIO, lost_stream
 from nnhal.client.sync.concurrency import Lock
 from nnhal.errors import DeadObjectError, SessionLostError
@@ -34,7 +35,7 @@ class StatefulModel(Protocol):
         """Connect and prepare the model again if the service has restarted."""
 
 
-class Stream:
+class Stream(Closeable):
     """Stream of executions of one prepared model. Each step starts with the states that the previous one left.
 
     Driver-managed buffers hold the states, two for each: one is read while the other is written. If the client's
@@ -112,9 +113,3 @@ class Stream:
                 buffer.close()
         self._buffers = []
         self._has_state = False
-
-    def __enter__(self) -> "Stream":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from nnhal.client.aio.concurrency import Started
 from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.replicas.aio.replicated_burst import DeviceReplica, DeviceReplicas, ReplicatedBurst
 
 
-class ReplicatedModel:
+class ReplicatedModel(AsyncCloseable):
     """Model that is prepared on several services. Close it, or use it as an asynchronous context manager.
 
     Args:
@@ -60,12 +61,6 @@ class ReplicatedModel:
         """Free everything on all services."""
         await self._burst.close()
         await close_replicas(self._replicas.replicas)
-
-    async def __aenter__(self) -> "ReplicatedModel":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 async def close_replicas(replicas: Iterable[DeviceReplica]) -> None:

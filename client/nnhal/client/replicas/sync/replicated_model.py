@@ -4,11 +4,12 @@
 from collections.abc import Iterable
 
 from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.handles import Closeable
 from nnhal.client.replicas.sync.replicated_burst import DeviceReplica, DeviceReplicas, ReplicatedBurst
 from nnhal.client.sync.concurrency import Started
 
 
-class ReplicatedModel:
+class ReplicatedModel(Closeable):
     """Model that is prepared on several services. Close it, or use it as a context manager.
 
     Args:
@@ -61,12 +62,6 @@ class ReplicatedModel:
         """Free everything on all services."""
         self._burst.close()
         close_replicas(self._replicas.replicas)
-
-    def __enter__(self) -> "ReplicatedModel":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def close_replicas(replicas: Iterable[DeviceReplica]) -> None:
