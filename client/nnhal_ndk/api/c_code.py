@@ -177,7 +177,7 @@ def _body(function: Function) -> Iterator[str]:
         yield f"    return {CONSTANT_RESULTS[function.name]};"
         return
     for parameter in function.parameters:
-        if _is_created(parameter):
+        if is_created(parameter):
             yield f"    if ({parameter.name} != NULL) *{parameter.name} = NULL;"
         if parameter.is_pointer and parameter.name in _INITIAL_RESULTS:
             yield f"    if ({parameter.name} != NULL) *{parameter.name} = {_INITIAL_RESULTS[parameter.name]};"
@@ -205,7 +205,12 @@ def _short(function: Function) -> str:
 def is_result(parameter: Parameter) -> bool:
     """Return whether a function returns something through a parameter."""
     is_array = parameter.name in _OUTPUT_ARRAYS and not parameter.type.startswith("const")
-    return _is_created(parameter) or parameter.type in (*_TAKEN, "const char**") or is_array
+    return is_created(parameter) or parameter.type in (*_TAKEN, "const char**") or is_array
+
+
+def python_parameters(function: Function) -> list[Parameter]:
+    """Return the parameters whose values the Python function gets, in order: not results and lengths of arrays."""
+    return [parameter for parameter in function.parameters if any(_push(function, parameter))]
 
 
 def has_results(function: Function) -> bool:
@@ -213,7 +218,8 @@ def has_results(function: Function) -> bool:
     return any(map(is_result, function.parameters))
 
 
-def _is_created(parameter: Parameter) -> bool:
+def is_created(parameter: Parameter) -> bool:
+    """Return whether a function returns a new object through a parameter."""
     return parameter.type.startswith("ANeuralNetworks") and parameter.type.endswith("**")
 
 
@@ -280,7 +286,7 @@ def _is_length(function: Function, parameter: Parameter) -> bool:
 
 def _take(position: int, parameter: Parameter) -> Iterator[str]:
     name = parameter.name
-    if _is_created(parameter):
+    if is_created(parameter):
         yield f"*{name} = take_handle(&call, {position});"
     elif parameter.type == "const char**":
         yield f"take_string(&call, {position}, {name});"

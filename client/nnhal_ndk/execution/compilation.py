@@ -4,7 +4,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nnhal.alignment import ALIGNMENT
 from nnhal.types import ExecutionPreference, Priority
 from nnhal_ndk.api.constants import PriorityCode
 from nnhal_ndk.devices import NdkDevice, all_devices
@@ -87,26 +86,6 @@ class NdkCompilation:
         if slot is None:
             slot = self._slots[key] = ArgumentSlot(self.operand(index, is_output=is_output), (self, is_output, index))
         return slot
-
-    def preferred_alignment(self, index: int, *, is_output: bool) -> int:
-        """Return the alignment of a value in bytes that suits the device.
-
-        Raises:
-            NdkError: BAD_STATE; BAD_DATA: there is no such input or output.
-        """
-        _ = self.plan
-        self.operand(index, is_output=is_output)
-        return ALIGNMENT
-
-    def preferred_padding(self, index: int, *, is_output: bool) -> int:
-        """Return the number of bytes that a value's size should be a multiple of.
-
-        Raises:
-            NdkError: BAD_STATE; BAD_DATA: there is no such input or output.
-        """
-        _ = self.plan
-        self.operand(index, is_output=is_output)
-        return 1
 
     # ---- Options ------------------------------------------------------------------------------------
 

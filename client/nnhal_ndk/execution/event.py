@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from nnhal_ndk.api.constants import ResultCode
-from nnhal_ndk.objects import OBJECTS
 from nnhal_ndk.results import NdkError, bad_data, op_failed
 
 _log = logging.getLogger("nnhal.ndk")
@@ -161,15 +160,6 @@ def _wait_for_signal(descriptor: int) -> ResultCode:
     poll.register(descriptor, select.POLLIN)
     ((_, events),) = poll.poll()
     return ResultCode.OP_FAILED if events & (select.POLLERR | select.POLLNVAL) else ResultCode.NO_ERROR
-
-
-def event_of(handle: int) -> NdkEvent:
-    """Return the event with a handle.
-
-    Raises:
-        NdkError: BAD_DATA: there is no such event.
-    """
-    return OBJECTS.get(handle, NdkEvent)
 
 
 def after_all(events: list[NdkEvent], then: Callable[[NdkError | None], None]) -> None:

@@ -1,14 +1,9 @@
-"""Functions of the C library, in one module for each kind of object. They convert arguments, and nothing else."""
+"""Functions of the C library: `table` has the Python function of each one, and `register` converts arguments."""
 
-from nnhal_ndk.functions import (  # noqa: F401  (they register)
-    compilation,
-    device,
-    event,
-    execution,
-    extension,
-    memory,
-    model,
-)
-from nnhal_ndk.functions.register import REGISTERED
+from nnhal_ndk.functions.register import callables
+from nnhal_ndk.functions.table import TABLE
 
 __all__ = ["REGISTERED"]
+
+REGISTERED = callables(TABLE)
+"""Functions by the name of the C function, see `callables`."""

@@ -1,40 +1,58 @@
-"""Registration of the functions that implement the C library."""
+"""Python functions in the form that the C library calls: with handles, and with codes in place of exceptions."""
 
 import _thread
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from nnhal_ndk.api.c_code import PYTHON_FUNCTIONS, has_results
+from nnhal_ndk.api.c_code import PYTHON_FUNCTIONS, has_results, is_created, python_parameters
+from nnhal_ndk.api.functions import Function
+from nnhal_ndk.devices import NdkDevice
+from nnhal_ndk.execution.compilation import NdkCompilation
+from nnhal_ndk.execution.event import NdkEvent
+from nnhal_ndk.execution.execution import NdkBurst, NdkExecution
+from nnhal_ndk.execution.memory import NdkMemory
+from nnhal_ndk.execution.memory_desc import NdkMemoryDesc
+from nnhal_ndk.model.model import NdkModel
+from nnhal_ndk.model.operand_type import unpack_uint32s
+from nnhal_ndk.objects import OBJECTS
 from nnhal_ndk.results import NdkError, code_of_error, log_error
 
-REGISTERED: dict[str, Callable[..., Any]] = {}
-"""Functions by the name of the C function. They never raise.
+_KINDS = {
+    "Burst": NdkBurst,
+    "Compilation": NdkCompilation,
+    "Device": NdkDevice,
+    "Event": NdkEvent,
+    "Execution": NdkExecution,
+    "Memory": NdkMemory,
+    "MemoryDesc": NdkMemoryDesc,
+    "Model": NdkModel,
+}
+_MEMBERS = {"const ANeuralNetworksOperandType*": 4, "const ANeuralNetworksSymmPerChannelQuantParams*": 3}
+"""Number of arguments for the members of a structure. Other parameters are one argument."""
 
-A C function that returns values through pointers gets a tuple: the result code, and the values in order, if there are
-any. Other functions return their result code.
-"""
 
-_HAS_RESULTS = {function.name: has_results(function) for function in PYTHON_FUNCTIONS}
+def callables(table: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Return the functions of a table in the form that the C library calls. They never raise.
 
+    A function of the table takes objects, bools and tuples of numbers in place of handles and arrays of uint32_t; but
+    handles to free. It returns the value that the C function returns through a pointer, and raises its errors.
 
-def ndk_function(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function for a C function.
-
-    It returns None, or the tuple of the values that the C function returns through pointers, and raises its errors.
+    The result has the result code of a C function; or a tuple of the code and the value, if there is one, for a C
+    function that returns a value through a pointer.
     """
-    wrap = _returning_values if _HAS_RESULTS[name] else _returning_code
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        REGISTERED[name] = wrap(name, function)
-        return function
-
-    return register
+    return {
+        function.name: (_returning_value if has_results(function) else _returning_code)(function, table[function.name])
+        for function in PYTHON_FUNCTIONS
+    }
 
 
-def _returning_code(name: str, function: Callable[..., None]) -> Callable[..., int]:
+def _returning_code(function: Function, implementation: Callable[..., Any]) -> Callable[..., int]:
+    name, conversions = function.name, _conversions(function)
+
     def call(*arguments: Any) -> int:
         try:
-            function(*arguments)
+            implementation(*_convert(arguments, conversions))
             return 0
         except BaseException as error:
             return _report(name, error)
@@ -42,14 +60,49 @@ def _returning_code(name: str, function: Callable[..., None]) -> Callable[..., i
     return call
 
 
-def _returning_values(name: str, function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+def _returning_value(function: Function, implementation: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+    name, conversions = function.name, _conversions(function)
+    creates = any(map(is_created, function.parameters))
+
     def call(*arguments: Any) -> tuple[Any, ...]:
         try:
-            return 0, *function(*arguments)
+            value = implementation(*_convert(arguments, conversions))
+            return 0, _handle_of(value) if creates else value
         except BaseException as error:
             return _report(name, error), *(error.values if isinstance(error, NdkError) else ())
 
     return call
+
+
+_Conversion = tuple[int, Callable[[Any], Any]]
+"""Position of an argument, and the function that converts it."""
+
+
+def _conversions(function: Function) -> list[_Conversion]:
+    conversions: list[_Conversion] = []
+    position = 0
+    for parameter in python_parameters(function):
+        kind = _KINDS.get(parameter.type.removeprefix("const ").removeprefix("ANeuralNetworks").removesuffix("*"))
+        if kind is not None and not function.is_free:
+            conversions.append((position, partial(OBJECTS.get, kind=kind)))
+        elif parameter.type == "bool":
+            conversions.append((position, bool))
+        elif parameter.type == "const uint32_t*":
+            conversions.append((position, unpack_uint32s))
+        position += _MEMBERS.get(parameter.type, 1)
+    return conversions
+
+
+def _convert(arguments: tuple[Any, ...], conversions: list[_Conversion]) -> list[Any]:
+    values = list(arguments)
+    for position, convert in conversions:
+        values[position] = convert(values[position])
+    return values
+
+
+def _handle_of(value: object) -> int:
+    """Return a handle of a new object, or the handle of a device, which it always has."""
+    return value.handle if isinstance(value, NdkDevice) else OBJECTS.add(value)
 
 
 def _report(name: str, error: BaseException) -> int:

@@ -27,9 +27,9 @@ Dimensions = tuple[int, ...]
 T = TypeVar("T")
 
 
-def unpack_uint32s(data: bytes) -> Dimensions:
-    """Return an array of uint32_t as numbers."""
-    return struct.unpack(f"{len(data) // 4}I", data)
+def unpack_uint32s(data: bytes | None) -> Dimensions:
+    """Return an array of uint32_t as numbers. None, for NULL, is an empty one."""
+    return struct.unpack(f"{len(data) // 4}I", data) if data else ()
 
 
 @dataclass(frozen=True)
