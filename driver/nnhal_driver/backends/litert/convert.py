@@ -17,7 +17,7 @@ from nnhal_driver.backends.litert.shape_analysis import (
     analyze_shapes,
     infer_call,
 )
-from nnhal_driver.backends.litert.writer import ModelFile, ModelWriter, Reserve
+from nnhal_driver.backends.litert.writer import ModelFile, ModelWriter, Reserve, write_subgraphs
 from nnhal_driver.graph import OperationView
 from nnhal_driver.operations import SHAPE_RULES
 from nnhal_driver.operations.call import Shape
@@ -75,7 +75,7 @@ def check_operation(view: OperationView) -> None:
         if position not in known.shapes:
             raise Unsupported(f"the shape of {name} is not known before execution", f"{name} with known dimensions")
     network = Network(known.constants, known.shapes)
-    _convert_call(network, known.calls.get(view.index) or _infer_call(view, known, known.shapes, MAX_TENSOR_BYTES)[0])
+    _convert_call(network, known.calls.get(view.index) or _infer_call(view, known, known.shapes)[0])
 
 
 def static_shapes(subgraph: SubgraphView) -> list[Shape] | None:
@@ -92,7 +92,7 @@ class LoweredSubgraph:
 
     Attributes:
         writer: the operators and their tensors.
-        inputs, outputs, constants: as in `ConvertedModel`.
+        inputs, outputs, constants: see `ConvertedModel`.
     """
 
     writer: ModelWriter
@@ -101,14 +101,10 @@ class LoweredSubgraph:
     constants: Mapping[int, AnyArray]
 
     @property
-    def written_inputs(self) -> list[int]:
-        """Tensors of the inputs that an operator reads."""
-        return [tensor for tensor in self.inputs if tensor is not None]
-
-    @property
-    def written_outputs(self) -> list[int]:
-        """Tensors of the outputs that are not constant."""
-        return [tensor for tensor, _ in self.outputs if tensor is not None]
+    def part(self) -> tuple[ModelWriter, list[int], list[int]]:
+        """The operators, the tensors of the inputs that they read, and those of the outputs that are not constant."""
+        inputs = [tensor for tensor in self.inputs if tensor is not None]
+        return self.writer, inputs, [tensor for tensor, _ in self.outputs if tensor is not None]
 
 
 def convert(
@@ -126,15 +122,14 @@ def convert(
     """
     lowered = lower(subgraph, shapes, tensor_bytes, check)
     check()
-    file = lowered.writer.write(lowered.written_inputs, lowered.written_outputs, reserve)
+    file = write_subgraphs([lowered.part], reserve)
     analyze_shapes(subgraph.graph).constants.forget()
     writer = lowered.writer
-    operators = tuple(writer.operators)
     return ConvertedModel(
         file,
         lowered.inputs,
         lowered.outputs,
-        operators,
+        tuple(writer.operators),
         lowered.constants,
         bool(writer.variables),
         writer.arena_bytes(),
@@ -186,11 +181,10 @@ def _cached_call(view: OperationView, known: StaticShapes, tensor_bytes: int) ->
 
 
 def _infer_call(
-    view: OperationView, known: StaticShapes, shapes: Shapes, tensor_bytes: int
+    view: OperationView, known: StaticShapes, shapes: Shapes, tensor_bytes: int = MAX_TENSOR_BYTES
 ) -> tuple[StaticCall, list[Shape]]:
-    declared = [view.graph.operands[o].dimensions for o in view.operation.outputs]
     try:
-        return infer_call(view, shapes, known.constants, declared, tensor_bytes)
+        return infer_call(view, shapes, known.constants, tensor_bytes)
     except HalError as error:
         raise Unsupported(f"it fails whenever it is executed: {error}") from None
 

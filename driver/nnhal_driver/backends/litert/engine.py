@@ -39,7 +39,8 @@ def engine_version() -> str:
     Raises:
         EngineMissingError: the package is not installed.
     """
-    return str(_package().__version__)
+    _module("interpreter")
+    return str(importlib.import_module("ai_edge_litert").__version__)
 
 
 def create_interpreter(model: bytes | str, threads: int | None = None) -> Any:
@@ -148,11 +149,6 @@ class SubgraphInterpreter:
             RuntimeError: an operator failed.
         """
         self._subgraphs.Invoke(subgraph)
-
-
-def _package() -> ModuleType:
-    _module("interpreter")
-    return importlib.import_module("ai_edge_litert")
 
 
 def _module(name: str) -> ModuleType:

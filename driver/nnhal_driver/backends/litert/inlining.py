@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnhal import litert_extension
-from nnhal.tflite_schema.packing import Quantization, TensorSpec
+from nnhal.tflite_schema.packing import PackedOperator, Quantization, TensorSpec
 from nnhal_driver.backends.api import SubgraphView
 from nnhal_driver.backends.litert.lowering import Network, spec_of
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
@@ -109,15 +109,14 @@ def inline(network: Network, view: OperationView) -> None:
         else:
             numbers[i] = writer.tensor(_spec(described), described.shape, is_variable=described.is_variable)
     for operator in graph.operators:
-        inputs = [numbers[i] if i >= 0 else -1 for i in operator.inputs]
-        outputs = [numbers[i] for i in operator.outputs]
-        intermediates = [numbers[i] for i in operator.intermediates]
+        inputs = tuple(numbers[i] if i >= 0 else -1 for i in operator.inputs)
+        outputs = tuple(numbers[i] for i in operator.outputs)
         if operator.custom_code:
             options = b"" if operator.custom_options is None else operator.custom_options.tobytes()
-            writer.custom_operator(operator.custom_code, inputs, outputs, options)
+            writer.add(PackedOperator("CUSTOM", inputs, outputs, "", {}, (), operator.custom_code, options))
         else:
-            table = operator.options_type, operator.options
-            writer.operator(operator.name, inputs, outputs, *table, intermediates, operator.version)
+            table = operator.options_type, operator.options, tuple(numbers[i] for i in operator.intermediates)
+            writer.add(PackedOperator(operator.name, inputs, outputs, *table, version=operator.version))
     for operand, tensor in zip(view.operation.outputs, graph.outputs, strict=True):
         _add_output(network, operand, numbers[tensor])
 

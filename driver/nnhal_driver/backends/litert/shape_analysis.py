@@ -5,7 +5,7 @@ constant, the shape is unknown. CpuRef uses the same rules, so both backends inf
 operations on constants are constants (`litert.folding`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,11 +79,7 @@ def _placeholder(graph: Graph, index: int, shapes: Shapes) -> AnyArray | None:
 
 
 def infer_call(
-    view: OperationView,
-    shapes: Shapes,
-    constants: GraphConstants,
-    declared: Sequence[Shape],
-    tensor_bytes: int = MAX_TENSOR_BYTES,
+    view: OperationView, shapes: Shapes, constants: GraphConstants, tensor_bytes: int = MAX_TENSOR_BYTES
 ) -> tuple[StaticCall, list[Shape]]:
     """Return the call of an operation whose inputs have these shapes, and the shapes of its outputs.
 
@@ -92,7 +88,7 @@ def infer_call(
         Unsupported: the shapes depend on values that are not constant.
     """
     call = StaticCall(view, shapes, constants)
-    return call, infer(call, declared, tensor_bytes)
+    return call, infer(call, [view.graph.operands[o].dimensions for o in view.operation.outputs], tensor_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,9 @@ def _analyze(graph: Graph) -> StaticShapes:
             continue
         is_varying = operand.lifetime == OperandLifeTime.SUBGRAPH_INPUT and dimensions[:1] == (0,)
         shape = (1, *dimensions[1:]) if is_varying else dimensions
-        if shape and 0 not in shape and _can_exist(operand.type, shape):
+        # numpy has no arrays of some shapes that an execution rejects
+        can_exist = len(shape) <= MAX_RANK and byte_size(operand.type, shape) <= MAX_TENSOR_BYTES
+        if shape and 0 not in shape and can_exist:
             shapes[index] = shape
             if is_varying:
                 varying.add(index)
@@ -147,11 +145,6 @@ def _analyze(graph: Graph) -> StaticShapes:
     return StaticShapes(shapes, frozenset(varying), calls, constants)
 
 
-def _can_exist(type_: int, shape: Shape) -> bool:
-    """Return whether an execution accepts a tensor of this shape. numpy has no arrays of some other shapes."""
-    return len(shape) <= MAX_RANK and byte_size(type_, shape) <= MAX_TENSOR_BYTES
-
-
 def _analyze_operation(
     view: OperationView, shapes: dict[int, Shape], varying: set[int], constants: GraphConstants
 ) -> StaticCall | None:
@@ -159,10 +152,8 @@ def _analyze_operation(
     depends_on_batch = not varying.isdisjoint(view.operation.inputs)
     if view.type not in SHAPE_RULES or view.arguments is None or SHAPE_RULES[view.type].slow:
         return None
-    operands = view.graph.operands
-    declared = [operands[o].dimensions for o in view.operation.outputs]
     try:
-        call, output_shapes = infer_call(view, shapes, constants, declared)
+        call, output_shapes = infer_call(view, shapes, constants)
     except (HalError, Unsupported):
         return None
     for output, shape in zip(view.operation.outputs, output_shapes, strict=True):

@@ -44,10 +44,7 @@ class SingleOperations:
                 self._constants.update(zip(part.outputs, lowered.constants.values(), strict=True))
             else:
                 self._parts.append((part, lowered))
-        self._file = write_subgraphs(
-            [(lowered.writer, lowered.written_inputs, lowered.written_outputs) for _, lowered in self._parts],
-            options.reserve,
-        )
+        self._file = write_subgraphs([lowered.part for _, lowered in self._parts], options.reserve)
         tensors = sum(lowered.writer.arena_bytes() for _, lowered in self._parts)
         self._reservation = options.reserve(self._file.size + tensors)
         self._engine = SubgraphInterpreter(self._file.source, threads) if self._parts else None

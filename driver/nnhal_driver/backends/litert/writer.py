@@ -88,7 +88,10 @@ class ModelFile:
             os.ftruncate(self._descriptor, self.size)
             _write(self._descriptor, head, 0)
             for location, value in constants:
-                _write_constant(self._descriptor, location, value)
+                array = _evaluate(value, location.size)
+                _write(self._descriptor, array.data, location.offset)
+                if _is_shareable(value):
+                    share(array, self._descriptor, location.offset)
 
     def contents(self) -> Bytes:
         """Return the whole model, read-only."""
@@ -103,10 +106,16 @@ class ModelFile:
 
 
 class ModelWriter:
-    """A TFLite model of one subgraph under construction."""
+    """A TFLite model of one subgraph under construction.
+
+    Attributes:
+        constants: type, size in bytes and value of each constant.
+        specs, shapes: those of each tensor.
+        variables: numbers of the tensors that keep their values.
+    """
 
     def __init__(self) -> None:
-        self._constants: list[tuple[str, int, Value]] = []
+        self.constants: list[tuple[str, int, Value]] = []
         self.specs: list[TensorSpec] = []
         self.shapes: list[tuple[int, ...]] = []
         self.variables: set[int] = set()
@@ -131,54 +140,19 @@ class ModelWriter:
         size = _byte_size(spec, shape)
         number = 0
         if isinstance(value, np.ndarray) and value.flags.c_contiguous:  # several operands may name the same bytes
-            number = self._windows.setdefault((address(value), size, spec.type), len(self._constants) + 1)
-        if not 0 < number <= len(self._constants):
-            self._constants.append((spec.type, size, value))
-            number = len(self._constants)
+            number = self._windows.setdefault((address(value), size, spec.type), len(self.constants) + 1)
+        if not 0 < number <= len(self.constants):
+            self.constants.append((spec.type, size, value))
+            number = len(self.constants)
         self._buffers[tensor] = number
         return tensor
 
-    def is_constant(self, tensor: int) -> bool:
-        """Return whether a tensor is constant."""
-        return self._buffers[tensor] > 0
+    def operator(self, name: str, inputs: Sequence[int], outputs: Sequence[int], options: str, fields: Fields) -> None:
+        """Add an operator; see `PackedOperator`."""
+        self.add(PackedOperator(name, tuple(inputs), tuple(outputs), options, fields))
 
-    def operator(
-        self,
-        name: str,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        options: str,
-        fields: Fields,
-        intermediates: Sequence[int] = (),
-        version: int = 1,
-    ) -> None:
-        """Add an operator.
-
-        Args:
-            name: name in BuiltinOperator.
-            inputs: numbers of tensors; -1 for an omitted one.
-            outputs: numbers of tensors.
-            options: name of the options table, or "" for none.
-            fields: the table's fields, named as in the schema.
-            intermediates: numbers of tensors that only carry quantization.
-            version: version of the operator.
-        """
-        self._add(
-            PackedOperator(name, tuple(inputs), tuple(outputs), options, fields, tuple(intermediates), version=version)
-        )
-
-    def custom_operator(self, code: str, inputs: Sequence[int], outputs: Sequence[int], options: bytes) -> None:
-        """Add a custom operator of the engine.
-
-        Args:
-            code: its name.
-            inputs: numbers of tensors; -1 for an omitted one.
-            outputs: numbers of tensors.
-            options: its options, in its own format.
-        """
-        self._add(PackedOperator("CUSTOM", tuple(inputs), tuple(outputs), "", {}, (), code, options))
-
-    def _add(self, operator: PackedOperator) -> None:
+    def add(self, operator: PackedOperator) -> None:
+        """Add an operator."""
         self._read.update(operator.inputs)
         self._writers.update(dict.fromkeys(operator.outputs, len(self._operators)))
         self._operators.append(operator)
@@ -194,15 +168,11 @@ class ModelWriter:
         Returns:
             Whether there is such an operator, it can have an activation and has none, and none before reads `source`.
         """
-        index = self._writers.get(source)
-        if index is None or source in self._read or self.specs[source] != self.specs[target]:
-            return False
-        operator = self._operators[index]
-        if operator.fields.get(_ACTIVATION) != 0:
+        operator = self._only_user(source)
+        if operator is None or self.specs[source] != self.specs[target] or operator.fields.get(_ACTIVATION) != 0:
             return False
         fields = {**operator.fields, _ACTIVATION: activation}
-        self._operators[index] = replace(operator, outputs=(target,), fields=fields)
-        self._writers[target] = self._writers.pop(source)
+        self._replace_writer(source, replace(operator, outputs=(target,), fields=fields))
         return True
 
     def fuse_requantization(self, source: int, target: int) -> bool:
@@ -215,24 +185,29 @@ class ModelWriter:
         Returns:
             Whether there is such an operator on an 8-bit tensor, and none before reads `source`.
         """
-        index = self._writers.get(source)
-        if index is None or source in self._read or self._operators[index].name != "DEQUANTIZE":
+        operator = self._only_user(source)
+        if operator is None or operator.name != "DEQUANTIZE":
             return False
-        stored = self._operators[index].inputs[0]
+        stored = operator.inputs[0]
         if any(self.specs[tensor].type not in ("INT8", "UINT8") for tensor in (stored, target)):
             return False
-        self._operators[index] = PackedOperator("QUANTIZE", (stored,), (target,), "", {})
-        self._writers[target] = self._writers.pop(source)
+        self._replace_writer(source, PackedOperator("QUANTIZE", (stored,), (target,), "", {}))
         return True
+
+    def _only_user(self, tensor: int) -> PackedOperator | None:
+        """Return the operator that writes a tensor, unless an operator reads it."""
+        index = self._writers.get(tensor)
+        return None if index is None or tensor in self._read else self._operators[index]
+
+    def _replace_writer(self, source: int, operator: PackedOperator) -> None:
+        index = self._writers.pop(source)
+        self._operators[index] = operator
+        self._writers[operator.outputs[0]] = index
 
     @property
     def operators(self) -> list[str]:
         """Names of the operators added so far."""
         return [operator.custom_code or operator.name for operator in self._operators]
-
-    def write(self, inputs: Sequence[int], outputs: Sequence[int], reserve: Reserve) -> ModelFile:
-        """Return the model with these inputs and outputs. `reserve` reserves its memory."""
-        return write_subgraphs([(self, inputs, outputs)], reserve)
 
     def arena_bytes(self) -> int:
         """Return the most bytes of tensors that an execution needs at the same time: the engine reuses their memory."""
@@ -252,18 +227,8 @@ class ModelWriter:
     def _tensor_bytes(self, tensor: int) -> int:
         return _byte_size(self.specs[tensor], self.shapes[tensor])
 
-    def constants(self) -> list[tuple[str, int, Value]]:
-        """Return type, size in bytes and value of each constant."""
-        return self._constants
-
     def subgraph(self, before: int, inputs: Sequence[int], outputs: Sequence[int]) -> PackedSubgraph:
-        """Return the subgraph.
-
-        Args:
-            before: number of constants of earlier subgraphs.
-            inputs: numbers of tensors.
-            outputs: numbers of tensors.
-        """
+        """Return the subgraph with these inputs and outputs, after `before` constants of earlier subgraphs."""
         parts = enumerate(zip(self.specs, self.shapes, self._buffers, strict=True))
         tensors = [
             PackedTensor(spec, shape, buffer and buffer + before, i in self.variables)
@@ -282,7 +247,7 @@ def write_subgraphs(parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[i
     subgraphs = []
     for writer, inputs, outputs in parts:
         subgraphs.append(writer.subgraph(len(constants), inputs, outputs))
-        constants += writer.constants()
+        constants += writer.constants
     values = [value for _, _, value in constants]
     unplaced = [ConstantLocation(UNPLACED, size, type_) for type_, size, _ in constants]
     head = pack(subgraphs, [location.size for location in unplaced])
@@ -336,27 +301,16 @@ def _concatenate(head: bytes, constants: Iterator[tuple[ConstantLocation, Value]
     pieces: list[bytes | memoryview] = [head]
     end = len(head)
     for location, value in constants:
-        pieces += [bytes(location.offset - end), _bytes_of(_evaluate(value, location.size))]
+        pieces += [bytes(location.offset - end), _evaluate(value, location.size).data]
         end = location.offset + location.size
     return b"".join(pieces)
 
 
-def _write_constant(descriptor: int, location: ConstantLocation, value: Value) -> None:
-    """Write a constant to its place in a file, and share its pages if they can be shared."""
-    array = _evaluate(value, location.size)
-    _write(descriptor, _bytes_of(array), location.offset)
-    if _is_shareable(value):
-        share(array, descriptor, location.offset)
-
-
 def _evaluate(value: Value, size: int) -> AnyArray:
-    array = value if isinstance(value, np.ndarray) else value()
+    """Return the array of a constant, row-major without gaps."""
+    array = np.ascontiguousarray(value if isinstance(value, np.ndarray) else value())
     assert array.nbytes == size, f"a constant has {array.nbytes} bytes; expected {size}"
     return array
-
-
-def _bytes_of(array: AnyArray) -> memoryview:
-    return (array if array.flags.c_contiguous else np.ascontiguousarray(array)).data
 
 
 def _write(descriptor: int, data: bytes | memoryview, offset: int) -> None:
