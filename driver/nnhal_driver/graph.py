@@ -31,6 +31,12 @@ from nnhal.types import (
 from nnhal_driver.validation.error_location import operand_location
 from nnhal_driver.validation.rank import check_rank
 
+VARIABLE_LIFETIMES = (
+    OperandLifeTime.SUBGRAPH_INPUT,
+    OperandLifeTime.TEMPORARY_VARIABLE,
+    OperandLifeTime.SUBGRAPH_OUTPUT,
+)
+"""Lifetimes of operands whose values differ between executions."""
 _BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
 
@@ -271,7 +277,7 @@ def subgraph_view(graph: Graph, indexes: Sequence[int], relaxed: bool) -> Subgra
     operations = tuple(graph.operations[i] for i in indexes)
     written = dict.fromkeys(o for view in operations for o in view.operation.outputs)
     used = dict.fromkeys(o for view in operations for o in view.operation.inputs)
-    inputs = tuple(o for o in used if o not in written and _is_variable(graph.operands[o]))
+    inputs = tuple(o for o in used if o not in written and graph.operands[o].lifetime in VARIABLE_LIFETIMES)
     outside = used_outside(graph, operations)
     outputs = (o for o in written if o in outside or graph.operands[o].lifetime == OperandLifeTime.SUBGRAPH_OUTPUT)
     return SubgraphView(graph, operations, inputs, tuple(outputs), relaxed)
@@ -281,14 +287,6 @@ def used_outside(graph: Graph, operations: Sequence[OperationView]) -> set[int]:
     """Return the operands that these operations write and others of the graph read."""
     inside = Counter(o for view in operations for o in view.operation.inputs)
     return {o for view in operations for o in view.operation.outputs if graph.use_counts[o] > inside[o]}
-
-
-def _is_variable(operand: Operand) -> bool:
-    return operand.lifetime in (
-        OperandLifeTime.SUBGRAPH_INPUT,
-        OperandLifeTime.TEMPORARY_VARIABLE,
-        OperandLifeTime.SUBGRAPH_OUTPUT,
-    )
 
 
 def array_from_bytes(operand: Operand, raw: AnyArray, dimensions: Sequence[int], *, private: bool = True) -> AnyArray:

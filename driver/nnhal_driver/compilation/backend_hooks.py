@@ -36,12 +36,6 @@ def with_hooks(
 ) -> CompiledSubgraph:
     """Return the compiled subgraph that `make` returns, checked and with all hooks of the backend around it.
 
-    Args:
-        backend: the backend.
-        view: the subgraph.
-        options: the options of the preparation.
-        make: compiles or loads it.
-
     Raises:
         HalError: what `make` raises, or a hook fails.
         MemoryError: there is not enough memory.

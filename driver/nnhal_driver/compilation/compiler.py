@@ -6,7 +6,7 @@ partition or some of its operations, these are placed again on the backends afte
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nnhal.errors import MISSED_DEADLINE, HalError, general_failure
@@ -29,31 +29,26 @@ def place_and_compile(
     options: CompileOptions,
     *,
     relaxed: bool,
-    check: Callable[[], None],
     merge: bool = True,
 ) -> tuple[Placement, Plan]:
-    """Place every operation and compile the partitions.
+    """Place every operation and compile the partitions. Return the final placement, and the plan of main.
 
     Args:
         graphs: the subgraphs of the model, main first.
         backends: in order of preference.
-        options: passed on to the backends.
+        options: passed on to the backends. The check of them is called between steps.
         relaxed: whether TENSOR_FLOAT32 may be computed in half precision.
-        check: called between steps; raises to end the preparation.
         merge: see Placer.
-
-    Returns:
-        the final placement, and the plan of main.
 
     Raises:
         HalError: GENERAL_FAILURE: no backend supports an operation; RESOURCE_EXHAUSTED_*: out of memory, and no other
-            backend is left; or what `check` raises.
+            backend is left; or what `options.check` raises.
         MemoryError: out of memory twice, or no other backend is left.
     """
     placer = Placer(graphs, backends, merge=merge)
-    compiler = PartitionCompiler(graphs, backends, options, relaxed, check)
+    compiler = PartitionCompiler(graphs, backends, options, relaxed)
     while True:
-        check()
+        options.check()
         placement = placer.place()
         if missing := unplaced_operations(placement):
             raise compiler.memory_error or placer.memory_error or general_failure(explain_refusal(graphs, missing[0]))
@@ -73,12 +68,7 @@ class PartitionCompiler:
     """
 
     def __init__(
-        self,
-        graphs: Sequence[Graph],
-        backends: Sequence[Backend],
-        options: CompileOptions,
-        relaxed: bool,
-        check: Callable[[], None],
+        self, graphs: Sequence[Graph], backends: Sequence[Backend], options: CompileOptions, relaxed: bool
     ) -> None:
         self.nodes: dict[Partition, PartitionNode] = {}
         self.memory_error: Exception | None = None
@@ -86,7 +76,6 @@ class PartitionCompiler:
         self._backends = {backend.id: backend for backend in backends}
         self._options = options
         self._relaxed = relaxed
-        self._check = check
 
     def compile(self, partitions: Sequence[Partition]) -> dict[Partition, str]:
         """Compile the new ones among partitions, and free those that are no longer needed.
@@ -95,14 +84,14 @@ class PartitionCompiler:
             the partitions or single operations that failed, with the reason.
 
         Raises:
-            HalError: what `check` raises, or a backend that misses the deadline.
+            HalError: what the check of the options raises, or a backend that misses the deadline.
             MemoryError: out of memory for the second time.
         """
         self.nodes = {partition: self.nodes[partition] for partition in partitions if partition in self.nodes}
         failures: dict[Partition, str] = {}
         for partition in partitions:
             if partition.backend in self._backends and partition not in self.nodes:
-                self._check()
+                self._options.check()
                 failures |= self._compile(partition)
         return failures
 
@@ -115,7 +104,7 @@ class PartitionCompiler:
         except OperationsFailedError as error:
             return {replace(partition, operations=(i,)): reason for i, reason in error.reasons.items()}
         except Exception as error:
-            self._check()  # a backend that was told to end may raise anything
+            self._options.check()  # a backend that was told to end may raise anything
             self._raise_if_final(error)
             reason = error.reason if isinstance(error, HalError) else f"{type(error).__name__}: {error}"
             count = len(partition.operations)
@@ -131,17 +120,14 @@ class PartitionCompiler:
         The first time that memory runs out, another backend may need less. The second time, the machine has too little.
         """
         status = error.status if isinstance(error, HalError) else None
-        if status in MISSED_DEADLINE or (isinstance(error, HalError) and _is_of_client(error)):
+        # a client that has reached a limit is told, instead of getting a slower model that needs less
+        is_of_client = isinstance(error, HalError) and error.limit not in ("", "tensor_bytes")
+        if status in MISSED_DEADLINE or is_of_client:
             raise error
         if isinstance(error, MemoryError) or status in _OUT_OF_MEMORY:
             if self.memory_error:
                 raise error
             self.memory_error = error.with_traceback(None)  # whose frames refer to this object
-
-
-def _is_of_client(error: HalError) -> bool:
-    """Return whether a client has reached a limit. It is told, instead of getting a slower model that needs less."""
-    return bool(error.limit) and error.limit != "tensor_bytes"
 
 
 def _build_plan(graphs: Sequence[Graph], placement: Placement, compiled: Mapping[Partition, PartitionNode]) -> Plan:

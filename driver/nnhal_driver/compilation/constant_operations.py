@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nnhal.types import OperandLifeTime
-from nnhal_driver.graph import Graph
+from nnhal_driver.backends.api import Support
+from nnhal_driver.graph import Graph, OperationView
 
 
 def constant_operations(graph: Graph) -> frozenset[int]:
@@ -38,20 +39,17 @@ def add_constant_operations(
     graph: Graph,
     constant: frozenset[int],
     units: Sequence[Unit],
-    supports: Callable[[int, int], bool],
-    first_supporter: Callable[[int], int],
+    supports: Callable[[OperationView, int], Support],
+    first_supporter: Callable[[OperationView], int],
 ) -> list[Unit]:
-    """Add operations on constants to the partitions of a graph.
+    """Return the partitions of a graph in an order of execution, with its operations on constants.
 
     Args:
         graph: the graph.
-        constant: the operations.
+        constant: the operations on constants.
         units: partitions of the other operations, in an order of execution.
         supports: returns whether the backend with a label supports an operation.
         first_supporter: returns the label of an operation that no reader's backend supports. Such operations run first.
-
-    Returns:
-        All partitions in an order of execution.
     """
     readers = _readers(graph)
     by_position = dict(enumerate(units))
@@ -59,21 +57,19 @@ def add_constant_operations(
     positions = {i: position for position, unit in by_position.items() for i in unit.members}
     lowest = 0
     for i in sorted(constant, reverse=True):  # the readers of a result come after the operation
-        outputs = graph.operations[i].operation.outputs
-        unread = by_label.get(first_supporter(i), -1)
-        first = min((positions[reader] for o in outputs for reader in readers[o]), default=unread)
-        candidates = (p for p in dict.fromkeys((first, first - 1, 0, lowest)) if lowest <= p <= first)
-        joined = next((p for p in candidates if p in by_position and _can_join(i, by_position[p], supports)), None)
-        if joined is None:
+        view = graph.operations[i]
+        unread = by_label.get(first_supporter(view), -1)
+        first = min((positions[reader] for o in view.operation.outputs for reader in readers[o]), default=unread)
+        for joined in dict.fromkeys((first, first - 1, 0, lowest)):
+            unit = by_position.get(joined) if lowest <= joined <= first else None
+            if unit is not None and unit.label >= 0 and supports(view, unit.label):
+                break
+        else:
             joined = lowest = lowest - 1
-            by_position[joined] = Unit(first_supporter(i), [])
+            by_position[joined] = Unit(first_supporter(view), [])
         by_position[joined].members.append(i)
         positions[i] = joined
     return [by_position[position] for position in sorted(by_position)]
-
-
-def _can_join(operation: int, unit: Unit, supports: Callable[[int, int], bool]) -> bool:
-    return unit.label >= 0 and supports(operation, unit.label)
 
 
 def _readers(graph: Graph) -> dict[int, list[int]]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from nnhal.types import OperandLifeTime, is_tensor
-from nnhal_driver.graph import Graph, OperationView, SubgraphView, subgraph_view
+from nnhal_driver.graph import Graph, OperationView, subgraph_view
 from nnhal_driver.operations.multiply_adds import MULTIPLY_ADDS
 
 OPERATION_COST = 32_000
@@ -44,7 +44,9 @@ def unprofitable_reason(graph: Graph, operations: Sequence[int]) -> str:
         if (work := estimate_work(graph.operations[i])) is None:
             return ""
         gain += OPERATION_COST + work
-    cost = _boundary_cost(subgraph_view(graph, operations, relaxed=False))
+    view = subgraph_view(graph, operations, relaxed=False)
+    elements = sum(prod(graph.operands[o].dimensions) for o in (*view.inputs, *view.outputs))  # every shape is known
+    cost = PARTITION_COST + int(CROSSING_COST * elements)
     if gain >= cost:
         return ""
     subject = "1 operation does" if len(operations) == 1 else f"{len(operations)} operations do"
@@ -65,9 +67,3 @@ def estimate_work(view: OperationView) -> int | None:
     if (formula := MULTIPLY_ADDS.get(view.type)) is not None:
         return formula.count(*(view.operand(name).dimensions for name in formula.of))
     return sum(map(prod, shapes))
-
-
-def _boundary_cost(view: SubgraphView) -> int:
-    """Return the cost of a partition without its operations. Every shape is known."""
-    elements = sum(prod(view.graph.operands[o].dimensions) for o in (*view.inputs, *view.outputs))
-    return PARTITION_COST + int(CROSSING_COST * elements)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from nnhal.errors import HalError, general_failure
@@ -55,28 +56,26 @@ def optimize_and_compile(backend: Backend, view: SubgraphView, options: CompileO
         options.check()
         part = view.part(operations)
         substitute = substitutes.get(operations[0])
-        compiled = _compile_part(backend, part, options, substitute)
+        compiled = with_hooks(backend, part, options, partial(_make_part, backend, part, options, substitute))
         nodes.append(PartitionNode(backend.id, part, compiled, frozenset(used_outside(view.graph, part.operations))))
         if substitute is not None:
             substituted.add(number)
     return CompositeSubgraph(view, nodes, substituted)
 
 
-def _compile_part(
-    backend: Backend, view: SubgraphView, options: CompileOptions, substitute: CompiledSubgraph | None
+def _make_part(
+    backend: Backend, part: SubgraphView, options: CompileOptions, substitute: CompiledSubgraph | None
 ) -> CompiledSubgraph:
     if substitute is None:
-        return with_hooks(backend, view, options, lambda: compile_subgraph(backend, view, options))
-    return with_hooks(backend, view, options, lambda: check_compiled(backend, "optimize", view, substitute))
+        return compile_subgraph(backend, part, options)
+    return check_compiled(backend, "optimize", part, substitute)
 
 
 def _units_in_order(backend: Backend, view: SubgraphView, substituted: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Return an order of execution: the operations of each substitution, and as many unchanged ones as possible.
-
-    Raises:
-        HalError: substituted operations cannot run as a unit.
-    """
-    groups = _groups(view, substituted)
+    """Return an order of execution: the operations of each substitution, and as many unchanged ones as possible."""
+    # for each operation, in order, the number of its substitution, or a negative number of its own
+    numbers = {index: number for number, operations in enumerate(substituted) for index in operations}
+    groups = {operation.index: numbers.get(operation.index, -1 - operation.index) for operation in view.operations}
     waits, readers = _links(view, groups)
     order: list[int] = []
     unchanged = [number for number, count in waits.items() if count == 0 and number < 0]
@@ -99,12 +98,6 @@ def _units_in_order(backend: Backend, view: SubgraphView, substituted: Sequence[
         members[number].append(index)
     runs = groupby(order, key=lambda number: max(number, -1))
     return [[index for number in numbers for index in members[number]] for _, numbers in runs]
-
-
-def _groups(view: SubgraphView, substituted: Sequence[tuple[int, ...]]) -> dict[int, int]:
-    """Return for each operation, in order, the number of its substitution, or a negative number of its own."""
-    numbers = {index: number for number, operations in enumerate(substituted) for index in operations}
-    return {operation.index: numbers.get(operation.index, -1 - operation.index) for operation in view.operations}
 
 
 def _links(view: SubgraphView, groups: Mapping[int, int]) -> tuple[dict[int, int], Mapping[int, set[int]]]:

@@ -11,10 +11,8 @@ acyclic graphs", 2006).
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from nnhal.types import OperandLifeTime
-from nnhal_driver.graph import Graph
+from nnhal_driver.graph import VARIABLE_LIFETIMES, Graph
 
-_VALUES = (OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.TEMPORARY_VARIABLE, OperandLifeTime.SUBGRAPH_OUTPUT)
 _STEPS_PER_OPERATION = 20
 _MIN_STEPS = 10_000
 """Links to follow in all searches together, for each operation and at least. They bound the time for any graph. After
@@ -44,7 +42,7 @@ class DataFlow:
             if i in without:
                 continue
             for o in dict.fromkeys((*operation.inputs, *operation.outputs)):
-                if graph.operands[o].lifetime in _VALUES and (o in written or o not in writers):
+                if graph.operands[o].lifetime in VARIABLE_LIFETIMES and (o in written or o not in writers):
                     users[o].append(i)
         self.shared = [numbers for numbers in users.values() if len(numbers) > 1]
         self.written = [numbers for o, numbers in users.items() if len(numbers) > 1 and o in writers]

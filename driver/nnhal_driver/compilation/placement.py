@@ -114,12 +114,7 @@ class Placer:
 
 
 class _SubgraphPlacer:
-    """Placement of one subgraph.
-
-    Attributes:
-        answers: for each operation, the answer of each backend by the backend's number.
-        memory_error: the error of a question for which there was not enough memory, or None.
-    """
+    """Placement of one subgraph. `answers`: for each operation, the answer of each backend by the backend's number."""
 
     def __init__(self, graph: Graph, backends: Sequence[Backend], merge: bool) -> None:
         self._graph = graph
@@ -144,7 +139,7 @@ class _SubgraphPlacer:
         merged = self._merge(partitioner) if self._may_merge else {}
         units = [Unit(partitioner.label(members[0]), list(members)) for members in partitioner.in_order()]
         units = [unit for unit in units if unit.members[0] not in self._constant]
-        units = add_constant_operations(self._graph, self._constant, units, self._supports, self._constant_label)
+        units = add_constant_operations(self._graph, self._constant, units, self._ask, self._first_supporter)
         label_of = {i: unit.label for unit in units for i in unit.members}
         operations = [self._describe(view, label_of[view.index], merged, obstacles) for view in self._graph.operations]
         partitions = []
@@ -158,25 +153,16 @@ class _SubgraphPlacer:
         self._graph.check()
         return -1 - view.index if view.index in self._constant else self._first_supporter(view)
 
-    def _supports(self, operation: int, backend: int) -> bool:
-        return bool(self._ask(self._graph.operations[operation], backend))
-
-    def _constant_label(self, operation: int) -> int:
-        return self._first_supporter(self._graph.operations[operation])
-
     def _ask(self, view: OperationView, backend: int) -> Support:
         answers = self.answers[view.index]
         if backend not in answers:
-            obstacle = _extension_obstacle(view, self._extension_types, self._own_types[backend])
-            answers[backend] = Support(obstacle) if obstacle else self._ask_backend(view, self._backends[backend])
+            try:
+                obstacle = _extension_obstacle(view, self._extension_types, self._own_types[backend])
+                answers[backend] = Support(obstacle) if obstacle else support(self._backends[backend], view)
+            except MemoryError as error:
+                self.memory_error = error.with_traceback(None)  # whose frames refer to this object
+                answers[backend] = Support("there is not enough memory to ask it")
         return answers[backend]
-
-    def _ask_backend(self, view: OperationView, backend: Backend) -> Support:
-        try:
-            return support(backend, view)
-        except MemoryError as error:
-            self.memory_error = error.with_traceback(None)  # whose frames refer to this object
-            return Support("there is not enough memory to ask it")
 
     def _first_supporter(self, view: OperationView) -> int:
         """Return the number of the first backend that supports an operation, or a negative number of its own."""
@@ -184,11 +170,7 @@ class _SubgraphPlacer:
         return next((number for number in numbers if self._ask(view, number)), -1 - view.index)
 
     def _merge(self, partitioner: Partitioner) -> dict[tuple[int, int], str]:
-        """Move partitions that do not pay for their boundary to the backend of a neighbor.
-
-        Returns:
-            for each operation and each backend that it is kept from, the reason.
-        """
+        """Move partitions that do not pay for their boundary. Return the reasons by operation and its former backends."""
         merged: dict[tuple[int, int], str] = {}
         for members in partitioner.in_order():
             self._graph.check()
@@ -241,11 +223,7 @@ def _extension_obstacle(view: OperationView, known: ExtensionTypes, own: Extensi
     """Return why a backend cannot run an operation with operands of extensions, or "".
 
     A client cannot pass values of a type whose size is unknown. A constant has the size that the backend lists.
-
-    Args:
-        view: the operation.
-        known: the operand types of extensions that the device lists.
-        own: those that the backend lists.
+    `known`: the operand types of extensions that the device lists; `own`: those that the backend lists.
     """
     graph = view.graph
     for o in (*view.operation.inputs, *view.operation.outputs):

@@ -108,7 +108,7 @@ def _measure_model(model: Model, backends: Sequence[Backend], clock: Clock) -> _
 def _prepare(graphs: Sequence[Graph], backends: Sequence[Backend], model: Model) -> tuple[Placement, Plan]:
     options = CompileOptions(ExecutionPreference.FAST_SINGLE_ANSWER)
     relaxed = model.relax_computation_float32_to_float16
-    return place_and_compile(graphs, backends, options, relaxed=relaxed, check=lambda: None)
+    return place_and_compile(graphs, backends, options, relaxed=relaxed)
 
 
 def _used_backends(placement: Placement, backends: Sequence[Backend]) -> list[Backend]:

@@ -185,7 +185,7 @@ class ModelPreparer:
             )
             try:
                 placement, plan = place_and_compile(
-                    graphs, backends, compile_options, relaxed=job.relaxed, check=check, merge=limits.merge_partitions
+                    graphs, backends, compile_options, relaxed=job.relaxed, merge=limits.merge_partitions
                 )
                 check()
             except BaseException:
