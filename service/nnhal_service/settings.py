@@ -57,239 +57,146 @@ class Option:
 class Settings(BaseModel):
     """Settings of one service process."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    listen: Annotated[tuple[str, ...], Option("ADDR", is_repeated=True)] = Field(
-        default=("127.0.0.1:50051",), description="Addresses: HOST:PORT or unix:PATH. Port 0 selects a free port."
-    )
-    admin_listen: Annotated[str | None, Option("ADDR")] = Field(
-        default=None,
-        description="Address of the administration (docs/administration.md): unix:PATH, for this user and root; "
-        "HOST:PORT, for identities that the policy allows, with TLS; or none. Default: a socket in the state "
-        "directory, which a TCP address does not replace.",
-    )
-    http_listen: Annotated[str | None, Option("ADDR")] = Field(
-        default=None,
-        description="HOST:PORT for HTTP: health, metrics, a JSON API and a page that shows the service (docs/page.md). "
-        "Default: none. Port 0 selects a free port.",
-    )
-    http_hosts: Annotated[tuple[str, ...], Option("NAME", "http-host", is_repeated=True)] = Field(
-        default=(),
-        description="Host names under which HTTP without TLS is used, besides IP addresses, localhost and the name of "
-        "this machine. Other names are refused, because sites could choose them.",
-    )
-    insecure: Annotated[bool, Option()] = Field(
-        default=False, description="Allow addresses that other machines can reach, without TLS."
-    )
-    tls_cert: Annotated[Path | None, Option("FILE")] = Field(
-        default=None,
-        description="Certificate of the service and those of its authorities, in PEM. With it, TCP addresses use TLS "
-        "(docs/security.md). A file that is replaced counts for new connections at once.",
-    )
-    tls_key: Annotated[Path | None, Option("FILE")] = Field(
-        default=None, description="Private key of the certificate, in PEM, without a passphrase."
-    )
-    tls_client_ca: Annotated[Path | None, Option("FILE")] = Field(
-        default=None,
-        description="Certificates of the authorities of clients, in PEM. With it, each client on TCP must have a "
-        "certificate of one of them.",
-    )
-    tokens: Annotated[Path | None, Option("FILE")] = Field(
-        default=None,
-        description="Names and digests of bearer tokens, as `nnhal token create` prints them (docs/identities.md). A "
-        "file that is replaced counts at once: a token that is no longer in it ends its sessions.",
-    )
-    jwt_keys: Annotated[str | None, Option("SOURCE")] = Field(
-        default=None,
-        description="JSON Web Key Set with the public keys of the issuer of tokens: a file, or a URL of https. It "
-        "needs `jwt_issuer` and `jwt_audience`.",
-    )
-    jwt_issuer: Annotated[str | None, Option("TEXT")] = Field(
-        default=None, description="Issuer that JSON Web Tokens must name (claim iss)."
-    )
-    jwt_audience: Annotated[str | None, Option("TEXT")] = Field(
-        default=None, description="Audience that JSON Web Tokens must name (claim aud): this service."
-    )
-    identify_users: Annotated[bool, Option()] = Field(
-        default=False,
-        description="Identify clients on this machine that have neither a token nor a certificate by their user.",
-    )
-    policy: Annotated[Policy, Option("JSON")] = Field(
-        default=Policy(),
-        description="What each identity may do, and its quotas: tables `policy.default` and "
-        '`policy.identities."KIND:NAME"` (docs/identities.md).',
-    )
-    workers: Annotated[int, Option("N")] = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="Number of worker processes, or auto: one for every two cores. Each serves some of the clients, "
-        "and is replaced if it crashes or hangs.",
-    )
-    worker_per_identity: Annotated[bool, Option()] = Field(
-        default=False,
-        description="Let each worker serve one identity only, and replace it when that has no more sessions "
-        "(docs/workers.md). At most as many identities as there are workers can use the service at once.",
-    )
-    probe: Annotated[bool, Option()] = Field(
-        default=False,
-        description="Prepare and run each new model in a process of its own first, so that one that crashes an engine "
-        "disturbs no client (docs/workers.md). Its preparation takes longer.",
-    )
-    heartbeat_timeout_s: Annotated[float, Option("S")] = Field(
-        default=10.0, gt=0, description="Seconds without a sign of life after which a worker is replaced."
-    )
-    backends: Annotated[tuple[str, ...], Option("NAMES")] = Field(
-        default=("CpuAcc", "CpuRef"), description="Backends in order of preference."
-    )
-    merge_partitions: Annotated[bool, Option()] = Field(
-        default=True,
-        description="Merge small partitions into neighbors on other backends (docs/placement.md). Without it, each "
-        "backend runs all operations that it supports: for tests of a backend.",
-    )
-    allocator: Annotated[AllocatorName, Option("KIND")] = Field(
-        default="default",
-        description="Memory for tensors, for backends that can use it (docs/backends.md): huge-pages, which need fewer "
-        "entries of the TLB, or locked, which is never swapped out. `nnhal backends` tells which backends do.",
-    )
-    disabled_extensions: Annotated[tuple[str, ...], Option("NAMES", name="no-extension")] = Field(
-        default=(),
-        description="Vendor extensions of the backends that the devices do not support, for example org.nnhal.litert "
-        "or litert. Its operations run LiteRT on TensorFlow Lite operators that clients send (docs/extensions.md).",
-    )
-    dynamic_backends_path: Annotated[str, Option("FOLDERS")] = Field(
-        default_factory=default_backend_folders,
-        description="Folders with backends to load: absolute paths, separated by colons (docs/backends.md). Their "
-        "backends precede the built-in ones, unless `backends` names the backends to use.",
-    )
+    listen: Annotated[tuple[str, ...], Option("ADDR", is_repeated=True)] = ("127.0.0.1:50051",)
+    """Addresses: HOST:PORT or unix:PATH. Port 0 selects a free port."""
+    admin_listen: Annotated[str | None, Option("ADDR")] = None
+    """Address of the administration (docs/administration.md): unix:PATH, for this user and root; HOST:PORT, for
+    identities that the policy allows, with TLS; or none. Default: a socket in the state directory, which a TCP address
+    does not replace."""
+    http_listen: Annotated[str | None, Option("ADDR")] = None
+    """HOST:PORT for HTTP: health, metrics, a JSON API and a page that shows the service (docs/page.md). Default: none.
+    Port 0 selects a free port."""
+    http_hosts: Annotated[tuple[str, ...], Option("NAME", "http-host", is_repeated=True)] = ()
+    """Host names under which HTTP without TLS is used, besides IP addresses, localhost and the name of this machine.
+    Other names are refused, because sites could choose them."""
+    insecure: Annotated[bool, Option()] = False
+    """Allow addresses that other machines can reach, without TLS."""
+    tls_cert: Annotated[Path | None, Option("FILE")] = None
+    """Certificate of the service and those of its authorities, in PEM. With it, TCP addresses use TLS
+    (docs/security.md). A file that is replaced counts for new connections at once."""
+    tls_key: Annotated[Path | None, Option("FILE")] = None
+    """Private key of the certificate, in PEM, without a passphrase."""
+    tls_client_ca: Annotated[Path | None, Option("FILE")] = None
+    """Certificates of the authorities of clients, in PEM. With it, each client on TCP must have a certificate of one of
+    them."""
+    tokens: Annotated[Path | None, Option("FILE")] = None
+    """Names and digests of bearer tokens, as `nnhal token create` prints them (docs/identities.md). A file that is
+    replaced counts at once: a token that is no longer in it ends its sessions."""
+    jwt_keys: Annotated[str | None, Option("SOURCE")] = None
+    """JSON Web Key Set with the public keys of the issuer of tokens: a file, or a URL of https. It needs `jwt_issuer`
+    and `jwt_audience`."""
+    jwt_issuer: Annotated[str | None, Option("TEXT")] = None
+    """Issuer that JSON Web Tokens must name (claim iss)."""
+    jwt_audience: Annotated[str | None, Option("TEXT")] = None
+    """Audience that JSON Web Tokens must name (claim aud): this service."""
+    identify_users: Annotated[bool, Option()] = False
+    """Identify clients on this machine that have neither a token nor a certificate by their user."""
+    policy: Annotated[Policy, Option("JSON")] = Policy()
+    """Rights and quotas of each identity: tables `policy.default` and `policy.identities."KIND:NAME"`
+    (docs/identities.md)."""
+    workers: Annotated[int, Option("N")] = Field(1, ge=1, le=64)
+    """Number of worker processes, or auto: one for every two cores. Each serves some of the clients, and is replaced if
+    it crashes or hangs."""
+    worker_per_identity: Annotated[bool, Option()] = False
+    """Let each worker serve one identity only, and replace it when that has no more sessions (docs/workers.md). At most
+    as many identities as there are workers can use the service at once."""
+    probe: Annotated[bool, Option()] = False
+    """Prepare and run each new model in a process of its own first, so that one that crashes an engine disturbs no
+    client (docs/workers.md). Its preparation takes longer."""
+    heartbeat_timeout_s: Annotated[float, Option("S")] = Field(10.0, gt=0)
+    """Seconds without a sign of life after which a worker is replaced."""
+    backends: Annotated[tuple[str, ...], Option("NAMES")] = ("CpuAcc", "CpuRef")
+    """Backends in order of preference."""
+    merge_partitions: Annotated[bool, Option()] = True
+    """Merge small partitions into neighbors on other backends (docs/placement.md). Without it, each backend runs all
+    operations that it supports: for tests of a backend."""
+    allocator: Annotated[AllocatorName, Option("KIND")] = "default"
+    """Memory for tensors, for backends that can use it (docs/backends.md): huge-pages, which need fewer entries of the
+    TLB, or locked, which is never swapped out. `nnhal backends` tells which backends do."""
+    disabled_extensions: Annotated[tuple[str, ...], Option("NAMES", name="no-extension")] = ()
+    """Vendor extensions of the backends that the devices do not support, for example org.nnhal.litert or litert. Its
+    operations run LiteRT on TensorFlow Lite operators that clients send (docs/extensions.md)."""
+    dynamic_backends_path: Annotated[str, Option("FOLDERS")] = Field(default_factory=default_backend_folders)
+    """Folders with backends to load: absolute paths, separated by colons (docs/backends.md). Their backends precede the
+    built-in ones, unless `backends` names the backends to use."""
     devices: Annotated[tuple[str, ...], Option("NAME[=BACKENDS]", "device", is_repeated=True)] = Field(
-        default=("nnhal",),
-        min_length=1,
-        description="Names of the devices, the default first. NAME=CpuAcc,CpuRef gives a device backends of its own, "
-        "in order of preference; a name alone stands for those of `backends`.",
+        ("nnhal",), min_length=1
     )
-    device_types: Annotated[dict[str, str], Option("NAME=TYPE", "device-type", is_repeated=True)] = Field(
-        default={},
-        description="Types that devices report: CPU, GPU, ACCELERATOR or OTHER, by name of the device. Without it, a "
-        "device has the type of its first backend.",
-    )
+    """Names of the devices, the default first. NAME=CpuAcc,CpuRef gives a device backends of its own, in order of
+    preference; a name alone stands for those of `backends`."""
+    device_types: Annotated[dict[str, str], Option("NAME=TYPE", "device-type", is_repeated=True)] = {}
+    """Types that devices report: CPU, GPU, ACCELERATOR or OTHER, by name of the device. Without it, a device has the
+    type of its first backend."""
     backend_options: Annotated[
         dict[str, dict[str, str]], Option("ID.KEY=VALUE", "backend-option", is_repeated=True)
-    ] = Field(
-        default={},
-        description="Options of backends, by id and key, for example Npu.threads=4 (docs/backends.md). "
-        "DEVICE/ID.KEY=VALUE is for the backend of one device.",
-    )
-    threads: Annotated[int, Option("N")] = Field(
-        default=512, ge=4, description="Calls that may be in progress at once, except uploads and reads."
-    )
-    transfers: Annotated[int, Option("N")] = Field(
-        default=32, ge=1, description="Uploads and reads that may be in progress at once."
-    )
-    transfer_idle_s: Annotated[float, Option("S")] = Field(
-        default=30.0,
-        gt=0,
-        description="Seconds until an upload, read or response whose client has stalled is cancelled.",
-    )
-    idle_thread_s: Annotated[float, Option("S")] = Field(
-        default=10.0, gt=0, description="Seconds that an idle thread waits for the next call before it ends."
-    )
-    session_grace_s: Annotated[float, Option("S")] = Field(
-        default=10.0, ge=0, description="Seconds that a session outlives its connection."
-    )
-    keepalive_s: Annotated[float, Option("S")] = Field(
-        default=20.0, gt=0, description="Seconds between pings that detect dead connections."
-    )
-    stop_grace_s: Annotated[float, Option("S")] = Field(
-        default=10.0, ge=0, description="Seconds that running calls may take to finish when the service stops."
-    )
-    process_bytes: Annotated[int, Option("N")] = Field(
-        default=0,
-        ge=0,
-        description="Memory that the process may allocate; 0: nine tenths of the memory of the machine or container.",
-    )
-    data_users: Annotated[tuple[int, ...], Option("IDS")] = Field(
-        default=(), description="Ids of other users who may share memory with the service on the same machine."
-    )
-    cache_dir: Annotated[Path, Option("DIR")] = Field(
-        default_factory=default_root, description="Directory of the model cache; private to this user."
-    )
-    cache_bytes: Annotated[int, Option("N")] = Field(
-        default=DEFAULT_BYTES, ge=0, description="Largest size of the model cache; 0 disables it."
-    )
-    cache_key_file: Annotated[Path | None, Option("FILE")] = Field(
-        default=None,
-        description="File with 32 secret bytes that seal saved models, for machines that share a cache. Without it, "
-        "each cache directory has its own key.",
-    )
-    cache_share: Annotated[str | None, Option("URL")] = Field(
-        default=None,
-        description="Store behind the cache that several services use (docs/cache.md): a folder, or a URL for fsspec "
-        "such as s3://BUCKET/FOLDER, which needs the extra `share`. It needs `cache_key_file`. Default: none.",
-    )
-    cache_share_bytes: Annotated[int, Option("N")] = Field(
-        default=64 * 2**30,
-        ge=0,
-        description="Size to which this service limits the store; 0 if the store does that itself.",
-    )
-    cache_share_timeout_s: Annotated[float, Option("S")] = Field(
-        default=5.0, gt=0, description="Seconds that a preparation waits for the store, before it compiles the model."
-    )
-    warm: Annotated[int, Option("N")] = Field(
-        default=0, ge=0, description="Number of saved models to prepare at start: the most used ones."
-    )
-    state_dir: Annotated[Path, Option("DIR")] = Field(
-        default_factory=default_state,
-        description="Directory of the performance figures that the service measures; private to this user.",
-    )
-    fleet_members: Annotated[Path | None, Option("FILE")] = Field(
-        default=None,
-        description="File with the members of the fleet that the service belongs to, which `nnhal fleet` writes "
-        "(docs/fleet.md). New sessions are sent to the best member.",
-    )
-    fleet_peers: Annotated[str | None, Option("ADDRS")] = Field(
-        default=None,
-        description="Services that form a fleet without Ray (docs/fleet.md): dns:///NAME:PORT, where NAME has the "
-        "addresses of all of them in DNS, or a list of addresses. They are addresses of administrations "
-        "(`admin_listen`). New sessions are sent to the best member.",
-    )
-    sandbox: Annotated[SandboxMode, Option("MODE")] = Field(
-        default="on",
-        description="Sandbox of the processes that run models (docs/security.md): on, off, or network, in which they "
-        "may connect to other processes and machines.",
-    )
-    sandbox_paths: Annotated[tuple[Path, ...], Option("PATH", "sandbox-path", is_repeated=True)] = Field(
-        default=(),
-        description="Files and folders that plug-ins may read and write in the sandbox, such as devices: absolute "
-        "paths.",
-    )
-    limits: Annotated[dict[str, int], Option("NAME=VALUE", "limit", is_repeated=True)] = Field(
-        default={}, description="Limits that differ from their default, by name (docs/limits.md)."
-    )
-    log_level: Annotated[LogLevel, Option("LEVEL")] = Field(
-        default="INFO", description="Lowest severity to log to stderr: DEBUG, INFO, WARNING or ERROR."
-    )
-    log_format: Annotated[LogFormat, Option("FORMAT")] = Field(
-        default="text", description="Format of the log: text for people, or json for programs; one line for each event."
-    )
+    ] = {}
+    """Options of backends, by id and key, for example Npu.threads=4 (docs/backends.md). DEVICE/ID.KEY=VALUE is for the
+    backend of one device."""
+    threads: Annotated[int, Option("N")] = Field(512, ge=4)
+    """Calls that may be in progress at once, except uploads and reads."""
+    transfers: Annotated[int, Option("N")] = Field(32, ge=1)
+    """Uploads and reads that may be in progress at once."""
+    transfer_idle_s: Annotated[float, Option("S")] = Field(30.0, gt=0)
+    """Seconds until an upload, read or response whose client has stalled is cancelled."""
+    idle_thread_s: Annotated[float, Option("S")] = Field(10.0, gt=0)
+    """Seconds that an idle thread waits for the next call before it ends."""
+    session_grace_s: Annotated[float, Option("S")] = Field(10.0, ge=0)
+    """Seconds that a session outlives its connection."""
+    keepalive_s: Annotated[float, Option("S")] = Field(20.0, gt=0)
+    """Seconds between pings that detect dead connections."""
+    stop_grace_s: Annotated[float, Option("S")] = Field(10.0, ge=0)
+    """Seconds that running calls may take to finish when the service stops."""
+    process_bytes: Annotated[int, Option("N")] = Field(0, ge=0)
+    """Memory that the process may allocate; 0: nine tenths of the memory of the machine or container."""
+    data_users: Annotated[tuple[int, ...], Option("IDS")] = ()
+    """Ids of other users who may share memory with the service on the same machine."""
+    cache_dir: Annotated[Path, Option("DIR")] = Field(default_factory=default_root)
+    """Directory of the model cache; private to this user."""
+    cache_bytes: Annotated[int, Option("N")] = Field(DEFAULT_BYTES, ge=0)
+    """Largest size of the model cache; 0 disables it."""
+    cache_key_file: Annotated[Path | None, Option("FILE")] = None
+    """File with 32 secret bytes that seal saved models, for machines that share a cache. Without it, each cache
+    directory has its own key."""
+    cache_share: Annotated[str | None, Option("URL")] = None
+    """Store behind the cache that several services use (docs/cache.md): a folder, or a URL for fsspec such as
+    s3://BUCKET/FOLDER, which needs the extra `share`. It needs `cache_key_file`. Default: none."""
+    cache_share_bytes: Annotated[int, Option("N")] = Field(64 * 2**30, ge=0)
+    """Size to which this service limits the store; 0 if the store does that itself."""
+    cache_share_timeout_s: Annotated[float, Option("S")] = Field(5.0, gt=0)
+    """Seconds that a preparation waits for the store, before it compiles the model."""
+    warm: Annotated[int, Option("N")] = Field(0, ge=0)
+    """Number of saved models to prepare at start: the most used ones."""
+    state_dir: Annotated[Path, Option("DIR")] = Field(default_factory=default_state)
+    """Directory of the performance figures that the service measures; private to this user."""
+    fleet_members: Annotated[Path | None, Option("FILE")] = None
+    """File with the members of the fleet that the service belongs to, which `nnhal fleet` writes (docs/fleet.md). New
+    sessions are sent to the best member."""
+    fleet_peers: Annotated[str | None, Option("ADDRS")] = None
+    """Services that form a fleet without Ray (docs/fleet.md): dns:///NAME:PORT, where NAME has the addresses of all of
+    them in DNS, or a list of addresses. They are addresses of administrations (`admin_listen`). New sessions are sent
+    to the best member."""
+    sandbox: Annotated[SandboxMode, Option("MODE")] = "on"
+    """Sandbox of the processes that run models (docs/security.md): on, off, or network, in which they may connect to
+    other processes and machines."""
+    sandbox_paths: Annotated[tuple[Path, ...], Option("PATH", "sandbox-path", is_repeated=True)] = ()
+    """Files and folders that plug-ins may read and write in the sandbox, such as devices: absolute paths."""
+    limits: Annotated[dict[str, int], Option("NAME=VALUE", "limit", is_repeated=True)] = {}
+    """Limits that differ from their default, by name (docs/limits.md)."""
+    log_level: Annotated[LogLevel, Option("LEVEL")] = "INFO"
+    """Lowest severity to log to stderr: DEBUG, INFO, WARNING or ERROR."""
+    log_format: Annotated[LogFormat, Option("FORMAT")] = "text"
+    """Format of the log: text for people, or json for programs; one line for each event."""
 
-    tracing: Annotated[bool, Option()] = Field(
-        default=False,
-        description="Send traces of calls to a collector of OpenTelemetry (docs/metrics.md). It needs the extra "
-        "`tracing`; the variables OTEL_* choose the collector. Workers may connect to other machines then.",
-    )
-    trace_ratio: Annotated[float, Option("RATIO")] = Field(
-        default=0.0,
-        ge=0,
-        le=1,
-        description="Share of the calls to trace whose client does not ask for it. Calls of clients that trace are "
-        "always traced.",
-    )
-    trace_operations: Annotated[bool, Option()] = Field(
-        default=False,
-        description="Show operations in traces. Traced calls are slower then, because CpuAcc runs operations one "
-        "by one (docs/tracing.md).",
-    )
+    tracing: Annotated[bool, Option()] = False
+    """Send traces of calls to a collector of OpenTelemetry (docs/metrics.md). It needs the extra `tracing`; the
+    variables OTEL_* choose the collector. Workers may connect to other machines then."""
+    trace_ratio: Annotated[float, Option("RATIO")] = Field(0.0, ge=0, le=1)
+    """Share of the calls to trace whose client does not ask for it. Calls of clients that trace are always traced."""
+    trace_operations: Annotated[bool, Option()] = False
+    """Show operations in traces. Traced calls are slower then, because CpuAcc runs operations one by one
+    (docs/tracing.md)."""
 
     @property
     def needs_identity(self) -> bool:

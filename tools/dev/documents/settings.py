@@ -32,5 +32,6 @@ def generate() -> Documents:
         text = f"{option_name(name)} {option.metavar}".strip()
         repeat = " (repeat)" if option.is_repeated else ""
         default = COMPUTED.get(name) or f"`{toml_value(field.default)}`"
-        rows.append(f"| `{name}` | `{text}`{repeat} | `{variable_name(name)}` | {default} | {field.description} |")
+        description = " ".join(str(field.description).split())
+        rows.append(f"| `{name}` | `{text}`{repeat} | `{variable_name(name)}` | {default} | {description} |")
     return {Path("docs/settings.md"): render("settings", rows="\n".join(rows))}
