@@ -1,7 +1,6 @@
 """Limits on what clients may use: one table, enforced here and documented in docs/limits.md.
 
-`python -m nnhal_service.sessions.limits` prints the document. Every error names its limit, in the text and in
-`ErrorDetail.limit`.
+Every error names its limit, in the text and in `ErrorDetail.limit`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -171,47 +170,3 @@ class Limits(Mapping[str, int]):
         """Check the bytes that the inline pools of one message and other values have together."""
         size = values + sum(len(pool.inline) for pool in pools)
         self.require("inline_bytes", size, "the message has inline pools of")
-
-
-def _default_text(limit: Limit) -> str:
-    return "derived" if limit.default == DERIVED else f"{limit.default:,} {limit.unit}"
-
-
-def markdown() -> str:
-    """Return the text of docs/limits.md."""
-    rows = [
-        f"| `{limit.name}` | {_default_text(limit)} | {limit.status.name} | {limit.meaning} |"
-        for limit in LIMITS.values()
-    ]
-    return "\n".join(
-        [
-            "# Limits",
-            "",
-            "The limits on what a client may use, and the status of the error when a limit is exceeded.",
-            "This page is generated from `service/nnhal_service/sessions/limits.py` by",
-            "`python -m nnhal_service.sessions.limits > docs/limits.md`.",
-            "",
-            "Every error names its limit, in the text and in the field `limit` of the error's details.",
-            "The only exception is `message_bytes`, which gRPC itself enforces. An operator changes limits",
-            "with options, the environment or `nnhal.toml`:",
-            "",
-            "    nnhal serve --limit sessions=8 --limit objects=500",
-            "    NNHAL_LIMITS=sessions=8,objects=500 nnhal serve",
-            "",
-            "`nnhal serve --print-config` shows the result. A client reads the limits from the response to",
-            "`Session.Open`.",
-            "",
-            "`service_memory_bytes` is derived from `process_bytes` (docs/settings.md): seven eighths of it,",
-            "less 128 MiB. The rest is for the service itself and for messages on their way, so that an",
-            "allocation of gRPC or the interpreter never fails.",
-            "",
-            "| limit | default | status | meaning |",
-            "|---|---:|---|---|",
-            *rows,
-            "",
-        ]
-    )
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")
