@@ -10,6 +10,7 @@ widened and outputs narrowed.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -53,7 +54,6 @@ _TYPES = {
     OperandType.TENSOR_QUANT16_SYMM: "INT16",
     OperandType.TENSOR_QUANT16_ASYMM: "UINT16",
 }
-_OTHER_SIGN = {"INT8": "UINT8", "UINT8": "INT8"}
 
 
 def converter(
@@ -154,12 +154,19 @@ class Lowering:
         self.network = network
         self.writer = network.writer
         self.positions = call.view.positions
-        self._deferred: list[Callable[[], None]] = []
+        self._deferred: list[Callable[[], None]] = []  # run in reverse order after the operation's own operators
 
     @property
     def operation_name(self) -> str:
         """Name of the operation, which many operators of the engine have, too."""
         return OperationType(self.call.view.type).name
+
+    @property
+    def argument_names(self) -> list[str]:
+        """Names of the inputs in the order of the signature."""
+        arguments = self.call.view.arguments
+        assert arguments is not None
+        return list(arguments.inputs)
 
     def convert(self) -> None:
         """Add the operation's operators.
@@ -185,12 +192,11 @@ class Lowering:
         """Return whether an argument is constant."""
         return self.positions[name] in self.network.constants
 
-    def has_one_reader(self, name: str) -> bool:
-        """Return whether no other operation reads an argument, and it is not an output of the graph."""
+    def has_readers(self, name: str, count: int) -> bool:
+        """Return whether so many operations read an argument, and it is not an output of the graph."""
         graph, position = self.call.view.graph, self.positions[name]
-        return (
-            graph.operands[position].lifetime == OperandLifeTime.TEMPORARY_VARIABLE and graph.use_counts[position] == 1
-        )
+        is_temporary = graph.operands[position].lifetime == OperandLifeTime.TEMPORARY_VARIABLE
+        return is_temporary and graph.use_counts[position] == count
 
     def spec(self, name: str) -> TensorSpec:
         """Return the type in which an argument is computed: float32 for float16, otherwise its own."""
@@ -229,7 +235,7 @@ class Lowering:
         if spec == own:
             return tensor
         result = self.writer.tensor(spec, self.shape(name))
-        self.defer(lambda: (self.copy if spec.type == own.type else self.convert_values)(result, tensor))
+        self._deferred.append(lambda: (self.copy if spec.type == own.type else self.convert_values)(result, tensor))
         return result
 
     def reshaped_output(self, shape: Shape, name: str = "output", like: TensorSpec | None = None) -> int:
@@ -238,7 +244,7 @@ class Lowering:
         if self.writer.shapes[final] == tuple(shape):
             return final
         result = self.writer.tensor(self.writer.specs[final], shape)
-        self.defer(lambda: self._reshape(result, final))
+        self._deferred.append(lambda: self.copy(result, final))
         return result
 
     def transposed_output(self, order: Sequence[int], name: str = "output", like: TensorSpec | None = None) -> int:
@@ -250,16 +256,8 @@ class Lowering:
         for index, dimension in enumerate(order):
             shape[dimension] = self.writer.shapes[final][index]
         result = self.writer.tensor(self.writer.specs[final], shape)
-        self.defer(lambda: self._transpose(result, final, order))
+        self._deferred.append(lambda: self._transpose(result, final, order))
         return result
-
-    def defer(self, step: Callable[[], None]) -> None:
-        """Run a step after the operation's own operators. Steps run in reverse order."""
-        self._deferred.append(step)
-
-    def temporary(self, spec: TensorSpec, shape: Sequence[int]) -> int:
-        """Add a tensor between two operators."""
-        return self.writer.tensor(spec, shape)
 
     def like(self, tensor: int) -> int:
         """Add a tensor with the type and shape of another."""
@@ -290,7 +288,7 @@ class Lowering:
         if self.writer.shapes[tensor] == tuple(shape):
             return tensor
         out = self.writer.tensor(self.writer.specs[tensor], shape)
-        self._reshape(tensor, out)
+        self.copy(tensor, out)
         return out
 
     def transpose(self, tensor: int, order: Sequence[int]) -> int:
@@ -318,22 +316,18 @@ class Lowering:
         return self.network.computed(self.positions[name], FLOAT, lambda stored: dequantize_array(stored, operand))
 
     def copy(self, source: int, target: int) -> None:
-        """Copy bytes from one tensor to another."""
-        self._reshape(source, target)
+        """Copy bytes from one tensor to another, of any shape with as many elements."""
+        shape = list(self.writer.shapes[target])
+        self.emit("RESHAPE", [source, self.constant(shape)], [target], "ReshapeOptions", new_shape=shape)
 
     def convert_values(self, source: int, target: int) -> None:
         """Add the operator that converts real values between types."""
-        source_spec, target_spec = self.writer.specs[source], self.writer.specs[target]
-        if target_spec.quantization is not None:
+        if self.writer.specs[target].quantization is not None:
             self.emit("QUANTIZE", [source], [target])
-        elif source_spec.quantization is not None:
+        elif self.writer.specs[source].quantization is not None:
             self.emit("DEQUANTIZE", [source], [target])
         else:
             self.network.cast(source, target)
-
-    def _reshape(self, source: int, target: int) -> None:
-        shape = list(self.writer.shapes[target])
-        self.emit("RESHAPE", [source, self.constant(shape)], [target], "ReshapeOptions", new_shape=shape)
 
     def _transpose(self, source: int, target: int, order: Sequence[int]) -> None:
         self.emit("TRANSPOSE", [source, self.constant(list(order))], [target])
@@ -363,20 +357,16 @@ def _to_last(rank: int, axis: int) -> list[int]:
     return [i for i in range(rank) if i != axis] + [axis]
 
 
-def as_signed(spec: TensorSpec) -> TensorSpec:
-    """Return the same values in INT8."""
-    return with_other_sign(spec) if spec.type == "UINT8" else spec
+def same_operator(lower: Lowering) -> None:
+    """Emit the operator of the same name, with the same inputs and without options."""
+    lower.emit(lower.operation_name, [lower.input(name) for name in lower.argument_names], [lower.output()])
 
 
-def as_unsigned(spec: TensorSpec) -> TensorSpec:
-    """Return the same values in UINT8."""
-    return with_other_sign(spec) if spec.type == "INT8" else spec
-
-
-def with_other_sign(spec: TensorSpec) -> TensorSpec:
-    """Return the same 8-bit values in the type of the other sign."""
+def with_type(spec: TensorSpec, type_: str) -> TensorSpec:
+    """Return the same 8-bit values in UINT8 or INT8."""
     assert spec.quantization is not None
-    shift = 128 if spec.type == "INT8" else -128
-    quantization = spec.quantization
-    points = tuple(point + shift for point in quantization.zero_points)
-    return TensorSpec(_OTHER_SIGN[spec.type], Quantization(quantization.scales, points, quantization.dimension))
+    if spec.type == type_:
+        return spec
+    shift = 128 if type_ == "UINT8" else -128
+    points = tuple(point + shift for point in spec.quantization.zero_points)
+    return TensorSpec(type_, replace(spec.quantization, zero_points=points))

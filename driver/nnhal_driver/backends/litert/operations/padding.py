@@ -33,9 +33,7 @@ def pad_image(lower: Lowering, image: int, space: Window, value: int | None = No
     rows, columns = space.height, space.width
     pads = [(0, 0), (rows.before, rows.after), (columns.before, columns.after), (0, 0)]
     shape = [size + sum(pad) for size, pad in zip(lower.writer.shapes[image], pads, strict=True)]
-    out = lower.temporary(lower.writer.specs[image], shape)
-    if value is None:
-        lower.emit("PAD", [image, lower.constant(pads)], [out])
-    else:
-        lower.emit("PADV2", [image, lower.constant(pads), value], [out])
+    out = lower.writer.tensor(lower.writer.specs[image], shape)
+    values = [] if value is None else [value]
+    lower.emit("PADV2" if values else "PAD", [image, lower.constant(pads), *values], [out])
     return out

@@ -6,7 +6,7 @@ nothing may read its last state.
 
 from collections.abc import Sequence
 
-from nnhal.types import OperandLifeTime, OperandType
+from nnhal.types import OperandType
 from nnhal_driver.backends.litert.lowering import FLOAT, Lowering
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.operations.sequence import TANH
@@ -15,23 +15,8 @@ CELL_ACTIVATIONS = (1, 2, 3, TANH)
 """Activations that the engine computes for LSTM cells; they have the same numbers there."""
 
 
-def argument_names(lower: Lowering) -> list[str]:
-    """Return the names of the inputs. Tensors come first, in the same order as in the engine."""
-    arguments = lower.call.view.arguments
-    assert arguments is not None
-    return list(arguments.inputs)
-
-
 def emit_layer(lower: Lowering, operator: str, names: Sequence[str], options: str, fields: dict[str, object]) -> None:
-    """Emit a layer whose states start from zeros.
-
-    Args:
-        lower: the operation.
-        operator: the operator of the engine.
-        names: its inputs.
-        options: the type of its options.
-        fields: the options.
-    """
+    """Emit a layer whose states start from zeros, with the inputs `names` and a table of options."""
     if lower.type("input") != OperandType.TENSOR_FLOAT32:
         raise Unsupported("the engine computes these layers in float32")
     inputs = [_state(lower, name) if "_state" in name else _optional(lower, name) for name in names]
@@ -39,7 +24,7 @@ def emit_layer(lower: Lowering, operator: str, names: Sequence[str], options: st
     assert arguments is not None
     count = 1 if fields.get("merge_outputs", operator.startswith("UNI")) else 2
     for name in arguments.outputs[count:]:
-        if not _is_unread(lower, name):
+        if not lower.has_readers(name, 0):
             raise Unsupported(f"the engine does not return {name}")
     outputs = [lower.output(name) for name in arguments.outputs[:count]]
     lower.emit(operator, inputs, outputs, options, **fields)
@@ -54,9 +39,3 @@ def _state(lower: Lowering, name: str) -> int:
     if not lower.is_constant(name) or lower.call.array(name).any():
         raise Unsupported(f"{name} is not a constant of zeros", f"{name} of constant zeros")
     return lower.writer.tensor(FLOAT, lower.shape(name), is_variable=True)
-
-
-def _is_unread(lower: Lowering, name: str) -> bool:
-    graph, position = lower.call.view.graph, lower.positions[name]
-    lifetime = graph.operands[position].lifetime
-    return lifetime == OperandLifeTime.TEMPORARY_VARIABLE and not graph.use_counts[position]

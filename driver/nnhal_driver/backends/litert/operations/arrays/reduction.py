@@ -32,7 +32,7 @@ def product(lower: Lowering) -> None:
     """Make the product 0 if an element is 0. The engine alone gives NaN if the other elements overflow."""
     x, shape = lower.input("input"), _kept_dims_shape(lower)
     out = lower.reshaped_output(shape, like=lower.spec("input"))
-    is_zero, any_zero = lower.temporary(BOOL, lower.shape("input")), lower.temporary(BOOL, shape)
+    is_zero, any_zero = (lower.writer.tensor(BOOL, s) for s in (lower.shape("input"), shape))
     lower.emit("EQUAL", [x, lower.constant(0, FLOAT)], [is_zero], "EqualOptions")
     _reduce(lower, "REDUCE_ANY", is_zero, any_zero)
     products = lower.like(out)

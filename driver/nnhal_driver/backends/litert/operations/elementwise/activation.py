@@ -4,7 +4,7 @@ from math import prod
 
 from nnhal.types import FusedActivationFunc, OperationType
 from nnhal_driver.backends.litert.limits import ELEMENTWISE_LIMITS, KernelLimits
-from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter
+from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter, same_operator
 
 _RECTIFIERS = {
     OperationType.RELU: ("RELU", FusedActivationFunc.RELU),
@@ -31,7 +31,7 @@ def rectifier(lower: Lowering) -> None:
     if not lower.is_quantized("input"):
         lower.emit(operator, [x], [lower.output()])
         return
-    if lower.has_one_reader("input") and lower.writer.fuse_activation(x, lower.output(), activation):
+    if lower.has_readers("input", 1) and lower.writer.fuse_activation(x, lower.output(), activation):
         return
     shape = lower.shape("input")
     image = shape if len(shape) == 4 else (1, 1, 1, prod(shape))
@@ -39,13 +39,11 @@ def rectifier(lower: Lowering) -> None:
     lower.emit("MAX_POOL_2D", [lower.reshape(x, image)], [lower.reshaped_output(image)], "Pool2DOptions", **fields)
 
 
-@converter(
-    OperationType.LOGISTIC, OperationType.TANH, limits=KernelLimits(has_own_scale=True, max_input_scale=_STEEPEST)
-)
-@converter(OperationType.HARD_SWISH, limits=ELEMENTWISE_LIMITS)
-def simple(lower: Lowering) -> None:
-    """Emit one operator."""
-    lower.emit(lower.operation_name, [lower.input("input")], [lower.output()])
+_SIGMOID_LIMITS = KernelLimits(has_own_scale=True, max_input_scale=_STEEPEST)
+converter(OperationType.LOGISTIC, OperationType.TANH, limits=_SIGMOID_LIMITS)(same_operator)
+converter(OperationType.HARD_SWISH, limits=ELEMENTWISE_LIMITS)(same_operator)
+_PRELU_LIMITS = KernelLimits(product_of=("input", "alpha"), output_copies_first=True)
+converter(OperationType.PRELU, limits=_PRELU_LIMITS)(same_operator)
 
 
 @converter(OperationType.ELU, limits=ELEMENTWISE_LIMITS)
@@ -58,12 +56,6 @@ def elu(lower: Lowering) -> None:
     below = lower.apply("ELU", [lower.apply("MINIMUM", [x, lower.constant(0.0, FLOAT)])])
     scaled = lower.apply("MUL", [below, lower.constant(alpha, FLOAT)], "MulOptions")
     lower.emit("ADD", [lower.apply("RELU", [x]), scaled], [lower.output()], "AddOptions")
-
-
-@converter(OperationType.PRELU, limits=KernelLimits(product_of=("input", "alpha"), output_copies_first=True))
-def prelu(lower: Lowering) -> None:
-    """Emit the same operator."""
-    lower.emit("PRELU", [lower.input("input"), lower.input("alpha")], [lower.output()])
 
 
 @converter(OperationType.SOFTMAX, limits=KernelLimits(has_own_scale=True))

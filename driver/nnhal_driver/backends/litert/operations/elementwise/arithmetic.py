@@ -4,7 +4,7 @@ from math import prod
 
 from nnhal.types import OperandType, OperationType
 from nnhal_driver.backends.litert.limits import KernelLimits
-from nnhal_driver.backends.litert.lowering import Lowering, converter
+from nnhal_driver.backends.litert.lowering import Lowering, converter, same_operator
 
 _FUSED = {
     OperationType.ADD: ("ADD", "AddOptions"),
@@ -50,7 +50,4 @@ def extremes(lower: Lowering) -> None:
     lower.emit(lower.operation_name, inputs, [lower.output()])
 
 
-@converter(OperationType.POW)
-def pow_(lower: Lowering) -> None:
-    """Emit the same operator."""
-    lower.emit("POW", [lower.input("base"), lower.input("exponent")], [lower.output()])
+converter(OperationType.POW)(same_operator)

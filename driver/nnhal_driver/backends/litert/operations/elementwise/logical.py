@@ -2,19 +2,10 @@
 
 from nnhal.types import OperationType
 from nnhal_driver.backends.litert.limits import ELEMENTWISE_LIMITS
-from nnhal_driver.backends.litert.lowering import Lowering, converter
+from nnhal_driver.backends.litert.lowering import Lowering, converter, same_operator
 
-
-@converter(OperationType.LOGICAL_AND, OperationType.LOGICAL_OR)
-def binary(lower: Lowering) -> None:
-    """Emit the same operator."""
-    lower.emit(lower.operation_name, [lower.input("x"), lower.input("y")], [lower.output()])
-
-
-@converter(OperationType.LOGICAL_NOT, limits=ELEMENTWISE_LIMITS)
-def logical_not(lower: Lowering) -> None:
-    """Emit the same operator."""
-    lower.emit("LOGICAL_NOT", [lower.input("input")], [lower.output()])
+converter(OperationType.LOGICAL_AND, OperationType.LOGICAL_OR)(same_operator)
+converter(OperationType.LOGICAL_NOT, limits=ELEMENTWISE_LIMITS)(same_operator)
 
 
 @converter(OperationType.SELECT)

@@ -17,7 +17,7 @@ def quantize(lower: Lowering) -> None:
     float32.
     """
     source, target = lower.input("input"), lower.output()
-    if not (lower.has_one_reader("input") and lower.writer.fuse_requantization(source, target)):
+    if not (lower.has_readers("input", 1) and lower.writer.fuse_requantization(source, target)):
         lower.emit("QUANTIZE", [source], [target])
 
 
@@ -44,7 +44,7 @@ def cast(lower: Lowering) -> None:
     x, spec = lower.input("input"), lower.spec("input")
     if source == OperandType.TENSOR_QUANT8_ASYMM:
         spec, stored = _BYTES, x
-        x = lower.temporary(spec, lower.shape("input"))
+        x = lower.writer.tensor(spec, lower.shape("input"))
         lower.copy(stored, x)
     if target == OperandType.TENSOR_QUANT8_ASYMM:
         _to_bytes(lower, x)
@@ -61,6 +61,6 @@ def _to_bytes(lower: Lowering, x: int) -> None:
     spec = lower.writer.specs[x]
     low, high = (lower.constant(limit, spec) for limit in (0, 255))
     limited = lower.apply("MINIMUM", [lower.apply("MAXIMUM", [x, low]), high])
-    unscaled = lower.temporary(_BYTES, lower.shape("output"))
+    unscaled = lower.writer.tensor(_BYTES, lower.shape("output"))
     lower.emit("CAST", [limited], [unscaled])
     lower.copy(unscaled, lower.output())

@@ -2,10 +2,9 @@
 
 from nnhal.types import OperationType
 from nnhal_driver.backends.litert.limits import ELEMENTWISE_LIMITS
-from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter
+from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter, same_operator
 
-
-@converter(
+converter(
     OperationType.ABS,
     OperationType.EXP,
     OperationType.FLOOR,
@@ -14,10 +13,7 @@ from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter
     OperationType.SIN,
     OperationType.SQRT,
     limits=ELEMENTWISE_LIMITS,
-)
-def unary(lower: Lowering) -> None:
-    """Emit one operator."""
-    lower.emit(lower.operation_name, [lower.input("input")], [lower.output()])
+)(same_operator)
 
 
 @converter(OperationType.RSQRT, limits=ELEMENTWISE_LIMITS)

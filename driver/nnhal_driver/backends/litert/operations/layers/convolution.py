@@ -5,22 +5,16 @@ import numpy as np
 from nnhal.tflite_schema.packing import Quantization, TensorSpec
 from nnhal.types import OperationType
 from nnhal_driver.backends.litert.limits import KernelLimits, check_depthwise_channels
-from nnhal_driver.backends.litert.lowering import INT32, Lowering, as_signed, as_unsigned, converter, with_other_sign
+from nnhal_driver.backends.litert.lowering import INT32, Lowering, converter, with_type
 from nnhal_driver.backends.litert.operations.padding import PADDINGS, pad_image, padding_scheme
 from nnhal_driver.operations.layers.convolution import filter_window
 
 FILTERED = KernelLimits(product_of=("input", "filter"))
 
 
-@converter(OperationType.CONV_2D, limits=FILTERED)
+@converter(OperationType.CONV_2D, OperationType.GROUPED_CONV_2D, limits=FILTERED)
 def conv_2d(lower: Lowering) -> None:
-    """Convert a filter [depth_out, height, width, depth_in], the layout of both."""
-    convolution(lower, "CONV_2D", "Conv2DOptions")
-
-
-@converter(OperationType.GROUPED_CONV_2D, limits=FILTERED)
-def grouped_conv_2d(lower: Lowering) -> None:
-    """Emit a CONV_2D. The engine infers the number of groups from the shapes."""
+    """Convert a filter [depth_out, height, width, depth_in]. The engine infers the number of groups from the shapes."""
     convolution(lower, "CONV_2D", "Conv2DOptions")
 
 
@@ -59,9 +53,7 @@ def convolution(lower: Lowering, operator: str, options: str, **fields: object) 
 def output_spec(lower: Lowering, image: int) -> TensorSpec:
     """Return the spec of a convolution's output, with the signedness of its image."""
     spec = lower.spec("output")
-    if spec.quantization is None or spec.type == lower.writer.specs[image].type:
-        return spec
-    return with_other_sign(spec)
+    return spec if spec.quantization is None else with_type(spec, lower.writer.specs[image].type)
 
 
 def filter_arguments(lower: Lowering, weights: str) -> tuple[int, int, int]:
@@ -74,10 +66,10 @@ def filter_arguments(lower: Lowering, weights: str) -> tuple[int, int, int]:
     if spec.quantization is None:
         return image, lower.input(weights), lower.input("bias")
     if lower.call.channel_quant(weights) is not None:
-        image = lower.as_spec(image, as_signed(lower.writer.specs[image]))
+        image = lower.as_spec(image, with_type(lower.writer.specs[image], "INT8"))
     elif spec.type == "INT8" and spec.quantization.zero_points != (0,):
-        spec = as_unsigned(spec)
-        image = lower.as_spec(image, as_unsigned(lower.writer.specs[image]))
+        spec = with_type(spec, "UINT8")
+        image = lower.as_spec(image, with_type(lower.writer.specs[image], "UINT8"))
     return image, _weights(lower, weights, spec), _bias(lower, spec)
 
 
@@ -97,7 +89,7 @@ def _bias(lower: Lowering, weights: TensorSpec) -> int:
     scales = tuple(float(np.float32(scale) * np.float32(weight_scale)) for weight_scale in weights.quantization.scales)
     spec = TensorSpec(INT32.type, Quantization(scales, (0,) * len(scales)))
     if not lower.is_constant("bias"):
-        bias = lower.temporary(spec, lower.shape("bias"))
+        bias = lower.writer.tensor(spec, lower.shape("bias"))
         lower.copy(lower.input("bias"), bias)
         return bias
     constants, bias = lower.network.constants, lower.positions["bias"]

@@ -2,7 +2,7 @@
 
 from nnhal.types import OperationType
 from nnhal_driver.backends.litert.lowering import Lowering, converter
-from nnhal_driver.backends.litert.operations.sequence import CELL_ACTIVATIONS, argument_names, emit_layer
+from nnhal_driver.backends.litert.operations.sequence import CELL_ACTIVATIONS, emit_layer
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 
 _LSTM_INPUTS = 20
@@ -12,7 +12,7 @@ _BIDIRECTIONAL_INPUTS = 48
 @converter(OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM)
 def unidirectional_sequence_lstm(lower: Lowering) -> None:
     """Emit UNIDIRECTIONAL_SEQUENCE_LSTM, with layer normalization if it has weights."""
-    names = argument_names(lower)
+    names = lower.argument_names
     norms = [name for name in names if name.endswith("_layer_norm_weights")]
     inputs = names[:_LSTM_INPUTS] + (norms if any(map(lower.call.has, norms)) else [])
     fields = {**_lstm_fields(lower), "time_major": lower.call.flag("time_major")}
@@ -22,7 +22,7 @@ def unidirectional_sequence_lstm(lower: Lowering) -> None:
 @converter(OperationType.BIDIRECTIONAL_SEQUENCE_LSTM)
 def bidirectional_sequence_lstm(lower: Lowering) -> None:
     """Emit BIDIRECTIONAL_SEQUENCE_LSTM."""
-    names = argument_names(lower)
+    names = lower.argument_names
     if any(lower.call.has(name) for name in names if name.endswith("_layer_norm_weights")):
         raise Unsupported("the engine has no layer normalization here")
     merge, time_major = lower.call.flag("merge_outputs"), lower.call.flag("time_major")

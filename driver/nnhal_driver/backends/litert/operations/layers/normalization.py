@@ -19,17 +19,12 @@ def local_response_normalization(lower: Lowering) -> None:
     shape = lower.shape("input")
     axis = lower.call.axis(len(shape))
     x = lower.axis_to_last(lower.input("input"), axis)
-    moved = lower.writer.shapes[x]
-    rank_4 = (*(1,) * (4 - len(shape)), *moved)
+    rank_4 = (*(1,) * (4 - len(shape)), *lower.writer.shapes[x])
     numbers = {name: lower.call.number(name) for name in ("bias", "alpha", "beta")}
     radius = min(lower.call.integer("radius"), shape[axis])
-    out = lower.apply(
-        "LOCAL_RESPONSE_NORMALIZATION", [lower.reshape(x, rank_4)], _LRN_OPTIONS, radius=radius, **numbers
-    )
+    options = "LocalResponseNormalizationOptions"
+    out = lower.apply(lower.operation_name, [lower.reshape(x, rank_4)], options, radius=radius, **numbers)
     lower.copy(out, lower.output_from_last(axis))
-
-
-_LRN_OPTIONS = "LocalResponseNormalizationOptions"
 
 
 @converter(OperationType.INSTANCE_NORMALIZATION)
@@ -47,6 +42,6 @@ def instance_normalization(lower: Lowering) -> None:
 def _mean(lower: Lowering, image: int) -> int:
     """Return the mean of each channel: [batches, 1, 1, channels]."""
     batches, _, _, channels = lower.writer.shapes[image]
-    out = lower.temporary(FLOAT, (batches, 1, 1, channels))
+    out = lower.writer.tensor(FLOAT, (batches, 1, 1, channels))
     lower.emit("MEAN", [image, lower.constant([1, 2])], [out], "ReducerOptions", keep_dims=True)
     return out

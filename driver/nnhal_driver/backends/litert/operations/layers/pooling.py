@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from nnhal.types import AnyArray, OperationType
+from nnhal.types import OperationType
 from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter
 from nnhal_driver.backends.litert.operations.padding import PADDINGS, pad_image, padding_scheme
-from nnhal_driver.operations.geometry import Axis, Window
+from nnhal_driver.backends.reference.layers.pooling import cell_counts
+from nnhal_driver.operations.geometry import Window
 from nnhal_driver.operations.layers.pooling import pool_window
 
 _LOWEST = {"FLOAT32": -np.inf, "UINT8": 0, "INT8": -128}
@@ -49,19 +50,12 @@ def _average_with_padding(lower: Lowering, space: Window, *, root: bool) -> None
     if root:
         image = lower.apply("MUL", [image, image], "MulOptions")
     out = lower.image_output(like=FLOAT)
-    shape = lower.writer.shapes[out]
-    average = lower.temporary(FLOAT, shape)
+    average = lower.like(out)
     _pool(lower, "AVERAGE_POOL_2D", pad_image(lower, image, space), average, space, "VALID")
-    inside = np.outer(_cells_inside(space.height), _cells_inside(space.width)).reshape(1, shape[1], shape[2], 1)
-    weight = lower.constant(space.height.filter * space.width.filter / inside, FLOAT)
+    cells = space.height.filter * space.width.filter
+    weight = lower.constant(cells / cell_counts(space)[np.newaxis], FLOAT)
     if root:
         average = lower.apply("SQRT", [lower.apply("MUL", [average, weight], "MulOptions")])
         weight = lower.constant(1, FLOAT)
     activation = lower.call.activation()
     lower.emit("MUL", [average, weight], [out], "MulOptions", fused_activation_function=activation)
-
-
-def _cells_inside(axis: Axis) -> AnyArray:
-    """Return the number of cells inside the image, for each position of a window."""
-    first = np.arange(axis.out) * axis.stride - axis.before
-    return np.minimum(first + axis.filter, axis.input) - np.maximum(first, 0)

@@ -2,7 +2,7 @@
 
 from nnhal.types import OperationType
 from nnhal_driver.backends.litert.lowering import Lowering, converter
-from nnhal_driver.backends.litert.operations.sequence import CELL_ACTIVATIONS, argument_names, emit_layer
+from nnhal_driver.backends.litert.operations.sequence import CELL_ACTIVATIONS, emit_layer
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 
 _RNN_INPUTS = 12
@@ -12,7 +12,7 @@ _RNN_INPUTS = 12
 def rnn(lower: Lowering) -> None:
     """Emit activation(input * weights + hidden state * recurrent weights + bias) as two products and their sum."""
     values, weights, bias = (lower.input(name) for name in ("input", "weights", "bias"))
-    from_input = lower.temporary(lower.spec("output"), lower.shape("output"))
+    from_input = lower.writer.tensor(lower.spec("output"), lower.shape("output"))
     lower.emit("FULLY_CONNECTED", [values, weights, bias], [from_input], "FullyConnectedOptions")
     from_state = lower.like(from_input)
     state, recurrent = lower.input("hidden_state_in"), lower.input("recurrent_weights")
@@ -28,7 +28,7 @@ def rnn(lower: Lowering) -> None:
 def unidirectional_sequence_rnn(lower: Lowering) -> None:
     """Emit UNIDIRECTIONAL_SEQUENCE_RNN."""
     fields = {"time_major": bool(lower.call.integer("time_major")), **_rnn_fields(lower)}
-    emit_layer(lower, "UNIDIRECTIONAL_SEQUENCE_RNN", argument_names(lower)[:5], "SequenceRNNOptions", fields)
+    emit_layer(lower, "UNIDIRECTIONAL_SEQUENCE_RNN", lower.argument_names[:5], "SequenceRNNOptions", fields)
 
 
 @converter(OperationType.BIDIRECTIONAL_SEQUENCE_RNN)
@@ -42,7 +42,7 @@ def bidirectional_sequence_rnn(lower: Lowering) -> None:
         "merge_outputs": lower.call.flag("merge_outputs"),
         **_rnn_fields(lower),
     }
-    inputs = argument_names(lower)[:_RNN_INPUTS]
+    inputs = lower.argument_names[:_RNN_INPUTS]
     emit_layer(lower, "BIDIRECTIONAL_SEQUENCE_RNN", inputs, "BidirectionalSequenceRNNOptions", fields)
 
 

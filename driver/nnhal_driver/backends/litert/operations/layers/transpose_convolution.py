@@ -22,7 +22,7 @@ def transpose_conv_2d(lower: Lowering) -> None:
         if any(axis.head + axis.out > axis.full for axis in axes):
             raise Unsupported("the output is larger than input and filter give", "an output that the filters cover")
         batches, _, _, channels = lower.writer.shapes[out]
-        whole = lower.temporary(lower.writer.specs[out], (batches, *(axis.full for axis in axes), channels))
+        whole = lower.writer.tensor(lower.writer.specs[out], (batches, *(axis.full for axis in axes), channels))
     lower.emit(
         "TRANSPOSE_CONV",
         [lower.constant(list(lower.writer.shapes[whole])), filter_, image, bias],
