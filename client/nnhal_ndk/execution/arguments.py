@@ -6,12 +6,11 @@ from typing import TypeAlias
 import numpy as np
 
 import nnhal
-from nnhal.types import DTYPES, AnyArray, Bytes, is_fully_specified
+from nnhal.types import DTYPES, AnyArray, Bytes, Operand, is_fully_specified
 from nnhal_ndk.execution.memory import MappedFile, NdkMemory
 from nnhal_ndk.execution.tensor_memory import Role, TensorMemory
 from nnhal_ndk.extensions import element_dtype
-from nnhal_ndk.model.model import NdkOperand
-from nnhal_ndk.model.operand_type import Dimensions, GivenType, is_specialization, known_size, merge_dimensions
+from nnhal_ndk.model.operand_type import Dimensions, check_type, is_specialization, known_size, merge_dimensions
 from nnhal_ndk.results import bad_data
 
 
@@ -55,7 +54,7 @@ class ArgumentSlot:
         role: its use of memories.
     """
 
-    def __init__(self, operand: NdkOperand, role: Role) -> None:
+    def __init__(self, operand: Operand, role: Role) -> None:
         self.operand = operand
         self._role = role
         self._is_output = role[1]
@@ -68,7 +67,7 @@ class ArgumentSlot:
         """Its name in messages."""
         return f"{'output' if self._is_output else 'input'} {self._role[2]}"
 
-    def from_buffer(self, given: GivenType | None, buffer: memoryview | None, *, is_padded: bool) -> Argument:
+    def from_buffer(self, given: Operand | None, buffer: memoryview | None, *, is_padded: bool) -> Argument:
         """Return the argument in a buffer of the program; None omits it.
 
         Args:
@@ -87,7 +86,7 @@ class ArgumentSlot:
         return self._in_memory(np.frombuffer(buffer, np.uint8), dimensions, is_padded)
 
     def from_memory(
-        self, given: GivenType | None, memory: NdkMemory, offset: int, length: int, *, is_padded: bool
+        self, given: Operand | None, memory: NdkMemory, offset: int, length: int, *, is_padded: bool
     ) -> Argument:
         """Return the argument in a memory, see `from_buffer`.
 
@@ -108,13 +107,13 @@ class ArgumentSlot:
         dimensions = merge_dimensions(content.operand.dimensions, dimensions, self.name)
         return TensorArgument(content, dimensions)
 
-    def _dimensions(self, given: GivenType | None, *, may_be_unknown: bool) -> Dimensions:
+    def _dimensions(self, given: Operand | None, *, may_be_unknown: bool) -> Dimensions:
         """Return the dimensions of the value, as far as they are known."""
         dimensions = self.operand.dimensions
         if given is None:
             is_specified = self._is_specified
         else:
-            given.check(f"the type of {self.name}")
+            check_type(given, f"the type of {self.name}")
             if dimensions and not is_specialization(given.dimensions, dimensions):
                 raise bad_data(f"{self.name} has dimensions {list(dimensions)}, but {list(given.dimensions)} are given")
             dimensions = given.dimensions

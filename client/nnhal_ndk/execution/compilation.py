@@ -4,14 +4,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nnhal.types import ExecutionPreference, Priority
+from nnhal.types import ExecutionPreference, Operand, Priority
 from nnhal_ndk.api.constants import PriorityCode
 from nnhal_ndk.devices import NdkDevice, all_devices
 from nnhal_ndk.execution.arguments import ArgumentSlot
 from nnhal_ndk.execution.plan import CompiledPlan, deadline_of
 from nnhal_ndk.execution.preparation import CompilationOptions, prepare_for, prepare_with_fallback
 from nnhal_ndk.model.convert import to_hal_model
-from nnhal_ndk.model.model import NdkModel, NdkOperand
+from nnhal_ndk.model.model import NdkModel
 from nnhal_ndk.results import bad_data, bad_state
 
 _PRIORITIES = {
@@ -64,7 +64,7 @@ class NdkCompilation:
             raise bad_state("the compilation has failed" if self._is_finished else "the compilation is not finished")
         return self._plan
 
-    def operand(self, index: int, *, is_output: bool) -> NdkOperand:
+    def operand(self, index: int, *, is_output: bool) -> Operand:
         """Return an input or output.
 
         Raises:

@@ -9,14 +9,14 @@ import numpy as np
 
 import nnhal
 from nnhal.client.core.buffers import BufferBase
-from nnhal.types import MAXIMUM_LOOP_TIMEOUT_NS, OMITTED, UNMEASURED, AnyArray, Bytes, is_fully_specified
+from nnhal.types import MAXIMUM_LOOP_TIMEOUT_NS, OMITTED, UNMEASURED, AnyArray, Bytes, Operand, is_fully_specified
 from nnhal_ndk.api.constants import DurationCode, ResultCode
 from nnhal_ndk.execution.arguments import Argument, ArgumentSlot, MemoryArgument, OmittedArgument, TensorArgument
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.execution.event import ComputationEvent, NdkEvent, after_all
 from nnhal_ndk.execution.memory import NdkMemory
 from nnhal_ndk.execution.plan import ComputeOptions, ComputeResult, Value, deadline_of
-from nnhal_ndk.model.operand_type import Dimensions, GivenType
+from nnhal_ndk.model.operand_type import Dimensions
 from nnhal_ndk.results import NdkError, bad_data, bad_state, code_of_error, log_error, op_failed
 
 NOT_MEASURED = 2**64 - 1
@@ -167,7 +167,7 @@ class NdkExecution:
 
     # ---- Arguments ----------------------------------------------------------------------------------
 
-    def set_buffer(self, index: int, given: GivenType | None, buffer: memoryview | None, *, is_output: bool) -> None:
+    def set_buffer(self, index: int, given: Operand | None, buffer: memoryview | None, *, is_output: bool) -> None:
         """Set an input or output to a buffer of the program; None omits it.
 
         Raises:
@@ -177,7 +177,7 @@ class NdkExecution:
         self._set(index, slot.from_buffer(given, buffer, is_padded=self._is_padded), is_output=is_output)
 
     def set_memory(
-        self, index: int, given: GivenType | None, memory: NdkMemory, offset: int, length: int, *, is_output: bool
+        self, index: int, given: Operand | None, memory: NdkMemory, offset: int, length: int, *, is_output: bool
     ) -> None:
         """Set an input or output to a part of a memory.
 

@@ -57,7 +57,7 @@ class NdkMemoryDesc:
             _ = compilation.plan
         except Exception:
             raise bad_data("the compilation is not finished, or has failed") from None
-        operand = compilation.operand(index, is_output=is_output).description
+        operand = compilation.operand(index, is_output=is_output)
         name = f"{'output' if is_output else 'input'} {index}"
         if self.operand is not None and _metadata(self.operand) != _metadata(operand):
             raise bad_data(f"{name} has another type than the other roles")

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from nnhal.alignment import ALIGNMENT
-from nnhal.types import ExtensionParams, is_extension
+from nnhal.types import ExtensionParams, Operand, is_extension
 from nnhal_ndk.devices import NdkDevice, all_devices, device_at
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.execution.event import NdkEvent, SyncFenceEvent
@@ -17,7 +17,7 @@ from nnhal_ndk.execution.memory_desc import NdkMemoryDesc, allocate_memory
 from nnhal_ndk.execution.support import supported_operations
 from nnhal_ndk.extensions import PREFIXES, supports_extension
 from nnhal_ndk.model.model import NdkModel
-from nnhal_ndk.model.operand_type import GivenType, unpack_uint32s
+from nnhal_ndk.model.operand_type import given_type, unpack_uint32s
 from nnhal_ndk.objects import OBJECTS
 from nnhal_ndk.results import NdkError, bad_data, op_failed, unexpected_null
 
@@ -42,7 +42,7 @@ def _devices(data: bytes) -> list[NdkDevice]:
 
 
 def _add_operand(model: NdkModel, type_: int, dimensions: bytes, scale: float, zero_point: int) -> None:
-    model.add_operand(GivenType(type_, unpack_uint32s(dimensions), scale, zero_point))
+    model.add_operand(Operand(type_, unpack_uint32s(dimensions), scale, zero_point))
 
 
 def _set_value_from_memory(model: NdkModel, index: int, memory: NdkMemory, offset: int, length: int) -> None:
@@ -52,10 +52,9 @@ def _set_value_from_memory(model: NdkModel, index: int, memory: NdkMemory, offse
 
 def _set_extension_data(model: NdkModel, index: int, data: memoryview | None) -> None:
     model.require_open()
-    operand = model.operand(index)
-    if not is_extension(operand.type):
+    if not is_extension(model.operand(index).type):
         raise bad_data(f"operand {index} has no type of an extension")
-    operand.extra_params = None if data is None else ExtensionParams(bytes(data))
+    model.change_operand(index, extra_params=None if data is None else ExtensionParams(bytes(data)))
 
 
 def _supported_operations(model: NdkModel, devices: bytes) -> bytes:
@@ -116,7 +115,7 @@ def _set_buffer(
     *,
     is_output: bool,
 ) -> None:
-    given = GivenType.of(type_, dimensions, scale, zero_point)
+    given = given_type(type_, dimensions, scale, zero_point)
     execution.set_buffer(index, given, buffer, is_output=is_output)
 
 
@@ -133,7 +132,7 @@ def _set_memory(
     *,
     is_output: bool,
 ) -> None:
-    given = GivenType.of(type_, dimensions, scale, zero_point)
+    given = given_type(type_, dimensions, scale, zero_point)
     execution.set_memory(index, given, memory, offset, length, is_output=is_output)
 
 

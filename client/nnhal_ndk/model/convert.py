@@ -1,6 +1,7 @@
 """Conversion of finished models to models of the HAL."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,14 +12,11 @@ from nnhal.types import (
     ExtensionNameAndPrefix,
     Memory,
     Model,
-    Operand,
-    OperandLifeTime,
     Subgraph,
     is_extension,
 )
 from nnhal_ndk.extensions import PREFIXES
-from nnhal_ndk.model.memory_regions import MappedMemory
-from nnhal_ndk.model.model import MemoryRegion, NdkModel, NdkOperand
+from nnhal_ndk.model.model import MappedMemory, MemoryRegion, NdkModel
 
 
 def to_hal_model(model: NdkModel) -> Model:
@@ -47,22 +45,13 @@ class _ModelConversion:
         return Model(main, referenced, bytes(self._values), tuple(self._pools), model.is_relaxed, extensions)
 
     def _subgraph(self, model: NdkModel) -> Subgraph:
-        operands = tuple(map(self._operand, model.operands))
+        operands = tuple(
+            replace(operand, location=self._location(model, index)) for index, operand in enumerate(model.operands)
+        )
         return Subgraph(operands, tuple(model.operations), model.inputs, model.outputs)
 
-    def _operand(self, operand: NdkOperand) -> Operand:
-        return Operand(
-            operand.type,
-            operand.dimensions,
-            operand.scale,
-            operand.zero_point,
-            operand.lifetime,
-            self._location(operand),
-            operand.extra_params,
-        )
-
-    def _location(self, operand: NdkOperand) -> DataLocation:
-        match operand.value:
+    def _location(self, model: NdkModel, index: int) -> DataLocation:
+        match model.values.get(index):
             case bytes() as value:
                 offset = align(len(self._values))
                 self._values += bytes(offset - len(self._values)) + value
@@ -72,10 +61,9 @@ class _ModelConversion:
                 return DataLocation(len(self._pools) - 1, 0, len(value))
             case MemoryRegion() as region:
                 return DataLocation(self._pool(region.memory), region.offset, region.length)
-            case NdkModel() as model:
-                return DataLocation(offset=self._reference(model))
+            case NdkModel() as callee:
+                return DataLocation(offset=self._reference(callee))
             case _:
-                assert operand.lifetime not in (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_POOL)
                 return DataLocation()
 
     def _pool(self, memory: MappedMemory) -> int:

@@ -3,13 +3,14 @@
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any, Protocol
 
 from nnhal.operations import SIGNATURES
 from nnhal.rules.control_flow import CONTROL_FLOW_RULES, FIRST_VALUE, Callee, ControlFlow
 from nnhal.types import (
-    ExtraParams,
+    Bytes,
     Operand,
     OperandLifeTime,
     OperandType,
@@ -20,8 +21,7 @@ from nnhal.types import (
     operation_name,
 )
 from nnhal_ndk.api.constants import MAX_COPIED_BYTES
-from nnhal_ndk.model.memory_regions import MappedMemory
-from nnhal_ndk.model.operand_type import GivenType, check_rules, known_size
+from nnhal_ndk.model.operand_type import check_rules, check_type, known_size
 from nnhal_ndk.model.order import execution_order
 from nnhal_ndk.results import bad_data, bad_state
 
@@ -36,6 +36,15 @@ class BuildState(Enum):
     INVALID = "invalid"
 
 
+class MappedMemory(Protocol):
+    """Memory whose bytes this process can read."""
+
+    @property
+    def contents(self) -> Bytes:
+        """All of its bytes, not copied."""
+        ...
+
+
 @dataclass(frozen=True)
 class MemoryRegion:
     """Value in a memory of the program."""
@@ -45,38 +54,12 @@ class MemoryRegion:
     length: int
 
 
-class NdkOperand:
-    """Operand of a model.
-
-    Attributes:
-        type, dimensions, scale, zero_point: its type.
-        lifetime: an OperandLifeTime.
-        value: its value: bytes that were copied, memory of the program, or a model.
-        extra_params: scales per channel, or parameters of an extension's type.
-    """
-
-    def __init__(self, given: GivenType) -> None:
-        self.type = given.type
-        self.dimensions = given.dimensions
-        self.scale = given.scale
-        self.zero_point = given.zero_point
-        self.lifetime = OperandLifeTime.TEMPORARY_VARIABLE
-        self.value: bytes | memoryview | MemoryRegion | NdkModel | None = None
-        self.extra_params: ExtraParams = None
-
-    @property
-    def description(self) -> Operand:
-        """Type and lifetime as an operand of the HAL, without a value."""
-        return Operand(
-            self.type, self.dimensions, self.scale, self.zero_point, self.lifetime, extra_params=self.extra_params
-        )
-
-
 class NdkModel:
     """Model of the program: operands, operations, inputs and outputs. Not thread safe, as documented by Android.
 
     Attributes:
-        operands: its operands.
+        operands: its operands, without the locations of their values.
+        values: values of operands by number: bytes that were copied, memory of the program, or a model.
         operations: its operations, as added; after `finish`, in an order of execution.
         order: for each of the sorted operations, its position as added.
         inputs, outputs: operands that are inputs and outputs.
@@ -84,7 +67,8 @@ class NdkModel:
     """
 
     def __init__(self) -> None:
-        self.operands: list[NdkOperand] = []
+        self.operands: list[Operand] = []
+        self.values: dict[int, bytes | memoryview | MemoryRegion | NdkModel] = {}
         self.operations: list[Operation] = []
         self.order: list[int] = []
         self.inputs: tuple[int, ...] = ()
@@ -115,7 +99,7 @@ class NdkModel:
         if self._state is not BuildState.OPEN:
             raise bad_state(f"the model is {self._state.value} and cannot be changed")
 
-    def operand(self, index: int) -> NdkOperand:
+    def operand(self, index: int) -> Operand:
         """Return an operand.
 
         Raises:
@@ -127,15 +111,19 @@ class NdkModel:
 
     # ---- Operands -----------------------------------------------------------------------------------
 
-    def add_operand(self, given: GivenType) -> None:
+    def add_operand(self, given: Operand) -> None:
         """Add an operand.
 
         Raises:
             NdkError: BAD_STATE; BAD_DATA: its type is invalid.
         """
         self.require_open()
-        given.check(f"operand {len(self.operands)}")
-        self.operands.append(NdkOperand(given))
+        check_type(given, f"operand {len(self.operands)}")
+        self.operands.append(given)
+
+    def change_operand(self, index: int, **changes: Any) -> None:
+        """Replace fields of an operand."""
+        self.operands[index] = replace(self.operands[index], **changes)
 
     def set_value(self, index: int, buffer: memoryview | None) -> None:
         """Set the value of a constant: small ones are copied, large ones stay in the memory of the program.
@@ -150,12 +138,14 @@ class NdkModel:
         self.require_open()
         operand = self.operand(index)
         if buffer is None:
-            operand.lifetime, operand.value = OperandLifeTime.NO_VALUE, None
+            self.change_operand(index, lifetime=OperandLifeTime.NO_VALUE)
+            self.values.pop(index, None)
             return
         self._require_size(index, operand, len(buffer))
         is_small = len(buffer) <= MAX_COPIED_BYTES
-        operand.lifetime = OperandLifeTime.CONSTANT_COPY if is_small else OperandLifeTime.CONSTANT_POOL
-        operand.value = bytes(buffer) if is_small else buffer
+        lifetime = OperandLifeTime.CONSTANT_COPY if is_small else OperandLifeTime.CONSTANT_POOL
+        self.change_operand(index, lifetime=lifetime)
+        self.values[index] = bytes(buffer) if is_small else buffer
 
     def set_value_from_memory(self, index: int, memory: MappedMemory, offset: int, length: int) -> None:
         """Set the value of a constant to a region of a memory.
@@ -164,13 +154,12 @@ class NdkModel:
             NdkError: BAD_STATE; BAD_DATA: unknown operand, wrong size, or a region outside of the memory.
         """
         self.require_open()
-        operand = self.operand(index)
-        self._require_size(index, operand, length)
+        self._require_size(index, self.operand(index), length)
         size = memory.contents.size
         if offset + length > size:
             raise bad_data(f"bytes {offset} to {offset + length} are outside of a memory of {size} bytes")
-        operand.lifetime = OperandLifeTime.CONSTANT_POOL
-        operand.value = MemoryRegion(memory, offset, length)
+        self.change_operand(index, lifetime=OperandLifeTime.CONSTANT_POOL)
+        self.values[index] = MemoryRegion(memory, offset, length)
 
     def set_value_from_model(self, index: int, value: "NdkModel") -> None:
         """Set the value of an operand to a model, for IF and WHILE.
@@ -180,10 +169,10 @@ class NdkModel:
         """
         self.require_open()
         value.require_finished()
-        operand = self.operand(index)
-        if operand.type != OperandType.SUBGRAPH:
+        if self.operand(index).type != OperandType.SUBGRAPH:
             raise bad_data(f"operand {index} is not of type MODEL")
-        operand.lifetime, operand.value = OperandLifeTime.SUBGRAPH, value
+        self.change_operand(index, lifetime=OperandLifeTime.SUBGRAPH)
+        self.values[index] = value
 
     def set_channel_quantization(self, index: int, channel_dim: int, count: int, scales: memoryview | None) -> None:
         """Set the scales of an operand that is quantized per channel.
@@ -208,9 +197,9 @@ class NdkModel:
         values = struct.unpack(f"{count}f", scales)
         if not all(scale > 0 and math.isfinite(scale) for scale in values):
             raise bad_data(f"operand {index} has a scale that is not above 0")
-        operand.extra_params = SymmPerChannelQuantParams(values, channel_dim)
+        self.change_operand(index, extra_params=SymmPerChannelQuantParams(values, channel_dim))
 
-    def _require_size(self, index: int, operand: NdkOperand, length: int) -> None:
+    def _require_size(self, index: int, operand: Operand, length: int) -> None:
         if operand.type == OperandType.SUBGRAPH:
             raise bad_data(f"operand {index} is of type MODEL")
         if is_extension(operand.type):
@@ -236,8 +225,8 @@ class NdkModel:
         self.operations.append(operation)
 
     def _check_signature(self, operation: Operation) -> None:
-        inputs = [self.operand(i).description for i in operation.inputs]
-        outputs = [self.operand(i).description for i in operation.outputs]
+        inputs = [self.operand(i) for i in operation.inputs]
+        outputs = [self.operand(i) for i in operation.outputs]
         name = operation_name(operation.type)
         if (first_value := FIRST_VALUE.get(operation.type)) is not None:
             if len(inputs) < first_value or not outputs:
@@ -269,10 +258,9 @@ class NdkModel:
             (outputs, OperandLifeTime.SUBGRAPH_OUTPUT),
         ):
             for index in indexes:
-                operand = self.operands[index]
-                if operand.lifetime != OperandLifeTime.TEMPORARY_VARIABLE:
-                    raise bad_data(f"operand {index} is already {OperandLifeTime(operand.lifetime).name}")
-                operand.lifetime = lifetime
+                if (current := self.operands[index].lifetime) != OperandLifeTime.TEMPORARY_VARIABLE:
+                    raise bad_data(f"operand {index} is already {OperandLifeTime(current).name}")
+                self.change_operand(index, lifetime=lifetime)
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
 
     def relax(self, allow: bool) -> None:
@@ -300,18 +288,23 @@ class NdkModel:
         self._state = BuildState.FINISHED
 
     def _check_control_flow(self, operation: Operation) -> None:
-        """Check that the models of an IF or WHILE suit it.
-
-        Raises:
-            NdkError: BAD_DATA: one is missing, or has other inputs or outputs.
-        """
+        """Raise NdkError if a model of an IF or WHILE is missing, or has other inputs or outputs."""
         rules = CONTROL_FLOW_RULES.get(operation.type)
         if rules is not None:
             inputs = [self.operand(i) for i in operation.inputs]
-            descriptions = [operand.description for operand in inputs]
-            outputs = [self.operand(i).description for i in operation.outputs]
-            flow = ControlFlow(descriptions, outputs, [_callee(i, each) for i, each in enumerate(inputs)])
-            check_rules(rules, flow, operation_name(operation.type))
+            outputs = [self.operand(i) for i in operation.outputs]
+            callees = [self._callee(number, index) for number, index in enumerate(operation.inputs)]
+            check_rules(rules, ControlFlow(inputs, outputs, callees), operation_name(operation.type))
+
+    def _callee(self, number: int, index: int) -> Callee | None:
+        """Return the model behind an input of an operation, or None if the input is a value."""
+        if self.operands[index].type != OperandType.SUBGRAPH:
+            return None
+        model = self.values.get(index)
+        if not isinstance(model, NdkModel):
+            raise bad_data(f"input {number} is of type MODEL, but has no model")
+        inputs = [model.operands[index] for index in model.inputs]
+        return Callee(f"input {number}", inputs, [model.operands[index] for index in model.outputs])
 
     def _check(self) -> None:
         if not (self.operands and self.operations and self.inputs and self.outputs):
@@ -330,24 +323,8 @@ class NdkModel:
         if len(writers) != len(written):
             raise bad_data("two operations write the same operand")
         for index, operand in enumerate(self.operands):
-            if operand.lifetime in _WRITTEN and index not in writers:
-                raise bad_data(f"no operation writes operand {index}, which is {operand.lifetime.name}")
-            if operand.lifetime not in _WRITTEN and index in writers:
-                raise bad_data(f"an operation writes operand {index}, which is {operand.lifetime.name}")
+            if (is_written := operand.lifetime in _WRITTEN) != (index in writers):
+                problem = "no operation writes" if is_written else "an operation writes"
+                raise bad_data(f"{problem} operand {index}, which is {OperandLifeTime(operand.lifetime).name}")
             if operand.type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL and operand.extra_params is None:
                 raise bad_data(f"operand {index} has no scales per channel")
-
-
-def _callee(number: int, operand: NdkOperand) -> Callee | None:
-    """Return the model behind an input of an operation, or None if the input is a value.
-
-    Raises:
-        NdkError: BAD_DATA: the input is of type MODEL, but has no model.
-    """
-    if operand.type != OperandType.SUBGRAPH:
-        return None
-    model = operand.value
-    if not isinstance(model, NdkModel):
-        raise bad_data(f"input {number} is of type MODEL, but has no model")
-    inputs = [model.operands[index].description for index in model.inputs]
-    return Callee(f"input {number}", inputs, [model.operands[index].description for index in model.outputs])

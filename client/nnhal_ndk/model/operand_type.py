@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TypeVar
 
@@ -32,62 +32,40 @@ def unpack_uint32s(data: bytes | None) -> Dimensions:
     return struct.unpack(f"{len(data) // 4}I", data) if data else ()
 
 
-@dataclass(frozen=True)
-class GivenType:
-    """An `ANeuralNetworksOperandType`.
+def given_type(
+    type_: int | None, dimensions: bytes | None, scale: float | None, zero_point: int | None
+) -> Operand | None:
+    """Return an `ANeuralNetworksOperandType` with these members, or None for NULL. Dimensions may be 0, for unknown."""
+    if type_ is None or scale is None or zero_point is None:
+        return None
+    return Operand(type_, unpack_uint32s(dimensions), scale, zero_point)
 
-    Attributes:
-        dimensions: 0 is an unknown dimension; () a scalar, or a tensor of unknown rank.
+
+def check_type(given: Operand, name: str) -> None:
+    """Check a type by the rules of operands. `name` is the operand's in messages.
+
+    Raises:
+        NdkError: BAD_DATA: it breaks a rule, or a number is too large.
     """
-
-    type: int
-    dimensions: Dimensions
-    scale: float
-    zero_point: int
-
-    @staticmethod
-    def of(
-        type_: int | None, dimensions: bytes | None, scale: float | None, zero_point: int | None
-    ) -> "GivenType | None":
-        """Return the type with these members, or None for NULL."""
-        if type_ is None or dimensions is None or scale is None or zero_point is None:
-            return None
-        return GivenType(type_, unpack_uint32s(dimensions), scale, zero_point)
-
-    def check(self, name: str) -> None:
-        """Check the type by the rules of operands.
-
-        Args:
-            name: the operand's name for the message.
-
-        Raises:
-            NdkError: BAD_DATA: it breaks a rule, or a number is too large.
-        """
-        operand = Operand(self.type, self.dimensions, self.scale, self.zero_point)
-        if self.type == OperandType.SUBGRAPH:  # its model is given later
-            operand = replace(operand, lifetime=OperandLifeTime.SUBGRAPH)
-        if any(dimension > MAX_DIMENSION for dimension in self.dimensions):
-            raise bad_data(f"{name} has a dimension above {MAX_DIMENSION}")
-        check_rules(RANGE_RULES, operand, name)
-        if self.type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:  # its parameters are given later
-            if self.scale != 0 or self.zero_point != 0:
-                raise bad_data(f"{name} has a scale or zero point, but is quantized per channel")
-        else:
-            check_rules(OPERAND_RULES, operand, name)
-        known = tuple(filter(None, self.dimensions))  # unknown dimensions will be 1 or more
-        if is_extension(self.type) and self.dimensions and not describe_operand_type(self.type).is_tensor:
-            raise bad_data(f"{name} has dimensions, but is a scalar")
-        if known_size(self.type, known) > MAX_VALUE_BYTES:
-            raise bad_data(f"{name} is larger than {MAX_VALUE_BYTES} bytes")
+    type_, dimensions = given.type, given.dimensions
+    if type_ == OperandType.SUBGRAPH:  # its model is given later
+        given = replace(given, lifetime=OperandLifeTime.SUBGRAPH)
+    if any(dimension > MAX_DIMENSION for dimension in dimensions):
+        raise bad_data(f"{name} has a dimension above {MAX_DIMENSION}")
+    check_rules(RANGE_RULES, given, name)
+    if type_ == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:  # its parameters are given later
+        if given.scale != 0 or given.zero_point != 0:
+            raise bad_data(f"{name} has a scale or zero point, but is quantized per channel")
+    else:
+        check_rules(OPERAND_RULES, given, name)
+    if is_extension(type_) and dimensions and not describe_operand_type(type_).is_tensor:
+        raise bad_data(f"{name} has dimensions, but is a scalar")
+    if known_size(type_, tuple(filter(None, dimensions))) > MAX_VALUE_BYTES:  # unknown dimensions will be 1 or more
+        raise bad_data(f"{name} is larger than {MAX_VALUE_BYTES} bytes")
 
 
 def check_rules(rules: Rules[T], subject: T, name: str) -> None:
-    """Check rules of the HAL on what the program has given.
-
-    Args:
-        rules: the rules.
-        subject: what they hold for.
-        name: its name for the message.
+    """Check rules of the HAL on what the program has given. `name` is the subject's in messages.
 
     Raises:
         NdkError: BAD_DATA: it breaks a rule.

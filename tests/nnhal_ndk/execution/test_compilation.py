@@ -2,11 +2,10 @@
 
 import pytest
 
-from nnhal.types import ErrorStatus, OperandType, OperationType
+from nnhal.types import ErrorStatus, Operand, OperandType, OperationType
 from nnhal_ndk.api.constants import ResultCode
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.model.model import NdkModel
-from nnhal_ndk.model.operand_type import GivenType
 from nnhal_ndk.results import code_of_error
 from tests.nnhal_ndk.execution.in_process import InProcessDevice
 
@@ -14,7 +13,7 @@ from tests.nnhal_ndk.execution.in_process import InProcessDevice
 def _model() -> NdkModel:
     model = NdkModel()
     for _ in range(2):
-        model.add_operand(GivenType(OperandType.TENSOR_FLOAT32, (2,), 0.0, 0))
+        model.add_operand(Operand(OperandType.TENSOR_FLOAT32, (2,), 0.0, 0))
     model.add_operation(OperationType.FLOOR, [0], [1])
     model.identify([0], [1])
     model.finish()

@@ -4,17 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from nnhal.types import OperandType, OperationType
+from nnhal.types import Operand, OperandType, OperationType
 from nnhal_ndk.api.constants import ResultCode
 from nnhal_ndk.model.model import NdkModel
-from nnhal_ndk.model.operand_type import GivenType
 from nnhal_ndk.results import code_of_error
 
 FLOATS, BOOLS, MODEL = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_BOOL8, OperandType.SUBGRAPH
 
 
 def _add(model: NdkModel, type_: int, *dimensions: int) -> int:
-    model.add_operand(GivenType(type_, dimensions, 0.0, 0))
+    model.add_operand(Operand(type_, dimensions, 0.0, 0))
     return len(model.operands) - 1
 
 
