@@ -8,7 +8,6 @@ Hand-written: the burst opens in `async with`, and `submit` makes tasks. `nnhal.
 """
 
 import asyncio
-from collections.abc import Generator
 from typing import Any, Unpack, overload
 
 from nnhal.client.aio.burst_transport import RenewableBurst
@@ -24,7 +23,7 @@ from nnhal.client.core.buffered_execution import (
     OutputBuffers,
 )
 from nnhal.client.core.burst import PendingExecution
-from nnhal.client.core.handles import description
+from nnhal.client.core.handles import AsyncOpenable, description
 from nnhal.types import AnyArray
 
 
@@ -33,7 +32,7 @@ def new_burst(session: ReconnectingSession, model: RenewableModel, io: ModelIO) 
     return Burst(session, model, io)
 
 
-class Burst:
+class Burst(AsyncOpenable):
     """Burst of executions. Open it with `async with` or await it, and use it from its event loop.
 
     If its session is lost, it is opened again, and executions without buffers are repeated.
@@ -96,19 +95,17 @@ class Burst:
         """Release an array of `keep`."""
         await self._burst.release(array)
 
+    async def open(self) -> None:
+        """Open the burst.
+
+        Raises:
+            HalError: see `PreparedModel.burst`.
+        """
+        await self._burst.open()
+
     async def close(self) -> None:
         """Wait for the executions in progress, then close the burst."""
         await self._burst.close()
-
-    def __await__(self) -> Generator[object, None, "Burst"]:
-        return self.__aenter__().__await__()
-
-    async def __aenter__(self) -> "Burst":
-        await self._burst.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return description(self, self._io.description)

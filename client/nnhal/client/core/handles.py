@@ -4,7 +4,7 @@ The service releases an object when the client's object that owns it is closed o
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 P = ParamSpec("P")
@@ -70,3 +70,18 @@ class AsyncCloseable:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class AsyncOpenable(AsyncCloseable):
+    """Base of objects that open when they are awaited, or used as an asynchronous context manager."""
+
+    async def open(self) -> None:
+        """Open the object."""
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[object, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self

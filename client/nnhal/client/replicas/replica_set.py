@@ -1,12 +1,12 @@
 """The replicas of a model, what they do, and which of them takes the next execution."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from nnhal.client.core.cache import SharedDeadline, is_session_lost
-from nnhal.client.replicas.spreading import Workload, choose_replica
 from nnhal.client.security.options import NO_OPTIONS, SecurityOptions
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import ErrorStatus
@@ -14,6 +14,40 @@ from nnhal.v1.session_pb2 import SessionNeeds
 
 _BUSY = (ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, ErrorStatus.DEVICE_UNAVAILABLE)
 """Statuses of executions that another replica may carry out."""
+_HISTORY = 64
+
+
+class Workload:
+    """Executions of one replica. Not thread safe.
+
+    Attributes:
+        outstanding: number of executions in progress.
+    """
+
+    def __init__(self) -> None:
+        self.outstanding = 0
+        self._paces: deque[float] = deque(maxlen=_HISTORY)
+
+    def begin(self) -> int:
+        """Count an execution, and return the number of those in progress, with it."""
+        self.outstanding += 1
+        return self.outstanding
+
+    def end(self, begun: int, seconds: float | None) -> None:
+        """Remove an execution.
+
+        Args:
+            begun: the result of `begin`.
+            seconds: its duration, or None if it failed.
+        """
+        self.outstanding -= 1
+        if seconds is not None:
+            self._paces.append(seconds / begun)
+
+    @property
+    def expected_s(self) -> float:
+        """Least time in seconds that one more execution can be expected to take; 0 if nothing is known."""
+        return min(self._paces, default=0.0) * (self.outstanding + 1)
 
 
 class ReplicaDevice(Protocol):
@@ -92,6 +126,18 @@ class ReplicaSet(Generic[D, P]):
         """Remove an execution that `begin` has counted."""
         with self._lock:
             replica.workload.end(begun, seconds)
+
+
+R = TypeVar("R", bound=Replica[Any, Any])
+
+
+def choose_replica(replicas: Sequence[R], random: Random, avoid: Collection[R] = ()) -> R | None:
+    """Return the one of two random replicas that has less work; None if all of them are to be avoided."""
+    others = [replica for replica in replicas if replica not in avoid]
+    if len(others) < 2:
+        return others[0] if others else None
+    first, second = random.sample(others, 2)
+    return second if second.workload.outstanding < first.workload.outstanding else first
 
 
 def fleet_options(security: Mapping[str, Any]) -> SecurityOptions:

@@ -1,31 +1,30 @@
 """Choice of a replica for an execution."""
 
 from random import Random
+from typing import Any
 
-from nnhal.client.replicas.spreading import Workload, choose_replica
+from nnhal.client.replicas.replica_set import Replica, Workload, choose_replica
 
 
-class One:
-    """A replica."""
-
-    def __init__(self, outstanding: int = 0) -> None:
-        self.workload = Workload()
-        self.workload.outstanding = outstanding
+def replica(outstanding: int = 0) -> Replica[Any, None]:
+    replica: Replica[Any, None] = Replica(None, None)
+    replica.workload.outstanding = outstanding
+    return replica
 
 
 def test_the_better_of_two_is_chosen() -> None:
-    busy, idle = One(5), One(1)
+    busy, idle = replica(5), replica(1)
     assert all(choose_replica([busy, idle], Random(seed)) is idle for seed in range(20))
 
 
 def test_all_replicas_get_work_and_the_worst_gets_none() -> None:
-    replicas = [One(), One(), One(), One(9)]
+    replicas = [replica(), replica(), replica(), replica(9)]
     chosen = {id(choose_replica(replicas, Random(seed))) for seed in range(100)}
-    assert chosen == {id(replica) for replica in replicas[:3]}
+    assert chosen == {id(one) for one in replicas[:3]}
 
 
 def test_replicas_to_avoid() -> None:
-    first, second = One(9), One()
+    first, second = replica(9), replica()
     assert choose_replica([first, second], Random(1), [second]) is first
     assert choose_replica([first, second], Random(1), [first, second]) is None
 
