@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import cache_pb2, device_pb2, types_pb2
+from nnhal.v1 import device_pb2, types_pb2
 from nnhal_tools.conformance.caching.files import READ_ONLY, CacheFolder
 from nnhal_tools.conformance.caching.models import CHAIN_LENGTH, NUMBER_KINDS, mobilenet, operation_chain
 from nnhal_tools.conformance.caching.round_trip import prepare_from_cache
@@ -123,11 +123,10 @@ def test_failed_call_is_raised(target: Target) -> None:
 
 def test_entries_of_the_store_are_cleared(target: Target) -> None:
     with cleared_entry(target) as cache:
-        request = cache_pb2.ListCacheRequest(session=target.session)
         model = prepare_into_store(target, cache)
-        listed = target.invoke_raw("Cache", "List", request).entries
+        listed = target.require("Cache.List").entries
         assert model and cache.token in [entry.token for entry in listed]
-    assert cache.token not in [entry.token for entry in target.invoke_raw("Cache", "List", request).entries]
+    assert cache.token not in [entry.token for entry in target.require("Cache.List").entries]
     assert not prepare_from_cache(target, cache).model
 
 

@@ -2,19 +2,14 @@
 
 import contextlib
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import Message
-
 from nnhal import wire
 from nnhal.types import BackendInfo, BackendState
-from nnhal.v1 import device_pb2
 from nnhal.version import __version__
 from nnhal_tools.conformance.check import NotServiceSpecific, UnsupportedCase
-from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.target import Target
 
 DEFAULT_DEVICE = "(default)"
@@ -75,10 +70,9 @@ def describe_run(target: Target, label: str = "") -> RunInfo:
         target: a session on the device.
         label: words for the target; by default its address.
     """
-    request = device_pb2.DeviceRequest(device=target.device_name)
-    devices = _call_optional(target.device.ListDevices, device_pb2.ListDevicesRequest())
-    version = _call_optional(target.device.GetVersionString, request)
-    backends = _call_optional(target.device.ListBackends, request)
+    devices = _call_optional(target, "Device.ListDevices")
+    version = _call_optional(target, "Device.GetVersionString")
+    backends = _call_optional(target, "Device.ListBackends")
     return RunInfo(
         target=label or target.address,
         device=target.device_name or next(iter(devices.devices if devices else ()), DEFAULT_DEVICE),
@@ -90,10 +84,10 @@ def describe_run(target: Target, label: str = "") -> RunInfo:
     )
 
 
-def _call_optional(method: Callable[..., Any], request: Message) -> Any:
+def _call_optional(target: Target, name: str) -> Any:
     """Return the response of a call, or None if the device does not answer it. The checks test whether it must."""
     with contextlib.suppress(UnsupportedCase, NotServiceSpecific):
-        return invoke(method, request)[1]
+        return target.call(name)[1]
     return None
 
 

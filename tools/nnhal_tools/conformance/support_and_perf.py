@@ -7,8 +7,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import device_pb2
-from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.vectors.case import Case
@@ -41,14 +39,9 @@ def count_support(target: Target, cases: Iterable[Case]) -> Mapping[str, Counter
     for case in cases:
         if case.expect_failure:
             continue
-        request = device_pb2.GetSupportedOperationsRequest(
-            session=target.session,
-            device=target.device_name,
-            model=target.upload_large_pools(case.model()),
-            explain=True,
-        )
-        outcome, response = invoke(target.device.GetSupportedOperations, request)
-        target.release_pools(request.model.pools)
+        model = target.upload_large_pools(case.model())
+        outcome, response = target.call("Device.GetSupportedOperations", model=model, explain=True)
+        target.release_pools(model.pools)
         if outcome.status != ErrorStatus.NONE:
             continue
         placed = [operation.backend for operation in response.placement.operations if operation.subgraph == 0]

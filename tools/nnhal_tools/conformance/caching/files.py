@@ -4,11 +4,8 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from nnhal.types import ErrorStatus
-from nnhal.v1 import cache_pb2, cache_pb2_grpc
-from nnhal_tools.conformance.device.calls import invoke, required_call_error
+from nnhal.v1 import cache_pb2
 from nnhal_tools.conformance.device.target import Target
 
 READ_ONLY, WRITE_ONLY, READ_WRITE = (
@@ -43,7 +40,6 @@ class CacheFolder:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._prefix = f"conformance-{secrets.token_hex(8)}-"
-        self._stub = cache_pb2_grpc.CacheStub(target.channel)
         self._created: set[str] = set()
 
     def for_session(self, target: Target) -> "CacheFolder":
@@ -57,22 +53,16 @@ class CacheFolder:
 
     def __exit__(self, *_: object) -> None:
         for name in self._created:
-            self._call(
-                "Delete",
-                cache_pb2.DeleteCacheFileRequest(session=self._target.session, name=self._prefix + name),
-            )
+            self._target.require("Cache.Delete", name=self._prefix + name)
 
     def open(self, name: str, mode: int = READ_WRITE) -> bytes:
         """Open a file at offset 0 and return its handle. A missing file is created empty."""
         return bytes(self._open(name, mode).file)
 
     def _open(self, name: str, mode: int) -> cache_pb2.OpenCacheFileResponse:
-        request = cache_pb2.OpenCacheFileRequest(
-            session=self._target.session,
-            name=self._prefix + name,
-            mode=mode,  # type: ignore[arg-type]
+        response: cache_pb2.OpenCacheFileResponse = self._target.require(
+            "Cache.Open", name=self._prefix + name, mode=mode
         )
-        response: cache_pb2.OpenCacheFileResponse = self._call("Open", request)
         self._created.add(name)
         return response
 
@@ -107,10 +97,8 @@ class CacheFolder:
         """Read bytes from the offset, which advances. Return fewer bytes at the end of the file."""
         data = b""
         while len(data) < length:
-            request = cache_pb2.ReadCacheFileRequest(
-                session=self._target.session, file=handle, length=min(length - len(data), CHUNK_BYTES)
-            )
-            chunk = self._call("Read", request).data
+            count = min(length - len(data), CHUNK_BYTES)
+            chunk = self._target.require("Cache.Read", file=handle, length=count).data
             if not chunk:
                 break
             data += chunk
@@ -119,13 +107,11 @@ class CacheFolder:
     def write(self, handle: bytes, data: bytes) -> None:
         """Write bytes at the offset, which advances."""
         for start in range(0, len(data), CHUNK_BYTES):
-            chunk = data[start : start + CHUNK_BYTES]
-            request = cache_pb2.WriteCacheFileRequest(session=self._target.session, file=handle, data=chunk)
-            self._call("Write", request)
+            self._target.require("Cache.Write", file=handle, data=data[start : start + CHUNK_BYTES])
 
     def seek(self, handle: bytes, offset: int) -> None:
         """Move the offset."""
-        self._call("Seek", cache_pb2.SeekCacheFileRequest(session=self._target.session, file=handle, offset=offset))
+        self._target.require("Cache.Seek", file=handle, offset=offset)
 
     def read_file(self, name: str) -> bytes:
         """Return the contents of a file."""
@@ -141,8 +127,7 @@ class CacheFolder:
     def truncate(self, name: str, size: int) -> None:
         """Set the size of a file."""
         with self.open_files([name], []) as files:
-            request = cache_pb2.TruncateCacheFileRequest(session=self._target.session, file=files.model[0], size=size)
-            self._call("Truncate", request)
+            self._target.require("Cache.Truncate", file=files.model[0], size=size)
 
     def flip_bit(self, name: str, bit: int) -> None:
         """Flip one bit of a file, counted from its beginning."""
@@ -151,9 +136,3 @@ class CacheFolder:
             (byte,) = self.read(files.model[0], 1)
             self.seek(files.model[0], bit // 8)
             self.write(files.model[0], bytes([byte ^ 1 << bit % 8]))
-
-    def _call(self, method: str, request: Any) -> Any:
-        outcome, response = invoke(getattr(self._stub, method), request)
-        if outcome.status != ErrorStatus.NONE:
-            raise required_call_error(f"Cache.{method}", outcome)
-        return response

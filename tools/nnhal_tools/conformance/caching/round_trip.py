@@ -50,7 +50,7 @@ def files_needed(target: Target, recorder: CheckRecorder) -> tuple[int, int]:
     Raises:
         CheckFailed: CACHE-01 to CACHE-03.
     """
-    outcome, needed = target.query("GetNumberOfCacheFilesNeeded")
+    outcome, needed = target.call("Device.GetNumberOfCacheFilesNeeded")
     if needed is None:
         raise CheckFailed("CACHE-01", "getNumberOfCacheFilesNeeded", "NONE", outcome)
     recorder.mark("CACHE-01")
@@ -81,7 +81,7 @@ def prepare_and_save(
 
 def prepare_from_cache(target: Target, cache: types_pb2.CompilationCache) -> PreparationOutcome:
     """Call IDevice.prepareModelFromCache, and wait for the end of the stream."""
-    return collect_preparation(target.launch_from_cache(cache))
+    return collect_preparation(target.start("Device.PrepareModelFromCache", cache=cache))
 
 
 class CacheRoundTrip:

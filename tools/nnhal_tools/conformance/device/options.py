@@ -70,6 +70,10 @@ class PreparationOptions:
         """The HAL's name of the call."""
         return "prepareModelWithConfig" if self.with_config else "prepareModel"
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the request or configuration."""
+        return {"preference": self.preference, "priority": self.priority, "deadline_ns": self.deadline_ns}
+
 
 PREPARE_MODEL = PreparationOptions()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -17,21 +18,7 @@ from nnhal.errors import HalError
 from nnhal.probe import connection_problem
 from nnhal.services import SERVICES
 from nnhal.types import Bytes, ErrorStatus
-from nnhal.v1 import (
-    buffer_pb2_grpc,
-    burst_pb2_grpc,
-    device_pb2,
-    device_pb2_grpc,
-    execution_pb2_grpc,
-    fence_pb2_grpc,
-    memory_pb2,
-    memory_pb2_grpc,
-    prepared_model_pb2,
-    prepared_model_pb2_grpc,
-    session_pb2,
-    session_pb2_grpc,
-    types_pb2,
-)
+from nnhal.v1 import device_pb2, device_pb2_grpc, memory_pb2, session_pb2, session_pb2_grpc, types_pb2
 from nnhal_tools.conformance.check import ConnectionLost, NotServiceSpecific
 from nnhal_tools.conformance.device.calls import WATCHDOG_S, collect_preparation, invoke, required_call_error
 from nnhal_tools.conformance.device.control import NO_CONTROL, ServiceControl
@@ -51,6 +38,11 @@ CHANNEL_OPTIONS = (
 )
 """Each session has a connection of its own, like the sessions of different clients, and soon finds a new service."""
 
+METHODS = {
+    f"{name}.{method.name}": method for name, service in SERVICES.items() for method in service.descriptor.methods
+}
+"""All methods of the contract, by their name with that of the service, for example "Device.Allocate"."""
+
 INLINE_BYTES = 1_000_000
 """Larger pools become Memory objects, so that no message comes near 4 MiB."""
 
@@ -63,8 +55,7 @@ class Target:
 
     Attributes:
         address: the address of the service.
-        channel: the gRPC channel. The stubs on it are sessions, device, prepared_model, memories, bursts, fences,
-            executions and buffers.
+        channel: the gRPC channel.
         session: the token of the session.
         opened: the first event of the session.
         device_name: the name of the device; "" for the first.
@@ -101,14 +92,7 @@ class Target:
 
     def _use_channel(self, channel: grpc.Channel) -> None:
         self.channel = channel
-        self.sessions = session_pb2_grpc.SessionStub(self.channel)
-        self.device = device_pb2_grpc.DeviceStub(self.channel)
-        self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self.channel)
-        self.memories = memory_pb2_grpc.MemoryServiceStub(self.channel)
-        self.bursts = burst_pb2_grpc.BurstStub(self.channel)
-        self.fences = fence_pb2_grpc.FenceStub(self.channel)
-        self.executions = execution_pb2_grpc.ExecutionStub(self.channel)
-        self.buffers = buffer_pb2_grpc.BufferStub(self.channel)
+        self._stubs = {name: service.stub(channel) for name, service in SERVICES.items()}
 
     def _connect(self) -> None:
         """Open the session. An address that nothing listens at fails at once."""
@@ -180,7 +164,7 @@ class Target:
 
     def _open_stream(self, *, accept_redirect: bool = False) -> session_pb2.SessionEvent:
         request = session_pb2.OpenRequest(client_name="nnhal conformance", accept_redirect=accept_redirect)
-        self.stream = self.sessions.Open(request)
+        self.stream = self.rpc("Session.Open")(request)
         event: session_pb2.SessionEvent = next(iter(self.stream))
         return event
 
@@ -202,6 +186,53 @@ class Target:
         self.channel.close()
         self._service_channel.close()
 
+    # ---- Calls by name ----------------------------------------------------------------------------------
+
+    def rpc(self, name: str) -> Any:
+        """Return the function of a stub that calls a method, for example "Burst.Stream"."""
+        service, _, method = name.partition(".")
+        return getattr(self._stubs[service], method)
+
+    def request(self, name: str, /, **fields: Any) -> Any:
+        """Return the request of a method: in this session and on this device, unless `fields` say otherwise."""
+        message = GetMessageClass(METHODS[name].input_type)
+        own = {"session": self.session, "device": self.device_name}
+        return message(**{key: own[key] for key in own.keys() & message.DESCRIPTOR.fields_by_name.keys()} | fields)
+
+    def start(self, name: str, /, *, timeout: float = WATCHDOG_S, **fields: Any) -> Any:
+        """Start a call with a stream of responses, and return the stream, which raises grpc.RpcError."""
+        return self.rpc(name)(self.request(name, **fields), timeout=timeout)
+
+    def call(self, name: str, /, **fields: Any) -> tuple[CallOutcome, Any]:
+        """Make a call. Return its outcome, and its response or the list of its responses; None if it failed.
+
+        Raises:
+            Unsupported: the call failed with UNIMPLEMENTED.
+            NotServiceSpecific: it failed without a service-specific error.
+        """
+        return invoke(partial(self.invoke_raw, name), self.request(name, **fields))
+
+    def require(self, name: str, /, **fields: Any) -> Any:
+        """Make a call that a check cannot do without, and return its response or responses.
+
+        Raises:
+            NotServiceSpecific: the call fails.
+        """
+        outcome, response = self.call(name, **fields)
+        if outcome.status != ErrorStatus.NONE:
+            raise required_call_error(name, outcome)
+        return response
+
+    def invoke_raw(self, name: str, request: Message, timeout: float = WATCHDOG_S) -> Any:
+        """Make a call with one request. Return its response, or the list of its responses.
+
+        Raises:
+            grpc.RpcError: the call failed.
+        """
+        method = METHODS[name]
+        response = self.rpc(name)(iter([request]) if method.client_streaming else request, timeout=timeout)
+        return list(response) if method.server_streaming else response
+
     # ---- Devices ----------------------------------------------------------------------------------------
 
     def ping(self) -> None:
@@ -215,25 +246,15 @@ class Target:
         if outcome.status != ErrorStatus.NONE:
             raise NotServiceSpecific(str(outcome))
 
-    def query(self, method: str) -> tuple[CallOutcome, Any]:
-        """Call a method of IDevice whose only argument is the device, for example GetType."""
-        return invoke(getattr(self.device, method), device_pb2.DeviceRequest(device=self.device_name))
-
     def supported_operations(self, model: types_pb2.Model) -> tuple[CallOutcome, list[bool]]:
         """Call IDevice.getSupportedOperations."""
-        request = device_pb2.GetSupportedOperationsRequest(session=self.session, device=self.device_name, model=model)
-        outcome, response = invoke(self.device.GetSupportedOperations, request)
+        outcome, response = self.call("Device.GetSupportedOperations", model=model)
         return outcome, list(response.supported) if response else []
 
     def prepare(self, model: types_pb2.Model, options: PreparationOptions = PREPARE_MODEL) -> PreparationOutcome:
         """Call IDevice.prepareModel or prepareModelWithConfig, and wait for the end of the stream."""
         if options.with_config:
-            config = types_pb2.PrepareModelConfig(
-                preference=options.preference,  # type: ignore[arg-type]
-                priority=options.priority,  # type: ignore[arg-type]
-                deadline_ns=options.deadline_ns,
-            )
-            return self.prepare_with_config(model, config)
+            return self.prepare_with_config(model, types_pb2.PrepareModelConfig(**options.fields()))
         return collect_preparation(self.launch_preparation(model, options))
 
     def launch_preparation(
@@ -244,56 +265,31 @@ class Target:
         timeout: float = WATCHDOG_S,
     ) -> Iterator[device_pb2.PrepareModelEvent]:
         """Call IDevice.prepareModel, and return the stream of its events, which raises grpc.RpcError."""
-        request = device_pb2.PrepareModelRequest(
-            session=self.session,
-            device=self.device_name,
-            model=model,
-            preference=options.preference,  # type: ignore[arg-type]
-            priority=options.priority,  # type: ignore[arg-type]
-            deadline_ns=options.deadline_ns,
-            cache=cache,
-        )
-        return self.device.PrepareModel(request, timeout=timeout)
-
-    def launch_from_cache(self, cache: types_pb2.CompilationCache) -> Iterator[device_pb2.PrepareModelEvent]:
-        """Call IDevice.prepareModelFromCache, and return the stream of its events, which raises grpc.RpcError."""
-        request = device_pb2.PrepareModelFromCacheRequest(session=self.session, device=self.device_name, cache=cache)
-        return self.device.PrepareModelFromCache(request, timeout=WATCHDOG_S)
+        fields = {"model": model, "cache": cache, **options.fields()}
+        stream: Iterator[device_pb2.PrepareModelEvent] = self.start("Device.PrepareModel", timeout=timeout, **fields)
+        return stream
 
     def prepare_with_config(self, model: types_pb2.Model, config: types_pb2.PrepareModelConfig) -> PreparationOutcome:
         """Call IDevice.prepareModelWithConfig, and wait for the end of the stream."""
-        request = device_pb2.PrepareModelWithConfigRequest(
-            session=self.session, device=self.device_name, model=model, config=config
-        )
-        return collect_preparation(self.device.PrepareModelWithConfig(request, timeout=WATCHDOG_S))
+        return collect_preparation(self.start("Device.PrepareModelWithConfig", model=model, config=config))
 
     # ---- Executions -------------------------------------------------------------------------------------
 
     def execute(self, model: bytes, request: types_pb2.Request, options: RunOptions = DEFAULT_RUN) -> ExecutionOutcome:
         """Call IPreparedModel.executeSynchronously (path SYNC)."""
-        message = prepared_model_pb2.ExecuteSynchronouslyRequest(
-            session=self.session, prepared_model=model, request=request, **options.plain_fields()
-        )
-        return self.execution_outcome(*invoke(self.prepared_model.ExecuteSynchronously, message))
+        name = "PreparedModel.ExecuteSynchronously"
+        return self.execute_by(name, prepared_model=model, request=request, **options.plain_fields())
 
     def execute_with_config(
         self, model: bytes, request: types_pb2.Request, options: RunOptions = DEFAULT_RUN
     ) -> ExecutionOutcome:
         """Call IPreparedModel.executeSynchronouslyWithConfig (path SYNC-C)."""
-        return self.execute_configured(model, request, options.config, options.deadline_ns)
+        name = "PreparedModel.ExecuteSynchronouslyWithConfig"
+        return self.execute_by(name, prepared_model=model, request=request, **options.config_fields())
 
-    def execute_configured(
-        self,
-        model: bytes,
-        request: types_pb2.Request,
-        config: types_pb2.ExecutionConfig,
-        deadline_ns: int | None = None,
-    ) -> ExecutionOutcome:
-        """Call IPreparedModel.executeSynchronouslyWithConfig with a given configuration."""
-        message = prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest(
-            session=self.session, prepared_model=model, request=request, config=config, deadline_ns=deadline_ns
-        )
-        return self.execution_outcome(*invoke(self.prepared_model.ExecuteSynchronouslyWithConfig, message))
+    def execute_by(self, name: str, /, **fields: Any) -> ExecutionOutcome:
+        """Make a call that executes synchronously."""
+        return self.execution_outcome(*self.call(name, **fields))
 
     def execution_outcome(self, outcome: CallOutcome, result: types_pb2.ExecutionResult | None) -> ExecutionOutcome:
         """Return the outcome of a synchronous execution, and read its returned outputs."""
@@ -321,19 +317,17 @@ class Target:
     def release(self, *handles: bytes) -> None:
         """Release objects. If the service or the session has ended, there is nothing to release."""
         with suppress(ConnectionLost):
-            invoke(self.sessions.Release, session_pb2.ReleaseRequest(session=self.session, handles=handles))
+            self.call("Session.Release", handles=handles)
 
     def create_memory(
         self, size: int, sha256: bytes = b""
     ) -> tuple[CallOutcome, memory_pb2.CreateMemoryResponse | None]:
         """Call MemoryService.Create."""
-        return invoke(
-            self.memories.Create, memory_pb2.CreateMemoryRequest(session=self.session, size=size, sha256=sha256)
-        )
+        return self.call("MemoryService.Create", size=size, sha256=sha256)
 
     def upload(self, memory: bytes, data: bytes, offset: int = 0) -> CallOutcome:
         """Call MemoryService.Upload with consecutive bytes, in chunks."""
-        return invoke(self.memories.Upload, self._chunks(memory, data, offset))[0]
+        return invoke(self.rpc("MemoryService.Upload"), self._chunks(memory, data, offset))[0]
 
     def _chunks(self, memory: bytes, data: bytes, offset: int) -> Iterator[memory_pb2.UploadRequest]:
         for start in range(0, len(data), INLINE_BYTES):
@@ -347,10 +341,7 @@ class Target:
         Raises:
             NotServiceSpecific: the call fails.
         """
-        request = memory_pb2.ReadRequest(session=self.session, memory=memory, offset=offset, length=length)
-        outcome, chunks = invoke(lambda r, timeout: list(self.memories.Read(r, timeout=timeout)), request)
-        if chunks is None:
-            raise required_call_error("MemoryService.Read", outcome)
+        chunks = self.require("MemoryService.Read", memory=memory, offset=offset, length=length)
         return b"".join(chunk.data for chunk in chunks)
 
     def memory_with(self, data: bytes) -> bytes:
@@ -359,13 +350,11 @@ class Target:
         Raises:
             NotServiceSpecific: a call fails.
         """
-        outcome, created = self.create_memory(len(data))
-        if created is None:
-            raise required_call_error("MemoryService.Create", outcome)
-        outcome = self.upload(created.memory, data)
+        memory: bytes = self.require("MemoryService.Create", size=len(data)).memory
+        outcome = self.upload(memory, data)
         if outcome.status != ErrorStatus.NONE:
             raise required_call_error("MemoryService.Upload", outcome)
-        return created.memory
+        return memory
 
     def pool_with(self, data: bytes) -> types_pb2.Memory:
         """Return a pool with these bytes: inline, or uploaded if it is large."""
@@ -384,30 +373,6 @@ class Target:
             if len(pool.inline) > INLINE_BYTES:
                 pool.CopyFrom(self.pool_with(pool.inline))
         return model
-
-    # ---- Calls by name ----------------------------------------------------------------------------------
-
-    def invoke(self, service: str, method: str, request: Message | None = None) -> CallOutcome:
-        """Make any call of the contract, for example ("Burst", "Stream"), by default with an empty request.
-
-        Raises:
-            Unsupported: the call failed with UNIMPLEMENTED.
-            NotServiceSpecific: it failed without a service-specific error.
-        """
-        return invoke(lambda _, timeout: self.invoke_raw(service, method, request, timeout), None)[0]
-
-    def invoke_raw(self, service: str, method: str, request: Message | None = None, timeout: float = WATCHDOG_S) -> Any:
-        """Make any call and return its response, or the list of its responses.
-
-        Raises:
-            grpc.RpcError: the call failed.
-        """
-        rpc = SERVICES[service].descriptor.methods_by_name[method]
-        message: Any = GetMessageClass(rpc.input_type)() if request is None else request
-        if rpc.client_streaming:
-            message = iter([message])
-        response = getattr(SERVICES[service].stub(self.channel), method)(message, timeout=timeout)
-        return list(response) if rpc.server_streaming else response
 
 
 def mapped_pool(memory: bytes, **window: int) -> types_pb2.Memory:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnhal.types import Bytes, ErrorStatus
-from nnhal.v1 import buffer_pb2, device_pb2, types_pb2
+from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import Skipped
-from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PathStep
 from nnhal_tools.conformance.device.target import Target, mapped_pool
@@ -32,15 +31,9 @@ def allocate(
     dimensions: Sequence[int] = (),
 ) -> tuple[CallOutcome, AllocatedBuffer | None]:
     """Call IDevice.allocate."""
-    request = device_pb2.AllocateRequest(
-        session=target.session,
-        device=target.device_name,
-        desc=types_pb2.BufferDesc(dimensions=dimensions),
-        prepared_models=models,
-        input_roles=inputs,
-        output_roles=outputs,
-    )
-    outcome, response = invoke(target.device.Allocate, request)
+    desc = types_pb2.BufferDesc(dimensions=dimensions)
+    roles = {"prepared_models": models, "input_roles": inputs, "output_roles": outputs}
+    outcome, response = target.call("Device.Allocate", desc=desc, **roles)
     return outcome, AllocatedBuffer(response.buffer, response.token) if response else None
 
 
@@ -53,18 +46,14 @@ def copy_from(
     target: Target, buffer: AllocatedBuffer, memory: types_pb2.Memory, dimensions: Sequence[int] = ()
 ) -> CallOutcome:
     """Call IBuffer.copyFrom."""
-    request = buffer_pb2.CopyFromRequest(
-        session=target.session, buffer=buffer.handle, src=memory, dimensions=dimensions
-    )
-    return invoke(target.buffers.CopyFrom, request)[0]
+    return target.call("Buffer.CopyFrom", buffer=buffer.handle, src=memory, dimensions=dimensions)[0]
 
 
 def copy_to(target: Target, buffer: AllocatedBuffer, size: int) -> tuple[CallOutcome, Bytes]:
     """Call IBuffer.copyTo into a new memory of `size` bytes, and return the outcome and the bytes."""
     handle = target.memory_with(bytes(size))
-    request = buffer_pb2.CopyToRequest(session=target.session, buffer=buffer.handle, dst=mapped_pool(handle))
     try:
-        outcome, _ = invoke(target.buffers.CopyTo, request)
+        outcome, _ = target.call("Buffer.CopyTo", buffer=buffer.handle, dst=mapped_pool(handle))
         return outcome, np.frombuffer(target.read_memory(handle), np.uint8)
     finally:
         target.release(handle)

@@ -24,8 +24,7 @@ BurstTransport = Callable[[Target, bytes, BurstMessage, Sequence[int]], Executio
 
 def open_burst(target: Target, model: bytes) -> AbstractContextManager[tuple[CallOutcome, bytes]]:
     """Call configureExecutionBurst. The context yields its outcome and the burst, and releases it at the end."""
-    request = prepared_model_pb2.PreparedModelRequest(session=target.session, prepared_model=model)
-    outcome, response = invoke(target.prepared_model.ConfigureExecutionBurst, request)
+    outcome, response = target.call("PreparedModel.ConfigureExecutionBurst", prepared_model=model)
     return owned_object(target, outcome, response.burst if response else b"")
 
 
@@ -62,14 +61,13 @@ def execute_with_config_message(
 
 def execute_burst(target: Target, message: BurstMessage) -> ExecutionOutcome:
     """Call IBurst.executeSynchronously or executeSynchronouslyWithConfig."""
-    plain = isinstance(message, burst_pb2.BurstExecuteRequest)
-    method = target.bursts.ExecuteSynchronously if plain else target.bursts.ExecuteSynchronouslyWithConfig
-    return target.execution_outcome(*invoke(method, message))
+    with_config = "WithConfig" if isinstance(message, burst_pb2.BurstExecuteWithConfigRequest) else ""
+    return target.execution_outcome(*invoke(target.rpc(f"Burst.ExecuteSynchronously{with_config}"), message))
 
 
 def release_memory(target: Target, burst: bytes, identifier: int) -> CallOutcome:
     """Call IBurst.releaseMemoryResource."""
-    return invoke(target.bursts.ReleaseMemoryResource, release_message(target, burst, identifier))[0]
+    return invoke(target.rpc("Burst.ReleaseMemoryResource"), release_message(target, burst, identifier))[0]
 
 
 def release_message(target: Target, burst: bytes, identifier: int) -> burst_pb2.ReleaseMemoryResourceRequest:
@@ -109,7 +107,8 @@ def _over_a_stream(target: Target, burst: bytes, message: BurstMessage, identifi
 def call_stream(target: Target, messages: Sequence[Any]) -> "list[burst_pb2.BurstStreamResponse] | CallOutcome":
     """Call Burst.Stream with messages and return the answers, or the error that ended the stream."""
     requests = [burst_pb2.BurstStreamRequest(**{_FIELDS[type(message)]: message}) for message in messages]
-    outcome, responses = invoke(lambda r, timeout: list(target.bursts.Stream(iter(r), timeout=timeout)), requests)
+    stream = target.rpc("Burst.Stream")
+    outcome, responses = invoke(lambda _, timeout: list(stream(iter(requests), timeout=timeout)), None)
     return outcome if responses is None else responses
 
 

@@ -40,25 +40,28 @@ class RunnableRequest:
         self, target: Target, values: Sequence[bytes] | None = None, deadline_ns: int | None = None
     ) -> prepared_model_pb2.RunRequest:
         """Return the message of a run, with the values of the request if no others are given."""
-        return prepared_model_pb2.RunRequest(
-            session=target.session,
-            definition=self.defined.definition,
-            values=self.values if values is None else values,
-            deadline_ns=deadline_ns,
+        values = self.values if values is None else values
+        message: prepared_model_pb2.RunRequest = target.request(
+            "PreparedModel.Run", definition=self.defined.definition, values=values, deadline_ns=deadline_ns
         )
+        return message
 
     def run(
         self, target: Target, values: Sequence[bytes] | None = None, deadline_ns: int | None = None
     ) -> ExecutionOutcome:
         """Call PreparedModel.Run."""
-        outcome, response = invoke(target.prepared_model.Run, self.message(target, values, deadline_ns))
+        outcome, response = invoke(target.rpc("PreparedModel.Run"), self.message(target, values, deadline_ns))
         return ExecutionOutcome(outcome) if response is None else self.read(target, response)
 
     def read(self, target: Target, response: prepared_model_pb2.RunResponse) -> ExecutionOutcome:
         """Return the outcome that the response to a run reports."""
         if response.HasField("result"):
             return target.execution_outcome(OK, response.result)
-        returned = [_is_returned(self.request, argument) for argument in self.request.outputs]
+        pools = self.request.pools
+        returned = [
+            not argument.has_no_value and pools[argument.location.pool_index].HasField("returned")
+            for argument in self.request.outputs
+        ]
         if len(response.values) != sum(returned) or len(self.defined.output_shapes) != len(returned):
             reason = f"the harness: {len(response.values)} values for {sum(returned)} outputs, and no result"
             return ExecutionOutcome(CallOutcome(ErrorStatus.GENERAL_FAILURE, reason))
@@ -73,10 +76,6 @@ class RunnableRequest:
         return stream_outcome(target, answer)
 
 
-def _is_returned(request: types_pb2.Request, argument: types_pb2.RequestArgument) -> bool:
-    return not argument.has_no_value and request.pools[argument.location.pool_index].HasField("returned")
-
-
 @contextmanager
 def runnable_request(
     target: Target, handle: bytes, request: types_pb2.Request, config: types_pb2.ExecutionConfig | None = None
@@ -87,10 +86,7 @@ def runnable_request(
         if pool.pool.WhichOneof("memory") == "inline":
             values.append(pool.pool.inline)
             pool.value.size = len(values[-1])
-    message = prepared_model_pb2.DefineRequest(
-        session=target.session, target=handle, request=with_values, config=config
-    )
-    outcome, response = invoke(target.prepared_model.Define, message)
+    outcome, response = target.call("PreparedModel.Define", target=handle, request=with_values, config=config)
     defined = response or prepared_model_pb2.DefineResponse()
     with owned_object(target, outcome, defined.definition) as (outcome, _):
         yield RunnableRequest(outcome, defined, with_values, values)

@@ -6,7 +6,6 @@ from typing import Any
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import fence_pb2, prepared_model_pb2, types_pb2
-from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PathStep
 from nnhal_tools.conformance.device.target import Target
@@ -30,13 +29,11 @@ class FencedLauncher:
     """Call of IPreparedModel that launches a fenced execution.
 
     Attributes:
-        method: the method of the stub.
-        message: creates its request.
+        method: the name of the method.
         fields: converts run options to fields of the request.
     """
 
     method: str
-    message: Callable[..., Any]
     fields: Callable[[RunOptions], dict[str, Any]]
 
     def __call__(
@@ -49,21 +46,13 @@ class FencedLauncher:
         duration_ns: int | None = None,
     ) -> LaunchOutcome:
         """Launch a fenced execution."""
-        message = self.message(
-            session=target.session,
-            prepared_model=model,
-            request=request,
-            wait_for=wait_for,
-            duration_ns=duration_ns,
-            **self.fields(options),
-        )
-        return launch_outcome(*invoke(getattr(target.prepared_model, self.method), message))
+        waiting = {"wait_for": wait_for, "duration_ns": duration_ns}
+        fields = self.fields(options)
+        return launch_outcome(*target.call(self.method, prepared_model=model, request=request, **waiting, **fields))
 
 
-launch = FencedLauncher("ExecuteFenced", prepared_model_pb2.ExecuteFencedRequest, RunOptions.plain_fields)
-launch_with_config = FencedLauncher(
-    "ExecuteFencedWithConfig", prepared_model_pb2.ExecuteFencedWithConfigRequest, RunOptions.config_fields
-)
+launch = FencedLauncher("PreparedModel.ExecuteFenced", RunOptions.plain_fields)
+launch_with_config = FencedLauncher("PreparedModel.ExecuteFencedWithConfig", RunOptions.config_fields)
 
 
 def launch_outcome(outcome: CallOutcome, result: prepared_model_pb2.FencedExecutionResult | None) -> LaunchOutcome:
@@ -75,15 +64,13 @@ def launch_outcome(outcome: CallOutcome, result: prepared_model_pb2.FencedExecut
 
 def wait_for_fence(target: Target, fence: bytes, timeout_ns: int | None = None) -> tuple[CallOutcome, int]:
     """Call Fence.Wait and return the outcome and the state."""
-    request = fence_pb2.WaitRequest(session=target.session, fence=fence, timeout_ns=timeout_ns)
-    outcome, response = invoke(target.fences.Wait, request)
+    outcome, response = target.call("Fence.Wait", fence=fence, timeout_ns=timeout_ns)
     return outcome, int(response.state) if response else 0
 
 
 def get_execution_info(target: Target, fence: bytes) -> tuple[CallOutcome, fence_pb2.GetExecutionInfoResponse | None]:
     """Call IFencedExecutionCallback.getExecutionInfo."""
-    request = fence_pb2.GetExecutionInfoRequest(session=target.session, fence=fence)
-    return invoke(target.fences.GetExecutionInfo, request)
+    return target.call("Fence.GetExecutionInfo", fence=fence)
 
 
 def await_execution(target: Target, fence: bytes, staged: StagedRequest) -> ExecutionOutcome:

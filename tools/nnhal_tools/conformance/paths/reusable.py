@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from nnhal.v1 import execution_pb2, prepared_model_pb2, types_pb2
-from nnhal_tools.conformance.device.calls import invoke
+from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
@@ -17,17 +16,14 @@ def reusable_execution(
     target: Target, model: bytes, request: types_pb2.Request, config: types_pb2.ExecutionConfig
 ) -> AbstractContextManager[tuple[CallOutcome, bytes]]:
     """Call createReusableExecution. The context yields its outcome and the execution, and releases it at the end."""
-    message = prepared_model_pb2.CreateReusableExecutionRequest(
-        session=target.session, prepared_model=model, request=request, config=config
-    )
-    outcome, response = invoke(target.prepared_model.CreateReusableExecution, message)
+    fields = {"prepared_model": model, "request": request, "config": config}
+    outcome, response = target.call("PreparedModel.CreateReusableExecution", **fields)
     return owned_object(target, outcome, response.execution if response else b"")
 
 
 def execute_reusable(target: Target, execution: bytes, deadline_ns: int | None = None) -> ExecutionOutcome:
     """Call IExecution.executeSynchronously."""
-    request = execution_pb2.RunExecutionRequest(session=target.session, execution=execution, deadline_ns=deadline_ns)
-    return target.execution_outcome(*invoke(target.executions.ExecuteSynchronously, request))
+    return target.execute_by("Execution.ExecuteSynchronously", execution=execution, deadline_ns=deadline_ns)
 
 
 def launch_reusable(
@@ -38,14 +34,8 @@ def launch_reusable(
     duration_ns: int | None = None,
 ) -> LaunchOutcome:
     """Call IExecution.executeFenced."""
-    request = execution_pb2.RunExecutionFencedRequest(
-        session=target.session,
-        execution=execution,
-        wait_for=wait_for,
-        deadline_ns=deadline_ns,
-        duration_ns=duration_ns,
-    )
-    return launch_outcome(*invoke(target.executions.ExecuteFenced, request))
+    times = {"deadline_ns": deadline_ns, "duration_ns": duration_ns}
+    return launch_outcome(*target.call("Execution.ExecuteFenced", execution=execution, wait_for=wait_for, **times))
 
 
 def _execute_twice(

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from nnhal.types import ErrorKind
-from nnhal.v1 import device_pb2, memory_pb2, prepared_model_pb2, session_pb2
+from nnhal.v1 import session_pb2
 from nnhal_tools.conformance.check import (
     CheckFailed,
     CheckRecorder,
@@ -23,6 +23,7 @@ from nnhal_tools.conformance.check import (
 from nnhal_tools.conformance.device.calls import WATCHDOG_S, invoke
 from nnhal_tools.conformance.device.control import KILL, RESTART, STOP
 from nnhal_tools.conformance.device.data_connection import is_data_socket_reachable, process_of_service
+from nnhal_tools.conformance.device.options import PREPARE_MODEL
 from nnhal_tools.conformance.device.results import CallOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.resilience.models import AddChain, random_values
@@ -241,26 +242,17 @@ def _expect_serving(recorder: CheckRecorder, fresh: Target) -> None:
 
 def _expect_session_lost(recorder: CheckRecorder, fresh: Target, session: SessionAtWork) -> None:
     """Check that a session is lost for every kind of call, on a connection to the service that is back."""
-    token, device, chain = session.target.session, fresh.device_name, AddChain.random()
-    requests: dict[Callable[..., Any], Message] = {
-        fresh.sessions.Open: session_pb2.OpenRequest(session=token),
-        fresh.device.GetSupportedOperations: device_pb2.GetSupportedOperationsRequest(
-            session=token, device=device, model=chain.model
-        ),
-        fresh.device.PrepareModel: device_pb2.PrepareModelRequest(
-            session=token,
-            device=device,
-            model=chain.model,
-            preference=1,  # type: ignore[arg-type]
-            priority=1,  # type: ignore[arg-type]
-        ),
-        fresh.prepared_model.ExecuteSynchronously: prepared_model_pb2.ExecuteSynchronouslyRequest(
-            session=token, prepared_model=bytes(16), request=chain.request(random_values())
-        ),
-        fresh.memories.Create: memory_pb2.CreateMemoryRequest(session=token, size=1),
+    chain = AddChain.random()
+    calls: dict[str, dict[str, Any]] = {
+        "Session.Open": {},
+        "Device.GetSupportedOperations": {"model": chain.model},
+        "Device.PrepareModel": {"model": chain.model, **PREPARE_MODEL.fields()},
+        "PreparedModel.ExecuteSynchronously": {"request": chain.request(random_values()), "prepared_model": bytes(16)},
+        "MemoryService.Create": {"size": 1},
     }
-    for method, request in requests.items():
-        outcome = _outcome(method, request)
+    for name, fields in calls.items():
+        request = fresh.request(name, **fields, session=session.target.session)
+        outcome = _outcome(fresh.rpc(name), request)
         stimulus = f"{type(request).__name__} in a session whose process has ended"
         recorder.expect(LOST, outcome.kind == ErrorKind.SESSION_LOST, stimulus, "SESSION_LOST", outcome)
 

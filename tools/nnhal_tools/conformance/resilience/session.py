@@ -110,7 +110,7 @@ class SessionAtWork:
         self.closed.set()
         if not self.ended.is_set():  # ends its executions at once, also those over the data socket
             with suppress(grpc.RpcError):
-                self.target.sessions.Close(session_pb2.CloseRequest(session=self.target.session), timeout=JOIN_S)
+                self.target.start("Session.Close", timeout=JOIN_S)
         self._objects.close()
         self.target.stream.cancel()
         self.target.channel.close()

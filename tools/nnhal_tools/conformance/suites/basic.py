@@ -12,9 +12,8 @@ from nnhal.types import (
     OperandType,
     OperationType,
 )
-from nnhal.v1 import device_pb2, enums_pb2, prepared_model_pb2, types_pb2
+from nnhal.v1 import device_pb2, enums_pb2, types_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder
-from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome
 from nnhal_tools.conformance.device.target import Target
@@ -24,7 +23,7 @@ from nnhal_tools.conformance.vectors.samples import builtin_request, prepared_mo
 
 @check("COM-01")
 def _device_is_listed(target: Target, recorder: CheckRecorder) -> None:
-    outcome, listed = invoke(target.device.ListDevices, device_pb2.ListDevicesRequest())
+    outcome, listed = target.call("Device.ListDevices")
     devices = list(listed.devices) if listed else []
     offered = target.device_name in devices if target.device_name else bool(devices)
     expected = repr(target.device_name) if target.device_name else "at least one"
@@ -41,11 +40,10 @@ def device_responds(target: Target, recorder: CheckRecorder) -> None:
 @check("COM-03")
 def interface_versions(target: Target, recorder: CheckRecorder) -> None:
     """Check the interface versions of the device and of a prepared model."""
-    answer, of_device = target.query("GetInterfaceVersion")
+    answer, of_device = target.call("Device.GetInterfaceVersion")
     _expect_version(recorder, answer, of_device, "the device")
     with prepared_model(target, "add_float") as model:
-        request = prepared_model_pb2.PreparedModelRequest(session=target.session, prepared_model=model)
-        answer, of_model = invoke(target.prepared_model.GetInterfaceVersion, request)
+        answer, of_model = target.call("PreparedModel.GetInterfaceVersion", prepared_model=model)
         _expect_version(recorder, answer, of_model, "a prepared model")
 
 
@@ -69,7 +67,7 @@ def device_is_present(target: Target, recorder: CheckRecorder) -> None:
 
 
 def _capabilities(target: Target) -> types_pb2.Capabilities:
-    answer, capabilities = target.query("GetCapabilities")
+    answer, capabilities = target.call("Device.GetCapabilities")
     if capabilities is None:
         raise CheckFailed("BASIC-02", "getCapabilities", "NONE", answer)
     assert isinstance(capabilities, types_pb2.Capabilities)

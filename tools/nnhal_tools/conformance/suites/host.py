@@ -113,7 +113,7 @@ def invalid_answers_of_supports(target: Target, recorder: CheckRecorder) -> None
 def invalid_performance(target: Target, recorder: CheckRecorder) -> None:
     """Check that getCapabilities succeeds, with figures above 0."""
     with hosted_witness(target, "performance-zero", f"{ID},CpuRef") as witness:
-        answer, response = witness.target.query("GetCapabilities")
+        answer, response = witness.target.call("Device.GetCapabilities")
         stimulus = "getCapabilities with a backend whose performance is (0, -1)"
         recorder.expect("HOST-03", response is not None, stimulus, "NONE", answer)
         figures = [
@@ -127,7 +127,7 @@ def invalid_performance(target: Target, recorder: CheckRecorder) -> None:
 def performance_of_few_operations(target: Target, recorder: CheckRecorder) -> None:
     """Check that the type of the only operation that a device runs has a performance."""
     with hosted_witness(target) as witness:
-        answer, response = witness.target.query("GetCapabilities")
+        answer, response = witness.target.call("Device.GetCapabilities")
         stimulus = "getCapabilities of a device that only adds floats"
         recorder.expect("HOST-16", response is not None, stimulus, "NONE", answer)
         types = [int(entry.type) for entry in response.operand_performance]
@@ -139,7 +139,7 @@ def performance_of_few_operations(target: Target, recorder: CheckRecorder) -> No
 def ill_formed_extension(target: Target, recorder: CheckRecorder) -> None:
     """Check that every listed extension is well-formed."""
     with hosted_witness(target, "extension-ill-formed") as witness:
-        answer, response = witness.target.query("GetSupportedExtensions")
+        answer, response = witness.target.call("Device.GetSupportedExtensions")
         recorder.expect("HOST-04", response is not None, "getSupportedExtensions", "NONE", answer)
         for extension in response.extensions:
             expect_well_formed(recorder, extension, "HOST-04")
@@ -150,7 +150,7 @@ def _version_of_an_edited_backend(target: Target, recorder: CheckRecorder) -> No
     versions = []
     for edit in ("", "# edited"):
         with hosted_witness(target, edit=edit) as witness:
-            answer, response = witness.target.query("GetVersionString")
+            answer, response = witness.target.call("Device.GetVersionString")
             recorder.expect("HOST-11", response is not None, "getVersionString", "NONE", answer)
             versions.append(response.version)
     recorder.expect("HOST-11", len(set(versions)) == 2, "getVersionString of an edited backend", "another", versions)
@@ -295,7 +295,7 @@ def _type_of_the_hardware(target: Target, recorder: CheckRecorder) -> None:
         (("--device", "first", "--device-type", "first=ACCELERATOR"), DeviceType.ACCELERATOR),
     ):
         with hosted_witness(target, "", ID, *options) as witness:
-            answer, response = witness.target.query("GetType")
+            answer, response = witness.target.call("Device.GetType")
             got = int(response.type) if response else answer
             stimulus = f"getType of a device with a backend for a GPU, {' '.join(options)}"
             recorder.expect("HOST-14", got == expected, stimulus, expected.name, got)

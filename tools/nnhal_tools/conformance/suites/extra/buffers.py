@@ -6,9 +6,8 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from nnhal.types import AnyArray, ErrorStatus
-from nnhal.v1 import device_pb2, types_pb2
+from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
-from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.options import DEFAULT_RUN, RunOptions
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.target import Target
@@ -160,7 +159,7 @@ def tokens(target: Target, recorder: CheckRecorder) -> None:
 def tokens_of_the_service(target: Target, recorder: CheckRecorder) -> None:
     """Check that live buffers of several sessions, and of all devices of the service, have unique tokens."""
     tokens: dict[int, str] = {}
-    answer, listed = invoke(target.device.ListDevices, device_pb2.ListDevicesRequest())
+    answer, listed = target.call("Device.ListDevices")
     recorder.expect("EXTRA-10", listed is not None, "ListDevices", "NONE", answer)
     with ExitStack() as stack:
         for name in listed.devices:

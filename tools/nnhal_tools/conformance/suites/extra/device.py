@@ -14,7 +14,7 @@ _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 @check("EXTRA-08", "type")
 def device_type(target: Target, recorder: CheckRecorder) -> None:
     """Check that the type is between 1 and 4."""
-    answer, response = target.query("GetType")
+    answer, response = target.call("Device.GetType")
     type_ = int(response.type) if response else answer
     recorder.expect("EXTRA-08", type_ in list(DeviceType), "getType", "1 to 4", type_)
 
@@ -22,7 +22,7 @@ def device_type(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-08", "version string")
 def version_string(target: Target, recorder: CheckRecorder) -> None:
     """Check that the version string is not empty."""
-    answer, response = target.query("GetVersionString")
+    answer, response = target.call("Device.GetVersionString")
     recorder.expect(
         "EXTRA-08", bool(response and response.version), "getVersionString", "a non-empty string", response or answer
     )
@@ -31,7 +31,7 @@ def version_string(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-08", "numbers of cache files")
 def cache_files(target: Target, recorder: CheckRecorder) -> None:
     """Check that the device needs 0 to 32 cache files of each kind."""
-    answer, files = target.query("GetNumberOfCacheFilesNeeded")
+    answer, files = target.call("Device.GetNumberOfCacheFilesNeeded")
     counts = (files.num_model_cache, files.num_data_cache) if files else ()
     valid = len(counts) == 2 and all(0 <= count <= MAX_NUMBER_OF_CACHE_FILES for count in counts)
     recorder.expect("EXTRA-08", valid, "getNumberOfCacheFilesNeeded", "0 to 32 of each kind", counts or answer)
@@ -40,7 +40,7 @@ def cache_files(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-08", "extensions")
 def extensions(target: Target, recorder: CheckRecorder) -> None:
     """Check that names and types of extensions are well-formed and unique."""
-    answer, response = target.query("GetSupportedExtensions")
+    answer, response = target.call("Device.GetSupportedExtensions")
     recorder.expect("EXTRA-08", response is not None, "getSupportedExtensions", "NONE", answer)
     names = [extension.name for extension in response.extensions]
     recorder.expect("EXTRA-08", len(set(names)) == len(names), "names of extensions", "unique names", names)
@@ -62,7 +62,7 @@ def expect_well_formed(recorder: CheckRecorder, extension: types_pb2.Extension, 
 @check("EXTRA-08", "unique operand performance")
 def operand_performance_is_unique(target: Target, recorder: CheckRecorder) -> None:
     """Check that operandPerformance has one entry for each type."""
-    answer, response = target.query("GetCapabilities")
+    answer, response = target.call("Device.GetCapabilities")
     recorder.expect("EXTRA-08", response is not None, "getCapabilities", "NONE", answer)
     types = [int(entry.type) for entry in response.operand_performance]
     recorder.expect("EXTRA-08", len(set(types)) == len(types), "operandPerformance", "unique types", types)

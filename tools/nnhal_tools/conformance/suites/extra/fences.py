@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import fence_pb2, session_pb2, types_pb2
+from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder
-from nnhal_tools.conformance.device.calls import WATCHDOG_S, invoke
+from nnhal_tools.conformance.device.calls import WATCHDOG_S
 from nnhal_tools.conformance.device.options import DEFAULT_RUN, RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome
 from nnhal_tools.conformance.device.target import Target
@@ -50,7 +50,7 @@ def create_fence(target: Target) -> bytes:
     Raises:
         CheckFailed: Fence.Create fails.
     """
-    outcome, response = invoke(target.fences.Create, fence_pb2.CreateFenceRequest(session=target.session))
+    outcome, response = target.call("Fence.Create")
     if response is None:
         raise CheckFailed("EXTRA-05", "Fence.Create", "NONE", outcome)
     fence: bytes = response.fence
@@ -59,8 +59,7 @@ def create_fence(target: Target) -> bytes:
 
 def signal_fence(target: Target, fence: bytes, *, error: bool = False) -> CallOutcome:
     """Call Fence.Signal."""
-    request = fence_pb2.SignalFenceRequest(session=target.session, fence=fence, error=error)
-    return invoke(target.fences.Signal, request)[0]
+    return target.call("Fence.Signal", fence=fence, error=error)[0]
 
 
 @dataclass(frozen=True)
@@ -277,7 +276,7 @@ def _end_of_a_client(target: Target, recorder: CheckRecorder) -> None:
         thread = threading.Thread(target=wait_for_fence, args=[other, fence])
         thread.start()
         wait_for_fence(other, fence, SHORT_NS)  # By now, the call of the thread has usually arrived.
-        invoke(other.sessions.Close, session_pb2.CloseRequest(session=other.session))
+        other.call("Session.Close")
         thread.join(WATCHDOG_S / 4)
         stimulus = "waiting for a fence of a session that is closed"
         recorder.expect("EXTRA-23", not thread.is_alive(), stimulus, "the wait ends", "it does not")

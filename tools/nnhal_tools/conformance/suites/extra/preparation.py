@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import session_pb2, types_pb2
+from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import CheckRecorder, NotServiceSpecific, UnsupportedCase
-from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions, both_preparations
+from nnhal_tools.conformance.device.options import PREPARE_MODEL, PreparationOptions, RunOptions, both_preparations
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.results import PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
@@ -88,7 +89,7 @@ for _end, _situation in SITUATIONS.items():
 def notify_on_a_closed_session(target: Target, recorder: CheckRecorder) -> None:
     """Check that notify comes once, with the status of the launch, if the client's session has ended."""
     with target.new_session() as session:
-        session.invoke("Session", "Close", session_pb2.CloseRequest(session=session.session))
+        session.call("Session.Close")
         for options in both_preparations():
             outcome = session.prepare(builtin_case("add_float").model(), options)
             status = outcome.launch.status
@@ -133,33 +134,30 @@ ODD_HINTS: dict[str, tuple[Hints, bool]] = {
 """Hints, with whether the prefix table names their extension."""
 
 
-def _add_hints(
-    config: types_pb2.PrepareModelConfig | types_pb2.ExecutionConfig, hints: Hints, named_extension: bool
-) -> None:
-    if named_extension:
-        config.extension_name_to_prefix.add(name=UNKNOWN_EXTENSION, prefix=PREFIX)
-    pairs = [types_pb2.TokenValuePair(token=token, value=value) for token, value in hints]
-    if isinstance(config, types_pb2.PrepareModelConfig):
-        config.compilation_hints.extend(pairs)
-    else:
-        config.execution_hints.extend(pairs)
+def _hint_fields(name: str, hints: Hints, named_extension: bool) -> dict[str, Any]:
+    """Return the fields of a configuration with hints. `name`: the field of the hints."""
+    table = [{"name": UNKNOWN_EXTENSION, "prefix": PREFIX}] if named_extension else []
+    return {"extension_name_to_prefix": table, name: [{"token": token, "value": value} for token, value in hints]}
 
 
-def _preparation_config() -> types_pb2.PrepareModelConfig:
-    return types_pb2.PrepareModelConfig(preference=1, priority=1)  # type: ignore[arg-type]
+def _preparation_config(hints: Hints, named_extension: bool = True) -> types_pb2.PrepareModelConfig:
+    fields = _hint_fields("compilation_hints", hints, named_extension)
+    return types_pb2.PrepareModelConfig(**PREPARE_MODEL.fields(), **fields)
+
+
+def _run_options(hints: Hints, named_extension: bool = True) -> RunOptions:
+    return RunOptions(hints=types_pb2.ExecutionConfig(**_hint_fields("execution_hints", hints, named_extension)))
 
 
 @check("EXTRA-12", "unknown extension")
 def unknown_hints_are_ignored(target: Target, recorder: CheckRecorder) -> None:
     """Check that preparing and executing succeed with hints of an unknown extension."""
-    config, hints = _preparation_config(), [(extension_code(1), b"fast"), (extension_code(2), b"")]
-    _add_hints(config, hints, True)
-    outcome = target.prepare_with_config(require_supported(target, builtin_case("add_float")).model(), config)
+    hints = [(extension_code(1), b"fast"), (extension_code(2), b"")]
+    model = require_supported(target, builtin_case("add_float")).model()
+    outcome = target.prepare_with_config(model, _preparation_config(hints))
     stimulus = "prepareModelWithConfig with hints of an unknown extension"
     recorder.expect("EXTRA-12", bool(outcome.model), stimulus, "NONE", outcome.callback)
-    execution_config = types_pb2.ExecutionConfig()
-    _add_hints(execution_config, hints, True)
-    execution = target.execute_configured(outcome.model, builtin_request("add_float"), execution_config)
+    execution = target.execute_with_config(outcome.model, builtin_request("add_float"), _run_options(hints))
     expect_correct(recorder, "EXTRA-12", "add_float", execution, "an execution with hints of an unknown extension")
     target.release(outcome.model)
 
@@ -167,11 +165,10 @@ def unknown_hints_are_ignored(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-12", "every path with a configuration")
 def hints_do_not_change_results(target: Target, recorder: CheckRecorder) -> None:
     """Check hints on every path, since bursts, fences and reusable executions take the same configuration."""
-    config = types_pb2.ExecutionConfig()
-    _add_hints(config, [(extension_code(1), b"fast")], True)
+    run = _run_options([(extension_code(1), b"fast")])
     with prepared_model(target, "add_float") as model:
         for path, execute in reachable_calls(target).items():
-            execution = execute(target, model, builtin_request("add_float"), RunOptions(hints=config))
+            execution = execute(target, model, builtin_request("add_float"), run)
             expect_correct(recorder, "EXTRA-12", "add_float", execution, f"{path} with a hint of an unknown extension")
 
 
@@ -183,18 +180,14 @@ def odd_hints_are_harmless(target: Target, recorder: CheckRecorder) -> None:
     """
     allowed = (ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT)
     with prepared_model(target, "add_float") as model:
-        for situation, (hints, named_extension) in ODD_HINTS.items():
-            config = _preparation_config()
-            _add_hints(config, hints, named_extension)
-            outcome = target.prepare_with_config(builtin_case("add_float").model(), config)
+        for situation, odd_hints in ODD_HINTS.items():
+            outcome = target.prepare_with_config(builtin_case("add_float").model(), _preparation_config(*odd_hints))
             agrees = (outcome.callback.status == ErrorStatus.NONE) == bool(outcome.model)
             right = outcome.callback.status in allowed and agrees and len(outcome.callbacks) == 1
             expected = "NONE or INVALID_ARGUMENT"
             recorder.expect("EXTRA-12", right, f"preparing with {situation}", expected, outcome.callback)
             target.release(outcome.model)
-            execution_config = types_pb2.ExecutionConfig()
-            _add_hints(execution_config, hints, named_extension)
-            answer = target.execute_configured(model, builtin_request("add_float"), execution_config).outcome
+            answer = target.execute_with_config(model, builtin_request("add_float"), _run_options(*odd_hints)).outcome
             recorder.expect("EXTRA-12", answer.status in allowed, f"executing with {situation}", expected, answer)
 
 

@@ -5,10 +5,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import cache_pb2, cache_pb2_grpc, device_pb2, types_pb2
+from nnhal.v1 import device_pb2, types_pb2
 from nnhal_tools.conformance.caching.files import READ_ONLY
 from nnhal_tools.conformance.caching.models import mobilenet, ranking_mobilenet
 from nnhal_tools.conformance.caching.round_trip import (
@@ -20,9 +19,8 @@ from nnhal_tools.conformance.caching.round_trip import (
     stored_cache,
 )
 from nnhal_tools.conformance.check import CheckRecorder, NotServiceSpecific, Skipped
-from nnhal_tools.conformance.device.calls import invoke, required_call_error
 from nnhal_tools.conformance.device.options import RunOptions
-from nnhal_tools.conformance.device.results import CallOutcome, PreparationOutcome
+from nnhal_tools.conformance.device.results import PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.vectors.case import Case
@@ -56,38 +54,23 @@ class CacheClient:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._stub = cache_pb2_grpc.CacheStub(target.channel)
 
     def check(self, cache: types_pb2.CompilationCache) -> device_pb2.CacheOutcome:
         """Call Cache.Check."""
-        request = cache_pb2.CheckCacheRequest(
-            session=self._target.session, device=self._target.device_name, cache=cache
-        )
-        outcome, response = invoke(self._stub.Check, request)
-        cache_outcome: device_pb2.CacheOutcome = _require_response("Check", outcome, response).outcome
-        return cache_outcome
+        outcome: device_pb2.CacheOutcome = self._target.require("Cache.Check", cache=cache).outcome
+        return outcome
 
     def tokens(self) -> list[bytes]:
         """Call Cache.List and return the tokens."""
-        answer, response = invoke(self._stub.List, cache_pb2.ListCacheRequest(session=self._target.session))
-        return [entry.token for entry in _require_response("List", answer, response).entries]
+        return [entry.token for entry in self._target.require("Cache.List").entries]
 
     def damaged_count(self) -> int:
         """Call Cache.List and return how many damaged entries the service has found since it started."""
-        answer, response = invoke(self._stub.List, cache_pb2.ListCacheRequest(session=self._target.session))
-        return int(_require_response("List", answer, response).counters.set_aside)
+        return int(self._target.require("Cache.List").counters.set_aside)
 
     def clear(self, *tokens: bytes) -> int:
         """Call Cache.Clear for these tokens and return the number of removed entries."""
-        request = cache_pb2.ClearCacheRequest(session=self._target.session, tokens=tokens)
-        answer, response = invoke(self._stub.Clear, request)
-        return int(_require_response("Clear", answer, response).removed)
-
-
-def _require_response(method: str, answer: CallOutcome, response: Any) -> Any:
-    if response is None:
-        raise required_call_error(f"Cache.{method}", answer)
-    return response
+        return int(self._target.require("Cache.Clear", tokens=tokens).removed)
 
 
 def require_store(target: Target) -> None:
@@ -96,7 +79,7 @@ def require_store(target: Target) -> None:
     Raises:
         Skipped: X4.
     """
-    _, needed = target.query("GetNumberOfCacheFilesNeeded")
+    _, needed = target.call("Device.GetNumberOfCacheFilesNeeded")
     if needed is not None and not (needed.num_model_cache or needed.num_data_cache):
         raise Skipped("X4", "the device does not cache")
 

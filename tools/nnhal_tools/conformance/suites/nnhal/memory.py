@@ -83,8 +83,7 @@ def memory_is_written_in_any_order(target: Target, recorder: CheckRecorder) -> N
             "NNHAL-21", target.upload(handle, b"xxxx", offset), f"an upload of 4 bytes at {offset} of 12", INVALID
         )
     for offset, length in ((0, 13), (-1, 1), (13, 0), (0, -1)):
-        request = memory_pb2.ReadRequest(session=target.session, memory=handle, offset=offset, length=length)
-        answer = target.invoke("MemoryService", "Read", request)
+        answer, _ = target.call("MemoryService.Read", memory=handle, offset=offset, length=length)
         recorder.expect_status("NNHAL-21", answer, f"reading {length} bytes from {offset} of 12", INVALID)
     for size in (0, -1):
         recorder.expect_status("NNHAL-21", target.create_memory(size)[0], f"a memory of {size} bytes", INVALID)

@@ -1,19 +1,18 @@
 """Details of errors (NNHAL-03 to -06, -22, -24, -25)."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import suppress
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from nnhal.services import SERVICES
 from nnhal.types import ErrorKind, ErrorStatus
-from nnhal.v1 import device_pb2, types_pb2
-from nnhal_tools.conformance.check import CheckRecorder
-from nnhal_tools.conformance.device.calls import WATCHDOG_S, invoke, parse_error
+from nnhal.v1 import types_pb2
+from nnhal_tools.conformance.check import CheckRecorder, UnsupportedCase
+from nnhal_tools.conformance.device.calls import parse_error
 from nnhal_tools.conformance.device.options import RunOptions, both_preparations
 from nnhal_tools.conformance.device.results import CallOutcome
-from nnhal_tools.conformance.device.target import Target
+from nnhal_tools.conformance.device.target import METHODS, Target
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, prepared_model
 
@@ -118,8 +117,7 @@ def _sample_errors(target: Target) -> Iterator[tuple[str, CallOutcome]]:
     yield "an invalid model", target.supported_operations(model)[0]
     yield "an unknown handle", target.execute(bytes(16), builtin_request("add_float")).outcome
     yield "a malformed handle", target.execute(b"?", builtin_request("add_float")).outcome
-    lost = device_pb2.GetSupportedOperationsRequest(session=bytes(16), model=model)
-    yield "an unknown session", invoke(target.device.GetSupportedOperations, lost)[0]
+    yield "an unknown session", target.call("Device.GetSupportedOperations", session=bytes(16), model=model)[0]
     long = builtin_case("add_float").model()
     long.extension_name_to_prefix.add(name="X" * 100_000, prefix=1)
     yield "a long reason", target.supported_operations(long)[0]
@@ -159,46 +157,28 @@ def inline_limit_is_named(target: Target, recorder: CheckRecorder) -> None:
 
 @check("NNHAL-24")
 def _unknown_device_is_refused(target: Target, recorder: CheckRecorder) -> None:
-    name = "no such device"
-    descriptor = SERVICES["Device"].descriptor
-    for method in descriptor.methods:
-        fields = method.input_type.fields_by_name
-        if "device" not in fields:
-            continue
-        answer = _call_with_device(target, method.name, name, "session" in fields)
-        if answer is not None:
-            recorder.expect_status(
-                "NNHAL-24", answer, f"{method.name} of device {name!r}", ErrorStatus.INVALID_ARGUMENT
-            )
-
-
-def _call_with_device(target: Target, method: str, device: str, in_session: bool) -> CallOutcome | None:
-    """Return the outcome of a call with a device name, or None if the call is not implemented."""
-    request: Any = GetMessageClass(SERVICES["Device"].descriptor.methods_by_name[method].input_type)(device=device)
-    if in_session:
-        request.session = target.session
-    try:
-        target.invoke_raw("Device", method, request)
-    except grpc.RpcError as error:
-        answer = parse_error(error)
-        return None if answer is None or answer.kind == ErrorKind.UNIMPLEMENTED else answer
-    return CallOutcome(ErrorStatus.NONE)
+    device = "no such device"
+    for name, method in METHODS.items():
+        if name.startswith("Device.") and "device" in method.input_type.fields_by_name:
+            with suppress(UnsupportedCase):
+                answer, _ = target.call(name, device=device)
+                stimulus = f"{method.name} of device {device!r}"
+                recorder.expect_status("NNHAL-24", answer, stimulus, ErrorStatus.INVALID_ARGUMENT)
 
 
 @check("NNHAL-25")
 def unimplemented_calls_have_a_reason(target: Target, recorder: CheckRecorder) -> None:
     """Call every method of the contract with an empty request, and check the errors of unimplemented ones."""
     recorder.mark("NNHAL-25")
-    for service, (descriptor, *_) in SERVICES.items():
-        for method in descriptor.methods:
-            if (service, method.name) == ("Session", "Open"):
-                continue
-            try:
-                target.invoke_raw(service, method.name, timeout=WATCHDOG_S)
-            except grpc.RpcError as error:
-                assert isinstance(error, grpc.Call)
-                if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-                    _expect_reason(recorder, parse_error(error), f"{service}.{method.name}")
+    for name, method in METHODS.items():
+        if name == "Session.Open":
+            continue
+        try:
+            target.invoke_raw(name, GetMessageClass(method.input_type)())
+        except grpc.RpcError as error:
+            assert isinstance(error, grpc.Call)
+            if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+                _expect_reason(recorder, parse_error(error), name)
 
 
 def _expect_reason(recorder: CheckRecorder, answer: CallOutcome | None, call: str) -> None:

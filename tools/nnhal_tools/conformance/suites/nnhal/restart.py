@@ -54,7 +54,7 @@ def _require_restart(target: Target) -> None:
         Unsupported: the device does not implement prepareModelFromCache.
         Skipped: there is no restart command.
     """
-    target.invoke("Device", "PrepareModelFromCache", device_pb2.PrepareModelFromCacheRequest(session=target.session))
+    target.call("Device.PrepareModelFromCache")
     target.control.require(RESTART)
 
 

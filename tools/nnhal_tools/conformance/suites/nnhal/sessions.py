@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nnhal.types import ErrorKind
-from nnhal.v1 import memory_pb2, session_pb2
+from nnhal.v1 import session_pb2
 from nnhal_tools.conformance.check import CheckRecorder
 from nnhal_tools.conformance.device.calls import invoke
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
@@ -58,8 +58,7 @@ def memories_of_other_sessions(target: Target, recorder: CheckRecorder) -> None:
 
 
 def _read(target: Target, memory: bytes) -> CallOutcome:
-    request = memory_pb2.ReadRequest(session=target.session, memory=memory)
-    return target.invoke("MemoryService", "Read", request)
+    return target.call("MemoryService.Read", memory=memory)[0]
 
 
 def _use_as_pool(target: Target, memory: bytes) -> CallOutcome:
@@ -98,8 +97,7 @@ def released_objects(target: Target, recorder: CheckRecorder) -> None:
                 "the error of an unknown handle",
                 answer,
             )
-        request = session_pb2.ReleaseRequest(session=target.session, handles=[model, memory, UNKNOWN_HANDLE])
-        answer, _ = invoke(target.sessions.Release, request)
+        answer, _ = target.call("Session.Release", handles=[model, memory, UNKNOWN_HANDLE])
         recorder.expect_status("NNHAL-11", answer, "releasing again")
 
 
@@ -107,7 +105,7 @@ def released_objects(target: Target, recorder: CheckRecorder) -> None:
 def _closed_sessions(target: Target, recorder: CheckRecorder) -> None:
     with target.new_session() as other:
         model = query_and_prepare(other, builtin_case("add_float").model(), CheckRecorder()).model
-        answer, _ = invoke(other.sessions.Close, session_pb2.CloseRequest(session=other.session))
+        answer, _ = other.call("Session.Close")
         recorder.expect_status("NNHAL-12", answer, "Session.Close")
         for action, answer in {
             "executing": _execute(other, model),
@@ -129,10 +127,7 @@ def _closed_sessions(target: Target, recorder: CheckRecorder) -> None:
 
 
 def _resume(target: Target, session: bytes) -> CallOutcome:
-    def first_event(request: session_pb2.OpenRequest, timeout: float) -> session_pb2.SessionEvent:
-        return next(iter(target.sessions.Open(request, timeout=timeout)))
-
-    return invoke(first_event, _open_request(session))[0]
+    return invoke(lambda _, timeout: next(target.start("Session.Open", timeout=timeout, session=session)), None)[0]
 
 
 def _open_request(session: bytes) -> session_pb2.OpenRequest:
@@ -143,7 +138,7 @@ def _open_request(session: bytes) -> session_pb2.OpenRequest:
 def _resumed_session(target: Target, recorder: CheckRecorder) -> None:
     with target.new_session() as other, prepared_model(other, "add_float") as model:
         other.stream.cancel()
-        other.stream = other.sessions.Open(_open_request(other.session))
+        other.stream = other.rpc("Session.Open")(_open_request(other.session))
         opened = next(iter(other.stream)).opened
         same = opened.session == other.session
         recorder.expect("NNHAL-13", same, "resuming a session whose stream broke", "the same session", "another")

@@ -174,7 +174,7 @@ def _streaming(session: SessionAtWork) -> Iterator[Step]:
     with open_burst(target, chain.prepared(target)) as (outcome, burst):
         require_alive(outcome)
         pending: queue.SimpleQueue[burst_pb2.BurstStreamRequest | None] = queue.SimpleQueue()
-        responses = target.bursts.Stream(iter(pending.get, None), timeout=WATCHDOG_S)
+        responses = target.rpc("Burst.Stream")(iter(pending.get, None), timeout=WATCHDOG_S)
         sent: list[AnyArray] = []
 
         def step() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from nnhal.shm.protocol import Definition, Packet, PacketKind
 from nnhal.types import AnyArray, ErrorKind, ErrorStatus
-from nnhal.v1 import buffer_pb2, memory_pb2, types_pb2
+from nnhal.v1 import memory_pb2, types_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, ConnectionLost, Skipped
-from nnhal_tools.conformance.device.calls import WATCHDOG_S, invoke, required_call_error
+from nnhal_tools.conformance.device.calls import invoke, required_call_error
 from nnhal_tools.conformance.device.data_connection import (
     DataConnection,
     SealedMemory,
@@ -155,11 +155,9 @@ def uploading(target: Target, recorder: CheckRecorder) -> None:
 
     @contextmanager
     def unfinished(session: SessionAtWork) -> Iterator[Step]:
-        outcome, created = session.target.create_memory(len(data), digest)
-        if created is None:
-            raise required_call_error("MemoryService.Create", outcome)
+        target = session.target
+        memory = target.require("MemoryService.Create", size=len(data), sha256=digest).memory
         session.is_endless = True
-        target, memory = session.target, created.memory
 
         def chunks() -> Iterator[memory_pb2.UploadRequest]:
             """Yield the first half again and again."""
@@ -171,7 +169,7 @@ def uploading(target: Target, recorder: CheckRecorder) -> None:
                     session.at_work.set()
 
         def step() -> None:
-            outcome = require_alive(invoke(target.memories.Upload, chunks())[0])
+            outcome = require_alive(invoke(target.rpc("MemoryService.Upload"), chunks())[0])
             if not session.closed.is_set():
                 raise CheckFailed(UPLOAD, "an upload without an end", "UNAVAILABLE", outcome)
 
@@ -215,8 +213,7 @@ def _reading_slowly(session: SessionAtWork) -> Iterator[Step]:
     session.is_endless = True
 
     def step() -> None:
-        request = memory_pb2.ReadRequest(session=target.session, memory=memory)
-        stream = target.memories.Read(request, timeout=WATCHDOG_S)
+        stream = target.start("MemoryService.Read", memory=memory)
         received = next(stream).data
         session.at_work.set()
         with suppress(ConnectionLost):  # the rest is read when the process has ended
@@ -265,9 +262,9 @@ def _buffers(target: Target, recorder: CheckRecorder) -> None:
         model = chain.prepared(service.fresh)
         for session in service.ended:
             buffer = allocated[session]
-            request = buffer_pb2.CopyToRequest(session=session.target.session, buffer=buffer.handle)
-            request.dst.inline = bytes(VALUE_BYTES)
-            outcome, _ = invoke(service.fresh.buffers.CopyTo, request)
+            lost_buffer = {"session": session.target.session, "buffer": buffer.handle}
+            destination = types_pb2.Memory(inline=bytes(VALUE_BYTES))
+            outcome, _ = service.fresh.call("Buffer.CopyTo", **lost_buffer, dst=destination)
             lost = outcome.kind == ErrorKind.SESSION_LOST
             recorder.expect(BUFFER, lost, "copyTo of a buffer whose process has ended", "SESSION_LOST", outcome)
             outcome = service.fresh.execute(model, _request_with(chain, buffer)).outcome

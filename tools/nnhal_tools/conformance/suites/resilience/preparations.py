@@ -178,7 +178,7 @@ def retrieving(target: Target, recorder: CheckRecorder) -> None:
             models: list[bytes] = []
 
             def step() -> None:
-                stream = session.target.launch_from_cache(entry.cache)
+                stream = session.target.start("Device.PrepareModelFromCache", cache=entry.cache)
                 _keep(session, models, _finish(RETRIEVE, session, stream))
 
             yield step
