@@ -9,6 +9,7 @@ pass one that makes the message of a pool.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -242,12 +243,6 @@ def put_inline(data: t.Bytes, message: types_pb2.ReturnedOutput) -> None:
 def result_message(result: t.ExecutionResult, send: SendOutput = put_inline) -> types_pb2.ExecutionResult:
     """Convert an ExecutionResult to a message. `send` fills the messages of returned outputs."""
     message = types_pb2.ExecutionResult()
-    fill_result(message, result, send)
-    return message
-
-
-def fill_result(message: types_pb2.ExecutionResult, result: t.ExecutionResult, send: SendOutput = put_inline) -> None:
-    """Fill a new message in place, for example a field of another one, which `result_message` would have to copy."""
     message.output_sufficient_size = result.output_sufficient_size
     message.output_shapes.extend(map(output_shape_message, result.output_shapes))
     timing = message.timing
@@ -260,6 +255,7 @@ def fill_result(message: types_pb2.ExecutionResult, result: t.ExecutionResult, s
     if result.spans:
         message.spans.extend(map(span_message, result.spans))
         message.dropped_spans = result.dropped_spans
+    return message
 
 
 def output_shape_message(shape: t.OutputShape) -> types_pb2.OutputShape:
@@ -351,32 +347,13 @@ def to_execution_config(message: types_pb2.ExecutionConfig) -> t.ExecutionConfig
 # ---- Description of a device ----------------------------------------------------------------------------
 
 
-def _performance_message(info: t.PerformanceInfo) -> types_pb2.PerformanceInfo:
-    return types_pb2.PerformanceInfo(exec_time=info.exec_time, power_usage=info.power_usage)
-
-
 def _to_performance(message: types_pb2.PerformanceInfo) -> t.PerformanceInfo:
     return t.PerformanceInfo(message.exec_time, message.power_usage)
 
 
 def capabilities_message(capabilities: t.Capabilities) -> types_pb2.Capabilities:
     """Convert Capabilities to a message."""
-    return types_pb2.Capabilities(
-        relaxed_float32_to_float16_performance_scalar=_performance_message(
-            capabilities.relaxed_float32_to_float16_performance_scalar
-        ),
-        relaxed_float32_to_float16_performance_tensor=_performance_message(
-            capabilities.relaxed_float32_to_float16_performance_tensor
-        ),
-        operand_performance=(
-            types_pb2.OperandPerformance(
-                type=_enum(enums_pb2.OperandType.ValueType, entry.type), info=_performance_message(entry.info)
-            )
-            for entry in capabilities.operand_performance
-        ),
-        if_performance=_performance_message(capabilities.if_performance),
-        while_performance=_performance_message(capabilities.while_performance),
-    )
+    return types_pb2.Capabilities(**asdict(capabilities))
 
 
 def to_capabilities(message: types_pb2.Capabilities) -> t.Capabilities:
@@ -392,13 +369,7 @@ def to_capabilities(message: types_pb2.Capabilities) -> t.Capabilities:
 
 def extension_message(extension: t.Extension) -> types_pb2.Extension:
     """Convert an Extension to a message."""
-    return types_pb2.Extension(
-        name=extension.name,
-        operand_types=(
-            types_pb2.ExtensionOperandTypeInformation(type=o.type, is_tensor=o.is_tensor, byte_size=o.byte_size)
-            for o in extension.operand_types
-        ),
-    )
+    return types_pb2.Extension(**asdict(extension))
 
 
 def to_extension(message: types_pb2.Extension) -> t.Extension:
@@ -506,12 +477,7 @@ def to_cache_outcome(message: device_pb2.CacheOutcome) -> t.CacheOutcome:
 def extension_types_message(
     types: Mapping[int, t.ExtensionOperandTypeInformation], operands: Iterable[t.Operand]
 ) -> list[device_pb2.ModelExtensionType]:
-    """Convert the types of extensions that operands have to messages.
-
-    Args:
-        types: types of the model, by their number in it.
-        operands: the operands.
-    """
+    """Convert the types of extensions that operands have to messages. `types` has them by their number in the model."""
     used = sorted({operand.type for operand in operands} & types.keys())
     return [
         device_pb2.ModelExtensionType(type=number, is_tensor=types[number].is_tensor, byte_size=types[number].byte_size)
