@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nnhal_driver.operations.call import OperationCall, Shape
 
 MAX_CELLS = 2**32
@@ -47,6 +50,14 @@ class Window:
     def output_shape(self, channels: int) -> Shape:
         """Return the shape of the result as (batches, height, width, channels)."""
         return (self.batches, self.height.out, self.width.out, channels)
+
+    def cell_counts(self) -> NDArray[np.int64]:
+        """Return the number of cells inside the image for each position of the window: [height, width, 1]."""
+        counts = []
+        for axis in (self.height, self.width):
+            starts = np.arange(axis.out, dtype=np.int64) * axis.stride - axis.before
+            counts.append(np.minimum(starts + axis.filter, axis.input) - np.maximum(starts, 0))
+        return np.outer(*counts)[..., np.newaxis]
 
 
 def image_shape(call: OperationCall, name: str = "input") -> Shape:

@@ -9,8 +9,14 @@ from nnhal_driver.backends.reference.elementwise.quantization import to_output
 from nnhal_driver.backends.reference.kernel import Floats, as_float32, kernel
 from nnhal_driver.operations.boxes import real_values, transform_boxes
 from nnhal_driver.operations.call import OperationCall
-from nnhal_driver.operations.selection import proposals, selected_boxes
-from nnhal_driver.operations.suppression import Indices, argsort_descending, hard_decay, suppress
+from nnhal_driver.operations.selection import (
+    Indices,
+    argsort_descending,
+    hard_decay,
+    proposals,
+    selected_boxes,
+    suppress,
+)
 
 
 @kernel(OperationType.AXIS_ALIGNED_BBOX_TRANSFORM)

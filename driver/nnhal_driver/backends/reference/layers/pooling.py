@@ -52,7 +52,7 @@ def max_pool_2d(call: OperationCall) -> AnyArray:
 
 def _mean(call: OperationCall, image: Floats, space: Window) -> Floats:
     sums = _reduce_windows(call, pad_image(image, space, 0), space, np.add)
-    mean: Floats = (sums / cell_counts(space)).astype(np.float32, copy=False)
+    mean: Floats = (sums / space.cell_counts()).astype(np.float32, copy=False)
     return mean
 
 
@@ -60,7 +60,7 @@ def _quantized_mean(call: OperationCall, image: AnyArray, space: Window) -> AnyA
     """Return the mean of stored values, rounded to nearest, ties up (unsigned) or away from zero (signed)."""
     output = call.operand("output")
     sums: Integers = _reduce_windows(call, pad_image(image.astype(np.int64), space, 0), space, np.add)
-    counts = cell_counts(space)
+    counts = space.cell_counts()
     if output.type == OperandType.TENSOR_QUANT8_ASYMM:
         mean: Integers = (sums + counts // 2) // counts
     else:
@@ -83,13 +83,3 @@ def _reduce_along(call: OperationCall, dimension: int, axis: Axis, image: AnyArr
         call.check()
         combine(out, image[(*before, slice(cell, cell + span, axis.stride))], out=out)
     return out
-
-
-def cell_counts(space: Window) -> Integers:
-    """Return the number of cells of each window inside the image: [out_height, out_width, 1]."""
-    return np.outer(_cells_inside(space.height), _cells_inside(space.width))[..., np.newaxis]
-
-
-def _cells_inside(axis: Axis) -> Integers:
-    starts = np.arange(axis.out, dtype=np.int64) * axis.stride - axis.before
-    return np.minimum(starts + axis.filter, axis.input) - np.maximum(starts, 0)

@@ -5,7 +5,6 @@ import numpy as np
 from nnhal.types import OperationType
 from nnhal_driver.backends.litert.lowering import FLOAT, Lowering, converter
 from nnhal_driver.backends.litert.operations.padding import PADDINGS, pad_image, padding_scheme
-from nnhal_driver.backends.reference.layers.pooling import cell_counts
 from nnhal_driver.operations.geometry import Window
 from nnhal_driver.operations.layers.pooling import pool_window
 
@@ -53,7 +52,7 @@ def _average_with_padding(lower: Lowering, space: Window, *, root: bool) -> None
     average = lower.like(out)
     _pool(lower, "AVERAGE_POOL_2D", pad_image(lower, image, space), average, space, "VALID")
     cells = space.height.filter * space.width.filter
-    weight = lower.constant(cells / cell_counts(space)[np.newaxis], FLOAT)
+    weight = lower.constant(cells / space.cell_counts()[np.newaxis], FLOAT)
     if root:
         average = lower.apply("SQRT", [lower.apply("MUL", [average, weight], "MulOptions")])
         weight = lower.constant(1, FLOAT)
