@@ -26,7 +26,6 @@ class Address:
         kind: "tcp" or "unix".
         host: name or IP address, IPv6 without brackets; "" for Unix sockets.
         port: TCP port; 0 selects a free one.
-        path: path of a Unix socket; "" for TCP.
     """
 
     kind: Literal["tcp", "unix"]

@@ -32,10 +32,6 @@ class EmbeddedService:
     Args:
         options: options of `nnhal serve`, for example "--backends", "CpuRef".
 
-    Attributes:
-        target: address of the service.
-        pid: its process.
-
     Raises:
         DeadObjectError: it does not start; has the last line of its log.
         LinuxRequiredError: this system is not Linux.

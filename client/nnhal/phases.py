@@ -28,7 +28,6 @@ class OperationPhase:
 
     Attributes:
         operations: their positions in the graph, in its order.
-        kind: their kind.
     """
 
     operations: tuple[int, ...]

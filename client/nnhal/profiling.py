@@ -48,11 +48,7 @@ def trace(executions: Iterable[Execution], model: Model | None = None) -> dict[s
 
 
 class _Tracks:
-    """Events of a trace, and the names of its processes and threads.
-
-    Attributes:
-        end_ns: the end of the last event.
-    """
+    """Events of a trace, and the names of its processes and threads."""
 
     def __init__(self) -> None:
         self.end_ns = 0

@@ -45,12 +45,7 @@ class RunCall(NamedTuple):
 
 
 class RunRequestEncoder:
-    """Encodes the runs of one definition.
-
-    Args:
-        session, definition: the handles.
-        sizes: bytes of each value.
-    """
+    """Encodes the runs of one definition."""
 
     def __init__(self, session: bytes, definition: bytes, sizes: Iterable[int]) -> None:
         self._fixed = prepared_model_pb2.RunRequest(session=session, definition=definition).SerializeToString()

@@ -32,12 +32,7 @@ from nnhal.v1 import (
 
 
 class Service(NamedTuple):
-    """A service of the contract.
-
-    Attributes:
-        stub: class of its stubs.
-        add_to_server: adds a servicer to a server.
-    """
+    """A service of the contract."""
 
     descriptor: ServiceDescriptor
     stub: type

@@ -192,9 +192,6 @@ class Operand:
     Attributes:
         type: an OperandType, or an operand type of an extension.
         dimensions: () for scalars. 0 is an unknown dimension; () of a tensor is an unknown rank.
-        scale: scale of a quantized type.
-        zero_point: zero point of a quantized type.
-        lifetime: an OperandLifeTime.
         location: location of a constant's value, or the number of a referenced subgraph in `offset`.
         extra_params: scales per channel, or parameters of an extension type.
     """
@@ -245,7 +242,6 @@ class ModelState:
     """A variable of a model: an output whose value is the input of the next execution.
 
     Attributes:
-        name: its name.
         input_index: the input that takes the value before an execution.
         output_index: the output that returns the value after it.
         initial: the value before the first execution.
@@ -362,7 +358,6 @@ class Span:
     """A piece of the work of one execution.
 
     Attributes:
-        kind: a SpanKind.
         name: the operation, the backend's name for its work, or the stage.
         backend: the backend that ran it; "" for a stage.
         operations: operations of `subgraph`: those of the partition, or a single one.
@@ -384,7 +379,6 @@ class ExecutionResult:
 
     Attributes:
         returned: one uint8 array per output, None for outputs in other pools; or ().
-        spans: the measured spans, if profiling was requested.
         dropped_spans: number of further spans, which were left out.
     """
 
@@ -478,7 +472,6 @@ class ExecutionConfig:
 
     Attributes:
         loop_timeout_duration_ns: timeout of each WHILE; OMITTED means 2 s.
-        profile: whether to measure spans.
     """
 
     measure_timing: bool = False

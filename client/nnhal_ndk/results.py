@@ -27,8 +27,6 @@ class NdkError(Exception):
     """Call that fails with a result code.
 
     Attributes:
-        code: the code.
-        reason: a message for people.
         values: what the C function returns through pointers nevertheless.
     """
 

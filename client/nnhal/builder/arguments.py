@@ -57,9 +57,6 @@ class CallArgument:
 
     Attributes:
         types: operand types that the argument can have. The default comes first.
-        text: description for messages.
-        operand: the operand, if the argument is one.
-        value: the value, if the argument is one.
     """
 
     types: tuple[int, ...]

@@ -48,8 +48,6 @@ class OperandRef:
     """An operand of a model that is being built. Only the builder that created it accepts it.
 
     Attributes:
-        graph: the builder of the operand's subgraph.
-        index: the index of the operand in the subgraph.
         description: type, dimensions and quantization, for example for the `output` of an operation that keeps them.
         name: the name of an input, or "".
     """
@@ -71,7 +69,6 @@ class SharedState:
     """State that the subgraphs of a model share.
 
     Attributes:
-        constants: the values of all constants.
         referenced: the subgraphs other than main, by number.
         prefixes: the prefix of each extension, by name.
     """

@@ -27,8 +27,6 @@ class ControlFlow:
     """An IF or WHILE operation.
 
     Attributes:
-        inputs: the operands of its inputs.
-        outputs: the operands of its outputs.
         callees: the subgraph behind each input of type SUBGRAPH, None for the other inputs.
     """
 

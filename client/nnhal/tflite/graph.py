@@ -44,11 +44,9 @@ class Tensor:
         type: `TensorType`.
         shape: its dimensions; some may be UNKNOWN.
         scales: () without quantization, one scale, or one per index of `quantized_dimension`.
-        zero_points: zero points that belong to `scales`.
         data: first byte and end, in the file, of a constant's little-endian elements; None for other tensors.
         unsupported: the reason why the tensor cannot be used, or "".
         is_variable: whether it keeps its value between executions.
-        sparsity: layout of the elements of a sparse constant.
         folded: value of a constant that is not in the file, with the tensor's shape.
         is_symbolic: whether -1 in the folded value stands for an unknown dimension.
     """
@@ -84,11 +82,9 @@ class Operator:
         index: position in the file; -1 for an operator that the import adds.
         code: `BuiltinOperator`.
         name: the name in the schema, followed by the custom name of a custom operator.
-        version: version of the operator.
         inputs: indexes of tensors; -1 for an omitted optional tensor.
         options: fields of the options table, by their names in the schema ("stride_w").
         options_type: name of the options table, or "".
-        custom_options: options of a custom operator.
         intermediates: tensors that only carry the quantization of values inside the operator.
         unsupported: the reason why the operator cannot be used, or "".
     """

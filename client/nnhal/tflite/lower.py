@@ -30,9 +30,7 @@ class LoweredGraph:
     """A subgraph of NNAPI.
 
     Attributes:
-        subgraph: the subgraph.
         names: the origin of each operation.
-        reports: what became of each operator.
         regions: number of regions of the LiteRT extension.
         problem: why the operators have no subgraph together although none is refused, or "".
     """

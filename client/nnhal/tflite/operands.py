@@ -189,8 +189,6 @@ class Operands:
     """Operands of one subgraph in the order of their first use.
 
     Args:
-        graph: the subgraph.
-        store: the constants of the whole model.
         nnapi_tensors: tensors that NNAPI operations read or write, and that so cannot have a type of the extension.
 
     Attributes:

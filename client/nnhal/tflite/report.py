@@ -36,8 +36,6 @@ class OperatorReport:
     """Report on one operator.
 
     Attributes:
-        operator: the operator.
-        outcome: what became of it.
         operations: names of the NNAPI operations of a direct or composed operator.
         reason: why NNAPI has no counterpart, for operators that are in the extension or refused.
     """

@@ -28,7 +28,6 @@ class Boundary:
     """An input or output of a region.
 
     Attributes:
-        tensor: its tensor.
         as_int32: whether the int64 tensor is TENSOR_INT32 outside of the region.
     """
 

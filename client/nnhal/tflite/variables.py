@@ -29,7 +29,6 @@ class Variable:
     """A variable of the main subgraph.
 
     Attributes:
-        name: its name in the file.
         before: the tensor with its value before an execution, an input of the graph.
         after: the tensor with its value after an execution, an output of the graph.
         initial: the value before the first execution.

@@ -61,7 +61,6 @@ class PackedOperator:
         options: name of the options table, or "".
         fields: its fields by their names in the schema. None is an absent one.
         custom_code: name of a custom operator, otherwise "".
-        custom_options: options of a custom operator.
         version: version of the operator. The engine has no kernels for the first versions of some.
     """
 

@@ -35,7 +35,6 @@ class FlatbufferReader:
     Args:
         data: the flatbuffer, which other data may follow.
         identifier: its expected file identifier.
-        tables: the schema.
         strict: whether to refuse fields that are not in the schema, or that it marks with `!`. The limit of the number
             of elements is constant then, otherwise a file that has more bytes may have more elements.
 

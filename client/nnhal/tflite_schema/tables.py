@@ -23,11 +23,8 @@ class SchemaField:
     """A field of a table.
 
     Attributes:
-        name: name in the schema.
         type: a scalar, a table, `string`, `region` (begin and end of a vector of bytes), `offset` (position of a table
             of any type) or `ignored`.
-        is_vector: whether the field is a vector of this type.
-        default: value of an absent field.
         fixed: whether a strict reader refuses other values than the default.
     """
 

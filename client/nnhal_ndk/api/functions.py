@@ -50,9 +50,6 @@ class Function:
     Attributes:
         group: the object that it belongs to.
         level: feature level that introduced it, 1 to 8.
-        result: type of its result.
-        name: its name.
-        parameters: its parameters.
     """
 
     group: str

@@ -28,7 +28,6 @@ class MemoryArgument:
 
     Attributes:
         data: the value of an input; the bytes that an output may have. It is not copied.
-        dimensions: the dimensions that are known.
     """
 
     data: AnyArray
@@ -47,12 +46,7 @@ Argument: TypeAlias = OmittedArgument | MemoryArgument | TensorArgument
 
 
 class ArgumentSlot:
-    """Input or output of a compilation, which its executions share. This is a hot path.
-
-    Args:
-        operand: its operand.
-        role: its use of memories.
-    """
+    """Input or output of a compilation, which its executions share. This is a hot path."""
 
     def __init__(self, operand: Operand, role: Role) -> None:
         self.operand = operand

@@ -25,7 +25,6 @@ class NdkCompilation:
     """Compilation of a model. Several threads may use it once it is finished.
 
     Args:
-        model: the model.
         devices: the devices that may run it; None for all.
 
     Raises:

@@ -73,12 +73,7 @@ class NdkEvent:
 
 
 class ComputationEvent:
-    """End of a computation.
-
-    Args:
-        future: the computation; its result is the code.
-        is_fenced: whether it has a descriptor.
-    """
+    """End of a computation."""
 
     def __init__(self, future: "Future[ResultCode]", *, is_fenced: bool) -> None:
         self._future = future

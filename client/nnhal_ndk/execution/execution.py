@@ -37,9 +37,6 @@ class ExecutionState(Enum):
 class NdkBurst:
     """Burst: executions of one compilation, one after the other.
 
-    Attributes:
-        compilation: the compilation.
-
     Raises:
         NdkError: BAD_STATE: the compilation is not finished.
         HalError: the device failed.

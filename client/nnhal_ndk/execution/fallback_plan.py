@@ -31,12 +31,7 @@ _FINAL = frozenset(
 
 
 class FallbackPlan:
-    """Model on devices, and on the CPU once one of them has failed. Thread safe.
-
-    Args:
-        plan: the model on devices.
-        prepare: prepares the whole model on the CPU.
-    """
+    """Model on devices, and on the CPU once one of them has failed. Thread safe."""
 
     def __init__(self, plan: CompiledPlan, prepare: Callable[[], CompiledPlan]) -> None:
         self._plan = plan

@@ -13,11 +13,7 @@ from nnhal_ndk.results import NdkError, bad_data
 
 
 class MappedFile:
-    """Part of a file in the address space of this process, shared with everyone who maps it.
-
-    Attributes:
-        contents: its bytes.
-    """
+    """Part of a file in the address space of this process, shared with everyone who maps it."""
 
     def __init__(self, mapping: mmap.mmap, start: int, size: int) -> None:
         self._mapping = mapping
@@ -25,11 +21,7 @@ class MappedFile:
 
 
 class NdkMemory:
-    """Memory of the program.
-
-    Attributes:
-        content: a mapped file, or a tensor.
-    """
+    """Memory of the program."""
 
     def __init__(self, content: MappedFile | TensorMemory) -> None:
         self.content = content

@@ -19,9 +19,7 @@ class NdkMemoryDesc:
     """Description of a memory: its uses, and its dimensions.
 
     Attributes:
-        roles: its uses.
         operand: type and dimensions that all uses share; None without uses.
-        is_finished: whether it is complete.
     """
 
     def __init__(self) -> None:

@@ -16,12 +16,7 @@ _RunPart = Callable[[Sequence[Value], OutputBuffers, ComputeOptions], ComputeRes
 
 
 class PartitionedPlan:
-    """Model whose parts run on several devices. Values between them pass through this process.
-
-    Args:
-        divided: the model.
-        parts: its prepared parts.
-    """
+    """Model whose parts run on several devices. Values between them pass through this process."""
 
     def __init__(self, divided: DividedModel, parts: Sequence[SingleDevicePlan]) -> None:
         self.parts = tuple(parts)

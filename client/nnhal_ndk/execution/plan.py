@@ -30,7 +30,6 @@ class ComputeOptions(NamedTuple):
 
     Attributes:
         deadline_s: seconds from now, or None.
-        measure: whether to measure its times.
         loop_timeout_s: timeout of each WHILE in seconds, or None for the default.
     """
 
@@ -89,12 +88,7 @@ class CompiledPlan(Protocol):
 
 
 class SingleDevicePlan:
-    """Model that one device runs.
-
-    Attributes:
-        device: the device.
-        prepared: the model on the device.
-    """
+    """Model that one device runs."""
 
     def __init__(self, device: NdkDevice, prepared: nnhal.PreparedModel) -> None:
         self.device = device

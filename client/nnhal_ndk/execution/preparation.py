@@ -28,8 +28,6 @@ class CompilationOptions:
     """Options of a compilation.
 
     Attributes:
-        preference: the intended use.
-        priority: the priority among the compilations of this process.
         deadline_s: seconds from now, or None.
         cache: folder of the compilation cache and token of the model; None for no cache.
     """

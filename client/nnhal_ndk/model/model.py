@@ -62,7 +62,6 @@ class NdkModel:
         values: values of operands by number: bytes that were copied, memory of the program, or a model.
         operations: its operations, as added; after `finish`, in an order of execution.
         order: for each of the sorted operations, its position as added.
-        inputs, outputs: operands that are inputs and outputs.
         is_relaxed: whether float32 may be computed as float16.
     """
 

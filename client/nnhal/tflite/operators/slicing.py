@@ -32,7 +32,6 @@ class Cut:
 
     Attributes:
         begin: the first element, counted from the start.
-        size: number of elements.
         step: distance of the elements.
         dropped: whether the output lacks the dimension.
     """
