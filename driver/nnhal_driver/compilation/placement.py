@@ -170,7 +170,7 @@ class _SubgraphPlacer:
         return next((number for number in numbers if self._ask(view, number)), -1 - view.index)
 
     def _merge(self, partitioner: Partitioner) -> dict[tuple[int, int], str]:
-        """Move partitions that do not pay for their boundary. Return the reasons by operation and its former backends."""
+        """Move partitions that do not pay for their boundary. Return the reasons by operation and backend left out."""
         merged: dict[tuple[int, int], str] = {}
         for members in partitioner.in_order():
             self._graph.check()

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from nnhal.types import OperandType
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.elementwise.quantization import dequantize_array
+from nnhal_driver.operations.shape import require_quantization
 
 Floats: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -25,30 +26,20 @@ def real_values(call: OperationCall, name: str) -> Floats:
     return dequantize_array(value, operand)
 
 
-def check_coordinates(call: OperationCall, *names: str) -> None:
+def check_coordinates(call: OperationCall, *inputs: str, output: str | None = None) -> None:
     """Check that quantized coordinates have scale 0.125 and zero point 0.
 
     Raises:
         HalError: GENERAL_FAILURE naming the argument.
     """
-    for name in names:
-        operand = call.operand(name)
-        if operand.type in (OperandType.TENSOR_QUANT16_ASYMM, OperandType.TENSOR_QUANT16_SYMM):
-            call.require(
-                (operand.scale, operand.zero_point) == (COORDINATE_SCALE, 0),
-                f"{name} has scale {operand.scale:g}, zero point {operand.zero_point}; "
-                f"it must have {COORDINATE_SCALE:g}, 0",
-            )
+    for name in inputs if output is None else (*inputs, output):
+        if call.operand(name).type in (OperandType.TENSOR_QUANT16_ASYMM, OperandType.TENSOR_QUANT16_SYMM):
+            rule = "V-RUN-05" if name == output else "V-RUN-03"
+            require_quantization(call, name, COORDINATE_SCALE, 0, rule)
 
 
 def check_rows(call: OperationCall, name: str, valid: Mask, rule: str) -> None:
-    """Check that all rows of an argument are valid.
-
-    Args:
-        call: the run.
-        name: name of the argument.
-        valid: whether each element obeys the rule, [rows, ..].
-        rule: text of the rule, for the error message.
+    """Check that all rows of an argument are valid: each element [rows, ..] of a mask says whether it obeys the rule.
 
     Raises:
         HalError: GENERAL_FAILURE naming the first row that breaks the rule.

@@ -1,35 +1,113 @@
-"""Selection of boxes for BOX_WITH_NMS_LIMIT and GENERATE_PROPOSALS.
+"""Selection of boxes for BOX_WITH_NMS_LIMIT and GENERATE_PROPOSALS, by non-maximum suppression.
+
+Suppression selects, among overlapping boxes, the one with the highest score.
 
 The number of selected boxes depends on all values, so the shape rules need the selection as well as the kernels.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnhal.types import AnyArray
-from nnhal_driver.operations.boxes import Floats, check_order, real_values, transform_boxes
+from nnhal_driver.operations.boxes import Floats, Mask, check_order, real_values, transform_boxes
 from nnhal_driver.operations.call import OperationCall
-from nnhal_driver.operations.suppression import Indices, argsort_descending, hard_decay, soft_decay, suppress
+
+Indices: TypeAlias = NDArray[np.int64]
+
+Decay = Callable[[Floats, Floats], tuple[Floats, Mask]]
+"""Maps the IoU of boxes with the box just selected, and their scores, to new scores and a mask of boxes to keep."""
+
+NMS_KERNELS = 3
+"""Number of values of nms_kernel: 0 hard, 1 linear, 2 gaussian."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedBoxes:
+@np.errstate(divide="ignore", invalid="ignore", over="ignore")
+def iou(box: Floats, boxes: Floats) -> Floats:
+    """Return the intersection over union of one box with each of `boxes` [n, 4]. It is NaN if neither has an area."""
+    low, high = np.maximum(box[:2], boxes[:, :2]), np.minimum(box[2:], boxes[:, 2:])
+    common = np.maximum(high - low, 0).prod(axis=1)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    overlap: Floats = common / ((box[2:] - box[:2]).prod() + areas - common)
+    return overlap
+
+
+def hard_decay(threshold: float) -> Decay:
+    """Return a decay that drops boxes whose overlap is `threshold` or more."""
+    return lambda overlap, scores: (scores, ~(overlap >= threshold))
+
+
+def soft_decay(kernel: int, threshold: float, sigma: float, lowest: float) -> Decay:
+    """Return a decay that multiplies scores by a function of the overlap, and drops boxes scored below `lowest`."""
+
+    @np.errstate(divide="ignore", invalid="ignore", over="ignore")
+    def decay(overlap: Floats, scores: Floats) -> tuple[Floats, Mask]:
+        if kernel == 2:
+            factor = np.exp(-overlap * overlap / np.float32(sigma))
+        else:
+            factor = np.where(overlap < threshold, np.float32(1), 1 - overlap if kernel == 1 else np.float32(0))
+        decayed = scores * factor
+        return decayed, ~(decayed < lowest)
+
+    return decay
+
+
+def suppress(
+    boxes: Floats, scores: Floats, limit: int, decay: Decay, check: Callable[[], None]
+) -> tuple[Indices, Floats]:
+    """Select the pending box with the highest score, decay the scores of the others, and repeat.
+
+    Args:
+        boxes: [n, 4].
+        scores: [n]; NaN counts as the lowest score.
+        limit: maximum number of boxes to select; negative means unlimited.
+        decay: decay of the scores of the other boxes.
+        check: called before each selection; raises to end it.
+
+    Returns:
+        The indices of the selected boxes, in order of selection, and their decayed scores.
+    """
+    scores = scores.copy()
+    pending = np.arange(len(scores))
+    selected: list[int] = []
+    check()
+    while len(pending) and len(selected) != limit:
+        check()
+        best = int(np.fmax(scores[pending], -np.inf).argmax())
+        # the order of the remaining boxes decides between equal scores
+        pending[[0, best]] = pending[[best, 0]]
+        front, rest = pending[0], pending[1:]
+        selected.append(int(front))
+        scores[rest], keep = decay(iou(boxes[front], boxes[rest]), scores[rest])
+        pending = _remove_suppressed(rest, keep)
+    order = np.array(selected, np.int64)
+    return order, scores[order]
+
+
+def _remove_suppressed(pending: Indices, keep: Mask) -> Indices:
+    """Return the indices to keep. From the front, each gap is filled with the last remaining index."""
+    count = int(np.count_nonzero(keep))
+    remaining = pending[:count].copy()
+    remaining[~keep[:count]] = pending[count:][keep[count:]][::-1]
+    return remaining
+
+
+def argsort_descending(scores: Floats) -> Indices:
+    """Return the indices that sort scores, highest first. Equal scores keep their order, NaN comes last."""
+    return np.argsort(-scores, kind="stable")
+
+
+# ---- BOX_WITH_NMS_LIMIT ---------------------------------------------------------------------------------
+
+
+class SelectedBoxes(NamedTuple):
     """Selection of BOX_WITH_NMS_LIMIT: for each box its decayed score, its row in the input and its class."""
 
     scores: Floats
     rows: Indices
     classes: Indices
-
-
-@dataclass(frozen=True, slots=True)
-class Proposals:
-    """Selection of GENERATE_PROPOSALS: for each box its score, its corners [.., 4] and its image."""
-
-    scores: Floats
-    boxes: Floats
-    images: Indices
 
 
 def selected_boxes(call: OperationCall) -> SelectedBoxes:
@@ -43,12 +121,8 @@ def _select_boxes(call: OperationCall) -> SelectedBoxes:
     return _concatenate([_best_of_image(call, rows) for rows in images])
 
 
-def _concatenate(parts: Sequence[SelectedBoxes]) -> SelectedBoxes:
-    return SelectedBoxes(
-        np.concatenate([part.scores for part in parts]),
-        np.concatenate([part.rows for part in parts]),
-        np.concatenate([part.classes for part in parts]),
-    )
+def _concatenate(parts: list[SelectedBoxes]) -> SelectedBoxes:
+    return SelectedBoxes(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _best_of_image(call: OperationCall, rows: Indices) -> SelectedBoxes:
@@ -65,14 +139,21 @@ def _best_of_class(call: OperationCall, rows: Indices, class_: int, limit: int) 
     scores = call.share("scores", lambda: real_values(call, "scores"))[rows, class_]
     boxes = call.share("roi", lambda: real_values(call, "roi"))[rows, 4 * class_ : 4 * class_ + 4]
     above = scores > call.number("score_threshold")
-    decay = soft_decay(
-        call.integer("nms_kernel"),
-        call.number("iou_threshold"),
-        call.number("sigma"),
-        call.number("nms_score_threshold"),
-    )
+    numbers = (call.number(name) for name in ("iou_threshold", "sigma", "nms_score_threshold"))
+    decay = soft_decay(call.integer("nms_kernel"), *numbers)
     order, decayed = suppress(boxes[above], scores[above], limit, decay, call.check)
     return SelectedBoxes(decayed, rows[above][order], np.full(len(order), class_))
+
+
+# ---- GENERATE_PROPOSALS ---------------------------------------------------------------------------------
+
+
+class Proposals(NamedTuple):
+    """Selection of GENERATE_PROPOSALS: for each box its score, its corners [.., 4] and its image."""
+
+    scores: Floats
+    boxes: Floats
+    images: Indices
 
 
 def proposals(call: OperationCall) -> Proposals:
@@ -91,11 +172,8 @@ def _select_proposals(call: OperationCall) -> Proposals:
     scores, deltas = scores.reshape(images, -1), deltas.reshape(images, -1, 4)
     boxes = transform_boxes(anchors, deltas, sizes[:, np.newaxis])
     selected = [_best_proposals(call, *image) for image in zip(scores, boxes, sizes, strict=True)]
-    return Proposals(
-        np.concatenate([row[order] for row, order in zip(scores, selected, strict=True)]),
-        np.concatenate([row[order] for row, order in zip(boxes, selected, strict=True)]),
-        np.repeat(np.arange(images), [len(order) for order in selected]),
-    )
+    best = (np.concatenate([row[order] for row, order in zip(rows, selected, strict=True)]) for rows in (scores, boxes))
+    return Proposals(*best, np.repeat(np.arange(images), [len(order) for order in selected]))
 
 
 def _nhwc(call: OperationCall, name: str) -> Floats:

@@ -33,12 +33,16 @@ class ShapeRule:
         empty: whether inputs may have no elements.
         failure: status of the error if a value is missing or empty.
         slow: whether the rule or the kernel suppresses boxes, which is not done before an execution.
+        rank_4: whether `input` has rank 4 or less.
+        requantizes: False if `output` has the scale and zero point of `input`.
     """
 
     rule: Rule
     empty: bool
     failure: ErrorStatus
     slow: bool
+    rank_4: bool
+    requantizes: bool
 
 
 SHAPE_RULES: dict[int, ShapeRule] = {}
@@ -46,14 +50,19 @@ SHAPE_RULES: dict[int, ShapeRule] = {}
 
 
 def shape_rule(
-    *types: int, empty: bool = True, failure: ErrorStatus = ErrorStatus.GENERAL_FAILURE, slow: bool = False
+    *types: int,
+    empty: bool = True,
+    failure: ErrorStatus = ErrorStatus.GENERAL_FAILURE,
+    slow: bool = False,
+    rank_4: bool = False,
+    requantizes: bool = True,
 ) -> Callable[[Rule], Rule]:
     """Register the shape rule of one or more operation types."""
 
     def register(rule: Rule) -> Rule:
         for type_ in types:
             assert type_ not in SHAPE_RULES, f"operation type {type_} has two shape rules"
-            SHAPE_RULES[type_] = ShapeRule(rule, empty, failure, slow)
+            SHAPE_RULES[type_] = ShapeRule(rule, empty, failure, slow, rank_4, requantizes)
         return rule
 
     return register
@@ -74,6 +83,10 @@ def infer(call: OperationCall, declared: Sequence[Shape], tensor_bytes: int = MA
     """
     rule = SHAPE_RULES[call.view.type]
     _check_presence(call, rule)
+    if rule.rank_4:
+        require_max_rank(call, "input")
+    if not rule.requantizes:
+        require_same_quantization(call)
     computed = rule.rule(call)
     sizes = [byte_size(_output(call, i).type, shape) for i, shape in enumerate(computed)]
     return check_shapes(call, declared, computed, sizes, tensor_bytes)
@@ -150,19 +163,16 @@ def require_same_quantization(call: OperationCall, input_: str = "input", output
         )
 
 
-def require_quantization(call: OperationCall, output: str, scale: float, zero_point: int) -> None:
-    """Check that an output has a given scale and zero point (V-RUN-05).
+def require_quantization(call: OperationCall, name: str, scale: float, zero_point: int, rule: str = "V-RUN-05") -> None:
+    """Check that an argument has a given scale and zero point. V-RUN-05 is the rule of outputs.
 
     Raises:
         HalError: GENERAL_FAILURE.
     """
-    operand = call.operand(output)
+    operand = call.operand(name)
     if (operand.scale, operand.zero_point) != (scale, zero_point):
-        raise call.failure(
-            f"{output} has scale {operand.scale:g}, zero point {operand.zero_point}; "
-            f"it must have {scale:g}, {zero_point}",
-            "V-RUN-05",
-        )
+        given = f"scale {operand.scale:g}, zero point {operand.zero_point}"
+        raise call.failure(f"{name} has {given}; it must have {scale:g}, {zero_point}", rule)
 
 
 def require_output_quantization(call: OperationCall, output: str = "output") -> None:

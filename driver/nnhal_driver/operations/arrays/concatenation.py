@@ -50,11 +50,10 @@ def pack(call: OperationCall) -> list[Shape]:
     return [(*first[:axis], len(shapes), *first[axis:])]
 
 
-@shape_rule(OperationType.TILE, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+@shape_rule(OperationType.TILE, empty=False, failure=ErrorStatus.INVALID_ARGUMENT, requantizes=False)
 def tile(call: OperationCall) -> list[Shape]:
     """Return the shape of the input, with each dimension times its multiple."""
     shape = call.shape("input")
     multiples = call.vector("multiples", len(shape))
     call.require(min(multiples) >= 0, f"multiples {multiples} has a negative value")
-    require_same_quantization(call)
     return [tuple(size * multiple for size, multiple in zip(shape, multiples, strict=True))]

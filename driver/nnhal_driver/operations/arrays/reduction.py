@@ -4,7 +4,7 @@ import numpy as np
 
 from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.shape import require_max_rank, require_same_quantization, shape_rule
+from nnhal_driver.operations.shape import shape_rule
 from nnhal_driver.validation.rank import MAX_RANK
 
 
@@ -39,7 +39,7 @@ def reduced_shape(call: OperationCall) -> Shape:
     return tuple(length for i, length in enumerate(shape) if i not in axes) or (1,)
 
 
-@shape_rule(OperationType.MEAN, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+@shape_rule(OperationType.MEAN, empty=False, failure=ErrorStatus.INVALID_ARGUMENT, rank_4=True, requantizes=False)
 @shape_rule(
     OperationType.REDUCE_ALL,
     OperationType.REDUCE_ANY,
@@ -48,11 +48,11 @@ def reduced_shape(call: OperationCall) -> Shape:
     OperationType.REDUCE_PROD,
     OperationType.REDUCE_SUM,
     empty=False,
+    rank_4=True,
+    requantizes=False,
 )
 def reduction(call: OperationCall) -> list[Shape]:
     """Return the reduced shape of the input."""
-    require_same_quantization(call)
-    require_max_rank(call, "input")
     return [reduced_shape(call)]
 
 

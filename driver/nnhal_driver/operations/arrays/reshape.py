@@ -5,7 +5,7 @@ from math import prod
 from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.arrays.reduction import reduction_axes
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.shape import require_max_rank, require_same_quantization, shape_rule
+from nnhal_driver.operations.shape import shape_rule
 from nnhal_driver.validation.rank import check_rank
 
 
@@ -28,10 +28,9 @@ def target_shape(call: OperationCall) -> Shape:
     return shape
 
 
-@shape_rule(OperationType.RESHAPE, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+@shape_rule(OperationType.RESHAPE, empty=False, failure=ErrorStatus.INVALID_ARGUMENT, requantizes=False)
 def reshape(call: OperationCall) -> list[Shape]:
     """Return the shape that the argument `shape` gives."""
-    require_same_quantization(call)
     return [target_shape(call)]
 
 
@@ -55,18 +54,15 @@ def squeezed_shape(call: OperationCall) -> Shape:
     return tuple(length for i, length in enumerate(shape) if i not in removed) or (1,)
 
 
-@shape_rule(OperationType.SQUEEZE, empty=False)
+@shape_rule(OperationType.SQUEEZE, empty=False, rank_4=True, requantizes=False)
 def squeeze(call: OperationCall) -> list[Shape]:
     """Return the shape of the input without dimensions of length 1."""
-    require_same_quantization(call)
-    require_max_rank(call, "input")
     return [squeezed_shape(call)]
 
 
-@shape_rule(OperationType.EXPAND_DIMS, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+@shape_rule(OperationType.EXPAND_DIMS, empty=False, failure=ErrorStatus.INVALID_ARGUMENT, requantizes=False)
 def expand_dims(call: OperationCall) -> list[Shape]:
     """Return the shape of the input, with a 1 inserted as dimension `axis` of the output."""
-    require_same_quantization(call)
     shape = call.shape("input")
     axis = call.axis(len(shape) + 1)
     return [(*shape[:axis], 1, *shape[axis:])]
@@ -87,12 +83,10 @@ def permutation(call: OperationCall) -> tuple[int, ...]:
     return tuple(perm)
 
 
-@shape_rule(OperationType.TRANSPOSE)
+@shape_rule(OperationType.TRANSPOSE, rank_4=True, requantizes=False)
 def transpose(call: OperationCall) -> list[Shape]:
     """Return the permuted shape of the input."""
-    require_same_quantization(call)
     shape = call.shape("input")
-    require_max_rank(call, "input")
     return [tuple(shape[i] for i in permutation(call))]
 
 

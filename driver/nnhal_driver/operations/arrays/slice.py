@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.shape import require_max_rank, shape_rule
+from nnhal_driver.operations.shape import shape_rule
 
 
 @shape_rule(OperationType.SLICE)
@@ -58,10 +58,9 @@ def strides(call: OperationCall) -> list[Stride]:
     return result
 
 
-@shape_rule(OperationType.STRIDED_SLICE, empty=False)
+@shape_rule(OperationType.STRIDED_SLICE, empty=False, rank_4=True)
 def strided_slice(call: OperationCall) -> list[Shape]:
     """Return the sizes of the slices of dimensions that are not dropped, or [1] if all are dropped."""
-    require_max_rank(call, "input")
     return [tuple(stride.size for stride in strides(call) if not stride.dropped) or (1,)]
 
 

@@ -3,7 +3,7 @@
 from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import image_shape, shape_in_layout
-from nnhal_driver.operations.shape import require_max_rank, require_same_quantization, shape_rule
+from nnhal_driver.operations.shape import shape_rule
 
 
 def block_side(call: OperationCall) -> int:
@@ -42,37 +42,34 @@ def space_paddings(call: OperationCall) -> list[list[int]]:
     return values
 
 
-@shape_rule(OperationType.DEPTH_TO_SPACE, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+@shape_rule(OperationType.DEPTH_TO_SPACE, empty=False, failure=ErrorStatus.INVALID_ARGUMENT, requantizes=False)
 def depth_to_space(call: OperationCall) -> list[Shape]:
     """Return [batches, height * block_size, width * block_size, depth / block_size^2]."""
     batches, height, width, depth = image_shape(call)
     side = block_side(call)
     call.require(depth % side**2 == 0, f"input has {depth} channels, not a multiple of {side} * {side}")
-    require_same_quantization(call)
     return [shape_in_layout(call, (batches, height * side, width * side, depth // side**2))]
 
 
-@shape_rule(OperationType.SPACE_TO_DEPTH, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+@shape_rule(OperationType.SPACE_TO_DEPTH, empty=False, failure=ErrorStatus.INVALID_ARGUMENT, requantizes=False)
 def space_to_depth(call: OperationCall) -> list[Shape]:
     """Return [batches, height / block_size, width / block_size, depth * block_size^2]."""
     batches, height, width, depth = image_shape(call)
     side = block_side(call)
     call.require(height % side == width % side == 0, f"input is {height} x {width}, not a multiple of {side}")
-    require_same_quantization(call)
     return [shape_in_layout(call, (batches, height // side, width // side, depth * side**2))]
 
 
-@shape_rule(OperationType.BATCH_TO_SPACE_ND, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+@shape_rule(OperationType.BATCH_TO_SPACE_ND, empty=False, failure=ErrorStatus.INVALID_ARGUMENT, requantizes=False)
 def batch_to_space_nd(call: OperationCall) -> list[Shape]:
     """Return [batches / block cells, height * block height, width * block width, depth]."""
     batches, height, width, depth = image_shape(call)
     down, across = block_sides(call)
     call.require(batches % (down * across) == 0, f"input has {batches} batches, not a multiple of {down} * {across}")
-    require_same_quantization(call)
     return [shape_in_layout(call, (batches // (down * across), height * down, width * across, depth))]
 
 
-@shape_rule(OperationType.SPACE_TO_BATCH_ND, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
+@shape_rule(OperationType.SPACE_TO_BATCH_ND, empty=False, failure=ErrorStatus.INVALID_ARGUMENT, requantizes=False)
 def space_to_batch_nd(call: OperationCall) -> list[Shape]:
     """Return [batches * block cells, padded height / block height, padded width / block width, depth]."""
     batches, height, width, depth = image_shape(call)
@@ -83,18 +80,15 @@ def space_to_batch_nd(call: OperationCall) -> list[Shape]:
         height % down == width % across == 0,
         f"the padded input is {height} x {width}, not a multiple of {down} x {across}",
     )
-    require_same_quantization(call)
     return [shape_in_layout(call, (batches * down * across, height // down, width // across, depth))]
 
 
-@shape_rule(OperationType.CHANNEL_SHUFFLE, empty=False)
+@shape_rule(OperationType.CHANNEL_SHUFFLE, empty=False, rank_4=True, requantizes=False)
 def channel_shuffle(call: OperationCall) -> list[Shape]:
     """Return the shape of the input."""
     shape = call.shape("input")
-    require_max_rank(call, "input")
     axis = call.axis(len(shape))
     groups = call.integer("num_groups")
     call.require(groups >= 1, f"num_groups is {groups}; it must be at least 1")
     call.require(shape[axis] % groups == 0, f"input has {shape[axis]} channels, not a multiple of {groups} groups")
-    require_same_quantization(call)
     return [shape]

@@ -6,9 +6,7 @@ from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.shape import (
     broadcast_shape,
-    require_max_rank,
     require_output_quantization,
-    require_same_quantization,
     shape_rule,
 )
 
@@ -25,27 +23,19 @@ def swish_multiplier(call: OperationCall) -> float:
     return multiplier
 
 
-@shape_rule(OperationType.RELU, OperationType.RELU1, OperationType.RELU6)
+@shape_rule(OperationType.ELU, empty=False)
+@shape_rule(OperationType.RELU, OperationType.RELU1, OperationType.RELU6, rank_4=True, requantizes=False)
 def relu(call: OperationCall) -> list[Shape]:
     """Return the shape of the input."""
-    require_max_rank(call, "input")
-    require_same_quantization(call)
     return [call.shape("input")]
 
 
-@shape_rule(OperationType.LOGISTIC, OperationType.TANH)
+@shape_rule(OperationType.LOGISTIC, OperationType.TANH, rank_4=True)
 def logistic(call: OperationCall) -> list[Shape]:
     """Return the shape of the input."""
-    require_max_rank(call, "input")
     require_output_quantization(call)
     scale = call.operand("input").scale
     call.require(scale == 0 or scale > 2**-27, f"input has scale {scale:g}; it must be greater than 2^-27")
-    return [call.shape("input")]
-
-
-@shape_rule(OperationType.ELU, empty=False)
-def elu(call: OperationCall) -> list[Shape]:
-    """Return the shape of the input."""
     return [call.shape("input")]
 
 
@@ -63,12 +53,11 @@ def prelu(call: OperationCall) -> list[Shape]:
     return [broadcast_shape(call, "input", "alpha")]
 
 
-@shape_rule(OperationType.SOFTMAX)
+@shape_rule(OperationType.SOFTMAX, rank_4=True)
 def softmax(call: OperationCall) -> list[Shape]:
     """Return the shape of the input."""
     shape, scale = call.shape("input"), call.operand("input").scale
     beta = call.number("beta")
-    require_max_rank(call, "input")
     call.require(beta > 0, f"beta is {beta:g}; it must be > 0")
     call.axis(len(shape))
     require_output_quantization(call)

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from nnhal.types import AnyArray, ErrorStatus, Operand, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.shape import require_max_rank, shape_rule
+from nnhal_driver.operations.shape import shape_rule
 
 
 @np.errstate(over="ignore")
@@ -15,19 +15,8 @@ def dequantize_array(stored: AnyArray, operand: Operand) -> NDArray[np.float32]:
 
 
 @shape_rule(OperationType.QUANTIZE)
-def quantize(call: OperationCall) -> list[Shape]:
-    """Return the shape of the input."""
-    return [call.shape("input")]
-
-
-@shape_rule(OperationType.DEQUANTIZE)
-def dequantize(call: OperationCall) -> list[Shape]:
-    """Return the shape of the input."""
-    require_max_rank(call, "input")
-    return [call.shape("input")]
-
-
 @shape_rule(OperationType.CAST, empty=False, failure=ErrorStatus.INVALID_ARGUMENT)
-def cast(call: OperationCall) -> list[Shape]:
+@shape_rule(OperationType.DEQUANTIZE, rank_4=True)
+def quantize(call: OperationCall) -> list[Shape]:
     """Return the shape of the input."""
     return [call.shape("input")]

@@ -2,9 +2,10 @@
 
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.shape import require_max_rank, shape_rule
+from nnhal_driver.operations.shape import shape_rule
 
 
+@shape_rule(OperationType.FLOOR, empty=False, rank_4=True)
 @shape_rule(
     OperationType.ABS,
     OperationType.EXP,
@@ -17,11 +18,4 @@ from nnhal_driver.operations.shape import require_max_rank, shape_rule
 )
 def unary(call: OperationCall) -> list[Shape]:
     """Return the shape of the input."""
-    return [call.shape("input")]
-
-
-@shape_rule(OperationType.FLOOR, empty=False)
-def floor(call: OperationCall) -> list[Shape]:
-    """Return the shape of the input."""
-    require_max_rank(call, "input")
     return [call.shape("input")]

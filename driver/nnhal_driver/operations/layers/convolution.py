@@ -22,12 +22,13 @@ def filter_window(call: OperationCall) -> Window:
     return call.share("window", infer_window)
 
 
-def check_bias(call: OperationCall, weights: str, units: int) -> None:
-    """Check the length of a bias, and its scale if the weights have a single scale.
+def check_bias_and_activation(call: OperationCall, weights: str, units: int) -> None:
+    """Check the activation and the length of a bias, and its scale if the weights have a single scale.
 
     Raises:
         HalError: GENERAL_FAILURE.
     """
+    call.activation()
     bias = call.shape("bias")
     call.require(bias == (units,), f"bias has shape {list(bias)}; it must be [{units}]")
     if call.operand("input").scale == 0 or call.channel_quant(weights) is not None:
@@ -59,8 +60,7 @@ def conv_2d(call: OperationCall) -> list[Shape]:
     depth_out, _, _, depth_in = call.shape("filter")
     call.require(depth_out > 0, "filter has no output channels")
     call.require(depth_in == space.channels, f"filter has {depth_in} input channels, input {space.channels}")
-    check_bias(call, "filter", depth_out)
-    call.activation()
+    check_bias_and_activation(call, "filter", depth_out)
     return [shape_in_layout(call, space.output_shape(depth_out))]
 
 
@@ -76,8 +76,7 @@ def depthwise_conv_2d(call: OperationCall) -> list[Shape]:
         depth_out == space.channels * multiplier,
         f"filter has {depth_out} channels; it must have {space.channels} * {multiplier}",
     )
-    check_bias(call, "filter", depth_out)
-    call.activation()
+    check_bias_and_activation(call, "filter", depth_out)
     return [shape_in_layout(call, space.output_shape(depth_out))]
 
 
@@ -93,6 +92,5 @@ def grouped_conv_2d(call: OperationCall) -> list[Shape]:
         depth_group * groups == space.channels,
         f"filter has {depth_group} input channels for each of {groups} groups, input {space.channels}",
     )
-    check_bias(call, "filter", depth_out)
-    call.activation()
+    check_bias_and_activation(call, "filter", depth_out)
     return [shape_in_layout(call, space.output_shape(depth_out))]

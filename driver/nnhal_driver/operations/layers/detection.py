@@ -4,13 +4,12 @@ BOX_WITH_NMS_LIMIT and GENERATE_PROPOSALS already select their boxes here, becau
 """
 
 from nnhal.types import OperandType, OperationType
-from nnhal_driver.operations.boxes import COORDINATE_SCALE, check_coordinates, check_order, check_rows, real_values
+from nnhal_driver.operations.boxes import check_coordinates, check_order, check_rows, real_values
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import image_shape
-from nnhal_driver.operations.selection import proposals, selected_boxes
+from nnhal_driver.operations.selection import NMS_KERNELS, proposals, selected_boxes
 from nnhal_driver.operations.sequence import matrix_shape
-from nnhal_driver.operations.shape import require_quantization, require_same_quantization, require_shape, shape_rule
-from nnhal_driver.operations.suppression import NMS_KERNELS
+from nnhal_driver.operations.shape import require_same_quantization, require_shape, shape_rule
 
 
 @shape_rule(OperationType.AXIS_ALIGNED_BBOX_TRANSFORM)
@@ -23,7 +22,7 @@ def axis_aligned_bbox_transform(call: OperationCall) -> list[Shape]:
     require_shape(call, "roi", (count, 4))
     require_shape(call, "batches", (count,))
     require_shape(call, "image_info", (images, 2))
-    _check_quantization(call, "output", "roi", "image_info")
+    check_coordinates(call, "roi", "image_info", output="output")
     batches = call.array("batches")
     check_rows(call, "batches", (batches >= 0) & (batches < images), f"it must be in 0..{images - 1}")
     check_order(call, "roi", real_values(call, "roi"))
@@ -38,7 +37,7 @@ def box_with_nms_limit(call: OperationCall) -> list[Shape]:
     require_shape(call, "roi", (count, 4 * classes))
     require_shape(call, "batches", (count,))
     require_same_quantization(call, "scores", "scores_out")
-    _check_quantization(call, "roi_out", "roi")
+    check_coordinates(call, "roi", output="roi_out")
     kernel = call.integer("nms_kernel")
     call.require(count == 0 or 0 <= kernel < NMS_KERNELS, f"nms_kernel is {kernel}; it must be in 0..2")
     check_rows(call, "batches", call.array("batches") >= 0, "it must be >= 0")
@@ -58,7 +57,7 @@ def generate_proposals(call: OperationCall) -> list[Shape]:
     require_same_quantization(call, "scores", "scores_out")
     # with signed scores, coordinates may have any scale and zero point
     if call.operand("scores").type == OperandType.TENSOR_QUANT8_ASYMM:
-        _check_quantization(call, "roi_out", "anchors", "image_info")
+        check_coordinates(call, "anchors", "image_info", output="roi_out")
     selected = len(proposals(call).scores)
     return [(selected,), (selected, 4), (selected,)]
 
@@ -87,10 +86,3 @@ def detection_postprocessing(call: OperationCall) -> list[Shape]:
     if not regular:
         detections *= call.integer("max_classes_per_detection")
     return [(batches, detections), (batches, detections, 4), (batches, detections), (batches,)]
-
-
-def _check_quantization(call: OperationCall, output: str, *inputs: str) -> None:
-    """Check that quantized coordinates have scale 0.125 and zero point 0, in the inputs and in the output."""
-    check_coordinates(call, *inputs)
-    if call.operand(output).type == OperandType.TENSOR_QUANT16_ASYMM:
-        require_quantization(call, output, COORDINATE_SCALE, 0)

@@ -4,7 +4,7 @@ from math import prod
 
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.layers.convolution import check_bias, filter_multiply_adds
+from nnhal_driver.operations.layers.convolution import check_bias_and_activation, filter_multiply_adds
 from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.shape import shape_rule
 
@@ -26,8 +26,7 @@ def fully_connected(call: OperationCall) -> list[Shape]:
     call.require(units > 0 and size > 0, f"weights has shape {list(weights)}; it must not be empty")
     elements = prod(call.shape("input"))
     call.require(elements % size == 0, f"input has {elements} elements, not a multiple of {size}")
-    check_bias(call, "weights", units)
-    call.activation()
+    check_bias_and_activation(call, "weights", units)
     return [(elements // size, units)]
 
 

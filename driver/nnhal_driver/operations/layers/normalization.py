@@ -2,25 +2,23 @@
 
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.shape import require_max_rank, require_output_quantization, shape_rule
+from nnhal_driver.operations.shape import require_output_quantization, shape_rule
 
 
-@shape_rule(OperationType.L2_NORMALIZATION, empty=False)
+@shape_rule(OperationType.L2_NORMALIZATION, empty=False, rank_4=True)
 def l2_normalization(call: OperationCall) -> list[Shape]:
     """Return the shape of the input."""
     shape = call.shape("input")
-    require_max_rank(call, "input")
     call.axis(len(shape))
     require_output_quantization(call)
     return [shape]
 
 
-@shape_rule(OperationType.LOCAL_RESPONSE_NORMALIZATION, empty=False)
+@shape_rule(OperationType.LOCAL_RESPONSE_NORMALIZATION, empty=False, rank_4=True)
 def local_response_normalization(call: OperationCall) -> list[Shape]:
     """Return the shape of the input."""
     shape = call.shape("input")
     radius = call.integer("radius")
-    require_max_rank(call, "input")
     call.axis(len(shape))
     call.require(radius >= 0, f"radius is {radius}; it must be at least 0")
     return [shape]

@@ -3,7 +3,7 @@
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import Window, shape_in_layout, sliding_window
-from nnhal_driver.operations.shape import require_same_quantization, shape_rule
+from nnhal_driver.operations.shape import shape_rule
 
 MAX_FILTER = 2**20
 """Maximum length of a filter along one axis. A filter of 2^31 cells around an image of one cell would run for days."""
@@ -27,10 +27,9 @@ def _filter_size(call: OperationCall, name: str) -> int:
     return size
 
 
-@shape_rule(OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D, OperationType.L2_POOL_2D)
+@shape_rule(OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D, OperationType.L2_POOL_2D, requantizes=False)
 def pool_2d(call: OperationCall) -> list[Shape]:
     """Return [batches, out_height, out_width, depth]."""
     space = pool_window(call)
     call.activation()
-    require_same_quantization(call)
     return [shape_in_layout(call, space.output_shape(space.channels))]

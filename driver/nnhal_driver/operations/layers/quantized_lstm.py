@@ -6,7 +6,7 @@ from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.layers.lstm import BIASES, GATES, lstm_cell
 from nnhal_driver.operations.sequence import matrix_shape
-from nnhal_driver.operations.shape import require_shape, shape_rule
+from nnhal_driver.operations.shape import require_quantization, require_shape, shape_rule
 
 _STATE_EXPONENTS = range(-15, -8)
 """Binary exponents of the cell state's scale in QUANTIZED_LSTM. tanh supports 15 + exponent integer bits."""
@@ -60,11 +60,7 @@ def quantized_16bit_lstm(call: OperationCall) -> list[Shape]:
 
 
 def _check_quantization(call: OperationCall) -> None:
-    """Check scales and zero points of QUANTIZED_16BIT_LSTM.
-
-    Raises:
-        HalError: GENERAL_FAILURE.
-    """
+    """Check scales and zero points of QUANTIZED_16BIT_LSTM."""
     first = call.operand("input_to_input_weights")
     weights = (first.scale, first.zero_point)
     expected = {
@@ -74,12 +70,7 @@ def _check_quantization(call: OperationCall) -> None:
         **{bias: (first.scale / 128, 0) for bias in BIASES.values()},
     }
     for name, (scale, zero_point) in expected.items():
-        operand = call.operand(name)
-        call.require(
-            (operand.scale, operand.zero_point) == (scale, zero_point),
-            f"{name} has scale {operand.scale:g}, zero point {operand.zero_point}; "
-            f"it must have {scale:g}, {zero_point}",
-        )
+        require_quantization(call, name, scale, zero_point, "V-RUN-03")
     exponent = state_exponent(call, "prev_cell_state")
     call.require(
         exponent == _STATE_EXPONENT_16BIT,

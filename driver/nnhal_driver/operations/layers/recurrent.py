@@ -16,11 +16,7 @@ AUX_WEIGHTS = ("fw_aux_weights", "bw_aux_weights")
 
 
 def _cell(call: OperationCall, prefix: str, state: str, batches: int, size: int) -> Shape:
-    """Return the shape of a cell's state, [batches, units], after checking the shapes of its weights.
-
-    Raises:
-        HalError: GENERAL_FAILURE.
-    """
+    """Return the shape of a cell's state, [batches, units], after checking the shapes of its weights."""
     units, _ = matrix_shape(call, f"{prefix}weights")
     require_shape(call, f"{prefix}weights", (units, size))
     require_shape(call, f"{prefix}recurrent_weights", (units, units))

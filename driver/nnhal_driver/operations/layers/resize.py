@@ -5,7 +5,7 @@ import numpy as np
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import image_shape, shape_in_layout
-from nnhal_driver.operations.shape import require_same_quantization, shape_rule
+from nnhal_driver.operations.shape import shape_rule
 
 
 def output_size(call: OperationCall, direction: str, old: int) -> int:
@@ -23,7 +23,7 @@ def output_size(call: OperationCall, direction: str, old: int) -> int:
     return int(new)
 
 
-@shape_rule(OperationType.RESIZE_BILINEAR, OperationType.RESIZE_NEAREST_NEIGHBOR)
+@shape_rule(OperationType.RESIZE_BILINEAR, OperationType.RESIZE_NEAREST_NEIGHBOR, requantizes=False)
 def resize(call: OperationCall) -> list[Shape]:
     """Return [batches, new_height, new_width, depth]."""
     batches, height, width, channels = image_shape(call)
@@ -31,7 +31,6 @@ def resize(call: OperationCall) -> list[Shape]:
         not (call.flag("align_corners") and call.flag("half_pixel_centers")),
         "align_corners and half_pixel_centers are both true",
     )
-    require_same_quantization(call)
     return [
         shape_in_layout(
             call, (batches, output_size(call, "height", height), output_size(call, "width", width), channels)

@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nnhal.types import OperandType, OperationType
+from nnhal.types import OperationType
 from nnhal_driver.operations.boxes import COORDINATE_SCALE, Reals, check_coordinates, check_order, check_rows
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import image_shape, shape_in_layout
-from nnhal_driver.operations.shape import require_quantization, require_same_quantization, require_shape, shape_rule
+from nnhal_driver.operations.shape import require_shape, shape_rule
 
 MAX_SAMPLING_RATIO = 256
 """Maximum number of samples along one axis of an output cell. They cost the device time and memory."""
@@ -77,10 +77,9 @@ def roi_align(call: OperationCall) -> list[Shape]:
     return [shape_in_layout(call, shape)]
 
 
-@shape_rule(OperationType.ROI_POOLING, empty=False)
+@shape_rule(OperationType.ROI_POOLING, empty=False, requantizes=False)
 def roi_pooling(call: OperationCall) -> list[Shape]:
     """Return [num_rois, output_height, output_width, depth]."""
-    require_same_quantization(call)
     return [shape_in_layout(call, _check_regions(call))]
 
 
@@ -90,8 +89,6 @@ def heatmap_max_keypoint(call: OperationCall) -> list[Shape]:
     count, height, width, keypoints = image_shape(call, "heatmap")
     call.require(height == width >= 2, f"heatmap is {height} x {width}; it must be square and 2 x 2 or more")
     require_shape(call, "boxes", (count, 4))
-    check_coordinates(call, "boxes")
+    check_coordinates(call, "boxes", output="keypoint")
     check_order(call, "boxes", box_coordinates(call, "boxes"))
-    if call.operand("keypoint").type == OperandType.TENSOR_QUANT16_ASYMM:
-        require_quantization(call, "keypoint", COORDINATE_SCALE, 0)
     return [(count, keypoints), (count, keypoints, 2)]

@@ -6,7 +6,7 @@ from math import prod
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import SAME, image_shape, require_image_size, shape_in_layout
-from nnhal_driver.operations.layers.convolution import check_bias
+from nnhal_driver.operations.layers.convolution import check_bias_and_activation
 from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.shape import shape_rule
 
@@ -97,6 +97,5 @@ def transpose_conv_2d(call: OperationCall) -> list[Shape]:
     batches, _, _, channels = image_shape(call)
     depth_out, _, _, depth_in = call.shape("filter")
     call.require(depth_in == channels, f"filter has {depth_in} input channels, input {channels}")
-    check_bias(call, "filter", depth_out)
-    call.activation()
+    check_bias_and_activation(call, "filter", depth_out)
     return [shape_in_layout(call, (batches, height.out, width.out, depth_out))]
