@@ -83,11 +83,10 @@ class EmbeddedService:
 
 
 def _start_process(arguments: Sequence[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """Start the command line with arguments.
+    """Start the command line with arguments, in a process group of its own.
 
-    It has a process group of its own, so that Ctrl-C in a terminal or a notebook does not reach it: the program may
-    catch the interrupt and go on. It imports from the same places as this process, which may have added some, but not
-    from the folder of the program.
+    So Ctrl-C in a terminal or a notebook does not reach it: the program may catch the interrupt and go on. It imports
+    from the same places as this process, which may have added some, but not from the folder of the program.
     """
     command = [sys.executable, "-P", "-m", "nnhal_tools", *arguments]
     paths = [os.environ.get("PYTHONPATH"), *(sys.path if sys.flags.safe_path else sys.path[1:])]

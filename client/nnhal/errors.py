@@ -64,11 +64,7 @@ class LinuxRequiredError(HalError):
 
 
 def require_linux(subject: str, hint: str = "") -> None:
-    """Check that this system is Linux.
-
-    Args:
-        subject: what needs Linux.
-        hint: what to do instead, or "".
+    """Check that this system is Linux, which `subject` needs. `hint` says what to do instead.
 
     Raises:
         LinuxRequiredError: DEVICE_UNAVAILABLE: it is another system.

@@ -63,9 +63,7 @@ def listening_user(address: Address) -> int | None:
 def connected_user(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
     """Return the id of the user who owns a connected TCP socket of this machine, or None if it is unknown.
 
-    Args:
-        local: IP address and port of the socket.
-        remote: IP address and port of the other end.
+    `local` and `remote` are the IP addresses and ports of the socket and of the other end.
     """
     return _tcp_user(_ESTABLISHED, local, remote)
 

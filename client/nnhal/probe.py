@@ -12,10 +12,9 @@ TIMEOUT_S = 0.5
 
 
 def connection_problem(target: str) -> OSError | None:
-    """Connect to an address and disconnect again. The attempt takes at most `TIMEOUT_S` after the name is resolved.
+    """Connect to an address and disconnect again. Return the error of the attempt, or None if it succeeded.
 
-    Returns:
-        the error of the attempt, or None if something accepts connections at the address.
+    It takes at most `TIMEOUT_S` after the name is resolved.
     """
     address = Address.parse(target)
     try:

@@ -57,13 +57,10 @@ class _Tracks:
         self._open: dict[tuple[int, int], list[int]] = {}
 
     def add(self, process: int, thread: str, span: tuple[str, str, int, int], **arguments: object) -> None:
-        """Add an event. Outer ones come first.
+        """Add an event, after the ones around it.
 
-        Args:
-            process: its process.
-            thread: its thread. Events that overlap are on further threads: on one they must be nested.
-            span: category, name, start and duration in nanoseconds.
-            **arguments: shown when the event is selected.
+        `span` has category, name, start and duration in nanoseconds. Events that overlap are on further threads: on one
+        they must be nested. The arguments are shown when the event is selected.
         """
         category, name, start_ns, duration_ns = span
         self._events.append(

@@ -720,9 +720,7 @@ EXTENSION_OPERATIONS: dict[str, tuple[str, ...]] = {"org.nnhal.litert": ("SUBMOD
 def operation_name(type_: int, extensions: Mapping[int, str] = MappingProxyType({})) -> str:
     """Return the name of an operation type, or its number: "ADD", "SUBMODEL of org.nnhal.litert".
 
-    Args:
-        type_: the type.
-        extensions: names of the model's extensions by prefix, as in `Model.extension_names`.
+    `extensions` has the names of the model's extensions by prefix, as `Model.extension_names`.
     """
     extension = extensions.get(type_ >> _PREFIX_SHIFT)
     if extension is None or not is_extension(type_):

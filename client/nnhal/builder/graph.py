@@ -171,11 +171,7 @@ class GraphBuilder:
         return self._add_constant(self._normalize(constant, location), data)
 
     def _normalize(self, operand: Operand, location: str) -> Operand:
-        """Return an operand with its scales rounded to float32, which is how the contract carries them.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: the operand breaks a rule.
-        """
+        """Return a valid operand with its scales rounded to float32, which is how the contract carries them."""
         params = operand.extra_params
         if isinstance(params, SymmPerChannelQuantParams):
             params = replace(params, scales=tuple(map(_float32, params.scales)))
@@ -287,11 +283,7 @@ class GraphBuilder:
         outputs: Sequence[Operand],
         location: str,
     ) -> list[Operand]:
-        """Return the operand that each input must have.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: the operation does not take these arguments.
-        """
+        """Return the operand that each input must have. Raise HalError if the arguments do not fit the operation."""
         try:
             if type_ in SIGNATURES:
                 return fit_to_signature(SIGNATURES[type_], arguments, outputs)
@@ -357,11 +349,7 @@ class GraphBuilder:
         self._outputs.append((operand, name))
 
     def _subgraph(self) -> Subgraph:
-        """Return the finished subgraph.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: it has no operations or no outputs.
-        """
+        """Return the finished subgraph. Raise HalError if it has no operations or no outputs."""
         if not self._operations:
             raise invalid_argument(f"{self.name} has no operations; `add` at least one", "V-SUBGRAPH-02")
         if not self._outputs:
@@ -406,10 +394,9 @@ class GraphBuilder:
 def _fit_to_callees(
     type_: int, inputs: Sequence[Argument], arguments: Sequence[CallArgument], outputs: Sequence[Operand]
 ) -> list[Operand]:
-    """Return the operands of the inputs of an IF or WHILE. Numbers take the types of the last callee's inputs.
+    """Return the operands of the inputs of an IF or WHILE, or raise ArgumentError if they do not match the subgraphs.
 
-    Raises:
-        ArgumentError: the arguments do not match the subgraphs.
+    Numbers take the types of the last callee's inputs.
     """
     callees = [value._callee() if isinstance(value, GraphBuilder) else None for value in inputs]
     first = FIRST_VALUE[type_]
@@ -435,11 +422,7 @@ def _default_input(index: int, argument: CallArgument) -> Operand:
 
 
 def _convert_constant(value: ArrayLike | bytes, type_: int | None) -> tuple[AnyArray, int, tuple[int, ...]]:
-    """Return the value of a constant as the model holds it, its type and its dimensions.
-
-    Raises:
-        ArgumentError: the type cannot hold the value.
-    """
+    """Return the value of a constant as the model holds it, its type and its dimensions, or raise ArgumentError."""
     if type_ is not None and is_extension(type_):
         if isinstance(value, bytes):
             return np.frombuffer(value, np.uint8), type_, ()

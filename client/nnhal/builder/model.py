@@ -99,11 +99,7 @@ class ModelBuilder(GraphBuilder):
 
 
 def _all_or_no_names(kind: str, names: list[str]) -> tuple[str, ...]:
-    """Return the names, or () if there is none.
-
-    Raises:
-        HalError: INVALID_ARGUMENT: only some inputs or outputs have a name.
-    """
+    """Return the names, or () if there is none. Raise HalError if only some inputs or outputs have one."""
     if any(names) and "" in names:
         named = next(i for i, name in enumerate(names) if name)
         reason = f"{kind} {names.index('')} has no name, but {kind} {named} has: name all or none"

@@ -18,11 +18,7 @@ TABLE_RULES = Rules[Sequence[ExtensionNameAndPrefix]]()
 
 
 def check_extension_names(names: Sequence[ExtensionNameAndPrefix], table: str) -> None:
-    """Check a table of extension names.
-
-    Args:
-        names: the entries of the table.
-        table: the name of the table for messages.
+    """Check a table of extension names. `table` is its name for messages.
 
     Raises:
         HalError: INVALID_ARGUMENT, V-EXT-01, -02, -04, -05 or -06.

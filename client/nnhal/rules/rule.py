@@ -41,11 +41,7 @@ class Rules(Generic[S]):
         return None
 
     def check(self, subject: S, name: Callable[[], str]) -> None:
-        """Apply every rule.
-
-        Args:
-            subject: the value to check.
-            name: returns the subject's name for the message ("operand 3 of main"); called only if a rule is broken.
+        """Apply every rule. `name` returns the subject's name for the message, and is called only if a rule is broken.
 
         Raises:
             HalError: INVALID_ARGUMENT, with the id of the first rule that the subject breaks.

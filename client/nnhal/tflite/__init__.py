@@ -64,13 +64,9 @@ def parse(
     extension: bool = True,
     shapes: "Mapping[str, Sequence[int | None]] | None" = None,
 ) -> Model:
-    """Import a model from the bytes of a .tflite file, like `load`.
+    """Import a model from the bytes of a .tflite file, like `load`. The model refers to them without a copy.
 
-    Args:
-        data: the contents of the file. The model refers to them without a copy.
-        name: the name of the file in error messages.
-        extension: as for `load`.
-        shapes: as for `load`.
+    `name` is that of the file in error messages.
 
     Raises:
         TfliteError: the contents are damaged, or a part of them is not supported.
@@ -86,10 +82,7 @@ def inspect(
 ) -> "ImportReport":
     """Return what `load` makes of each operator of a file, and why it cannot import the file if so.
 
-    Args:
-        path: the file.
-        extension: as for `load`.
-        shapes: as for `load`.
+    The arguments are those of `load`.
 
     Raises:
         TfliteError: the file is damaged, or a shape does not match the file.
@@ -102,11 +95,7 @@ def inspect(
 def metadata(path: str | os.PathLike[str]) -> "ModelMetadata | None":
     """Return the TFLite metadata of a file: labels, normalization and contents of its inputs and outputs.
 
-    Args:
-        path: the file.
-
-    Returns:
-        The metadata, or None if the file has none.
+    It is None if the file has none.
 
     Raises:
         TfliteError: the file or its metadata is damaged.

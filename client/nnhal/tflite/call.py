@@ -175,12 +175,7 @@ class OperatorCall:
             raise TfliteError(f"is quantized: {reason}")
 
     def option(self, name: str, default: object = _REQUIRED) -> Any:
-        """Return a field of the options.
-
-        Args:
-            name: the name of the field.
-            default: the value if the operator has no options. Without a default, the options are required.
-        """
+        """Return a field of the options, or `default` without options. Without a default, the options are required."""
         value = self.operator.options.get(name, default)
         if value is _REQUIRED:
             raise TfliteError(f"has no option {name}")
@@ -289,16 +284,7 @@ class OperatorCall:
     # ---- Operations ---------------------------------------------------------------------------------------
 
     def emit(self, type_: OperationType, inputs: Sequence[int], outputs: Sequence[int] | None = None) -> None:
-        """Add an operation.
-
-        Args:
-            type_: the type of the operation.
-            inputs: the operands of its inputs.
-            outputs: the operands of its outputs; None for those of the operator.
-
-        Raises:
-            TfliteError: the NNAPI operation does not take these operands.
-        """
+        """Add an operation that writes operands; by default the outputs of the operator."""
         if outputs is None:
             outputs = [self._operands.write(index) for index in self.operator.outputs]
         if reason := _signature_error(type_, list(map(self.operand, inputs)), list(map(self.operand, outputs))):
@@ -306,17 +292,7 @@ class OperatorCall:
         self.operations.append(Operation(type_, tuple(inputs), tuple(outputs)))
 
     def apply(self, type_: OperationType, inputs: Sequence[int], like: Operand, shape: Sequence[int]) -> int:
-        """Add an operation and return its output, a new temporary.
-
-        Args:
-            type_: the type of the operation.
-            inputs: the operands of its inputs.
-            like: an operand with the type and quantization of the output.
-            shape: the shape of the output.
-
-        Raises:
-            TfliteError: the NNAPI operation does not take these operands.
-        """
+        """Add an operation and return its output: a new temporary of a shape, with type and quantization of `like`."""
         output = self.add(Operand(like.type, tuple(shape), like.scale, like.zero_point))
         self.emit(type_, inputs, [output])
         return output
@@ -324,14 +300,8 @@ class OperatorCall:
     def chain(self, value: int, *steps: tuple[OperationType, Sequence[int], Sequence[int]]) -> None:
         """Add operations of which each one takes the result of the one before. The last one writes the output.
 
-        A RESHAPE follows if the last result does not have the output's shape.
-
-        Args:
-            value: the first input of the first operation.
-            steps: for each operation its type, its further inputs, and the shape of its result.
-
-        Raises:
-            TfliteError: an NNAPI operation does not take its operands, or the output has unknown dimensions.
+        A step has a type, further inputs, and the shape of its result. A RESHAPE follows if the last result does not
+        have the output's shape.
         """
         output = self.known_output()
         if not steps or tuple(steps[-1][2]) != output.dimensions:
@@ -343,10 +313,7 @@ class OperatorCall:
 
 
 def _signature_error(type_: OperationType, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> str | None:
-    """Return an error message if an operation does not take operands, else None.
-
-    TFLite allows scales of outputs that NNAPI does not.
-    """
+    """Return an error message if an operation does not take operands. TFLite allows scales that NNAPI does not."""
     if type_ not in SIGNATURES:
         return None
     bound = SIGNATURES[type_].bind(inputs, outputs)

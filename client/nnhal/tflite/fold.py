@@ -71,9 +71,7 @@ def normalize(graph: TfliteGraph, shapes: Shapes = _NO_SHAPES) -> FoldedGraph:
 def fold(graph: TfliteGraph, declared: Sequence[Shape] = ()) -> FoldedGraph:
     """Fold constants, infer shapes, and remove operators without readers.
 
-    Args:
-        graph: the graph.
-        declared: shapes of the first tensors in the file, if the graph has other shapes.
+    `declared` has the shapes of the first tensors in the file, if the graph has other ones.
     """
     tensors, kept, evaluated = list(graph.tensors), [], []
     declared = [*declared, *(tensor.shape for tensor in tensors[len(declared) :])]

@@ -15,15 +15,10 @@ from nnhal.types import Bytes, Model, ModelState
 
 
 def import_model(data: Bytes, *, extension: bool, shapes: Shapes) -> tuple[Model | None, ImportReport]:
-    """Import a file.
+    """Import a file: return the report, and the model unless an operator is refused or the report has a problem.
 
-    Args:
-        data: the contents of the file.
-        extension: whether operators that NNAPI lacks become regions of the LiteRT extension.
-        shapes: shapes of inputs, in place of those of the file.
-
-    Returns:
-        The model, or None if an operator is refused or the report has a problem, and the report.
+    `shapes` are those of inputs, in place of those of the file. With `extension`, operators that NNAPI lacks become
+    regions of the LiteRT extension.
 
     Raises:
         TfliteError: the file is damaged, or a shape does not match the file.

@@ -153,11 +153,7 @@ def _damage(operands: Operands, operator: Operator) -> str:
 
 
 def _convert(graph: TfliteGraph, operands: Operands, operator: Operator, model: ModelLowering) -> list[Operation]:
-    """Return the NNAPI operations of an operator.
-
-    Raises:
-        TfliteError: NNAPI has no counterpart.
-    """
+    """Return the NNAPI operations of an operator. Raise TfliteError if NNAPI has no counterpart."""
     if operator.unsupported:
         raise TfliteError(operator.unsupported)
     for index in (*operator.inputs, *operator.outputs):
@@ -193,14 +189,7 @@ def _lower_phases(graph: TfliteGraph, phases: Sequence[Phase], model: ModelLower
 def _convert_region(
     graph: TfliteGraph, operands: Operands, operators: Sequence[Operator], later: Collection[int]
 ) -> Operation:
-    """Return the operation of a region.
-
-    Args:
-        graph: the graph.
-        operands: the operands of the subgraph.
-        operators: the operators of the region.
-        later: tensors that later operators read.
-    """
+    """Return the operation of a region. `later` are the tensors that later operators read."""
     written = dict.fromkeys(index for operator in operators for index in operator.outputs)
     read = dict.fromkeys(index for operator in operators for index in operator.inputs if index >= 0)
     outside = [i for i in read if i not in written and not graph.tensors[i].is_constant]

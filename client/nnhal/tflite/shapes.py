@@ -36,10 +36,8 @@ def set_shapes(graph: TfliteGraph, shapes: Shapes) -> TfliteGraph:
 def output_shapes(graph: TfliteGraph, operator: Operator, declared: Sequence[Shape]) -> Sequence[Shape]:
     """Return the shapes of the outputs of an operator, as LiteRT computes them.
 
-    Args:
-        graph: the graph, with the shapes of the operator's inputs and the values of those that are constants.
-        operator: the operator.
-        declared: shapes of the tensors in the file. They count where nothing is known that contradicts them.
+    The shapes of the operator's inputs, and the values of those that are constants, are in the graph. The `declared`
+    shapes of all tensors in the file count where nothing is known that contradicts them.
     """
     shapes = [declared[index] for index in operator.outputs]
     inputs = [graph.tensors[index] for index in operator.inputs if index >= 0]
@@ -110,14 +108,7 @@ def _checked_shape(tensor: Tensor, shape: Sequence[int | None]) -> tuple[int, ..
 
 
 def _open_shape(graph: TfliteGraph, operator: Operator, declared: Sequence[Shape], shape: Shape) -> Shape:
-    """Return the shape of an output, with unknown dimensions where those of the inputs may change it.
-
-    Args:
-        graph: the graph.
-        operator: the operator, of which an input has an unknown dimension.
-        declared: shapes of the tensors in the file.
-        shape: the output's among them.
-    """
+    """Return the shape of an output, with unknown dimensions where those of the inputs may change it."""
     inputs = [_open(graph.tensors[index].shape, declared[index]) for index in operator.inputs if index >= 0]
     second = graph.tensors[operator.inputs[1]] if len(operator.inputs) > 1 else None
     if operator.code == BuiltinOperator.RESHAPE and second is None:

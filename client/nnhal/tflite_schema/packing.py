@@ -93,10 +93,8 @@ class PackedSubgraph:
 def pack(subgraphs: Sequence[PackedSubgraph], constants: Sequence[int | memoryview]) -> bytes:
     """Return a model.
 
-    Args:
-        subgraphs: the subgraphs.
-        constants: the constants in the order of the buffers, which begin with 1: the bytes of each one, or the size of
-            one that is outside of the flatbuffer and not placed yet.
+    `constants` are in the order of the buffers, which begin with 1: the bytes of each one, or the size of one that is
+    outside of the flatbuffer and not placed yet.
     """
     return _Packer().pack(subgraphs, constants)
 

@@ -69,10 +69,7 @@ class FlatbufferReader:
     def table(self, table: str, position: int, path: str) -> Fields:
         """Return the fields of a table by name. Absent ones have their defaults.
 
-        Args:
-            table: name of the table in the schema.
-            position: position of the table.
-            path: the field that refers to it, for messages.
+        `path` is the field that refers to the table, for messages.
 
         Raises:
             InvalidFlatbuffer: the table is damaged, or has fields that are not supported.

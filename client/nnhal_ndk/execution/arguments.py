@@ -62,12 +62,9 @@ class ArgumentSlot:
         return f"{'output' if self._is_output else 'input'} {self._role[2]}"
 
     def from_buffer(self, given: Operand | None, buffer: memoryview | None, *, is_padded: bool) -> Argument:
-        """Return the argument in a buffer of the program; None omits it.
+        """Return the argument in a buffer of the program; None omits it. It may be larger than the value if padded.
 
-        Args:
-            given: type of the value; None for that of the operand.
-            buffer: the buffer.
-            is_padded: whether it may be larger than the value.
+        `given` is the type of the value; None for that of the operand.
 
         Raises:
             NdkError: BAD_DATA: the type or the size is wrong.

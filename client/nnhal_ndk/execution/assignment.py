@@ -37,12 +37,8 @@ class Assignment:
 def assign(model: Model, devices: Sequence[NdkDevice], preference: int, reference: NdkDevice | None) -> Assignment:
     """Assign each operation to the fastest device that supports it, or to the most economical one for LOW_POWER.
 
-    Args:
-        model: the model.
-        devices: the devices. One that cannot tell what it supports gets no operation.
-        preference: an ExecutionPreference.
-        reference: the device of operations that no other one supports, with the number after theirs; None for no such
-            device.
+    A device that cannot tell what it supports gets no operation. `reference`, if it is not None, takes operations that
+    no other device supports, with the number after theirs.
 
     Raises:
         NdkError: BAD_DATA: no device supports some operation.

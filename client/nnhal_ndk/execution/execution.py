@@ -235,11 +235,9 @@ class NdkExecution:
         return NdkEvent(ComputationEvent(future, is_fenced=False))
 
     def start_after(self, dependencies: list[NdkEvent], duration_ns: int) -> NdkEvent:
-        """Start to compute when events have ended.
+        """Start to compute when events have ended. If one fails, so does the computation.
 
-        Args:
-            dependencies: the events. If one fails, so does the computation.
-            duration_ns: time for the computation from then on; 0 for no limit.
+        `duration_ns` is the time for the computation from then on; 0 for no limit.
 
         Raises:
             NdkError: BAD_STATE; BAD_DATA: an argument is missing, or the dimensions of an output are not all known;
@@ -276,11 +274,7 @@ class NdkExecution:
                 raise bad_data(f"output {number} has unknown dimensions")
 
     def _begin(self) -> None:
-        """Begin a computation.
-
-        Raises:
-            NdkError: BAD_STATE: one is in progress, or the execution is used up; BAD_DATA: an argument is missing.
-        """
+        """Begin a computation, unless one is in progress, the execution is used up, or an argument is missing."""
         with self._lock:
             if self.is_computing or (self._state is ExecutionState.COMPLETED and not self._is_reusable):
                 raise bad_state(f"the execution is {self._state.value}")
@@ -335,11 +329,7 @@ class NdkExecution:
         return None
 
     def _store(self, result: ComputeResult) -> None:
-        """Write outputs to where the program wants them.
-
-        Raises:
-            NdkError: OUTPUT_INSUFFICIENT_SIZE; OP_FAILED: an output has other dimensions than the program has given.
-        """
+        """Write outputs to where the program wants them, if all fit and have the dimensions that it has given."""
         all_fit = True
         for number, (value, argument) in enumerate(zip(result.outputs, self._outputs, strict=True)):
             dimensions, fits = _shape(value), True

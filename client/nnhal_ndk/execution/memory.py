@@ -39,13 +39,7 @@ class NdkMemory:
 
 
 def map_descriptor(size: int, protection: int, descriptor: int, offset: int) -> MappedFile:
-    """Map a part of a file. The descriptor may be closed afterwards.
-
-    Args:
-        size: bytes of the part.
-        protection: PROT_READ and PROT_WRITE of <sys/mman.h>.
-        descriptor: the file.
-        offset: first byte of the part.
+    """Map a part of a file, with PROT_READ and PROT_WRITE of <sys/mman.h>. The descriptor may be closed afterwards.
 
     Raises:
         NdkError: BAD_DATA: a size of 0, no file, or a part that is not in the file; UNMAPPABLE.

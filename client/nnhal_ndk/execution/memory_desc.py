@@ -33,13 +33,7 @@ class NdkMemoryDesc:
             raise bad_state("the description is finished and cannot be changed")
 
     def add_role(self, compilation: NdkCompilation, index: int, frequency: float, *, is_output: bool) -> None:
-        """Add a use.
-
-        Args:
-            compilation: the compilation.
-            index: position of its input or output.
-            frequency: how likely the use is, above 0 and at most 1.
-            is_output: whether it is an output.
+        """Add a use: an input or output of a compilation. `frequency` is above 0 and at most 1.
 
         Raises:
             NdkError: BAD_STATE; BAD_DATA: the compilation cannot be used, there is no such input or output, or it

@@ -66,12 +66,7 @@ class CompiledPlan(Protocol):
         ...
 
     def run(self, inputs: Sequence[Value], outputs: OutputBuffers, options: ComputeOptions) -> ComputeResult:
-        """Run the model.
-
-        Args:
-            inputs: one value per input.
-            outputs: buffers for outputs, by position.
-            options: the options.
+        """Run the model with one value for each input. Outputs go to buffers by position, or are returned.
 
         Raises:
             HalError: the execution failed.

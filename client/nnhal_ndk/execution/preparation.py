@@ -38,12 +38,7 @@ class CompilationOptions:
     cache: tuple[bytes, bytes] | None = None
 
     def prepare(self, device: NdkDevice, model: Model, operations: Sequence[int]) -> SingleDevicePlan:
-        """Prepare a model on a device.
-
-        Args:
-            device: the device.
-            model: the model.
-            operations: the operations of the whole model that it consists of.
+        """Prepare a model on a device. `operations` are those of the whole model that it consists of.
 
         Raises:
             HalError: the preparation failed.
@@ -94,11 +89,7 @@ def prepare_with_fallback(
 ) -> CompiledPlan:
     """Prepare a model for all devices. The CPU runs what no device supports, and everything if a device fails.
 
-    Args:
-        devices: the devices, without the reference implementation.
-        reference: the reference implementation.
-        model: the model.
-        options: the options.
+    `reference` is the reference implementation, which `devices` do not include.
 
     Raises:
         NdkError: BAD_DATA: the model is invalid.

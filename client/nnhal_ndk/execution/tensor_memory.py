@@ -48,11 +48,7 @@ class TensorMemory:
         return self._dimensions
 
     def input_value(self, expected: Dimensions, name: str) -> AnyArray | nnhal.Buffer:
-        """Return its value for an execution.
-
-        Args:
-            expected: the dimensions that the execution expects; 0 is any.
-            name: the input's name in messages.
+        """Return its value for an execution, which expects dimensions (0 is any). `name` is the input's in messages.
 
         Raises:
             NdkError: OP_FAILED: it is uninitialized, or its value has other dimensions.

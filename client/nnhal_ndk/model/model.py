@@ -125,11 +125,7 @@ class NdkModel:
         self.operands[index] = replace(self.operands[index], **changes)
 
     def set_value(self, index: int, buffer: memoryview | None) -> None:
-        """Set the value of a constant: small ones are copied, large ones stay in the memory of the program.
-
-        Args:
-            index: the operand.
-            buffer: the value; None for an omitted argument.
+        """Set a constant: small values are copied, large ones stay in the memory of the program. None omits it.
 
         Raises:
             NdkError: BAD_STATE; BAD_DATA: unknown operand, or wrong size.
@@ -174,13 +170,9 @@ class NdkModel:
         self.values[index] = value
 
     def set_channel_quantization(self, index: int, channel_dim: int, count: int, scales: memoryview | None) -> None:
-        """Set the scales of an operand that is quantized per channel.
+        """Set the scales, of float32, of an operand that is quantized along a dimension.
 
-        Args:
-            index: the operand.
-            channel_dim: its dimension whose indexes have scales of their own.
-            count: the number of scales.
-            scales: float32 values, which are read if their number is that of the dimension.
+        The scales are read if their number is that of the dimension.
 
         Raises:
             NdkError: BAD_STATE; BAD_DATA: unknown operand, wrong type, or wrong scales.

@@ -10,9 +10,7 @@ from nnhal_ndk.results import bad_data
 def execution_order(operations: Sequence[Operation], available: set[int]) -> list[int]:
     """Return the positions of operations in an order of execution, which keeps the given order where possible.
 
-    Args:
-        operations: the operations. Each operand is written at most once.
-        available: operands that are not written by operations.
+    Each operand is written at most once. The `available` ones are not written by operations.
 
     Raises:
         NdkError: BAD_DATA: operations depend on each other, or on a value that nothing writes.

@@ -48,13 +48,7 @@ def shapes(*operators: str) -> Callable[[Rule], Rule]:
 
 
 class ShapeCall(ABC):
-    """An operator whose inputs have known shapes. Some inputs may be constants.
-
-    Args:
-        name: its name.
-        inputs: number of its inputs.
-        outputs: declared shapes of its outputs.
-    """
+    """An operator whose inputs have known shapes. Some inputs may be constants. `outputs` are the declared shapes."""
 
     def __init__(self, name: str, inputs: int, outputs: Sequence[Shape]) -> None:
         self.name = name
