@@ -23,8 +23,8 @@ from nnhal.types import (
     Request,
     UnsetUnion,
 )
+from nnhal_driver.extension_types import ValueType
 from nnhal_driver.validation.buffer import (
-    BufferType,
     Dimensions,
     PreparedModelIO,
     dimension_conflict,
@@ -66,7 +66,7 @@ class BufferState:
         HalError: what `reserve` raises, if the size is known and too large.
     """
 
-    def __init__(self, type_: BufferType, reserve: ReserveMemory) -> None:
+    def __init__(self, type_: ValueType, reserve: ReserveMemory) -> None:
         self.type = type_
         dimensions = type_.operand.dimensions
         self.size = type_.byte_size(dimensions) if type_.is_fully_specified(dimensions) else None

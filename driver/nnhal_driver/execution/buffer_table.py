@@ -17,10 +17,10 @@ from nnhal.types import (
     Request,
 )
 from nnhal_driver.execution.buffer import Buffer, BufferState, ReserveMemory, ResolvedBuffer, Roles
+from nnhal_driver.extension_types import ValueType
 from nnhal_driver.validation.buffer import (
     BUFFER_USE_RULES,
     AllocationRequest,
-    BufferType,
     BufferUse,
     ListedRole,
     PreparedModelIO,
@@ -152,7 +152,7 @@ class BufferTable:
             raise invalid_argument(f"token {token} names no live buffer with a role in this prepared model", "V-REQ-02")
         return buffer
 
-    def _check_size(self, type_: BufferType) -> None:
+    def _check_size(self, type_: ValueType) -> None:
         dimensions = type_.operand.dimensions
         if not type_.is_fully_specified(dimensions):
             return

@@ -3,23 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnhal.rules.operand import MAXIMUM_SIZE, bounded_size
+from nnhal.rules.operand import MAXIMUM_SIZE
 from nnhal.rules.ranges import negative, outside_location_range
 from nnhal.rules.rule import Rules
 from nnhal.types import (
-    DTYPES,
     PROT_WRITE,
     DataLocation,
-    ExtensionOperandTypeInformation,
     Memory,
-    Operand,
     RequestArgument,
     RequestMemoryPool,
     ReturnedPool,
     is_extension,
-    is_fully_specified,
-    is_tensor,
 )
+from nnhal_driver.extension_types import ValueType
 from nnhal_driver.validation.pool import pool_size
 
 _NO_LOCATION = DataLocation()
@@ -42,30 +38,12 @@ class LocatedArgument:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentOfOperand:
-    """An argument with a value, and its operand in the model.
-
-    Attributes:
-        extension_type: the device's description of the operand's type, if an extension defines the type.
-    """
+    """An argument with a value, and the type of its operand in the model."""
 
     argument: RequestArgument
-    operand: Operand
+    type: ValueType
     is_output: bool
     fenced: bool
-    extension_type: ExtensionOperandTypeInformation | None = None
-
-    @property
-    def may_have_dimensions(self) -> bool:
-        """True for tensors, and for types that the device does not know."""
-        if is_extension(self.operand.type):
-            return self.extension_type is None or self.extension_type.is_tensor
-        return is_tensor(self.operand.type)
-
-    def is_fully_specified(self, dimensions: Sequence[int]) -> bool:
-        """Return whether dimensions determine the number of elements."""
-        if self.extension_type is None:
-            return is_fully_specified(self.operand.type, dimensions)
-        return 0 not in dimensions and (len(dimensions) > 0 or not self.extension_type.is_tensor)
 
 
 ARGUMENT_RANGE_RULES = Rules[RequestArgument]()
@@ -143,7 +121,7 @@ def _fenced_output_in_a_returned_pool(subject: LocatedArgument) -> str | None:
 
 @OPERAND_MATCH_RULES.forbid("V-REQMODEL-08")
 def _scalar_with_dimensions(subject: ArgumentOfOperand) -> str | None:
-    if subject.argument.dimensions and not subject.may_have_dimensions:
+    if subject.argument.dimensions and subject.type.is_scalar:
         return "has dimensions, but is a scalar"
     return None
 
@@ -157,7 +135,7 @@ def _partial_dimensions(subject: ArgumentOfOperand) -> str | None:
 
 @OPERAND_MATCH_RULES.forbid("V-REQMODEL-05")
 def _dimensions_unlike_the_model(subject: ArgumentOfOperand) -> str | None:
-    dimensions, declared = subject.argument.dimensions, subject.operand.dimensions
+    dimensions, declared = subject.argument.dimensions, subject.type.operand.dimensions
     if not dimensions or not declared:
         return None
     if len(dimensions) != len(declared):
@@ -180,14 +158,13 @@ def _fenced_output_of_unknown_shape(subject: ArgumentOfOperand) -> str | None:
 
 @OPERAND_MATCH_RULES.forbid("V-REQMODEL-07")
 def _wrong_length(subject: ArgumentOfOperand) -> str | None:
-    operand, length = subject.operand, subject.argument.location.length
-    dimensions, extension_type = subject.argument.dimensions or operand.dimensions, subject.extension_type
-    if is_extension(operand.type) and extension_type is None:
+    type_, length = subject.type, subject.argument.location.length
+    dimensions = subject.argument.dimensions or type_.operand.dimensions
+    if is_extension(type_.operand.type) and type_.extension is None:
         return None
-    if length == 0 or not subject.is_fully_specified(dimensions):
+    if length == 0 or not type_.is_fully_specified(dimensions):
         return None
-    element = extension_type.byte_size if extension_type else DTYPES[operand.type].itemsize
-    size = bounded_size(element, dimensions)
+    size = type_.byte_size(dimensions)
     if size is None:
         return f"has a shape of more than {MAXIMUM_SIZE} bytes"
     return None if length == size else f"has length {length}, must be {size}"
@@ -195,7 +172,7 @@ def _wrong_length(subject: ArgumentOfOperand) -> str | None:
 
 def _unknown_shape(subject: ArgumentOfOperand) -> str | None:
     """Return a message if neither the model nor the request determines the shape, else None."""
-    declared = subject.operand.dimensions
-    if subject.argument.dimensions or (0 not in declared and subject.is_fully_specified(declared)):
+    declared = subject.type.operand.dimensions
+    if subject.argument.dimensions or (0 not in declared and subject.type.is_fully_specified(declared)):
         return None
     return f"has dimensions {declared} in the model and none in the request, must be fully specified"

@@ -10,29 +10,26 @@ from typing import NamedTuple, Protocol
 
 from nnhal.errors import general_failure
 from nnhal.rules.duplicates import first_repeated
-from nnhal.rules.operand import bounded_byte_size, bounded_size
 from nnhal.rules.ranges import negative
 from nnhal.rules.rule import Rules
 from nnhal.types import (
     PROT_WRITE,
-    SCALAR_TYPES,
     TYPE_BASE_MAX,
     BufferDesc,
     BufferRole,
-    ExtensionOperandTypeInformation,
     Memory,
     Operand,
     UnsetUnion,
     is_extension,
     type_name,
 )
-from nnhal_driver.extension_types import ExtensionTypes
+from nnhal_driver.extension_types import ExtensionTypes, ValueType
+from nnhal_driver.validation.error_location import KINDS
 from nnhal_driver.validation.pool import POOL_RULES
 from nnhal_driver.validation.ranges import POOL_KIND_RULES
 from nnhal_driver.validation.rank import check_rank
 
 Dimensions = tuple[int, ...]
-_KINDS = {False: "input", True: "output"}
 
 
 class PreparedModelIO(Protocol):
@@ -55,36 +52,6 @@ class PreparedModelIO(Protocol):
         """Names of the extensions that the model uses, by prefix."""
 
 
-@dataclass(frozen=True, slots=True)
-class BufferType:
-    """Type of the values of a buffer.
-
-    Attributes:
-        operand: type, quantization and shape; 0 and () in the shape are unknown.
-        extension_type: the device's description of the operand's type, if an extension defines it.
-    """
-
-    operand: Operand
-    extension_type: ExtensionOperandTypeInformation | None = None
-
-    @property
-    def is_scalar(self) -> bool:
-        """True if values have no dimensions."""
-        if self.extension_type is not None:
-            return not self.extension_type.is_tensor
-        return self.operand.type in SCALAR_TYPES
-
-    def is_fully_specified(self, dimensions: Dimensions) -> bool:
-        """Return whether dimensions determine the size of a value."""
-        return self.is_scalar or (len(dimensions) > 0 and 0 not in dimensions)
-
-    def byte_size(self, dimensions: Dimensions) -> int | None:
-        """Return the size of a value in bytes, or None above the maximum. All dimensions must be known."""
-        if self.extension_type is not None:
-            return bounded_size(self.extension_type.byte_size, dimensions)
-        return bounded_byte_size(self.operand.type, dimensions)
-
-
 class ListedRole(NamedTuple):
     """An entry of the list of input roles or the list of output roles. `number` is its position in the list."""
 
@@ -95,7 +62,7 @@ class ListedRole(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the role in messages."""
-        return f"{_KINDS[self.is_output]} role {self.number}"
+        return f"{KINDS[self.is_output]} role {self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +83,11 @@ class AllocationRequest:
         """Return the operand of a valid role."""
         return self.operands(role)[role.role.io_index]
 
-    def buffer_type(self, role: ListedRole) -> BufferType:
+    def buffer_type(self, role: ListedRole) -> ValueType:
         """Return the type of a valid role's values."""
         operand, model = self.operand(role), self.models[role.role.model_index]
         assert model is not None
-        return BufferType(operand, model.extension_types.get(operand.type))
+        return ValueType(operand, model.extension_types.get(operand.type))
 
     def type_(self, role: ListedRole) -> object:
         """Return what identifies the type of a valid role's operand in every model: extensions have other prefixes."""
@@ -140,25 +107,18 @@ class RequestedRole:
 
 @dataclass(frozen=True, slots=True)
 class CopyFrom:
-    """A copy from memory into a buffer.
+    """A copy into a buffer of values of a shape. `type`: the buffer's type, with the shape of its allocation."""
 
-    Attributes:
-        type: the buffer's type, with the shape of its allocation.
-        memory: the source.
-        dimensions: the shape of the source.
-    """
-
-    type: BufferType
-    memory: Memory
+    type: ValueType
     dimensions: Dimensions
 
 
 @dataclass(frozen=True, slots=True)
-class CopyTo:
-    """A copy of a buffer's `size` bytes to memory."""
+class SizedCopy:
+    """A copy between memory and a buffer of a size in bytes, which is None if it is above the maximum."""
 
     memory: Memory
-    size: int
+    size: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +126,8 @@ class BufferUse:
     """An argument of a request whose value is in a buffer.
 
     Attributes:
-        is_output: whether the argument is an output.
         number: the index of the input or output.
-        dimensions: the dimensions of the argument in the request.
+        dimensions: those of the argument in the request.
         times: how often the request uses the buffer.
         roles: (is an output, number) of each role that the buffer has in this prepared model.
         operand: the buffer's operand, with the shape of its allocation.
@@ -184,7 +143,7 @@ class BufferUse:
     @property
     def name(self) -> str:
         """The name of the argument in messages."""
-        return f"{_KINDS[self.is_output]} {self.number} of the request"
+        return f"{KINDS[self.is_output]} {self.number} of the request"
 
 
 ALLOCATION_RULES = Rules[AllocationRequest]()
@@ -192,15 +151,12 @@ ROLE_RULES = Rules[RequestedRole]()
 ROLE_MATCH_RULES = Rules[AllocationRequest]()
 TARGET_RULES = Rules[Memory]()
 COPY_FROM_RULES = Rules[CopyFrom]()
-COPY_TO_RULES = Rules[CopyTo]()
+COPY_SIZE_RULES = Rules[SizedCopy]()
 BUFFER_USE_RULES = Rules[BufferUse]()
 
 
-def validate_allocation(allocation: AllocationRequest) -> BufferType:
-    """Check an allocation.
-
-    Returns:
-        The type that the buffer can hold: that of its roles, with all known dimensions.
+def validate_allocation(allocation: AllocationRequest) -> ValueType:
+    """Check an allocation, and return the type that the buffer can hold: that of its roles, with all known dimensions.
 
     Raises:
         HalError: INVALID_ARGUMENT, V-WIRE-03 or V-ALLOC-01 to 06; GENERAL_FAILURE, V-ALLOC-07.
@@ -210,7 +166,7 @@ def validate_allocation(allocation: AllocationRequest) -> BufferType:
         ROLE_RULES.check(RequestedRole(allocation, role), lambda role=role: role.name)  # type: ignore[misc]
     ROLE_MATCH_RULES.check(allocation, lambda: "the allocation")
     type_ = allocation.buffer_type(allocation.roles[0])
-    if is_extension(type_.operand.type) and type_.extension_type is None:
+    if is_extension(type_.operand.type) and type_.extension is None:
         reason = f"no backend lists {type_name(type_.operand.type)}, so the size of the buffer is unknown"
         raise general_failure(reason, "V-ALLOC-07")
     dimensions = allocation.desc.dimensions
@@ -220,28 +176,21 @@ def validate_allocation(allocation: AllocationRequest) -> BufferType:
     return replace(type_, operand=replace(type_.operand, dimensions=dimensions))
 
 
-def validate_copy_from(type_: BufferType, memory: Memory | UnsetUnion, dimensions: Dimensions) -> Dimensions:
-    """Check a copy from memory into a buffer.
-
-    Returns:
-        The shape of the buffer after the copy.
+def validate_copy_from(type_: ValueType, memory: Memory | UnsetUnion, dimensions: Dimensions) -> Dimensions:
+    """Check a copy from memory into a buffer, and return the shape of the buffer after it.
 
     Raises:
         HalError: INVALID_ARGUMENT, V-WIRE-03, -07, V-POOL or V-TOKEN-05.
     """
-    COPY_FROM_RULES.check(CopyFrom(type_, _valid_memory(memory), dimensions), lambda: "the copy into the buffer")
-    return dimensions or type_.operand.dimensions
+    memory = _valid_memory(memory)
+    COPY_FROM_RULES.check(CopyFrom(type_, dimensions), lambda: "the copy into the buffer")
+    shape = dimensions or type_.operand.dimensions
+    COPY_SIZE_RULES.check(SizedCopy(memory, type_.byte_size(shape)), lambda: "the copy into the buffer")
+    return shape
 
 
 def validate_copy_to(memory: Memory | UnsetUnion, size: int | None) -> Memory:
-    """Check a copy of a buffer's value to memory.
-
-    Args:
-        memory: the target.
-        size: bytes of the buffer, or None if unknown.
-
-    Returns:
-        The target.
+    """Check a copy of a buffer's value to memory, and return the memory. `size`: bytes of the value, None if unknown.
 
     Raises:
         HalError: INVALID_ARGUMENT, V-WIRE-07, V-POOL or V-TOKEN-05.
@@ -249,7 +198,7 @@ def validate_copy_to(memory: Memory | UnsetUnion, size: int | None) -> Memory:
     memory = _valid_memory(memory)
     TARGET_RULES.check(memory, lambda: "the memory")
     if size is not None:
-        COPY_TO_RULES.check(CopyTo(memory, size), lambda: "the copy out of the buffer")
+        COPY_SIZE_RULES.check(SizedCopy(memory, size), lambda: "the copy out of the buffer")
     return memory
 
 
@@ -273,11 +222,7 @@ def _merge_dimensions(dimensions: Dimensions, other: Dimensions) -> Dimensions:
 
 
 def _valid_memory(memory: Memory | UnsetUnion) -> Memory:
-    """Check a memory and return it.
-
-    Raises:
-        HalError: INVALID_ARGUMENT, V-WIRE-07 or V-POOL.
-    """
+    """Check a memory (V-WIRE-07, V-POOL) and return it."""
     POOL_KIND_RULES.check(memory, lambda: "the memory")
     POOL_RULES.check(memory, lambda: "the memory")
     assert isinstance(memory, Memory)
@@ -317,7 +262,7 @@ def _unknown_model(subject: RequestedRole) -> str | None:
 @ROLE_RULES.forbid("V-ALLOC-03")
 def _unknown_input_or_output(subject: RequestedRole) -> str | None:
     index, count = subject.role.role.io_index, len(subject.allocation.operands(subject.role))
-    return None if 0 <= index < count else f"has io index {index} of {count} {_KINDS[subject.role.is_output]}s"
+    return None if 0 <= index < count else f"has io index {index} of {count} {KINDS[subject.role.is_output]}s"
 
 
 @ROLE_RULES.forbid("V-ALLOC-03")
@@ -331,7 +276,7 @@ def _repeated_role(allocation: AllocationRequest) -> str | None:
     models = allocation.models
     roles = ((id(models[r.role.model_index]), r.is_output, r.role.io_index) for r in allocation.roles)
     repeated = first_repeated(roles)
-    return None if repeated is None else f"names {_KINDS[repeated[1]]} {repeated[2]} of one prepared model twice"
+    return None if repeated is None else f"names {KINDS[repeated[1]]} {repeated[2]} of one prepared model twice"
 
 
 @ROLE_MATCH_RULES.forbid("V-ALLOC-05")
@@ -405,19 +350,13 @@ def _dimensions_unlike_the_target(subject: CopyFrom) -> str | None:
     return f"has {problem}" if problem else None
 
 
-@COPY_FROM_RULES.forbid("V-TOKEN-05")
-def _memory_of_another_size(subject: CopyFrom) -> str | None:
-    size = subject.type.byte_size(subject.dimensions or subject.type.operand.dimensions)
-    return None if subject.memory.size == size else f"has memory of {subject.memory.size} bytes, must be {size}"
-
-
 @TARGET_RULES.forbid("")
 def _read_only_target(memory: Memory) -> str | None:
     return None if memory.prot & PROT_WRITE and memory.buffer.flags.writeable else "is read-only"
 
 
-@COPY_TO_RULES.forbid("V-TOKEN-05")
-def _target_of_another_size(subject: CopyTo) -> str | None:
+@COPY_SIZE_RULES.forbid("V-TOKEN-05")
+def _memory_of_another_size(subject: SizedCopy) -> str | None:
     size = subject.memory.size
     return None if size == subject.size else f"has memory of {size} bytes, must be {subject.size}"
 
@@ -434,7 +373,7 @@ def _output_used_twice(use: BufferUse) -> str | None:
 def _role_not_allocated(use: BufferUse) -> str | None:
     if (use.is_output, use.number) in use.roles:
         return None
-    return f"is in a buffer that was not allocated for {_KINDS[use.is_output]} {use.number} of this prepared model"
+    return f"is in a buffer that was not allocated for {KINDS[use.is_output]} {use.number} of this prepared model"
 
 
 @BUFFER_USE_RULES.forbid("V-TOKEN-04")

@@ -2,6 +2,9 @@
 
 from nnhal.types import Model, Operand, operation_name, type_name
 
+KINDS = {False: "input", True: "output"}
+"""Kinds of arguments, by whether they are outputs."""
+
 
 def subgraph_location(number: int) -> str:
     """Return the name of a subgraph: 0 is main, i + 1 is referenced[i]."""

@@ -15,11 +15,7 @@ from nnhal_driver.validation.subgraph import check_subgraph
 
 
 def validate_model(model: Model, proceed: Callable[[], None] = lambda: None) -> None:
-    """Check a model.
-
-    Args:
-        model: the model.
-        proceed: called between steps; raises to end the validation.
+    """Check a model. `proceed` is called between steps, and raises to end the validation.
 
     Raises:
         HalError: INVALID_ARGUMENT: names the first rule that the model breaks and the location; or what `proceed`
@@ -34,13 +30,7 @@ def validate_model(model: Model, proceed: Callable[[], None] = lambda: None) -> 
 
 
 def _callees_first(model: Model) -> list[int]:
-    """Return the referenced subgraphs, each after those that it refers to.
-
-    The search is not recursive, because subgraphs may be nested deeply.
-
-    Raises:
-        HalError: INVALID_ARGUMENT, V-MODEL-03.
-    """
+    """Return the referenced subgraphs, each after those that it refers to. They may be nested deeply: no recursion."""
     done: dict[int, None] = {}
     for root in range(len(model.referenced)):
         callers: set[int] = set()

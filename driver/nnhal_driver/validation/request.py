@@ -4,7 +4,7 @@ Rules that need the device's state are elsewhere: V-REQ-02 (a token names a live
 The overlap of outputs with constants of the model is not checked (last third of V-REQARG-07).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -12,7 +12,6 @@ from typing import NamedTuple
 from nnhal.rules.rule import Rules
 from nnhal.types import (
     BufferToken,
-    ExtensionOperandTypeInformation,
     Memory,
     Operand,
     Request,
@@ -20,6 +19,7 @@ from nnhal.types import (
     RequestMemoryPool,
     type_name,
 )
+from nnhal_driver.extension_types import ExtensionTypes, ValueType
 from nnhal_driver.validation.argument import (
     ARGUMENT_LOCATION_RULES,
     ARGUMENT_RANGE_RULES,
@@ -28,6 +28,7 @@ from nnhal_driver.validation.argument import (
     ArgumentOfOperand,
     LocatedArgument,
 )
+from nnhal_driver.validation.error_location import KINDS
 from nnhal_driver.validation.pool import check_pools
 from nnhal_driver.validation.ranges import POOL_KIND_RULES
 
@@ -37,8 +38,7 @@ CacheKey = tuple[object, ...]
 _MAX_KEYS = 64
 _MAX_PARTS = 256
 """Most arguments and pools of a request whose key is cached, so that clients cannot fill the memory with keys."""
-_KINDS = {False: "input", True: "output"}
-_NO_TYPES: Mapping[int, ExtensionOperandTypeInformation] = {}
+_NO_TYPES: ExtensionTypes = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Region(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the argument in messages."""
-        return f"{_KINDS[self.is_output]} {self.number}"
+        return f"{KINDS[self.is_output]} {self.number}"
 
 
 REQUEST_RULES = Rules[Request]()
@@ -75,7 +75,7 @@ def validate_request(
     outputs: Sequence[Operand],
     *,
     fenced: bool = False,
-    extension_types: Mapping[int, ExtensionOperandTypeInformation] = _NO_TYPES,
+    extension_types: ExtensionTypes = _NO_TYPES,
 ) -> None:
     """Check a request.
 
@@ -105,7 +105,8 @@ def validate_request(
     for is_output, index, argument in arguments:
         if not argument.has_no_value:
             operand = (outputs if is_output else inputs)[index]
-            subject = ArgumentOfOperand(argument, operand, is_output, fenced, extension_types.get(operand.type))
+            type_ = ValueType(operand, extension_types.get(operand.type))
+            subject = ArgumentOfOperand(argument, type_, is_output, fenced)
             OPERAND_MATCH_RULES.check(subject, partial(_argument_name, is_output, index, operand))
 
 
@@ -123,46 +124,34 @@ class RequestForm:
 class RequestValidator:
     """Validation of one model's requests, with a cache of the forms of valid ones. Thread safe.
 
-    Args:
-        inputs: as for `validate_request`.
-        outputs: as for `validate_request`.
-        extension_types: as for `validate_request`.
+    The arguments are those of `validate_request`.
     """
 
     def __init__(
         self,
         inputs: Sequence[Operand],
         outputs: Sequence[Operand],
-        extension_types: Mapping[int, ExtensionOperandTypeInformation] = _NO_TYPES,
+        extension_types: ExtensionTypes = _NO_TYPES,
     ) -> None:
-        self._inputs = inputs
-        self._outputs = outputs
-        self._extension_types = extension_types
+        self._validate = partial(validate_request, inputs=inputs, outputs=outputs, extension_types=extension_types)
         self._valid_forms: dict[CacheKey, RequestForm] = {}
 
     def validate(self, request: Request, *, fenced: bool = False) -> RequestForm:
         """Check a request as `validate_request` does, unless one of the same form was valid.
 
-        Returns:
-            The form of the request: the same object for equal forms, unless it has left the cache.
-
-        Raises:
-            HalError: INVALID_ARGUMENT.
+        Return its form: the same object for equal forms, unless it has left the cache.
         """
         if len(request.inputs) + len(request.outputs) + len(request.pools) > _MAX_PARTS:
-            self._validate(request, fenced)
+            self._validate(request, fenced=fenced)
             return RequestForm()
         key = (fenced, _arguments_key(request.inputs), _arguments_key(request.outputs), _pools_key(request.pools))
         form = self._valid_forms.get(key)
         if form is None:
-            self._validate(request, fenced)
+            self._validate(request, fenced=fenced)
             if len(self._valid_forms) >= _MAX_KEYS:  # bounds the memory for a client that never repeats a form
                 self._valid_forms.clear()
             form = self._valid_forms[key] = RequestForm()
         return form
-
-    def _validate(self, request: Request, fenced: bool) -> None:
-        validate_request(request, self._inputs, self._outputs, fenced=fenced, extension_types=self._extension_types)
 
 
 def _arguments_key(arguments: Sequence[RequestArgument]) -> CacheKey:
@@ -201,7 +190,7 @@ def _arguments(request: Request) -> list[tuple[bool, int, RequestArgument]]:
 
 def _argument_name(is_output: bool, index: int, operand: Operand | None = None) -> str:
     type_ = "" if operand is None else f" ({type_name(operand.type)})"
-    return f"{_KINDS[is_output]} {index} of the request{type_}"
+    return f"{KINDS[is_output]} {index} of the request{type_}"
 
 
 @REQUEST_RULES.forbid("V-REQARG-07")
@@ -230,10 +219,7 @@ def _wrong_number_of_arguments(subject: ModelRequest) -> str | None:
 
 
 def _regions(request: Request) -> Iterator[Region]:
-    """Yield the regions of arguments that are not empty.
-
-    Omitted arguments have no region. In a pool of unknown size, no two regions overlap.
-    """
+    """Yield the regions of arguments that are not empty. In a pool of unknown size, no two of them overlap."""
     for is_output, index, argument in _arguments(request):
         location = argument.location
         if location.length == 0:

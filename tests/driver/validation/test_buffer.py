@@ -7,8 +7,8 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal.types import BufferDesc, BufferRole, ErrorStatus, ExtensionOperandTypeInformation, Operand
-from nnhal_driver.extension_types import ExtensionTypes
-from nnhal_driver.validation.buffer import AllocationRequest, BufferType, ListedRole, validate_allocation
+from nnhal_driver.extension_types import ExtensionTypes, ValueType
+from nnhal_driver.validation.buffer import AllocationRequest, ListedRole, validate_allocation
 
 TENSOR, SCALAR = ExtensionOperandTypeInformation(3, True, 5), ExtensionOperandTypeInformation(4, False, 5)
 
@@ -30,7 +30,7 @@ def model(prefix: int, name: str, dimensions: tuple[int, ...] = (2,), number: in
     return Model((operand,), (operand,), types, {prefix: name})
 
 
-def validate(*models: Model, dimensions: tuple[int, ...] = ()) -> BufferType:
+def validate(*models: Model, dimensions: tuple[int, ...] = ()) -> ValueType:
     """Allocate a buffer for the inputs of models."""
     roles = [ListedRole(False, i, BufferRole(i, 0)) for i in range(len(models))]
     return validate_allocation(AllocationRequest(BufferDesc(dimensions), models, roles))
