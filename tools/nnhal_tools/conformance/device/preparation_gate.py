@@ -155,6 +155,15 @@ def find_refusal_failure(
     return None
 
 
+def expect_model_refused(
+    target: Target, recorder: CheckRecorder, model: types_pb2.Model, check: str, defect: str
+) -> None:
+    """Expect that every call rejects an invalid model; see `find_refusal_failure`."""
+    recorder.mark(check)
+    if failure := find_refusal_failure(target, model, check, defect):
+        raise failure
+
+
 def _expect_invalid(
     outcomes: Iterable[CallOutcome], check: str, call: str, defect: str, got: str, calls: Mapping[str, str]
 ) -> None:

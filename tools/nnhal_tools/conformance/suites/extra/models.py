@@ -1,23 +1,24 @@
 """Invalid models that the vendor test suite does not cover (EXTRA-14), and invalid prefix tables (EXTRA-13).
 
-Each function makes a valid built-in model invalid. Every call must reject it, as in VALMODEL. The module contains only
+Each edit makes a valid built-in model invalid. Every call must reject it, as in VALMODEL. The module contains only
 rules that the reference validator of the HAL enforces.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import delitem, setitem
 from typing import Any
 
 from nnhal.types import OperandLifeTime as L
 from nnhal.types import OperandType as T
 from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import CheckRecorder
-from nnhal_tools.conformance.device.preparation_gate import find_refusal_failure
+from nnhal_tools.conformance.device.preparation_gate import expect_model_refused
 from nnhal_tools.conformance.device.target import Target, mapped_pool
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.vectors.samples import builtin_case
 
-Edit = Callable[[types_pb2.Model], None]
+Edit = Callable[[types_pb2.Model], object]
 
 CONV, NETWORK, IF, WHILE = "conv_per_channel", "network", "if_true", "while_5_turns"
 ADD = "add_float"
@@ -30,10 +31,7 @@ def invalid(flaw: str, name: str, id_: str = "EXTRA-14") -> Callable[[Edit], Edi
         def body(target: Target, recorder: CheckRecorder) -> None:
             model = builtin_case(name).model()
             edit(model)
-            recorder.mark(id_)
-            failure = find_refusal_failure(target, model, id_, flaw)
-            if failure is not None:
-                raise failure
+            expect_model_refused(target, recorder, model, id_, flaw)
 
         check(id_, flaw)(body)
         return edit
@@ -44,10 +42,6 @@ def invalid(flaw: str, name: str, id_: str = "EXTRA-14") -> Callable[[Edit], Edi
 def _first(graph: types_pb2.Subgraph, lifetime: L) -> types_pb2.Operand:
     """Return the first operand with a lifetime."""
     return next(operand for operand in graph.operands if int(operand.lifetime) == lifetime)
-
-
-def _of_type(graph: types_pb2.Subgraph, type_: T) -> types_pb2.Operand:
-    return next(operand for operand in graph.operands if int(operand.type) == type_)
 
 
 # ---- Operands -------------------------------------------------------------------------------------------
@@ -90,24 +84,33 @@ for _flaw, _name, _lifetime, _fields in FIELD_FLAWS:
     invalid(_flaw, _name)(_with_fields(_lifetime, _fields))
 
 
-@invalid("a negative dimension", ADD)
-def _negative_dimension(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH_INPUT).dimensions[0] = -2
+def _per_channel(model: types_pb2.Model) -> types_pb2.Operand:
+    """Return the operand of CONV that is quantized per channel."""
+    return next(operand for operand in model.main.operands if int(operand.type) == T.TENSOR_QUANT8_SYMM_PER_CHANNEL)
 
 
-@invalid("a constant with an unknown dimension", CONV)
-def _constant_of_unknown_dimension(model: types_pb2.Model) -> None:
-    _of_type(model.main, T.TENSOR_QUANT8_SYMM_PER_CHANNEL).dimensions[1] = 0
+def _channels(model: types_pb2.Model) -> types_pb2.SymmPerChannelQuantParams:
+    return _per_channel(model).extra_params.channel_quant
 
 
-@invalid("a constant tensor without dimensions", NETWORK)
-def _constant_of_unknown_rank(model: types_pb2.Model) -> None:
-    _first(model.main, L.CONSTANT_POOL).dimensions[:] = []
+def _constant(model: types_pb2.Model) -> types_pb2.DataLocation:
+    """Return the location of the first constant in operandValues."""
+    return _first(model.main, L.CONSTANT_COPY).location
 
 
-@invalid("a constant that ends after operandValues", ADD)
-def _constant_past_values(model: types_pb2.Model) -> None:
-    _first(model.main, L.CONSTANT_COPY).location.offset = len(model.operand_values)
+invalid("a negative dimension", ADD)(lambda m: setitem(_first(m.main, L.SUBGRAPH_INPUT).dimensions, 0, -2))
+invalid("a constant with an unknown dimension", CONV)(lambda m: setitem(_per_channel(m).dimensions, 1, 0))
+invalid("a constant tensor without dimensions", NETWORK)(lambda m: _first(m.main, L.CONSTANT_POOL).dimensions.clear())
+invalid("a constant that ends after operandValues", ADD)(
+    lambda m: setattr(_constant(m), "offset", len(m.operand_values))
+)
+invalid("a constant shorter than its type", ADD)(lambda m: setattr(_constant(m), "length", 3))
+invalid("a per-channel type without parameters", CONV)(lambda m: _per_channel(m).ClearField("extra_params"))
+invalid("a channel dimension out of range", CONV)(lambda m: setattr(_channels(m), "channel_dim", 4))
+invalid("a negative channel dimension", CONV)(lambda m: setattr(_channels(m), "channel_dim", -1))
+invalid("a missing channel scale", CONV)(lambda m: delitem(_channels(m).scales, 0))
+invalid("a channel scale of 0", CONV)(lambda m: setitem(_channels(m).scales, 0, 0.0))
+invalid("a channel scale of NaN", CONV)(lambda m: setitem(_channels(m).scales, 0, math.nan))
 
 
 @invalid("a constant that ends after its pool", NETWORK)
@@ -115,134 +118,50 @@ def _constant_past_pool(model: types_pb2.Model) -> None:
     _first(model.main, L.CONSTANT_POOL).location.offset = len(model.pools[0].inline)
 
 
-@invalid("a constant shorter than its type", ADD)
-def _short_constant(model: types_pb2.Model) -> None:
-    _first(model.main, L.CONSTANT_COPY).location.length -= 1
-
-
 @invalid("a constant longer than its shape", CONV)
 def _long_constant(model: types_pb2.Model) -> None:
     model.operand_values += bytes(4)
-    _of_type(model.main, T.TENSOR_QUANT8_SYMM_PER_CHANNEL).location.length += 4
+    _per_channel(model).location.length += 4
 
 
 @invalid("a constant with padding", ADD)
 def _padded_constant(model: types_pb2.Model) -> None:
     model.operand_values += bytes(64)
-    _first(model.main, L.CONSTANT_COPY).location.padding = 4
-
-
-def _channels(model: types_pb2.Model) -> types_pb2.SymmPerChannelQuantParams:
-    return _of_type(model.main, T.TENSOR_QUANT8_SYMM_PER_CHANNEL).extra_params.channel_quant
-
-
-@invalid("a per-channel type without parameters", CONV)
-def _no_channels(model: types_pb2.Model) -> None:
-    _of_type(model.main, T.TENSOR_QUANT8_SYMM_PER_CHANNEL).ClearField("extra_params")
-
-
-@invalid("a channel dimension out of range", CONV)
-def _channel_out_of_range(model: types_pb2.Model) -> None:
-    _channels(model).channel_dim = 4
-
-
-@invalid("a negative channel dimension", CONV)
-def _negative_channel(model: types_pb2.Model) -> None:
-    _channels(model).channel_dim = -1
-
-
-@invalid("a missing channel scale", CONV)
-def _missing_channel_scale(model: types_pb2.Model) -> None:
-    del _channels(model).scales[0]
-
-
-@invalid("a channel scale of 0", CONV)
-def _channel_scale_of_0(model: types_pb2.Model) -> None:
-    _channels(model).scales[0] = 0.0
-
-
-@invalid("a channel scale of NaN", CONV)
-def _channel_scale_nan(model: types_pb2.Model) -> None:
-    _channels(model).scales[0] = math.nan
+    _constant(model).padding = 4
 
 
 # ---- Subgraphs ------------------------------------------------------------------------------------------
 
 
-@invalid("an empty main subgraph", ADD)
-def _empty_main(model: types_pb2.Model) -> None:
-    model.main.Clear()
+def _operation(model: types_pb2.Model) -> types_pb2.Operation:
+    return model.main.operations[0]
 
 
-@invalid("an empty referenced subgraph", IF)
-def _empty_referenced(model: types_pb2.Model) -> None:
-    model.referenced[1].Clear()
-
-
-@invalid("an OEM operation type", ADD)
-def _oem_operation(model: types_pb2.Model) -> None:
-    model.main.operations[0].type = 10000  # type: ignore[assignment]
-
-
-@invalid("a negative operand index", ADD)
-def _negative_index(model: types_pb2.Model) -> None:
-    model.main.operations[0].inputs[0] = -1
-
-
-@invalid("a model input index out of range", ADD)
-def _unknown_input(model: types_pb2.Model) -> None:
-    model.main.input_indexes[0] = len(model.main.operands)
-
-
-@invalid("a repeated model input", ADD)
-def _input_twice(model: types_pb2.Model) -> None:
-    model.main.input_indexes.append(model.main.input_indexes[0])
-
-
-@invalid("a repeated model output", ADD)
-def _output_twice(model: types_pb2.Model) -> None:
-    model.main.output_indexes.append(model.main.output_indexes[0])
-
-
-@invalid("an output among the model inputs", ADD)
-def _output_as_input(model: types_pb2.Model) -> None:
-    model.main.input_indexes.append(model.main.output_indexes[0])
-
-
-@invalid("an operation that reads its own output", ADD)
-def _own_output(model: types_pb2.Model) -> None:
-    model.main.operations[0].inputs[0] = model.main.operations[0].outputs[0]
-
-
-@invalid("an operation that writes one operand twice", "split_int32")
-def _same_output_twice(model: types_pb2.Model) -> None:
-    model.main.operations[0].outputs[1] = model.main.operations[0].outputs[0]
-
-
-@invalid("a referenced subgraph with an operand index out of range", IF)
-def _dangling_in_referenced(model: types_pb2.Model) -> None:
-    graph = model.referenced[0]
-    graph.operations[0].inputs[0] = len(graph.operands)
-
-
-@invalid("a referenced subgraph with an invalid scale", IF)
-def _scale_in_referenced(model: types_pb2.Model) -> None:
-    model.referenced[1].operands[0].scale = 1.0
-
-
-@invalid("a referenced subgraph with an unknown operation", IF)
-def _operation_in_referenced(model: types_pb2.Model) -> None:
-    model.referenced[0].operations[0].type = 106  # type: ignore[assignment]
-
-
-@invalid("a referenced subgraph whose output is never written", WHILE)
-def _unwritten_in_referenced(model: types_pb2.Model) -> None:
-    del model.referenced[1].operations[1]
-
-
-@invalid("a referenced subgraph whose operation lacks an argument", IF)
-def _argument_missing_in_referenced(model: types_pb2.Model) -> None:
-    del model.referenced[0].operations[0].inputs[2]
+invalid("an empty main subgraph", ADD)(lambda m: m.main.Clear())
+invalid("an empty referenced subgraph", IF)(lambda m: m.referenced[1].Clear())
+invalid("an OEM operation type", ADD)(lambda m: setattr(_operation(m), "type", 10000))
+invalid("a negative operand index", ADD)(lambda m: setitem(_operation(m).inputs, 0, -1))
+invalid("a model input index out of range", ADD)(lambda m: setitem(m.main.input_indexes, 0, len(m.main.operands)))
+invalid("a repeated model input", ADD)(lambda m: m.main.input_indexes.append(m.main.input_indexes[0]))
+invalid("a repeated model output", ADD)(lambda m: m.main.output_indexes.append(m.main.output_indexes[0]))
+invalid("an output among the model inputs", ADD)(lambda m: m.main.input_indexes.append(m.main.output_indexes[0]))
+invalid("an operation that reads its own output", ADD)(
+    lambda m: setitem(_operation(m).inputs, 0, _operation(m).outputs[0])
+)
+invalid("an operation that writes one operand twice", "split_int32")(
+    lambda m: setitem(_operation(m).outputs, 1, _operation(m).outputs[0])
+)
+invalid("a referenced subgraph with an operand index out of range", IF)(
+    lambda m: setitem(m.referenced[0].operations[0].inputs, 0, len(m.referenced[0].operands))
+)
+invalid("a referenced subgraph with an invalid scale", IF)(lambda m: setattr(m.referenced[1].operands[0], "scale", 1.0))
+invalid("a referenced subgraph with an unknown operation", IF)(
+    lambda m: setattr(m.referenced[0].operations[0], "type", 106)
+)
+invalid("a referenced subgraph whose output is never written", WHILE)(lambda m: delitem(m.referenced[1].operations, 1))
+invalid("a referenced subgraph whose operation lacks an argument", IF)(
+    lambda m: delitem(m.referenced[0].operations[0].inputs, 2)
+)
 
 
 @invalid("an invalid unreferenced subgraph", ADD)
@@ -255,20 +174,10 @@ def _invalid_unreferenced(model: types_pb2.Model) -> None:
 # ---- Control flow ---------------------------------------------------------------------------------------
 
 
-@invalid("a reference to an unknown subgraph", IF)
-def _reference_out_of_range(model: types_pb2.Model) -> None:
-    _first(model.main, L.SUBGRAPH).location.offset = len(model.referenced)
-
-
 def _add_reference(graph: types_pb2.Subgraph, number: int) -> None:
     """Add an operand that references a subgraph. Unused references count too."""
     operand = graph.operands.add(type=int(T.SUBGRAPH), lifetime=int(L.SUBGRAPH))
     operand.location.offset = number
-
-
-@invalid("a subgraph that references itself", IF)
-def _self_reference(model: types_pb2.Model) -> None:
-    _add_reference(model.referenced[0], 0)
 
 
 @invalid("subgraphs that reference each other", IF)
@@ -277,47 +186,37 @@ def _mutual_reference(model: types_pb2.Model) -> None:
     _add_reference(model.referenced[1], 0)
 
 
-@invalid("IF with a condition of the wrong type", IF)
-def _if_condition_type(model: types_pb2.Model) -> None:
-    model.main.operands[model.main.operations[0].inputs[0]].type = int(T.TENSOR_INT32)  # type: ignore[assignment]
+def _argument(model: types_pb2.Model, position: int) -> types_pb2.Operand:
+    """Return an input of the first operation."""
+    return model.main.operands[_operation(model).inputs[position]]
 
 
-@invalid("IF with a condition of two elements", IF)
-def _if_condition_shape(model: types_pb2.Model) -> None:
-    model.main.operands[model.main.operations[0].inputs[0]].dimensions[:] = [2]
+def _swap_inputs(model: types_pb2.Model, first: int, second: int) -> None:
+    inputs = _operation(model).inputs
+    inputs[first], inputs[second] = inputs[second], inputs[first]
 
 
-@invalid("IF without branches", IF)
-def _if_without_branches(model: types_pb2.Model) -> None:
-    del model.main.operations[0].inputs[1:]
-
-
-@invalid("IF with a tensor as a branch", IF)
-def _if_branch_is_a_tensor(model: types_pb2.Model) -> None:
-    inputs = model.main.operations[0].inputs
-    inputs[1] = inputs[3]
-
-
-@invalid("IF with an extra input", IF)
-def _if_extra_input(model: types_pb2.Model) -> None:
-    inputs = model.main.operations[0].inputs
-    inputs.append(inputs[3])
-
-
-@invalid("IF with an input of another type than its branches", IF)
-def _if_branch_type(model: types_pb2.Model) -> None:
-    model.main.operands[model.main.operations[0].inputs[3]].type = int(T.TENSOR_INT32)  # type: ignore[assignment]
-
-
-@invalid("IF with an output of another rank than its branches", IF)
-def _if_output_rank(model: types_pb2.Model) -> None:
-    model.main.operands[model.main.output_indexes[0]].dimensions[:] = [4]
-
-
-@invalid("WHILE whose condition does not return a BOOL", WHILE)
-def _while_condition_type(model: types_pb2.Model) -> None:
-    inputs = model.main.operations[0].inputs
-    inputs[0] = inputs[1]
+invalid("a reference to an unknown subgraph", IF)(
+    lambda m: setattr(_first(m.main, L.SUBGRAPH).location, "offset", len(m.referenced))
+)
+invalid("a subgraph that references itself", IF)(lambda m: _add_reference(m.referenced[0], 0))
+invalid("IF with a condition of the wrong type", IF)(lambda m: setattr(_argument(m, 0), "type", T.TENSOR_INT32))
+invalid("IF with a condition of two elements", IF)(lambda m: setitem(_argument(m, 0).dimensions, 0, 2))
+invalid("IF without branches", IF)(lambda m: delitem(_operation(m).inputs, slice(1, None)))
+invalid("IF with a tensor as a branch", IF)(lambda m: setitem(_operation(m).inputs, 1, _operation(m).inputs[3]))
+invalid("IF with an extra input", IF)(lambda m: _operation(m).inputs.append(_operation(m).inputs[3]))
+invalid("IF with an input of another type than its branches", IF)(
+    lambda m: setattr(_argument(m, 3), "type", T.TENSOR_INT32)
+)
+invalid("IF with an output of another rank than its branches", IF)(
+    lambda m: m.main.operands[m.main.output_indexes[0]].dimensions.pop()
+)
+invalid("WHILE whose condition does not return a BOOL", WHILE)(
+    lambda m: setitem(_operation(m).inputs, 0, _operation(m).inputs[1])
+)
+invalid("WHILE with an extra input", WHILE)(lambda m: _operation(m).inputs.append(_operation(m).inputs[2]))
+invalid("WHILE with inputs in another order than its subgraphs", WHILE)(lambda m: _swap_inputs(m, 2, 3))
+invalid("WHILE with a value of another shape than its body", WHILE)(lambda m: setitem(_argument(m, 3).dimensions, 0, 3))
 
 
 @invalid("WHILE whose body has fewer outputs", WHILE)
@@ -326,23 +225,6 @@ def _while_body_output_missing(model: types_pb2.Model) -> None:
     del body.operations[1]
     body.operands[body.output_indexes[1]].lifetime = int(L.NO_VALUE)  # type: ignore[assignment]
     del body.output_indexes[1]
-
-
-@invalid("WHILE with an extra input", WHILE)
-def _while_extra_input(model: types_pb2.Model) -> None:
-    inputs = model.main.operations[0].inputs
-    inputs.append(inputs[2])
-
-
-@invalid("WHILE with inputs in another order than its subgraphs", WHILE)
-def _while_inputs_swapped(model: types_pb2.Model) -> None:
-    inputs = model.main.operations[0].inputs
-    inputs[2], inputs[3] = inputs[3], inputs[2]
-
-
-@invalid("WHILE with a value of another shape than its body", WHILE)
-def _while_shape(model: types_pb2.Model) -> None:
-    model.main.operands[model.main.operations[0].inputs[3]].dimensions[:] = [3]
 
 
 # ---- Pools ----------------------------------------------------------------------------------------------
@@ -354,43 +236,31 @@ def _pool_past_memory(target: Target, recorder: CheckRecorder) -> None:
     model = builtin_case(NETWORK).model()
     data = model.pools[0].inline
     handle = target.memory_with(data)
-    recorder.mark("EXTRA-14")
     for window in ({"length": len(data) + 1}, {"offset": -1}, {"length": 0}, {"offset": 1, "length": len(data)}):
         model.pools[0].CopyFrom(mapped_pool(handle, **window))
-        failure = find_refusal_failure(target, model, "EXTRA-14", f"a pool with {window} of {len(data)} bytes")
-        if failure is not None:
-            raise failure
+        expect_model_refused(target, recorder, model, "EXTRA-14", f"a pool with {window} of {len(data)} bytes")
     target.release(handle)
 
 
 # ---- Extensions -----------------------------------------------------------------------------------------
 
 
-def _add_prefixes(model: types_pb2.Model, *entries: tuple[str, int]) -> None:
-    for name, prefix in entries:
-        model.extension_name_to_prefix.add(name=name, prefix=prefix)
+TEST = "org.example.test"
+
+INVALID_PREFIXES: Mapping[str, Sequence[tuple[str, int]]] = {
+    "an extension name with an uppercase letter": [("org.Example.test", 1)],
+    "an extension name without a period": [("example", 1)],
+    "a repeated extension name": [(TEST, 1), (TEST, 2)],
+    "a repeated extension prefix": [("org.example.one", 1), ("org.example.two", 1)],
+    "an extension prefix of 16 bits": [(TEST, 32768)],
+}
+"""Names and prefixes of extensions, by their flaw."""
 
 
-@invalid("an extension name with an uppercase letter", ADD, "EXTRA-13")
-def _capital_in_name(model: types_pb2.Model) -> None:
-    _add_prefixes(model, ("org.Example.test", 1))
+def _with_prefixes(entries: Sequence[tuple[str, int]]) -> Edit:
+    table = [types_pb2.ExtensionNameAndPrefix(name=name, prefix=prefix) for name, prefix in entries]
+    return lambda model: model.extension_name_to_prefix.extend(table)
 
 
-@invalid("an extension name without a period", ADD, "EXTRA-13")
-def _name_without_period(model: types_pb2.Model) -> None:
-    _add_prefixes(model, ("example", 1))
-
-
-@invalid("a repeated extension name", ADD, "EXTRA-13")
-def _name_twice(model: types_pb2.Model) -> None:
-    _add_prefixes(model, ("org.example.test", 1), ("org.example.test", 2))
-
-
-@invalid("a repeated extension prefix", ADD, "EXTRA-13")
-def _prefix_twice(model: types_pb2.Model) -> None:
-    _add_prefixes(model, ("org.example.one", 1), ("org.example.two", 1))
-
-
-@invalid("an extension prefix of 16 bits", ADD, "EXTRA-13")
-def _prefix_too_large(model: types_pb2.Model) -> None:
-    _add_prefixes(model, ("org.example.test", 32768))
+for _flaw, _entries in INVALID_PREFIXES.items():
+    invalid(_flaw, ADD, "EXTRA-13")(_with_prefixes(_entries))

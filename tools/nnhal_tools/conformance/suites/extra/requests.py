@@ -9,13 +9,15 @@ from nnhal_tools.conformance.check import CheckRecorder
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.target import Target, mapped_pool
 from nnhal_tools.conformance.paths import reachable_calls
+from nnhal_tools.conformance.paths.buffers import place_in_pool
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, prepared_model
 
-Edit = Callable[[types_pb2.Request], None]
+Edit = Callable[[types_pb2.Request], object]
 
 ADD, SPLIT = "add_float", "split_int32"
 READ_ONLY = 1
+UNKNOWN_TOKEN = 123456789
 
 
 def invalid(flaw: str, name: str = ADD, id_: str = "EXTRA-15") -> Callable[[Edit], Edit]:
@@ -71,40 +73,35 @@ for _flaw, _arguments, _index, _fields in FIELD_FLAWS:
     invalid(_flaw)(_with_fields(_arguments, _index, _fields))
 
 
-# ---- Pools and regions ----------------------------------------------------------------------------------
+# ---- Pools, regions and tokens --------------------------------------------------------------------------
 
 
-@invalid("an input that ends after its pool")
-def _input_past_pool(request: types_pb2.Request) -> None:
-    request.inputs[1].location.offset = len(request.pools[0].pool.inline) - 4
+def _grow(location: types_pb2.DataLocation, name: str, difference: int) -> None:
+    setattr(location, name, getattr(location, name) + difference)
 
 
-@invalid("an output that ends after its pool")
-def _output_past_pool(request: types_pb2.Request) -> None:
-    request.outputs[0].location.offset = request.pools[1].returned.size - 4
+def _use_token(request: types_pb2.Request, token: int) -> None:
+    """Use a token for the output, without a location."""
+    request.pools[1].token = token
+    place_in_pool(request.outputs[0], 1)
 
 
-@invalid("padding that ends after the pool")
-def _padding_past_pool(request: types_pb2.Request) -> None:
-    request.inputs[1].location.padding += 1
-
-
-@invalid("an input of length 0")
-def _empty_input(request: types_pb2.Request) -> None:
-    request.inputs[0].location.length = 0
-
-
-@invalid("an input too short for its shape")
-def _short_input(request: types_pb2.Request) -> None:
-    request.inputs[0].location.length -= 1
-
-
-@invalid("an input too long for its shape")
-def _long_input(request: types_pb2.Request) -> None:
-    request.inputs[0].location.length += 4
-
-
-# ---- Dimensions and omitted arguments -------------------------------------------------------------------
+invalid("an input that ends after its pool")(
+    lambda r: setattr(r.inputs[1].location, "offset", len(r.pools[0].pool.inline) - 4)
+)
+invalid("an output that ends after its pool")(
+    lambda r: setattr(r.outputs[0].location, "offset", r.pools[1].returned.size - 4)
+)
+invalid("padding that ends after the pool")(lambda r: _grow(r.inputs[1].location, "padding", 1))
+invalid("an input of length 0")(lambda r: setattr(r.inputs[0].location, "length", 0))
+invalid("an input too short for its shape")(lambda r: _grow(r.inputs[0].location, "length", -1))
+invalid("an input too long for its shape")(lambda r: _grow(r.inputs[0].location, "length", 4))
+invalid("an extra input")(lambda r: r.inputs.append(r.inputs[0]))
+invalid("token 0")(lambda r: _use_token(r, 0))
+invalid("a negative token")(lambda r: _use_token(r, -1))
+invalid("an unknown token")(lambda r: _use_token(r, UNKNOWN_TOKEN))
+invalid("a token with a location")(lambda r: setattr(r.pools[1], "token", UNKNOWN_TOKEN))
+invalid("an unknown Memory object")(lambda r: setattr(r.pools[0].pool.mapped, "memory", bytes(16)))
 
 
 @invalid("an omitted input with dimensions")
@@ -112,48 +109,6 @@ def _omitted_with_dimensions(request: types_pb2.Request) -> None:
     request.inputs[0].has_no_value = True
     request.inputs[0].ClearField("location")
     request.inputs[0].dimensions[:] = [2, 3]
-
-
-@invalid("an extra input")
-def _extra_input(request: types_pb2.Request) -> None:
-    request.inputs.add().CopyFrom(request.inputs[0])
-
-
-# ---- Tokens and memories --------------------------------------------------------------------------------
-
-
-def _use_whole_pool(argument: types_pb2.RequestArgument) -> None:
-    pool = argument.location.pool_index
-    argument.location.Clear()
-    argument.location.pool_index = pool
-
-
-@invalid("token 0")
-def _token_0(request: types_pb2.Request) -> None:
-    request.pools[1].token = 0
-    _use_whole_pool(request.outputs[0])
-
-
-@invalid("a negative token")
-def _negative_token(request: types_pb2.Request) -> None:
-    request.pools[1].token = -1
-    _use_whole_pool(request.outputs[0])
-
-
-@invalid("an unknown token")
-def _unknown_token(request: types_pb2.Request) -> None:
-    request.pools[1].token = 123456789
-    _use_whole_pool(request.outputs[0])
-
-
-@invalid("a token with a location")
-def _token_with_location(request: types_pb2.Request) -> None:
-    request.pools[1].token = 123456789
-
-
-@invalid("an unknown Memory object")
-def _unknown_memory(request: types_pb2.Request) -> None:
-    request.pools[0].pool.mapped.memory = bytes(16)
 
 
 @check("EXTRA-15", "windows of a Memory object")
@@ -211,16 +166,16 @@ def _output_over_input(target: Target, recorder: CheckRecorder) -> None:
     target.release(handle)
 
 
-@invalid("a region that is too small", ADD, "EXTRA-17")
-def _too_small(request: types_pb2.Request) -> None:
-    request.outputs[0].location.length -= 1
-    request.outputs[0].location.padding += 1
+def _resize_region(difference: int) -> Edit:
+    def edit(request: types_pb2.Request) -> None:
+        _grow(request.outputs[0].location, "length", difference)
+        _grow(request.outputs[0].location, "padding", -difference)
+
+    return edit
 
 
-@invalid("a region that is too large", ADD, "EXTRA-17")
-def _too_large(request: types_pb2.Request) -> None:
-    request.outputs[0].location.length += 4
-    request.outputs[0].location.padding -= 4
+invalid("a region that is too small", ADD, "EXTRA-17")(_resize_region(-1))
+invalid("a region that is too large", ADD, "EXTRA-17")(_resize_region(4))
 
 
 @check("EXTRA-17", "dimensions of the request")

@@ -5,7 +5,7 @@ import numpy as np
 from nnhal.types import AnyArray, ErrorStatus
 from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import CheckRecorder
-from nnhal_tools.conformance.device.preparation_gate import find_refusal_failure, query_and_prepare
+from nnhal_tools.conformance.device.preparation_gate import expect_model_refused, query_and_prepare
 from nnhal_tools.conformance.device.target import Target, mapped_pool
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.suites.extra.requests import READ_ONLY, expect_refused
@@ -123,14 +123,11 @@ def _outputs_need_writable_memory(target: Target, recorder: CheckRecorder) -> No
 @check("NNHAL-18")
 def unset_unions_are_refused(target: Target, recorder: CheckRecorder) -> None:
     """Check pools of models and requests, and extra parameters."""
-    recorder.mark("NNHAL-18")
     unset_pool, unset_parameters = builtin_case("network").model(), builtin_case("add_float").model()
     unset_pool.pools[0].Clear()
     unset_parameters.main.operands[0].extra_params.SetInParent()
     for flaw, model in (("an unset pool", unset_pool), ("unset extra parameters", unset_parameters)):
-        failure = find_refusal_failure(target, model, "NNHAL-18", flaw)
-        if failure is not None:
-            raise failure
+        expect_model_refused(target, recorder, model, "NNHAL-18", flaw)
     with prepared_model(target, "add_float") as model_handle:
         for i in range(2):
             request = builtin_request("add_float")
